@@ -204,7 +204,7 @@ impl<M: Miniport> Kernel<M> {
         let process = self.kmd_process(process, adapter);
         let bytes = data.len();
         let mut status = NtStatus::NOT_SUPPORTED;
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             let escape = Escape { process, device, context, flags, data: &mut data };
             status = miniport.escape(now, adapter, escape, callbacks);
         });

@@ -26,17 +26,17 @@ impl<M: Miniport> Kernel<M> {
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
             Fault::PageFault { engine, gpu_address, flags } => {
                 let flags = PageFaultFlags::from_bits_retain(flags);
-                self.with_miniport(effects, |miniport, now, callbacks| {
+                self.call_ddi(effects, |miniport, now, callbacks| {
                     miniport.page_fault(now, engine, gpu_address, flags, callbacks);
                 });
             }
             Fault::ResetFails { engine } => self.miniport.fail_reset(engine),
             Fault::Power { adapter, on } => self.set_power(adapter, on, effects),
-            Fault::EngineToF1 { engine } => self.with_miniport(effects, |miniport, _, callbacks| {
+            Fault::EngineToF1 { engine } => self.call_ddi(effects, |miniport, _, callbacks| {
                 miniport.engine_to_f1(engine, callbacks);
             }),
             Fault::ObjectGoesBad { adapter, usage } => {
-                self.with_miniport(effects, |miniport, _, callbacks| {
+                self.call_ddi(effects, |miniport, _, callbacks| {
                     miniport.object_goes_bad(adapter, usage, callbacks);
                 });
             }
@@ -83,7 +83,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
         self.tdr.stop_adapter(adapter);
         self.end_cpu_events_on(adapter, effects);
-        self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         self.release_shadows(adapter, effects);
         let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
@@ -154,7 +154,7 @@ impl<M: Miniport> Kernel<M> {
         let ended: Vec<WaitId> =
             self.sync.waits().iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
         for id in &ended {
-            let owner = self.end_wait(*id, effects).map(|wait| wait.owner());
+            let owner = self.end_wait(*id).map(|wait| wait.owner());
             if let Some(WaitOwner::Cpu { process, event }) = owner {
                 self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
             }

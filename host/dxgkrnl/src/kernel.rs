@@ -4,7 +4,7 @@
 //! handle(now, input)
 //!   engines move on to `now`                      driver callbacks: stores, interrupts
 //!   the input is applied                          dispatch.rs (calls), inject.rs (faults), guests/ (VMs)
-//!   queues that became runnable run               vidsch/run.rs, until none is left
+//!   what is to be done now is done               vidsch/work.rs, until nothing is left
 //! ```
 
 mod save;
@@ -113,12 +113,12 @@ impl<M: Miniport> Kernel<M> {
         self.events.begin_step();
         if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
-            self.run_queues(effects);
+            self.work_off(effects);
         }
         self.catch_up(now, effects);
         self.now = self.now.max(now);
         self.apply(input, effects);
-        self.run_queues(effects);
+        self.work_off(effects);
         self.tell_of_edges(effects);
     }
 
@@ -155,13 +155,13 @@ impl<M: Miniport> Kernel<M> {
         while let Some(due) = self.due().filter(|due| *due <= now) {
             self.now = self.now.max(due);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
-                self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
+                self.call_ddi(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             }
-            self.run_queues(effects);
+            self.work_off(effects);
             self.scheduler_due(effects);
             self.suspends_due(effects);
             self.expire_acquires(effects);
-            self.run_queues(effects);
+            self.work_off(effects);
             if self.due() == Some(due) {
                 // A miniport that wants the same time again and again gets it with the next input.
                 return;
@@ -196,10 +196,10 @@ impl<M: Miniport> Kernel<M> {
                 for process in gone {
                     self.end_process(process, Ending::Vm, effects);
                 }
-                self.end_shares_of(vm, effects);
+                self.end_shares_of(vm);
                 self.forget_vm(vm, effects);
             }
-            Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
+            Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
                 let text = format!("process {} is not attached: there is no VM {}", process.0, vm.0);
@@ -280,24 +280,36 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Runs a DDI and works off what it asked for.
-    pub(crate) fn with_miniport(
+    /// Calls a DDI. What it calls back is work.
+    pub(crate) fn call_ddi(
         &mut self,
         effects: &mut Effects,
         ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
     ) {
         let mut callbacks = self.miniport.take_callbacks();
         ddi(&mut self.miniport, self.now, &mut callbacks);
+        self.note_late_vsync(&callbacks, effects);
+        self.vidsch.work_mut().add_callbacks(&mut callbacks);
+        self.miniport.keep_callbacks(callbacks);
+    }
+
+    /// The same for a caller that goes on with what the callbacks change: they are processed before this returns. See
+    /// [`Kernel::process_callbacks`] for where not.
+    pub(crate) fn run_ddi(
+        &mut self,
+        effects: &mut Effects,
+        ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+    ) {
+        self.call_ddi(effects, ddi);
+        self.process_callbacks(effects);
+    }
+
+    /// CRTC_VSYNC is the last of its interrupts.
+    fn note_late_vsync(&self, callbacks: &[Callback], effects: &mut Effects) {
         let mut crtc_reported = None;
-        // What is called back may lead to DDIs of other classes, and none of the scheduler's before all is worked off.
-        let outer = self.vidsch.enter_callbacks();
-        for callback in callbacks.drain(..) {
-            let interrupt = match &callback {
-                Callback::NotifyInterrupt(interrupt) => Some((interrupt.adapter(), interrupt.number())),
-                _ => None,
-            };
-            self.callback(callback, effects);
-            let Some((adapter, number)) = interrupt else { continue };
+        for callback in callbacks {
+            let Callback::NotifyInterrupt(interrupt) = callback else { continue };
+            let (adapter, number) = (interrupt.adapter(), interrupt.number());
             if number == interrupt_type::CRTC_VSYNC {
                 crtc_reported = Some(adapter);
             } else if crtc_reported == Some(adapter) {
@@ -305,16 +317,7 @@ impl<M: Miniport> Kernel<M> {
                     format!("the driver reports interrupt {number} after CRTC_VSYNC, and not before it");
                 self.note_host(text, effects);
             }
-            self.run_dpc(adapter, effects);
         }
-        self.miniport.keep_callbacks(callbacks);
-        self.vidsch.leave_callbacks(outer);
-        if !self.vidsch.is_in_callbacks() {
-            self.native.forget_ended();
-            self.tell_other_adapters(effects);
-        }
-        self.vidsch.leave_ddi(outer);
-        self.dispatch_dirty_engines(effects);
     }
 
     /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
@@ -333,7 +336,7 @@ impl<M: Miniport> Kernel<M> {
         self.past.set_ending(ending);
         let waits: Vec<WaitId> = process.waits.iter(id, self.sync.waits()).collect();
         for wait in waits {
-            self.end_wait(wait, effects);
+            self.end_wait(wait);
         }
         self.abandon_user_mode_queues(id, effects);
         for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Device(_))) {
@@ -345,6 +348,7 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.end_unused_objects(effects);
         self.past.set_ending(Ending::default());
         self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);

@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(event) = self.events.cpu_events.events.get(&id) else { return };
         let CpuEvent { process, adapter, device, handle, kmd, .. } = *event;
         self.events.cpu_events.of_handle.remove(&(process, handle));
-        self.with_miniport(effects, |miniport, _, callbacks| {
+        self.run_ddi(effects, |miniport, _, callbacks| {
             miniport.destroy_cpu_event(adapter, kmd, callbacks);
         });
         self.events.cpu_events.events.remove(&id);

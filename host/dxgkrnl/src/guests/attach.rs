@@ -79,7 +79,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
         let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
         for adapter in adapters {
-            self.with_miniport(effects, |miniport, _, callbacks| {
+            self.run_ddi(effects, |miniport, _, callbacks| {
                 miniport.destroy_process(adapter, worker, callbacks);
             });
         }

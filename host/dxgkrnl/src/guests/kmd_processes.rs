@@ -70,18 +70,14 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn end_kmd_device(&mut self, adapter: u32, device: KmdDevice, effects: &mut Effects) {
-        self.with_miniport(effects, |miniport, _, callbacks| {
-            miniport.destroy_device(adapter, device, callbacks)
-        });
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_device(adapter, device, callbacks));
     }
 
     /// The process has no handle of the adapter any more. What the driver signals before `DxgkDdiDestroyProcess`
     /// returns still counts, nothing after it (E-13).
     pub(crate) fn end_kmd_process(&mut self, process: ProcessId, adapter: u32, effects: &mut Effects) {
         let Some(id) = self.guests.known.of_process.remove(&(process, adapter)) else { return };
-        self.with_miniport(effects, |miniport, _, callbacks| {
-            miniport.destroy_process(adapter, id, callbacks)
-        });
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_process(adapter, id, callbacks));
         self.guests.known.processes.remove(&id);
         self.events.forget_guest_events(id);
     }

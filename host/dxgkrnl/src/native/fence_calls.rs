@@ -269,12 +269,8 @@ impl<M: Miniport> Kernel<M> {
         self.native.storage.free(fence.storage);
         self.native.dirty.remove(&object);
         self.native.written.remove(&object);
-        self.native.untold.retain(|(untold, _)| *untold != object);
         for on_adapter in fence.adapters.into_values() {
             self.native.globals.remove(&on_adapter.fence);
-            if self.vidsch.is_in_callbacks() {
-                self.native.ended.push(on_adapter.fence);
-            }
             self.miniport.destroy_native_fence(on_adapter.fence);
         }
     }

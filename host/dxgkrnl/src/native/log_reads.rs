@@ -36,19 +36,28 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Looks at what the logs of a queue name, or of every queue of an engine (FEN-125).
-    pub(super) fn read_logs(&mut self, engine: EngineId, hw_queue: Option<HwQueueId>, effects: &mut Effects) {
+    pub(super) fn logs_are_to_be_read(
+        &mut self,
+        engine: EngineId,
+        hw_queue: Option<HwQueueId>,
+        effects: &mut Effects,
+    ) {
         let of_engine = self.vidsch.hw_queues().iter().filter(|(_, queue)| {
             queue.logs.is_some() && self.vidsch.contexts()[queue.context].engine == engine
         });
         let all = of_engine.map(|(id, _)| id);
         let queues: Vec<u32> = all.filter(|id| hw_queue.is_none_or(|queue| queue.0 == *id)).collect();
         for queue in queues {
-            self.with_miniport(effects, |miniport, _, callbacks| {
+            self.call_ddi(effects, |miniport, _, callbacks| {
                 miniport.update_native_fence_logs(HwQueueId(queue), callbacks);
             });
-            self.read_log(engine, queue, NativeFenceLogType::Waits, effects);
-            self.read_log(engine, queue, NativeFenceLogType::Signals, effects);
+            self.vidsch.work_mut().read_logs(engine, queue);
         }
+    }
+
+    pub(crate) fn read_logs(&mut self, engine: EngineId, hw_queue: u32, effects: &mut Effects) {
+        self.read_log(engine, hw_queue, NativeFenceLogType::Waits, effects);
+        self.read_log(engine, hw_queue, NativeFenceLogType::Signals, effects);
     }
 
     fn read_log(&mut self, engine: EngineId, id: u32, log: NativeFenceLogType, effects: &mut Effects) {

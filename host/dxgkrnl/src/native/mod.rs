@@ -23,7 +23,7 @@ mod log_reads;
 mod storage;
 mod values;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use d3dkmt::SyncObjectFlags;
 use serde::{Deserialize, Serialize};
@@ -47,11 +47,6 @@ pub(crate) struct NativeFences {
     dirty: BTreeSet<u32>,
     /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
     written: BTreeSet<u32>,
-    /// Cross-adapter fences that an engine stored to, with its adapter if it has them natively: the others are to be told.
-    untold: VecDeque<(u32, Option<u32>)>,
-    /// Global handles that ended while callbacks were worked off: those behind were made before the driver knew.
-    #[serde(skip)]
-    ended: alloc::vec::Vec<NativeFenceId>,
 }
 
 /// What the object of a native fence has beside its value.
@@ -97,11 +92,6 @@ impl NativeFences {
     /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
     pub fn written(&self) -> &BTreeSet<u32> {
         &self.written
-    }
-
-    /// Callbacks are processed: all that is named from here on was made afterwards.
-    pub fn forget_ended(&mut self) {
-        self.ended.clear();
     }
 
     /// No engine is to be told of another monitored value.

@@ -55,7 +55,7 @@ impl<M: Miniport> Kernel<M> {
         if updates.is_empty() {
             return false;
         }
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.update_monitored_values(now, &updates, callbacks);
         });
         for object in updated {
@@ -82,25 +82,14 @@ impl<M: Miniport> Kernel<M> {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
         self.tell_current_value(object, None, notification_only, effects);
+        self.process_callbacks(effects);
     }
 
     /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115). They are told when
-    /// all that drivers have called back is worked off: what they store then comes after it, in memory and here.
-    pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>, effects: &mut Effects) {
+    /// all that drivers have called back is processed: what they store then comes after it, in memory and here.
+    pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
-            self.native.untold.push_back((object, from));
-            if !self.vidsch.is_in_callbacks() {
-                self.tell_other_adapters(effects);
-            }
-        }
-    }
-
-    pub(crate) fn tell_other_adapters(&mut self, effects: &mut Effects) {
-        while let Some((object, from)) = self.native.untold.pop_front() {
-            // What is called back in answer stands behind those that are to be told already.
-            let outer = self.vidsch.set_in_callbacks(true);
-            self.tell_current_value(object, from, true, effects);
-            self.vidsch.set_in_callbacks(outer);
+            self.vidsch.work_mut().tell_adapters(object, from);
         }
     }
 
@@ -114,15 +103,15 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn tell_current_value(
+    pub(crate) fn tell_current_value(
         &mut self,
         object: u32,
         except: Option<u32>,
         notification_only: bool,
         effects: &mut Effects,
     ) {
+        let Some(fence) = self.native.fences.get(&object) else { return };
         let value = self.sync.objects().value(object);
-        let fence = &self.native.fences[&object];
         let always_signaled = self.sync.objects().is_poisoned(object);
         let told = fence.adapters.iter().filter(|(adapter, _)| {
             Some(**adapter) != except && !self.tdr.stopped_adapters().contains(adapter)
@@ -139,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight_mut().expect_hw_progress(*adapter, self.now);
         }
         if !updates.is_empty() {
-            self.with_miniport(effects, |miniport, now, callbacks| {
+            self.call_ddi(effects, |miniport, now, callbacks| {
                 miniport.update_current_values_from_cpu(now, &updates, callbacks);
             });
         }
@@ -157,10 +146,7 @@ impl<M: Miniport> Kernel<M> {
         let opens = self.opens_of_device(device);
         let objects: Vec<u32> = opens.into_iter().filter(may_signal).map(|(_, object)| object).collect();
         for object in objects {
-            // The poison of one may end another.
-            if self.native.fences.contains_key(&object) {
-                self.poison(object, effects);
-            }
+            self.poison(object, effects);
         }
     }
 
@@ -193,7 +179,6 @@ impl<M: Miniport> Kernel<M> {
                 for fence in fences {
                     match self.native.globals.get(&fence).copied() {
                         Some(object) => self.signaled_on(object, engine.adapter, effects),
-                        None if self.native.ended.contains(&fence) => {}
                         None => self.signaled_after_its_end(engine, fence, effects),
                     }
                 }
@@ -204,12 +189,12 @@ impl<M: Miniport> Kernel<M> {
                     self.evaluate_all_written(effects);
                 }
             }
-            SignaledNativeFences::Logged { hw_queue } => self.read_logs(engine, hw_queue, effects),
+            SignaledNativeFences::Logged { hw_queue } => self.logs_are_to_be_read(engine, hw_queue, effects),
         }
     }
 
     pub(super) fn signaled_on(&mut self, object: u32, adapter: u32, effects: &mut Effects) {
-        self.propagate_current_value(object, Some(adapter), effects);
+        self.propagate_current_value(object, Some(adapter));
         self.look_at(object, effects);
     }
 
@@ -218,10 +203,7 @@ impl<M: Miniport> Kernel<M> {
         let here = self.native.fences.iter().filter(|(_, fence)| fence.adapters.contains_key(&adapter));
         let objects: Vec<u32> = here.map(|(object, _)| *object).collect();
         for object in objects {
-            // One look may end another fence.
-            if self.native.fences.contains_key(&object) {
-                self.signaled_on(object, adapter, effects);
-            }
+            self.signaled_on(object, adapter, effects);
         }
     }
 

@@ -156,6 +156,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.abandon_mutexes(process, device, effects);
         self.past.set_ending(before);
+        self.end_unused_objects(effects);
         self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.processes.devices.remove(id).expect("a handle names a live device");

@@ -239,7 +239,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// An NT handle is gone: what it was of may be, too.
-    fn release_shared(&mut self, what: Shared, effects: &mut Effects) {
+    fn release_shared(&mut self, what: Shared) {
         if let Shared::Guarded { mutex, .. } = what {
             self.keyed.remove_share(mutex);
             self.drop_mutex_if_unused(mutex);
@@ -249,7 +249,7 @@ impl<M: Miniport> Kernel<M> {
             self.drop_resource_if_unused(resource);
         }
         if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
-            self.release_reference(object, effects);
+            self.release_reference(object);
         }
     }
 
@@ -342,13 +342,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// The last descriptor of an NT handle is closed. A token that no object was shared by, because the call was
     /// refused, is none here.
-    pub(crate) fn nt_handle_closed(&mut self, vm: VmId, token: ShareToken, effects: &mut Effects) {
+    pub(crate) fn nt_handle_closed(&mut self, vm: VmId, token: ShareToken) {
         if self.sharing.shares.get(&token).is_some_and(|share| share.vm == vm) {
-            self.end_share(token, effects);
+            self.end_share(token);
         }
     }
 
-    fn end_share(&mut self, token: ShareToken, effects: &mut Effects) {
+    fn end_share(&mut self, token: ShareToken) {
         let Some(Share { what, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
         if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
             *shares -= 1;
@@ -364,15 +364,15 @@ impl<M: Miniport> Kernel<M> {
                 self.sharing.names.remove(&key);
             }
         }
-        self.release_shared(what, effects);
+        self.release_shared(what);
     }
 
     /// A VM ends, and every descriptor in it.
-    pub(crate) fn end_shares_of(&mut self, vm: VmId, effects: &mut Effects) {
+    pub(crate) fn end_shares_of(&mut self, vm: VmId) {
         let of_vm = |(token, share): (&ShareToken, &Share)| (share.vm == vm).then_some(*token);
         let tokens: Vec<ShareToken> = self.sharing.shares.iter().filter_map(of_vm).collect();
         for token in tokens {
-            self.end_share(token, effects);
+            self.end_share(token);
         }
     }
 

@@ -81,7 +81,7 @@ impl<M: Miniport> Kernel<M> {
                 Kind::Notification { .. } => {}
             }
         }
-        self.drop_acquire(acquire, effects);
+        self.drop_acquire(acquire);
     }
 
     fn line_up(&mut self, queue: u32) {
@@ -97,14 +97,14 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The packet is over: it stands in no line and keeps nothing alive.
-    pub(crate) fn drop_acquire(&mut self, acquire: Acquire, effects: &mut Effects) {
+    pub(crate) fn drop_acquire(&mut self, acquire: Acquire) {
         self.sync.legacy.leave_lines(&acquire);
         if let Some(wait) = acquire.wait {
-            self.end_wait(wait, effects);
+            self.end_wait(wait);
             self.edges.forget(wait);
         }
         for object in acquire.objects {
-            self.release_reference(object, effects);
+            self.release_reference(object);
         }
     }
 
@@ -115,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         for queue in line {
             if self.can_acquire(queue) {
                 self.acquire(queue, effects);
-                self.vidsch.wake_queue(queue);
+                self.vidsch.work_mut().run_queue(queue);
             }
         }
     }

@@ -248,7 +248,7 @@ impl<M: Miniport> Kernel<M> {
             self.release_cpu_waiters(open.object, Some(id), effects);
         }
         self.end_global_of(open.object);
-        self.drop_object_if_unused(open.object, effects);
+        self.end_object_if_unused(open.object);
         Ok(Reply::None)
     }
 
@@ -291,7 +291,7 @@ impl<M: Miniport> Kernel<M> {
             .collect();
         for wait in released {
             // One wait may name the object twice.
-            let Some(wait) = self.end_wait(wait, effects) else { continue };
+            let Some(wait) = self.end_wait(wait) else { continue };
             if let WaitOwner::Cpu { process, event } = wait.owner() {
                 self.note(process, format!("wait {} ended: {why}", event.0), effects);
                 self.wake(process, event, status, effects);
@@ -299,12 +299,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Frees an object that nothing names any more.
-    pub(crate) fn drop_object_if_unused(&mut self, object: u32, effects: &mut Effects) {
-        let state = &self.sync.objects[object];
-        if state.is_open() || state.references > 0 {
-            return;
-        }
+    /// Takes out an object that nothing names any more.
+    pub(crate) fn end_object(&mut self, object: u32, effects: &mut Effects) {
         self.release_cpu_waiters(object, None, effects);
         self.native_object_ended(object);
         self.end_notification_of(object);
@@ -314,9 +310,24 @@ impl<M: Miniport> Kernel<M> {
         self.edge(Edge::FenceGone { fence: object.into() });
     }
 
-    pub(crate) fn release_reference(&mut self, object: u32, effects: &mut Effects) {
+    /// Drivers hear of the end of fences before that of what had them.
+    pub(crate) fn end_unused_objects(&mut self, effects: &mut Effects) {
+        while let Some(object) = self.vidsch.work_mut().next_ended_object() {
+            self.end_object(object, effects);
+        }
+    }
+
+    pub(crate) fn release_reference(&mut self, object: u32) {
         self.sync.objects.release(object);
-        self.drop_object_if_unused(object, effects);
+        self.end_object_if_unused(object);
+    }
+
+    /// An object that nothing names any more ends, as soon as nothing looks at it.
+    fn end_object_if_unused(&mut self, object: u32) {
+        let state = &self.sync.objects[object];
+        if !state.is_open() && state.references == 0 {
+            self.vidsch.work_mut().end_object(object);
+        }
     }
 
     /// The open and the object that a handle of this process names.

@@ -163,12 +163,6 @@ impl Objects {
         self.hot[index as usize].is_plain()
     }
 
-    /// Whether there is such an object. A plain fence is open, and so one.
-    #[inline]
-    pub fn is_live(&self, index: u32) -> bool {
-        self.hot.get(index as usize).is_some_and(Hot::is_plain) || self.rest.get(index).is_some()
-    }
-
     /// Whether it is a plain fence of this adapter.
     #[inline]
     pub fn is_plain_on(&self, index: u32, adapter: u32) -> bool {

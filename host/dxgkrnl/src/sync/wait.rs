@@ -92,10 +92,6 @@ impl<M: Miniport> Kernel<M> {
     /// A signal from the CPU that was checked takes effect.
     #[inline]
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
-        // A value before it in the same call may have ended it: the progress fence of a queue that was destroyed.
-        if !self.sync.objects.is_live(object) {
-            return;
-        }
         self.remember_back(object, process, value);
         self.note_strays(process, object, value, effects);
         self.tell_signaled(Orderer::Process(process), object, value);
@@ -107,7 +103,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
         for (process, object, value) in core::mem::take(&mut self.sync.answered) {
             self.apply_cpu_signal(process, object, value, effects);
-            self.release_reference(object, effects);
+            self.release_reference(object);
         }
     }
 
@@ -183,8 +179,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> CallResult {
         self.cancel_acquire(process, event);
         if let Some(slot) = self.process(process).waits.find(process, event, &self.sync.waits) {
-            // A CPU wait holds no reference, so nothing else can end by this.
-            self.end_wait(self.sync.waits.id(slot), &mut Effects::default());
+            self.end_wait(self.sync.waits.id(slot));
         }
         Ok(Reply::None)
     }
@@ -264,7 +259,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Takes a wait out of every table. Who is to be told is the caller's business.
-    pub(crate) fn end_wait(&mut self, id: WaitId, effects: &mut Effects) -> Option<Wait> {
+    pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
         let (wait, items) = self.sync.waits.remove(id)?;
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
@@ -280,7 +275,7 @@ impl<M: Miniport> Kernel<M> {
             }
             WaitOwner::Gpu { .. } => {
                 for item in items.as_ref() {
-                    self.release_reference(item.object, effects);
+                    self.release_reference(item.object);
                 }
             }
         }
@@ -296,15 +291,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.store_value(object, value, effects);
         self.update_current_value(object, effects);
-        self.evaluate_if_live(object, effects);
-    }
-
-    /// The same of an object whose last value may have ended it: the progress fence of a queue that was destroyed.
-    #[inline]
-    pub(crate) fn evaluate_if_live(&mut self, object: u32, effects: &mut Effects) {
-        if self.sync.objects.is_live(object) {
-            self.evaluate(object, effects);
-        }
+        self.evaluate(object, effects);
     }
 
     /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).
@@ -352,11 +339,6 @@ impl<M: Miniport> Kernel<M> {
         if !self.sync.objects.may_wake(object) && !is_watched && self.planted.is_none() {
             return;
         }
-        // Ending a wait may drop the last reference; hold one meanwhile. A plain fence is open.
-        let hold = !self.sync.objects.is_plain(object);
-        if hold {
-            self.sync.objects.hold(object);
-        }
         let events = effects.events.len();
         let mut fetched = 0;
         while let Some(entry) = self.sync.objects.pop_reached(object) {
@@ -372,11 +354,8 @@ impl<M: Miniport> Kernel<M> {
             self.evaluate_wrongly(object, events, effects);
         }
         if is_watched {
-            self.complete_progress(object, effects);
+            self.complete_progress(object);
             self.mark_monitored(object);
-        }
-        if hold {
-            self.release_reference(object, effects);
         }
     }
 
@@ -393,9 +372,9 @@ impl<M: Miniport> Kernel<M> {
             let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
             self.wait_is_over(Some(id), owner, &items);
         }
-        match self.end_wait(id, effects).map(|wait| wait.owner()) {
+        match self.end_wait(id).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
-            Some(WaitOwner::Gpu { queue }) => self.vidsch.wake_queue(queue),
+            Some(WaitOwner::Gpu { queue }) => self.vidsch.work_mut().run_queue(queue),
             None => {}
         }
     }

@@ -36,13 +36,11 @@ impl<M: Miniport> Kernel<M> {
         self.note_host(format!("adapter {adapter} is reset: {}", cause.why), effects);
         self.tdr.adapter_resets += 1;
         self.each_engine(adapter, |engine| engine.watch = Watch::Held);
-        self.with_miniport(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
         self.tdr.resetting.insert(adapter);
         self.release_shadows(adapter, effects);
-        self.with_miniport(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
-        self.with_miniport(effects, |miniport, _, callbacks| {
-            miniport.restart_from_timeout(adapter, callbacks)
-        });
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
+        self.run_ddi(effects, |miniport, _, callbacks| miniport.restart_from_timeout(adapter, callbacks));
         self.tdr.forget_adapter(adapter);
         self.each_engine(adapter, |engine| {
             engine.submitted.clear();
@@ -59,7 +57,7 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
-        self.vidsch.mark_dirty_of(adapter);
+        self.vidsch.dispatch_all_of(adapter);
         let engines = self.config.adapters[adapter as usize].engines(adapter);
         let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
         for engine in engines {

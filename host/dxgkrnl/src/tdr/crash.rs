@@ -7,7 +7,6 @@ use super::bugcheck::Bugcheck;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
-use crate::tdr::Recovery;
 
 impl<M: Miniport> Kernel<M> {
     /// The host goes down. What is left to do about it is done when the present DDI is over.
@@ -17,7 +16,7 @@ impl<M: Miniport> Kernel<M> {
         effects.notes.push(Note { process: None, text });
         if self.tdr.bugcheck.is_none() {
             self.tdr.bugcheck = Some(Bugcheck { code, parameters, why });
-            self.tdr.due.push_front(Recovery::StopEverything);
+            self.vidsch.work_mut().stop_everything();
         }
     }
 

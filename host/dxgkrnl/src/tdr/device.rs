@@ -56,10 +56,6 @@ impl<M: Miniport> Kernel<M> {
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
         let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
-            // What was dropped before may have let it do what was last queued, and so ended it.
-            if self.vidsch.queues().get(id).is_none() {
-                continue;
-            }
             self.remember_queue(id);
             let ready = self.unready(id);
             self.vidsch.ring_ended(id, self.now);
@@ -99,16 +95,8 @@ impl<M: Miniport> Kernel<M> {
 
     fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {
         for (open, object) in self.opens_of_device(device) {
-            // A wait may be ended that was the last to need its object.
-            if self.sync.objects().get(object).is_some() {
-                self.end_cpu_waits(
-                    object,
-                    Some(open),
-                    NtStatus::DEVICE_REMOVED,
-                    "its device is lost",
-                    effects,
-                );
-            }
+            let (status, why) = (NtStatus::DEVICE_REMOVED, "its device is lost");
+            self.end_cpu_waits(object, Some(open), status, why, effects);
         }
     }
 
@@ -128,7 +116,7 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         let poisons = self.faults_poison();
         let devices = alloc::vec![id];
-        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
+        self.vidsch.work_mut().recover(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
         Ok(Reply::None)
     }
 }

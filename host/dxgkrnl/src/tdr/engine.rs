@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         // The snapshot: from here on nothing that the engine reports changes what is lost.
         if !cause.is_certain && !self.has_work(engine) {
             self.vidsch.engine_mut(engine).watch = Watch::Running;
-            self.vidsch.mark_dirty(engine);
+            self.vidsch.work_mut().dispatch(engine);
             return;
         }
         let (now, group) = (self.now, Vec::new());
@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
 
     fn is_responsive(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
         let mut status = crate::ddi::EngineStatus::default();
-        self.with_miniport(effects, |miniport, _, callbacks| {
+        self.run_ddi(effects, |miniport, _, callbacks| {
             status = miniport.query_engine_status(engine, callbacks);
         });
         status.responsive
@@ -83,7 +83,7 @@ impl<M: Miniport> Kernel<M> {
     /// engine itself out (TDR-018).
     fn dependents(&mut self, engine: EngineId, effects: &mut Effects) -> Option<Vec<EngineId>> {
         let mut mask = 0;
-        self.with_miniport(effects, |miniport, _, _| mask = miniport.query_dependent_engine_group(engine));
+        self.run_ddi(effects, |miniport, _, _| mask = miniport.query_dependent_engine_group(engine));
         if mask & engine_bit(engine) == 0 {
             let EngineId { adapter, node } = engine;
             let text = format!("the group {mask:#x} of engine {adapter}.{node} leaves the engine itself out");
@@ -187,7 +187,7 @@ impl<M: Miniport> Kernel<M> {
             (state.completed, state.last)
         };
         let mut result = Err(ResetFailed);
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             result = miniport.reset_engine(now, engine, callbacks);
         });
         let aborted = result?;
@@ -213,7 +213,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<Option<Vec<Hit>>, ResetFailed> {
         self.tdr.invalidated.clear();
         let mut result = Err(ResetFailed);
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             result = miniport.reset_hw_engine(now, engine, callbacks);
         });
         let invalidated = core::mem::take(&mut self.tdr.invalidated);
@@ -234,7 +234,7 @@ impl<M: Miniport> Kernel<M> {
         self.take_back(engine, kept, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             resumed = miniport.resume_hw_engine(now, engine, callbacks);
         });
         if resumed.is_err() {

@@ -83,7 +83,7 @@ impl<M: Miniport> Kernel<M> {
         let hw_queues = context.hardware.queues.iter().map(|id| self.vidsch.hw_queues()[*id].queue);
         let is_exempt = hw_queues.chain([context.queue]).any(|queue| self.is_queue_exempt(queue));
         if self.detects_timeouts() && !is_exempt {
-            self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::SUSPEND });
+            self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::SUSPEND });
         }
     }
 
@@ -128,11 +128,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// An engine may be given work again.
     pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
-        self.vidsch.mark_dirty(engine);
+        self.vidsch.work_mut().dispatch(engine);
         self.reset_ends_suspends(engine, effects);
         let state = self.vidsch.engine_mut(engine);
         state.hw_since = state.has_hw_work().then_some(self.now);
         let queues: Vec<u32> = self.hw_queues_of(engine).map(|(_, queue)| queue.queue).collect();
-        self.vidsch.wake_queues(queues);
+        queues.into_iter().for_each(|queue| self.vidsch.work_mut().run_queue(queue));
     }
 }

@@ -15,7 +15,7 @@
 //!        the devices of what was aborted are lost        ResetFromTimeout, eviction, RestartFromTimeout:
 //!        (HUNG), the rest is submitted again             every device of the adapter is lost
 //! ```
-//! Nothing here calls a DDI from inside of another: what is to be done stands in [`Tdr::due`] until the kernel is
+//! Nothing here calls a DDI from inside of another: what is to be done is work (`vidsch/work.rs`) until the kernel is
 //! out of the driver.
 //!
 //! State is here, in `loss.rs` and in `bugcheck.rs`. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
@@ -122,7 +122,6 @@ pub(crate) enum Recovery {
 /// What the recovery remembers.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tdr {
-    due: VecDeque<Recovery>,
     /// Engines that are `Resetting`.
     waiting: Vec<EngineId>,
     /// They, and the engines that depend on them.
@@ -190,9 +189,9 @@ impl Tdr {
         Tdr { debug_mode, stopped_adapters, start_failures, ..Tdr::default() }
     }
 
-    /// Nothing is to be recovered.
+    /// No reset waits for other engines.
     pub fn is_settled(&self) -> bool {
-        self.due.is_empty() && self.waiting.is_empty()
+        self.waiting.is_empty()
     }
 
     /// True for the engines of a group one of which is about to be reset: they are given nothing.

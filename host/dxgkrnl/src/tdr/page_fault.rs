@@ -41,7 +41,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let (state, poisons) = (DeviceExecutionState::ERROR_DMA_FAULT, self.faults_poison());
         let devices = self.fault_of(engine, id, effects);
-        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault: None, poisons }));
+        self.vidsch.work_mut().recover(Recovery::Lose(Loss { devices, state, page_fault: None, poisons }));
     }
 
     pub(crate) fn dma_page_faulted(
@@ -150,7 +150,11 @@ impl<M: Miniport> Kernel<M> {
                     is_certain: true,
                     ..Cause::TIMEOUT
                 };
-                self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
+                self.vidsch.work_mut().recover(Recovery::ResetAdapter {
+                    adapter: engine.adapter,
+                    guilty,
+                    cause,
+                });
                 Vec::new()
             }
             Some(faulted) => alloc::vec![self.vidsch.queues()[faulted.queue].device],
@@ -168,12 +172,12 @@ impl<M: Miniport> Kernel<M> {
             Cause { why: Cow::Borrowed("page fault"), state, page_fault, timeout: false, is_certain: true };
         if resets_adapter {
             let guilty = if devices.is_empty() { self.oldest_devices(engine) } else { devices };
-            self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
+            self.vidsch.work_mut().recover(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
             return;
         }
-        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
+        self.vidsch.work_mut().recover(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
         if resets_engine {
-            self.tdr.due.push_back(Recovery::ResetEngine { engine, cause });
+            self.vidsch.work_mut().recover(Recovery::ResetEngine { engine, cause });
         }
     }
 }

@@ -22,9 +22,7 @@ use crate::sync::is_mapped;
 impl<M: Miniport> Kernel<M> {
     pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
         for (open, object) in self.opens_of_device(device) {
-            if self.sync.objects().get(object).is_some()
-                && !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL)
-            {
+            if !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL) {
                 self.poison(object, effects);
             }
         }
@@ -41,8 +39,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.set_poisoned(object, true);
         self.store_value(object, u64::MAX, effects);
         self.update_current_value(object, effects);
-        // Whoever waited may have been the last to need it: nothing of it is touched after this.
-        self.evaluate_if_live(object, effects);
+        self.evaluate(object, effects);
     }
 
     /// True if a new value for this object comes to nothing because it is poisoned.

@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
             control::UNCONDITIONAL => self.tdr.debug_mode = 3,
             control::FORCE_TDR | control::VSYNC_TDR | control::GPU_TDR => {
                 self.require_timeouts()?;
-                self.tdr.due.push_back(Recovery::ForcedTimeout { adapter });
+                self.vidsch.work_mut().recover(Recovery::ForcedTimeout { adapter });
             }
             control::ENGINE_TDR => {
                 self.require_timeouts()?;
@@ -51,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
                     Some(context) => self.vidsch.contexts()[context].engine,
                     None => self.engine_to_blame(adapter),
                 };
-                self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::FORCED });
+                self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::FORCED });
             }
             control::FORCE_DOD_TDR | control::FORCE_DOD_VSYNC_TDR => {
                 let why =

@@ -74,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
         for engine in engines {
             let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= self.now);
             if is_due(self.hw_queues_due(engine)) {
-                self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
+                self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
                 continue;
             }
             if !is_due(self.watch_due(engine)) {
@@ -86,9 +86,9 @@ impl<M: Miniport> Kernel<M> {
                     self.request_preemption(engine, true, effects);
                 }
                 Watch::Running | Watch::Preempting { .. } => {
-                    self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
+                    self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
                 }
-                // `recover` finds that the time is over.
+                // `reset_ready_group` finds that the time is over.
                 Watch::Resetting { .. } | Watch::Held => {}
             }
         }
@@ -97,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
     /// Interrupt 16: the hardware found the timeout itself.
     pub(crate) fn engine_timed_out(&mut self, engine: EngineId, effects: &mut Effects) {
         if self.detects_timeouts() {
-            self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
+            self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
         } else {
             self.note_host(
                 format!("interrupt 16 of node {}: timeouts are not looked for", engine.node),
@@ -114,24 +114,23 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Does one thing that is due; true if there was one.
-    pub(crate) fn recover(&mut self, effects: &mut Effects) -> bool {
-        if let Some(recovery) = self.tdr.due.pop_front() {
-            match recovery {
-                Recovery::StopEverything => self.stop_everything(effects),
-                Recovery::Lose(loss) => self.lose(loss, effects),
-                Recovery::ResetAdapter { adapter, guilty, cause } => {
-                    self.reset_adapter(adapter, &guilty, &cause, effects);
-                }
-                Recovery::ForcedTimeout { adapter } => self.forced_timeout(adapter, effects),
-                Recovery::ResetEngine { engine, cause } => self.begin_engine_reset(engine, cause, effects),
-                Recovery::Timeout { engine, cause } => self.timeout(engine, cause, effects),
+    pub(crate) fn recover(&mut self, recovery: Recovery, effects: &mut Effects) {
+        match recovery {
+            Recovery::StopEverything => self.stop_everything(effects),
+            Recovery::Lose(loss) => self.lose(loss, effects),
+            Recovery::ResetAdapter { adapter, guilty, cause } => {
+                self.reset_adapter(adapter, &guilty, &cause, effects);
             }
-            return true;
+            Recovery::ForcedTimeout { adapter } => self.forced_timeout(adapter, effects),
+            Recovery::ResetEngine { engine, cause } => self.begin_engine_reset(engine, cause, effects),
+            Recovery::Timeout { engine, cause } => self.timeout(engine, cause, effects),
         }
-        let Some(at) = self.tdr.waiting.iter().position(|engine| self.group_is_ready(*engine)) else {
-            return false;
-        };
+    }
+
+    /// Resets a group of engines that is ready for it; true if there was one.
+    pub(crate) fn reset_ready_group(&mut self, effects: &mut Effects) -> bool {
+        let ready = self.tdr.waiting.iter().position(|engine| self.group_is_ready(*engine));
+        let Some(at) = ready else { return false };
         let engine = self.tdr.waiting.remove(at);
         self.reset_group(engine, effects);
         true
@@ -189,7 +188,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn stop_everything(&mut self, effects: &mut Effects) {
-        self.tdr.due.clear();
+        self.vidsch.work_mut().forget_recoveries();
         self.tdr.waiting.clear();
         for adapter in 0..self.config.adapters.len() as u32 {
             if !self.tdr.stopped_adapters.contains(&adapter) {

@@ -113,10 +113,7 @@ impl<M: Miniport> Kernel<M> {
         let mut queues: Vec<u32> = queues.into_iter().collect();
         queues.sort_by_key(|queue| self.vidsch.hw_queues[*queue].handle);
         for queue in queues {
-            // The end of one may let another do what was last queued, and so end it.
-            if self.vidsch.hw_queues.get(queue).is_some() {
-                self.end_hw_queue(queue, effects);
-            }
+            self.end_hw_queue(queue, effects);
         }
         // While the context is there: the engine may give back a buffer of it that ran behind its paging context's.
         self.end_paging_context(id, effects);

@@ -28,7 +28,6 @@ impl<M: Miniport> Kernel<M> {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
         let place = self.place_of(id);
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
-        self.dispatch_dirty_engines(effects);
     }
 
     fn place_of(&mut self, queue: u32) -> Place {
@@ -42,7 +41,7 @@ impl<M: Miniport> Kernel<M> {
     fn make_ready(&mut self, id: u32, command: ReadyCommand) {
         let queue = &mut self.vidsch.queues[id];
         self.vidsch.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
-        self.vidsch.dirty_engines.insert(queue.engine);
+        self.vidsch.work.dispatch(queue.engine);
         queue.ready = Some(command);
     }
 
@@ -65,36 +64,15 @@ impl<M: Miniport> Kernel<M> {
         self.make_ready(id, command);
     }
 
-    /// Gives engines what they have room for. Called when a DDI is over, never from inside of one.
-    pub(crate) fn dispatch_dirty_engines(&mut self, effects: &mut Effects) {
-        if self.vidsch.dispatching {
+    /// Gives an engine the next of what it has room for, or takes back what it has.
+    pub(super) fn dispatch_engine(&mut self, engine: EngineId, effects: &mut Effects) {
+        if self.tdr.bugcheck().is_some() {
             return;
         }
-        self.vidsch.dispatching = true;
-        while let Some(engine) = self.vidsch.dirty_engines.pop_first() {
-            while self.tdr.bugcheck().is_none() {
-                self.go_on_paging(effects);
-                match self.next_step(engine) {
-                    None => break,
-                    Some(Next::Submit) => {
-                        if !self.submit_next(engine, effects) {
-                            break;
-                        }
-                    }
-                    Some(Next::Preempt) => {
-                        self.request_preemption(engine, false, effects);
-                        break;
-                    }
-                }
-            }
-        }
-        self.vidsch.dispatching = false;
-    }
-
-    /// A paging buffer is done: its queue goes on before the next one is chosen, so that it is among those to choose from.
-    fn go_on_paging(&mut self, effects: &mut Effects) {
-        while let Some(queue) = self.vidsch.paged.pop_front() {
-            while self.run_head(queue, effects) {}
+        match self.next_step(engine) {
+            None => {}
+            Some(Next::Submit) => self.submit_next(engine, effects),
+            Some(Next::Preempt) => self.request_preemption(engine, false, effects),
         }
     }
 
@@ -119,29 +97,29 @@ impl<M: Miniport> Kernel<M> {
         room.then_some(Next::Submit)
     }
 
-    /// False if there was nothing.
-    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
-        let Some(id) = self.vidsch.in_flight.engine(engine).ready.take() else { return false };
+    /// The engine is asked again whether it has room.
+    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) {
+        let Some(id) = self.vidsch.in_flight.engine(engine).ready.take() else { return };
         let queue = &mut self.vidsch.queues[id];
-        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return false };
+        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
         let submission_fence_id = self.vidsch.in_flight.begin(engine, self.now, (id, place.level), resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
-            self.vidsch.wake_queue(id);
+            self.vidsch.work.run_queue(id);
         }
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
         self.submit(submission, effects);
-        true
+        self.vidsch.work.dispatch(engine);
     }
 
     fn submit(&mut self, submission: Submission, effects: &mut Effects) {
         let patches = !self.caps(submission.engine).contains(VidSchCaps::NO_DMA_PATCHING);
         let mut result: (&str, Result<(), NtStatus>) = ("Patch", Ok(()));
-        self.with_miniport(effects, |miniport, now: Nanos, callbacks| {
+        self.call_ddi(effects, |miniport, now: Nanos, callbacks| {
             let Submission { engine, context, submission_fence_id, resubmits, .. } = submission;
             if patches && resubmits.is_none() {
                 result.1 = miniport.patch(engine, context, submission_fence_id);
@@ -162,7 +140,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.in_flight.engine(engine).watch =
             Watch::Preempting { preemption_fence_id, since, time_is_up };
         let mut result = Ok(());
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.call_ddi(effects, |miniport, now, callbacks| {
             result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);
         });
         if let Err(status) = result {
@@ -197,7 +175,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
         }
-        self.vidsch.mark_dirty(id);
+        self.vidsch.work.dispatch(id);
     }
 
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).

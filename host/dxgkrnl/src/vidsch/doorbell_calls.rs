@@ -100,7 +100,7 @@ impl<M: Miniport> Kernel<M> {
         self.wake_adapter(self.vidsch.contexts[self.vidsch.hw_queues[id].context].engine.adapter, effects);
         for _ in 0..TRIES {
             let mut connection = DoorbellConnection::Failed;
-            self.with_miniport(effects, |miniport, now, callbacks| {
+            self.run_ddi(effects, |miniport, now, callbacks| {
                 connection = miniport.connect_doorbell(now, HwQueueId(id), callbacks);
             });
             let status = match connection {
@@ -149,7 +149,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let (id, status) = self.doorbell(process, handle)?;
         if status == DoorbellStatus::ConnectedNotify {
-            self.with_miniport(effects, |miniport, now, callbacks| {
+            self.call_ddi(effects, |miniport, now, callbacks| {
                 miniport.notify_work_submission(now, HwQueueId(id), callbacks);
             });
         }
@@ -280,7 +280,7 @@ impl<M: Miniport> Kernel<M> {
         for _ in &buffers {
             self.edge(Edge::Submitted { process, queue: Orderer::HwQueue(HwQueueId(id)) });
         }
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);
         });
         Ok(())

@@ -17,7 +17,6 @@ use d3dkmt::{SignalFlags, SyncObjectFlags};
 
 use super::{Packet, Signal};
 use crate::ddi::Miniport;
-use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::GpuWait;
 use crate::sync::waits::{WaitItem, WaitOwner};
@@ -41,7 +40,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// A wait that was not looked at before is at the head.
-    pub(super) fn begin_at_head(&mut self, queue: u32, items: Vec<WaitItem>, effects: &mut Effects) {
+    pub(super) fn begin_at_head(&mut self, queue: u32, items: Vec<WaitItem>) {
         let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
             let packet = Packet::Wait(wait);
@@ -51,7 +50,7 @@ impl<M: Miniport> Kernel<M> {
         }
         // A wait that goes on holds its objects itself.
         for object in objects {
-            self.release_reference(object, effects);
+            self.release_reference(object);
         }
     }
 
@@ -78,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let begun = self.running_has_begun(id);
         if !begun {
-            self.vidsch.awaiting_begin.insert(id);
+            self.vidsch.work.await_begin(id);
         }
         begun
     }
@@ -86,10 +85,9 @@ impl<M: Miniport> Kernel<M> {
     /// Queues whose engine has begun what stands before their TopOfPipeline signal can go on: true if there were any.
     pub(super) fn release_begun(&mut self) -> bool {
         let begun = |id: &u32| self.running_has_begun(*id);
-        let begun: Vec<u32> = self.vidsch.awaiting_begin.iter().copied().filter(begun).collect();
+        let begun: Vec<u32> = self.vidsch.work.awaiting_begin().iter().copied().filter(begun).collect();
         for queue in &begun {
-            self.vidsch.awaiting_begin.remove(queue);
-            self.vidsch.wake_queue(*queue);
+            self.vidsch.work.has_begun(*queue);
         }
         !begun.is_empty()
     }

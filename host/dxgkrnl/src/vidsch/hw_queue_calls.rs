@@ -174,7 +174,7 @@ impl<M: Miniport> Kernel<M> {
                 Ok(())
             }
             Err(refusal) => {
-                self.with_miniport(effects, |miniport, now, callbacks| {
+                self.run_ddi(effects, |miniport, now, callbacks| {
                     miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
                 });
                 Err(refusal)
@@ -221,6 +221,7 @@ impl<M: Miniport> Kernel<M> {
         self.drop_doorbell(id, effects);
         self.remember_queue(self.vidsch.hw_queues[id].queue);
         let hw_queue = self.vidsch.hw_queues.remove(id).expect("its owner is live");
+        self.vidsch.work.forget_hw_queue(id);
         self.vidsch.progress_fences.remove(&hw_queue.progress);
         self.vidsch.contexts[hw_queue.context].hardware.queues.remove(&id);
         self.process_mut(hw_queue.process).hw_queues -= 1;
@@ -232,12 +233,13 @@ impl<M: Miniport> Kernel<M> {
         for submission in &queue.in_flight {
             self.vidsch.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);
         }
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
         });
         self.evaluate_written(queue.process, effects);
         self.drop_packets(queue.process, queue.packets, None, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
+        self.end_unused_objects(effects);
         self.edge(Edge::Gone(Orderer::HwQueue(HwQueueId(id))));
     }
 
@@ -393,13 +395,13 @@ impl<M: Miniport> Kernel<M> {
         let hw_queue = HwQueueId(hw_queue);
         let submission =
             HwQueueSubmission { engine, hw_queue, context, submission_fence_id, progress_fence_id, commands };
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.submit_command_to_hw_queue(now, submission, callbacks);
         });
     }
 
     /// The waits on a progress fence were looked at: submissions that it has passed are complete.
-    pub(crate) fn complete_progress(&mut self, object: u32, effects: &mut Effects) {
+    pub(crate) fn complete_progress(&mut self, object: u32) {
         let Some(id) = self.vidsch.progress_fences.get(&object).copied() else { return };
         let value = self.sync.objects().value(object);
         let hw_queue = &self.vidsch.hw_queues[id];
@@ -412,9 +414,9 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight.end_hw(queue.engine, self.now, done.submission_fence_id);
             queue.in_flight.pop_front();
         }
-        self.vidsch.wake_queue(queue_id);
+        self.vidsch.work.run_queue(queue_id);
         if drained {
-            self.end_hw_queue(id, effects);
+            self.vidsch.work.end_hw_queue(id);
         }
     }
 

@@ -116,14 +116,14 @@ impl<M: Miniport> Kernel<M> {
             let queue = &mut self.vidsch.queues[id];
             queue.running = None;
             let process = queue.process;
-            self.vidsch.wake_queue(id);
+            self.vidsch.work.run_queue(id);
             self.evaluate_written(process, effects);
             self.evaluate_written_by_others(process, effects);
             if level.is_paging() {
-                self.vidsch.paged.push_back(id);
+                self.vidsch.work.run_paged(id);
             }
         }
-        self.vidsch.mark_dirty(engine);
+        self.vidsch.work.dispatch(engine);
     }
 
     /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
@@ -207,7 +207,7 @@ impl<M: Miniport> Kernel<M> {
             self.process_mut(other).written.retain(|object| !written.contains(object));
         }
         for object in written {
-            self.propagate_current_value(object, None, effects);
+            self.propagate_current_value(object, None);
             self.evaluate(object, effects);
         }
     }
@@ -245,7 +245,7 @@ impl<M: Miniport> Kernel<M> {
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
             if self.sync.objects().get(object).is_some() {
-                self.propagate_current_value(object, None, effects);
+                self.propagate_current_value(object, None);
                 self.evaluate(object, effects);
             }
         }

@@ -22,7 +22,8 @@
 //! other up (FEN-024).
 //!
 //! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (what is with the
-//! miniport), `ready.rs` (what comes next on an engine). Behaviour: `run.rs` makes, ends and runs queues, `head.rs`
+//! miniport), `ready.rs` (what comes next on an engine), `work.rs` (what is still to be done). Behaviour: `run.rs` makes,
+//! ends and runs queues and has the loop that works everything off, `head.rs`
 //! decides when the head packet can go on, `context_calls.rs`, `signal.rs`, `priority_calls.rs`, `hw_queue_calls.rs`
 //! and `doorbell_calls.rs` are the calls, `dispatch.rs` gives engines their work, `interrupts.rs` takes it back,
 //! `suspend.rs` stops and resumes hardware contexts.
@@ -46,9 +47,9 @@ mod run;
 mod signal;
 mod suspend;
 mod suspension;
+mod work;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use core::mem::replace;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,19 +60,13 @@ pub(crate) use hw_queue::HwQueue;
 pub(crate) use queue::{Broadcast, HwSubmission, Packet, Queue, Signal, commands};
 pub(crate) use ready::Level;
 pub(crate) use ready_command::QUANTUM_NS;
+use work::WorkQueue;
 
 use crate::Nanos;
 use crate::ddi::{EngineId, Interrupt};
 use crate::slab::Slab;
 
-/// What the kernel was inside of when a DDI was called.
-#[derive(Clone, Copy)]
-pub(crate) struct Nesting {
-    dispatching: bool,
-    in_callbacks: bool,
-}
-
-/// The scheduler's tables, and the work that it has still to do.
+/// The scheduler's tables, and the work that the kernel has still to do.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct VidSch {
     contexts: Slab<Context>,
@@ -85,17 +80,7 @@ pub(crate) struct VidSch {
     suspend_deadlines: BTreeSet<(Nanos, u32)>,
     /// Adapters on their way to D3, and whether they are there.
     powered_down: BTreeMap<u32, bool>,
-    /// Queues that may be able to go on.
-    runnable: VecDeque<u32>,
-    /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
-    awaiting_begin: BTreeSet<u32>,
-    /// Engines that may have room or something to run.
-    dirty_engines: BTreeSet<EngineId>,
-    dispatching: bool,
-    /// Callbacks of a driver are being processed.
-    in_callbacks: bool,
-    /// Queues of paging buffers that are done: what follows in them comes before the next paging buffer is chosen.
-    paged: VecDeque<u32>,
+    work: WorkQueue,
     /// Interrupts that no DPC has processed yet.
     interrupts: VecDeque<Interrupt>,
 }
@@ -129,25 +114,15 @@ impl VidSch {
         self.in_flight.engine(engine)
     }
 
-    /// A queue may be able to go on.
-    #[inline]
-    pub fn wake_queue(&mut self, queue: u32) {
-        self.runnable.push_back(queue);
-    }
-
-    pub fn wake_queues(&mut self, queues: impl IntoIterator<Item = u32>) {
-        self.runnable.extend(queues);
-    }
-
-    /// An engine may have room, or something to run.
-    pub fn mark_dirty(&mut self, engine: EngineId) {
-        self.dirty_engines.insert(engine);
-    }
-
-    /// The same of each engine of an adapter that was ever used.
-    pub fn mark_dirty_of(&mut self, adapter: u32) {
+    /// The same as work for each engine of an adapter that was ever used.
+    pub fn dispatch_all_of(&mut self, adapter: u32) {
         let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
-        self.dirty_engines.extend(used);
+        used.for_each(|engine| self.work.dispatch(*engine));
+    }
+
+    #[inline]
+    pub fn work_mut(&mut self) -> &mut WorkQueue {
+        &mut self.work
     }
 
     #[inline]
@@ -175,29 +150,6 @@ impl VidSch {
 
     pub fn forget_adapter(&mut self, adapter: u32) {
         self.in_flight.forget_adapter(adapter);
-    }
-
-    /// Callbacks are processed from here on, and no DDI of the scheduler is called.
-    pub fn enter_callbacks(&mut self) -> Nesting {
-        let dispatching = replace(&mut self.dispatching, true);
-        Nesting { dispatching, in_callbacks: replace(&mut self.in_callbacks, true) }
-    }
-
-    /// Whether callbacks are being processed from here on; answers whether they were before.
-    pub fn set_in_callbacks(&mut self, now: bool) -> bool {
-        replace(&mut self.in_callbacks, now)
-    }
-
-    pub fn leave_callbacks(&mut self, outer: Nesting) {
-        self.in_callbacks = outer.in_callbacks;
-    }
-
-    pub fn leave_ddi(&mut self, outer: Nesting) {
-        self.dispatching = outer.dispatching;
-    }
-
-    pub fn is_in_callbacks(&self) -> bool {
-        self.in_callbacks
     }
 
     #[inline]

@@ -1,10 +1,11 @@
-//! Queues are created, filled, run and ended.
+//! Queues are created, filled, run and ended; the loop that works off what is to be done.
 
 use alloc::collections::VecDeque;
 
 use d3dkmt::NtStatus;
 
 use super::queue::{Packet, Queue, commands};
+use super::work::{Called, Work};
 use crate::ProcessId;
 use crate::ddi::{Edge, EngineId, HwContext, Miniport, Orderer};
 use crate::effects::Effects;
@@ -37,14 +38,14 @@ impl<M: Miniport> Kernel<M> {
         let (engine, context) = (queue.engine, queue.context);
         if let Some(submission_fence_id) = queue.running {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
-            self.vidsch.mark_dirty(engine);
+            self.vidsch.work.dispatch(engine);
         }
         let kept = ready.as_ref().and_then(|command| command.resubmits);
         let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
         let not_submitted = not_submitted.map(|command| &command.commands[..]);
         self.cancel_commands((engine, context), not_submitted.chain(commands(&queue.packets)), effects);
         let submitted = queue.running.or(kept).map(|submission_fence_id| (engine, submission_fence_id));
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(context), submitted, callbacks);
         });
         if submitted.is_some() {
@@ -61,7 +62,7 @@ impl<M: Miniport> Kernel<M> {
         let process = self.vidsch.queues[queue].process;
         self.process_mut(process).queued_bytes += packet.weight();
         self.vidsch.queues[queue].packets.push_back(packet);
-        self.vidsch.wake_queue(queue);
+        self.vidsch.work.run_queue(queue);
     }
 
     /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
@@ -78,12 +79,12 @@ impl<M: Miniport> Kernel<M> {
             match packet {
                 Packet::Wait(wait) => {
                     self.edges.forget(wait);
-                    self.end_wait(wait, effects);
+                    self.end_wait(wait);
                 }
-                Packet::Acquire(acquire) => self.drop_acquire(acquire, effects),
+                Packet::Acquire(acquire) => self.drop_acquire(acquire),
                 Packet::WaitAtHead(items) => {
                     for item in items {
-                        self.release_reference(item.object, effects);
+                        self.release_reference(item.object);
                     }
                 }
                 Packet::Signal(signal) => self.drop_signal(signal, status, effects),
@@ -97,36 +98,72 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Lets every queue go on that can, until none can.
+    /// Does all that is to be done: see `work.rs`.
     #[inline]
-    pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
+    pub(crate) fn work_off(&mut self, effects: &mut Effects) {
         if !self.is_settled() {
-            self.run_to_idle(effects);
+            self.work_until_settled(effects);
         }
     }
 
-    /// Whether there is nothing to go on with, as after most inputs.
+    /// Whether there is nothing to do, as after most inputs.
     #[inline]
     fn is_settled(&self) -> bool {
-        self.vidsch.dirty_engines.is_empty()
-            && self.vidsch.runnable.is_empty()
-            && self.vidsch.awaiting_begin.is_empty()
+        self.vidsch.work.is_empty()
             && self.tdr.is_settled()
             && self.native.is_settled()
             && !self.miniport.has_died()
     }
 
-    fn run_to_idle(&mut self, effects: &mut Effects) {
+    fn work_until_settled(&mut self, effects: &mut Effects) {
         loop {
+            self.process_callbacks(effects);
             self.stop_died(effects);
-            self.dispatch_dirty_engines(effects);
-            if self.recover(effects) {
-                continue;
-            }
-            match self.vidsch.runnable.pop_front() {
-                Some(queue) => while self.run_head(queue, effects) {},
-                None if self.release_begun() || self.update_monitored_values(effects) => {}
+            match self.vidsch.work.next() {
+                Some(work) => self.perform(work, effects),
+                None if self.reset_ready_group(effects)
+                    || self.release_begun()
+                    || self.update_monitored_values(effects) => {}
                 None => return,
+            }
+        }
+    }
+
+    /// Processes what drivers called back, and what they call back in answer, in the order in which they did. Not to be
+    /// used where a callback is processed: whoever goes on there would find another state than it left.
+    pub(crate) fn process_callbacks(&mut self, effects: &mut Effects) {
+        self.vidsch.work.begin_callbacks();
+        loop {
+            match self.vidsch.work.next_called() {
+                Some(Called::Back(callback)) => self.callback(callback, effects),
+                Some(Called::Dpc { adapter }) => self.run_dpc(adapter, effects),
+                Some(Called::LogsAreWritten { engine, hw_queue }) => {
+                    self.read_logs(engine, hw_queue, effects)
+                }
+                None => match self.vidsch.work.next_told() {
+                    Some((object, from)) => self.tell_current_value(object, from, true, effects),
+                    None => break,
+                },
+            }
+        }
+        self.vidsch.work.end_callbacks();
+    }
+
+    fn perform(&mut self, work: Work, effects: &mut Effects) {
+        match work {
+            Work::EndHwQueue(hw_queue) => self.end_hw_queue(hw_queue, effects),
+            Work::EndObject(object) => self.end_object(object, effects),
+            Work::Recover(recovery) => self.recover(recovery, effects),
+            Work::Dispatch(engine) => self.dispatch_engine(engine, effects),
+            Work::RunPaged(queue) => {
+                if self.run_head(queue, effects) {
+                    self.vidsch.work.go_on_paged(queue);
+                }
+            }
+            Work::RunQueue(queue) => {
+                if self.run_head(queue, effects) {
+                    self.vidsch.work.go_on_queue(queue);
+                }
             }
         }
     }
@@ -149,7 +186,7 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).queued_bytes -= packet.weight();
         match packet {
             Packet::Wait(_) | Packet::Acquire(_) => {}
-            Packet::WaitAtHead(items) => self.begin_at_head(id, items, effects),
+            Packet::WaitAtHead(items) => self.begin_at_head(id, items),
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),

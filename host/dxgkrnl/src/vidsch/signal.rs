@@ -204,7 +204,7 @@ impl<M: Miniport> Kernel<M> {
             self.wake(signal.process, event, status, effects);
         }
         for (object, _) in signal.targets {
-            self.release_reference(object, effects);
+            self.release_reference(object);
         }
     }
 

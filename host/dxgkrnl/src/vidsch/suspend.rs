@@ -25,7 +25,7 @@ impl<M: Miniport> Kernel<M> {
         let (context, suspend_fence) = (HwContext(id), side.suspend_fence);
         self.vidsch.suspend_deadlines.insert((deadline, id));
         let mut answer = Suspend::Pending;
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.call_ddi(effects, |miniport, now, callbacks| {
             answer = miniport.suspend_context(now, context, suspend_fence, callbacks);
         });
         if answer == Suspend::Suspended {
@@ -77,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
             Suspension::Suspended => {}
         }
         self.vidsch.in_flight.expect_hw_progress(self.vidsch.contexts[id].engine.adapter, self.now);
-        self.with_miniport(effects, |miniport, now, callbacks| {
+        self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.resume_context(now, HwContext(id), callbacks);
         });
     }

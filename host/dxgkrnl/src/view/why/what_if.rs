@@ -52,7 +52,7 @@ impl<M: Miniport> Kernel<M> {
                 continue;
             }
             kernel.set_value(*object, *value, &mut effects);
-            kernel.run_queues(&mut effects);
+            kernel.work_off(&mut effects);
             let ends = !kernel.has_wait(trial.node) || {
                 kernel.goes_on(trial.node)
                     && !*ends_by_itself

@@ -1,0 +1,87 @@
+use d3dkmt::{Call, EventId, KeyedMutexFlags};
+
+use super::super::observer::DaemonKernel;
+use super::*;
+
+/// Of each step: what it was told, the handle of a mutex that it made, and how many it woke.
+#[derive(Default)]
+struct Steps(Mutex<Vec<(String, Option<d3dkmt::Handle>, usize)>>);
+
+impl Observer for Steps {
+    fn step(&self, _: Nanos, input: &Input, effects: &Effects, _: &DaemonKernel) {
+        let mutex = effects.answers.iter().find_map(|answer| match answer.reply {
+            Reply::KeyedMutex { mutex, .. } => Some(mutex),
+            _ => None,
+        });
+        self.0.lock().unwrap().push((input.to_string(), mutex, effects.events.len()));
+    }
+}
+
+#[test]
+fn what_was_due_before_a_call_is_no_effect_of_that_call() {
+    let steps = Arc::new(Steps::default());
+    let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
+    let seat = Seat::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
+    let (mut seated, mut dirty) = (seat.take(), Dirty::default());
+    let (vm, process) = (VmId(1), ProcessId(1));
+    let mut tell = |input| seat.step(&mut seated, input, &mut dirty);
+    tell(Input::VmAttached { vm, name: String::new() });
+    tell(Input::ProcessAttached { process, vm, pid: 1, name: String::new() });
+    let mut call = |call| tell(Input::Call { process, request: 1, call });
+    let create = |initial_value| Call::CreateKeyedMutex {
+        initial_value,
+        private_data: Vec::new(),
+        flags: KeyedMutexFlags::default(),
+    };
+    call(create(0));
+    let mutex = steps.0.lock().unwrap().last().and_then(|step| step.1).expect("a mutex");
+    let timeout = Some(-1);
+    call(Call::AcquireKeyedMutex { mutex, key: 5, timeout, event: EventId(7) });
+    steps.0.lock().unwrap().clear();
+    seat.timer.move_to(1_000);
+    call(create(1));
+    let seen = std::mem::take(&mut *steps.0.lock().unwrap());
+    let woken: Vec<_> = seen.iter().map(|(input, _, woken)| (input.as_str(), *woken)).collect();
+    assert_eq!(woken[0], ("deadline", 1), "{seen:?}");
+    assert_eq!((woken.len(), woken[1].1), (2, 0), "{seen:?}");
+}
+
+#[test]
+fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
+    use std::io::Read as _;
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
+    let (id, vm, outbox, calls) = (ProcessId(1), VmId(1), Outbox::default(), Counter::default());
+    let guest = Arc::new(Guest { id, vm, pid: 1, name: String::new(), outbox, calls });
+    guest.outbox.connect(super::super::guest::Sink::Local { stream: Arc::new(ours.into()), epoll, key: 1 });
+    guest.outbox.wake(d3dkmt::EventId(7), d3dkmt::NtStatus::SUCCESS).unwrap();
+    let mut dirty = Dirty::default();
+    dirty.add(&guest);
+    drop(dirty);
+    theirs.set_nonblocking(true).unwrap();
+    assert!(theirs.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 2), "the wake is on its way");
+}
+
+#[test]
+fn who_gives_way_comes_after_who_waits() {
+    let seat = Seat::new(&Options::default()).unwrap();
+    let order = Mutex::new(Vec::new());
+    let take = |who: &'static str| {
+        let seated = seat.take();
+        order.lock().unwrap().push(who);
+        drop(seated);
+    };
+    for _ in 0..100 {
+        std::thread::scope(|scope| {
+            let held = seat.take();
+            scope.spawn(|| take("waits"));
+            while seat.turnstile.try_lock().is_ok() {
+                std::thread::yield_now();
+            }
+            drop(held);
+            seat.give_way();
+            take("gave way");
+        });
+        assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
+    }
+}
