@@ -62,6 +62,13 @@ struct Layer {
     submissions: BTreeMap<(EngineId, Orderer), u64>,
 }
 
+/// Where a submission runs, and whose turn it is in.
+pub(crate) struct Submitter {
+    pub engine: EngineId,
+    pub engine_type: EngineType,
+    pub queue: Orderer,
+}
+
 /// The layers of all processes.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DebugLayers {
@@ -163,7 +170,8 @@ impl DebugLayers {
         &mut self,
         space: Space,
         level: Level,
-        (resources, native): (&Resources, &NativeFences),
+        resources: &Resources,
+        native: &NativeFences,
         callbacks: &mut Vec<Callback>,
     ) {
         if level == Level::Off && !self.watched {
@@ -232,17 +240,17 @@ impl DebugLayers {
     pub fn look(
         &mut self,
         space: Space,
-        (engine, engine_type, queue): (EngineId, EngineType, Orderer),
+        by: Submitter,
         commands: &[u8],
         callbacks: &mut Vec<Callback>,
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layer(space) else { return Vec::new() };
         let Ok(Some(packets)) = Reader::new(commands) else { return Vec::new() };
-        let outcome = layer.device.submit(queue_type(engine_type), &packets);
+        let outcome = layer.device.submit(queue_type(by.engine_type), &packets);
         let Ok(outcome) = outcome else { return Vec::new() };
         // One submission of a queue is behind the other: the one before is over, or lost.
-        if let Some(before) = layer.submissions.insert((engine, queue), outcome.submission) {
+        if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {
             layer.device.retire(before);
         }
         let said = layer.keep(outcome.messages.iter());

@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 use d3dkmt::isa::{self, CommandBuffer, Packet};
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
-    NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, Suspend,
+    NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, Suspend,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
@@ -49,8 +49,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use foresight::of_commands as foresee;
 
-use crate::list::{Lists, Scope};
-use crate::queues::Shared;
+use crate::list::{Buffer, Lists, Scope};
+use crate::page_table::PageFault;
+use crate::queues::{DdiCall, Shared};
 
 /// What a command buffer comes from, and what becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +62,16 @@ pub(crate) enum Origin {
     HwQueue { hw_queue: HwQueueId, progress_fence_id: u64 },
     /// A ring of that many bytes.
     Ring { hw_queue: HwQueueId, bytes: usize },
+}
+
+/// A command buffer that an engine is given.
+pub(crate) struct NewJob {
+    pub origin: Origin,
+    /// 0 for what comes from a ring.
+    pub submission_fence_id: u64,
+    pub context: HwContext,
+    pub process: ProcessId,
+    pub commands: Vec<u8>,
 }
 
 /// A command buffer on the engine, or saved.
@@ -91,31 +102,6 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    fn new(
-        origin: Origin,
-        submission_fence_id: u64,
-        context: HwContext,
-        process: ProcessId,
-        packets: VecDeque<Packet>,
-    ) -> Self {
-        let (until, waits_for, begun, ahead, scope) = (None, None, false, VecDeque::new(), None);
-        Job {
-            origin,
-            submission_fence_id,
-            context,
-            process,
-            packets,
-            until,
-            waits_for,
-            begun,
-            ahead,
-            scope,
-            commands: None,
-            read: 0,
-            number: 0,
-        }
-    }
-
     /// The same work under another id.
     pub fn resubmitted(self, submission_fence_id: u64) -> Self {
         Job { submission_fence_id, ..self }
@@ -141,6 +127,10 @@ impl Job {
     /// Commands of it run: this is no boundary.
     fn is_busy(&self) -> bool {
         self.scope.as_ref().is_some_and(|scope| scope.running() > 0)
+    }
+
+    fn buffer(&self) -> Buffer {
+        Buffer { process: self.process, number: self.number }
     }
 
     /// Whose buffer it is; those of one queue, and all without, run in order.
@@ -223,18 +213,24 @@ impl Engine {
     }
 
     /// A command buffer that has run nothing yet. Its bytes are kept if somebody is to look at them.
-    pub fn job(
-        &self,
-        origin: Origin,
-        submission_fence_id: u64,
-        (context, process): (HwContext, ProcessId),
-        commands: Vec<u8>,
-        shared: &Shared,
-    ) -> Job {
-        let packets = self.decode(&commands);
-        let job = Job::new(origin, submission_fence_id, context, process, packets);
+    pub fn job(&self, new: NewJob, shared: &Shared) -> Job {
+        let NewJob { origin, submission_fence_id, context, process, commands } = new;
         let watched = shared.debug.is_on((self.id.adapter, process)) || shared.races.is_on(self.id.adapter);
-        Job { commands: watched.then_some(commands), ..job }
+        Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets: self.decode(&commands),
+            until: None,
+            waits_for: None,
+            begun: false,
+            ahead: VecDeque::new(),
+            scope: None,
+            commands: watched.then_some(commands),
+            read: 0,
+            number: 0,
+        }
     }
 
     /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
@@ -248,9 +244,9 @@ impl Engine {
         }
     }
 
-    pub fn submit(&mut self, now: Nanos, job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    pub fn submit(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
         self.queue.push_back(job);
-        self.start_next(now, shared, callbacks);
+        self.start_next(ddi);
     }
 
     /// What was preempted, or queued at a reset, under this id.
@@ -307,56 +303,39 @@ impl Engine {
 
     /// `DxgkDdiResetHwEngine`: the same, and nothing runs until it is resumed. The context that ran: its hardware
     /// queues are empty. Suspends need no acknowledgement any more.
-    pub fn reset_hw(
-        &mut self,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) -> Result<Option<HwContext>, ResetFailed> {
-        let aborted = self.abort(callbacks)?;
+    pub fn reset_hw(&mut self, ddi: &mut DdiCall<'_>) -> Result<Option<HwContext>, ResetFailed> {
+        let aborted = self.abort(ddi.callbacks)?;
         self.halted = true;
         self.suspended.values_mut().for_each(Vec::clear);
         let Some(aborted) = aborted else { return Ok(None) };
         let culprit = aborted.context;
-        shared.drop_ring_bytes(&aborted);
+        ddi.shared.drop_ring_bytes(&aborted);
         for job in self.queue.iter().filter(|job| job.context == culprit) {
-            shared.drop_ring_bytes(job);
+            ddi.shared.drop_ring_bytes(job);
         }
         self.queue.retain(|job| job.context != culprit);
         Ok(Some(culprit))
     }
 
     /// `DxgkDdiResumeHwEngine`.
-    pub fn resume_after_reset(&mut self, now: Nanos, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    pub fn resume_after_reset(&mut self, ddi: &mut DdiCall<'_>) {
         self.halted = false;
-        self.start_next(now, shared, callbacks);
+        self.start_next(ddi);
     }
 
     /// The packet that runs, or else the next one, faults.
-    pub fn page_fault(
-        &mut self,
-        now: Nanos,
-        (gpu_address, flags): (u64, PageFaultFlags),
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub fn page_fault(&mut self, fault: PageFault, ddi: &mut DdiCall<'_>) {
         match self.running.take() {
             Some(job) => {
-                self.fault(job, gpu_address, flags, shared, callbacks);
-                self.start_next(now, shared, callbacks);
+                self.fault(job, fault, ddi);
+                self.start_next(ddi);
             }
-            None => self.faults.page_fault = Some((gpu_address, flags.bits())),
+            None => self.faults.page_fault = Some((fault.gpu_address, fault.flags.bits())),
         }
     }
 
-    fn fault(
-        &mut self,
-        mut job: Job,
-        gpu_address: u64,
-        flags: PageFaultFlags,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
-        self.lists.abort(callbacks);
+    fn fault(&mut self, mut job: Job, PageFault { gpu_address, flags }: PageFault, ddi: &mut DdiCall<'_>) {
+        self.lists.abort(ddi.callbacks);
         job.scope = None;
         let (engine, id) = (self.id, job.submission_fence_id);
         let unnamed = flags.contains(PageFaultFlags::FENCE_INVALID);
@@ -376,9 +355,9 @@ impl Engine {
         } else if job.is_preemptible() {
             self.completed = id;
         } else {
-            shared.drop_ring_bytes(&job);
+            ddi.shared.drop_ring_bytes(&job);
         }
-        self.interrupt(interrupt, callbacks);
+        self.interrupt(interrupt, ddi.callbacks);
     }
 
     /// One more of the resets to come fails.
@@ -392,18 +371,19 @@ impl Engine {
     }
 
     /// The running packet's time is over: the buffer goes on from that time, not from now.
-    pub fn finish_packet(&mut self, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    pub fn finish_packet(&mut self, ddi: &mut DdiCall<'_>) {
         let Some(mut job) = self.running.take() else { return };
         let Some(clock) = job.until.take() else {
             self.running = Some(job);
             return;
         };
+        let ddi = &mut ddi.at(clock);
         let context = job.context;
-        self.run(clock, job, shared, callbacks);
+        self.run(job, ddi);
         if self.running.as_ref().is_none_or(|job| job.context != context) {
-            self.acknowledge(context, callbacks);
+            self.acknowledge(context, ddi.callbacks);
         }
-        self.start_next(clock, shared, callbacks);
+        self.start_next(ddi);
     }
 
     fn acknowledge(&mut self, context: HwContext, callbacks: &mut Vec<Callback>) {
@@ -416,20 +396,14 @@ impl Engine {
     }
 
     /// Drops what `gone` says; the next command buffer starts if it was the running one.
-    pub fn drop_jobs(
-        &mut self,
-        now: Nanos,
-        gone: impl Fn(&Job) -> bool,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub fn drop_jobs(&mut self, gone: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
         self.queue.retain(|job| !gone(job));
         self.saved.retain(|_, job| !gone(job));
         if self.running.as_ref().is_some_and(&gone) {
             self.running = None;
-            self.lists.abort(callbacks);
+            self.lists.abort(ddi.callbacks);
         }
-        self.start_next(now, shared, callbacks);
+        self.start_next(ddi);
     }
 
     /// What a context that ends has saved is lost.
@@ -450,38 +424,32 @@ impl Engine {
         }
     }
 
-    pub fn resume(
-        &mut self,
-        now: Nanos,
-        context: HwContext,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub fn resume(&mut self, context: HwContext, ddi: &mut DdiCall<'_>) {
         self.suspended.remove(&context);
-        self.start_next(now, shared, callbacks);
+        self.start_next(ddi);
     }
 
     /// Looks at the waits for a fence again.
-    pub fn look_at_waits(
-        &mut self,
-        now: Nanos,
-        fence: NativeFenceId,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
-        let Some(current) = shared.native.value(fence) else { return };
+    pub fn look_at_waits(&mut self, fence: NativeFenceId, ddi: &mut DdiCall<'_>) {
+        let Some(current) = ddi.shared.native.value(fence) else { return };
         for job in self.queue.iter_mut().chain(self.saved.values_mut()) {
             let Some((gpu_address, value, observed)) = job.waits_for else { continue };
-            let here = shared.native.at(self.id.adapter, job.process, gpu_address) == Some(fence);
+            let here = ddi.shared.native.at(self.id.adapter, job.process, gpu_address) == Some(fence);
             if here && current >= value {
                 job.waits_for = None;
                 if let Some(hw_queue) = job.hw_queue() {
                     let log = NativeFenceLogType::Waits;
-                    shared.log(hw_queue, log, (fence, value), (observed, now), callbacks);
+                    let entry = NativeFenceLogEntry {
+                        fence,
+                        fence_value: value,
+                        observed_gpu_timestamp: observed,
+                        end_gpu_timestamp: ddi.clock,
+                    };
+                    ddi.shared.log(hw_queue, log, entry, ddi.callbacks);
                 }
             }
         }
-        self.start_next(now, shared, callbacks);
+        self.start_next(ddi);
     }
 
     /// One more of the interrupts to come is lost.
@@ -548,13 +516,13 @@ impl Engine {
         })
     }
 
-    fn start_next(&mut self, clock: Nanos, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    fn start_next(&mut self, ddi: &mut DdiCall<'_>) {
         while self.running.is_none() && !self.halted {
             if self.preempting.is_some() {
-                self.preempted(callbacks);
+                self.preempted(ddi.callbacks);
             }
             let Some(job) = self.next().and_then(|at| self.queue.remove(at)) else { return };
-            self.run(clock, job, shared, callbacks);
+            self.run(job, ddi);
         }
     }
 }

@@ -37,9 +37,10 @@ use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, Pro
 
 use debug::DebugLayers;
 use display::Displays;
-use engine::{Engine, Job, Origin};
+use engine::{Engine, Job, NewJob, Origin};
+use page_table::PageFault;
 use private::Clients;
-use queues::{Doorbells, Shared};
+use queues::{DdiCall, Doorbells, Shared};
 use races::Races;
 use serde::{Deserialize, Serialize};
 use witness::{Witness, Witnesses};
@@ -65,21 +66,31 @@ impl SimulatedMiniport {
         miniport
     }
 
-    fn submit(&mut self, now: Nanos, engine: EngineId, job: Job, callbacks: &mut Vec<Callback>) {
-        if let Some(engine) = self.engines.get_mut(&engine) {
-            engine.submit(now, job, &mut self.shared, callbacks);
-        }
-        self.look_at_waits(now, callbacks);
+    /// Has an engine do something, and then all those look at their waits whose fences it touched. `None`: there is no
+    /// such engine.
+    fn with_engine<R>(
+        &mut self,
+        id: EngineId,
+        clock: Nanos,
+        callbacks: &mut Vec<Callback>,
+        act: impl FnOnce(&mut Engine, &mut DdiCall<'_>) -> R,
+    ) -> Option<R> {
+        let ddi = &mut DdiCall { clock, shared: &mut self.shared, callbacks };
+        let result = act(self.engines.get_mut(&id)?, ddi);
+        look_at_waits(&mut self.engines, ddi);
+        Some(result)
     }
 
-    /// Engines whose fences were touched look at the waits in hardware, until nothing is touched any more.
-    fn look_at_waits(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        while let Some(fence) = self.shared.native.touched.pop_front() {
-            let adapter = self.shared.native.adapter_of(fence);
-            for (_, engine) in self.engines.iter_mut().filter(|(id, _)| Some(id.adapter) == adapter) {
-                engine.look_at_waits(now, fence, &mut self.shared, callbacks);
-            }
-        }
+    /// The same of every engine.
+    fn with_engines(
+        &mut self,
+        clock: Nanos,
+        callbacks: &mut Vec<Callback>,
+        act: impl Fn(&mut Engine, &mut DdiCall<'_>),
+    ) {
+        let ddi = &mut DdiCall { clock, shared: &mut self.shared, callbacks };
+        self.engines.values_mut().for_each(|engine| act(engine, ddi));
+        look_at_waits(&mut self.engines, ddi);
     }
 
     /// Buffers of a ring that the engine has seen.
@@ -90,13 +101,25 @@ impl SimulatedMiniport {
         buffers: Vec<Vec<u8>>,
         callbacks: &mut Vec<Callback>,
     ) {
+        let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
+        let (id, context, process) = (queue.engine, queue.context, queue.process);
         for commands in buffers {
-            let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
-            let (id, context, process) = (queue.engine, queue.context, queue.process);
-            let Some(engine) = self.engines.get(&id) else { return };
             let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
-            let job = engine.job(origin, 0, (context, process), commands, &self.shared);
-            self.submit(now, id, job, callbacks);
+            let new = NewJob { origin, submission_fence_id: 0, context, process, commands };
+            self.with_engine(id, now, callbacks, |engine, ddi| {
+                let job = engine.job(new, ddi.shared);
+                engine.submit(job, ddi);
+            });
+        }
+    }
+}
+
+/// Engines whose fences were touched look at the waits in hardware, until nothing is touched any more.
+fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>) {
+    while let Some(fence) = ddi.shared.native.touched.pop_front() {
+        let adapter = ddi.shared.native.adapter_of(fence);
+        for (_, engine) in engines.iter_mut().filter(|(id, _)| Some(id.adapter) == adapter) {
+            engine.look_at_waits(fence, ddi);
         }
     }
 }
@@ -163,14 +186,17 @@ impl Miniport for SimulatedMiniport {
     ) -> Result<(), NtStatus> {
         let Submission { engine: id, context, process, submission_fence_id, resubmits, commands, .. } =
             submission;
-        let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
-        let of = (context, process);
-        let new = engine.job(Origin::Context, submission_fence_id, of, commands, &self.shared);
-        // The hardware goes on where it was.
-        let saved = resubmits.and_then(|was| engine.take_saved(was));
-        let job = saved.map_or(new, |saved| saved.resubmitted(submission_fence_id));
-        self.submit(now, id, job, callbacks);
-        Ok(())
+        let new = NewJob { origin: Origin::Context, submission_fence_id, context, process, commands };
+        let submitted = self.with_engine(id, now, callbacks, |engine, ddi| {
+            // The hardware goes on where it was.
+            let saved = resubmits.and_then(|was| engine.take_saved(was));
+            let job = match saved {
+                Some(saved) => saved.resubmitted(submission_fence_id),
+                None => engine.job(new, ddi.shared),
+            };
+            engine.submit(job, ddi);
+        });
+        submitted.ok_or(NtStatus::INVALID_PARAMETER)
     }
 
     fn preempt_command(
@@ -185,11 +211,11 @@ impl Miniport for SimulatedMiniport {
         Ok(())
     }
 
-    /// Responsive if it has nothing to do: whatever it runs did not end in time.
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
         self.advertised.get(adapter as usize).cloned().unwrap_or_default()
     }
 
+    /// Responsive if it has nothing to do: whatever it runs did not end in time.
     fn query_engine_status(&mut self, engine: EngineId, _callbacks: &mut Vec<Callback>) -> EngineStatus {
         EngineStatus { responsive: self.engine_state(engine) == EngineState::Idle }
     }
@@ -205,13 +231,13 @@ impl Miniport for SimulatedMiniport {
 
     fn reset_hw_engine(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
         // Contexts do not share hardware state here: nobody is in the way of another.
-        let engine = self.engines.get_mut(&engine).ok_or(ResetFailed)?;
-        if let Some(context) = engine.reset_hw(&mut self.shared, callbacks)? {
+        let culprit = self.with_engine(engine, now, callbacks, Engine::reset_hw).ok_or(ResetFailed)??;
+        if let Some(context) = culprit {
             callbacks.push(Callback::InvalidateHwContext { context, reason: Invalidation::Culprit });
         }
         Ok(())
@@ -223,10 +249,7 @@ impl Miniport for SimulatedMiniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
-        let engine = self.engines.get_mut(&engine).ok_or(ResetFailed)?;
-        engine.resume_after_reset(now, &mut self.shared, callbacks);
-        self.look_at_waits(now, callbacks);
-        Ok(())
+        self.with_engine(engine, now, callbacks, Engine::resume_after_reset).ok_or(ResetFailed)
     }
 
     fn page_fault(
@@ -237,10 +260,8 @@ impl Miniport for SimulatedMiniport {
         flags: PageFaultFlags,
         callbacks: &mut Vec<Callback>,
     ) {
-        if let Some(engine) = self.engines.get_mut(&engine) {
-            engine.page_fault(now, (gpu_address, flags), &mut self.shared, callbacks);
-        }
-        self.look_at_waits(now, callbacks);
+        let fault = PageFault { gpu_address, flags };
+        self.with_engine(engine, now, callbacks, |engine, ddi| engine.page_fault(fault, ddi));
     }
 
     fn fail_reset(&mut self, engine: EngineId) {
@@ -256,17 +277,12 @@ impl Miniport for SimulatedMiniport {
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     ) {
-        for engine in self.engines.values_mut() {
-            engine.forget_context(context);
-        }
-        if let Some((engine, submission_fence_id)) = submitted
-            && let Some(engine) = self.engines.get_mut(&engine)
-        {
+        self.engines.values_mut().for_each(|engine| engine.forget_context(context));
+        if let Some((engine, submission_fence_id)) = submitted {
             let gone =
                 |job: &Job| job.origin == Origin::Context && job.submission_fence_id == submission_fence_id;
-            engine.drop_jobs(now, gone, &mut self.shared, callbacks);
+            self.with_engine(engine, now, callbacks, |engine, ddi| engine.drop_jobs(gone, ddi));
         }
-        self.look_at_waits(now, callbacks);
     }
 
     fn stop_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
@@ -315,14 +331,11 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let Some(queue) = self.shared.queues.remove(&hw_queue) else { return };
-        if let Some(engine) = self.engines.get_mut(&queue.engine) {
-            let gone = |job: &Job| match job.origin {
-                Origin::Context => false,
-                Origin::HwQueue { hw_queue: of, .. } | Origin::Ring { hw_queue: of, .. } => of == hw_queue,
-            };
-            engine.drop_jobs(now, gone, &mut self.shared, callbacks);
-        }
-        self.look_at_waits(now, callbacks);
+        let gone = |job: &Job| match job.origin {
+            Origin::Context => false,
+            Origin::HwQueue { hw_queue: of, .. } | Origin::Ring { hw_queue: of, .. } => of == hw_queue,
+        };
+        self.with_engine(queue.engine, now, callbacks, |engine, ddi| engine.drop_jobs(gone, ddi));
     }
 
     fn submit_command_to_hw_queue(
@@ -340,11 +353,12 @@ impl Miniport for SimulatedMiniport {
             commands,
         } = submission;
         let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
-        let Some(engine) = self.engines.get(&id) else { return };
-        let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let of = (context, queue.process);
-        let job = engine.job(origin, submission_fence_id, of, commands, &self.shared);
-        self.submit(now, id, job, callbacks);
+        let (process, origin) = (queue.process, Origin::HwQueue { hw_queue, progress_fence_id });
+        let new = NewJob { origin, submission_fence_id, context, process, commands };
+        self.with_engine(id, now, callbacks, |engine, ddi| {
+            let job = engine.job(new, ddi.shared);
+            engine.submit(job, ddi);
+        });
     }
 
     fn suspend_context(
@@ -365,10 +379,7 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
-        for engine in self.engines.values_mut() {
-            engine.resume(now, context, &mut self.shared, callbacks);
-        }
-        self.look_at_waits(now, callbacks);
+        self.with_engines(now, callbacks, |engine, ddi| engine.resume(context, ddi));
     }
 
     fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
@@ -483,7 +494,7 @@ impl Miniport for SimulatedMiniport {
             self.shared.native.update_current_value(update);
             self.shared.tell_stored(update.fence, None, update.value);
         }
-        self.look_at_waits(now, callbacks);
+        self.with_engines(now, callbacks, |_, _| {});
     }
 
     fn create_process(&mut self, _adapter: u32, new: &NewProcess) -> Result<(), NtStatus> {
@@ -558,15 +569,13 @@ impl Miniport for SimulatedMiniport {
         // Engines and displays move on in the order of their times, so that effects come in the order they happen;
         // engines first at the same time, as their interrupts are reported before those of the display (SCH-004).
         loop {
-            let due = |engine: &&mut Engine| engine.busy_until().is_some_and(|until| until <= now);
-            let engine = self.engines.values_mut().filter(due).min_by_key(|engine| engine.busy_until());
+            let due =
+                |(_, engine): &(&EngineId, &Engine)| engine.busy_until().is_some_and(|until| until <= now);
+            let engine = self.engines.iter().filter(due).min_by_key(|(_, engine)| engine.busy_until());
+            let engine = engine.and_then(|(id, engine)| Some((*id, engine.busy_until()?)));
             let display = self.displays.next_due().filter(|due| *due <= now);
-            match engine.filter(|engine| display.is_none() || engine.busy_until() <= display) {
-                Some(engine) => {
-                    let clock = engine.busy_until().unwrap_or(now);
-                    engine.finish_packet(&mut self.shared, callbacks);
-                    self.look_at_waits(clock, callbacks);
-                }
+            match engine.filter(|(_, clock)| display.is_none_or(|due| *clock <= due)) {
+                Some((id, clock)) => drop(self.with_engine(id, clock, callbacks, Engine::finish_packet)),
                 None if display.is_some() => self.displays.notify(now, callbacks),
                 None => return,
             }

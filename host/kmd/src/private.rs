@@ -222,7 +222,7 @@ impl Clients {
             }),
             Some(SET_DEBUG) => {
                 let level = Level::from_word(number).ok_or(NtStatus::INVALID_PARAMETER)?;
-                shared.debug.set(space, level, (&shared.resources, &shared.native), callbacks);
+                shared.debug.set(space, level, &shared.resources, &shared.native, callbacks);
                 Ok(number)
             }
             Some(DESCRIBE_FENCE) => {

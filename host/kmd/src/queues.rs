@@ -66,6 +66,21 @@ pub(crate) struct Shared {
     pub optimized_interrupt: Vec<bool>,
 }
 
+/// What is at hand while a DDI runs.
+pub(crate) struct DdiCall<'a> {
+    /// The time at which it happens: engines go on from when their packets ended, not from when the kernel asks.
+    pub clock: Nanos,
+    pub shared: &'a mut Shared,
+    pub callbacks: &'a mut Vec<Callback>,
+}
+
+impl DdiCall<'_> {
+    /// The same at another time.
+    pub fn at(&mut self, clock: Nanos) -> DdiCall<'_> {
+        DdiCall { clock, shared: self.shared, callbacks: self.callbacks }
+    }
+}
+
 pub(crate) fn ring_bytes(commands: &[u8]) -> usize {
     commands.len() + RING_BUFFER_BYTES
 }
@@ -139,8 +154,7 @@ impl Shared {
         &mut self,
         hw_queue: HwQueueId,
         log: NativeFenceLogType,
-        (fence, fence_value): (NativeFenceId, u64),
-        (observed_gpu_timestamp, end_gpu_timestamp): (Nanos, Nanos),
+        entry: NativeFenceLogEntry,
         callbacks: &mut Vec<Callback>,
     ) {
         let queue = self.queues.get_mut(&hw_queue);
@@ -151,7 +165,6 @@ impl Shared {
         };
         let index = header.first_free_entry_index();
         *header = header.next();
-        let entry = NativeFenceLogEntry { fence_value, fence, observed_gpu_timestamp, end_gpu_timestamp };
         let write = NativeFenceLogWrite { hw_queue, log, index, entry, header: *header };
         callbacks.push(Callback::NativeFenceLogWrite(write));
     }

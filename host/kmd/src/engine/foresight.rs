@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{self, CommandBuffer, Packet};
+use d3dkmt::isa::{self, CommandBuffer, FenceValue, Packet};
 use dxgkrnl::ddi::{EngineWork, Foreseen, WorkState};
 
 use super::{Engine, Job};
@@ -56,7 +56,7 @@ pub(crate) fn of_commands(commands: &[u8]) -> Vec<Foreseen> {
 impl Job {
     fn work(&self, state: WorkState) -> EngineWork {
         let stored = self.scope.iter().flat_map(|scope| scope.stores());
-        let stored = stored.map(|(gpu_address, value)| Foreseen::Store { gpu_address, value });
+        let stored = stored.map(|FenceValue { gpu_address, value }| Foreseen::Store { gpu_address, value });
         let left = of_packets(self.ahead.iter().chain(&self.packets));
         EngineWork {
             submission_fence_id: self.submission_fence_id,

@@ -1,16 +1,14 @@
 //! Where an engine has to do with command lists: a scope is read and run, set aside, and comes to grief.
 
-use alloc::vec::Vec;
-
 use d3dkmt::isa::Packet;
 use dxgkrnl::Nanos;
-use dxgkrnl::ddi::{Callback, Interrupt, PageFaultFlags};
+use dxgkrnl::ddi::{Interrupt, PageFaultFlags};
 use dxgkrnl::policy::IllegalCommand;
 
 use super::{Engine, Job};
 use crate::list::{Progress, Trouble, begins_scope, is_of_lists};
 use crate::page_table::PageFault;
-use crate::queues::Shared;
+use crate::queues::{DdiCall, Shared};
 use crate::witness::Ending;
 
 impl Job {
@@ -29,7 +27,7 @@ impl Engine {
     pub(super) fn begin_scope(&mut self, packet: Packet, job: &mut Job, shared: &Shared) {
         if begins_scope(&packet) {
             let mut scope = self.lists.begin();
-            self.lists.read((job.last_read(), packet), &mut scope, job.process, shared);
+            self.lists.read(job.last_read(), packet, &mut scope, job.process, shared);
             job.scope = Some(scope);
         }
     }
@@ -38,26 +36,23 @@ impl Engine {
     /// buffer is to be set aside.
     pub(super) fn run_lists(
         &mut self,
-        clock: Nanos,
         job: &mut Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
+        ddi: &mut DdiCall<'_>,
     ) -> Result<Option<Nanos>, Trouble> {
         let holds = self.is_to_stop(job);
         while let Some(mut scope) = job.scope.take() {
             while !holds && scope.fill_window() && scope.has_room() && job.lists_go_on() {
                 let Some(packet) = job.next_packet() else { break };
-                self.lists.read((job.last_read(), packet), &mut scope, job.process, shared);
+                self.lists.read(job.last_read(), packet, &mut scope, job.process, ddi.shared);
             }
-            let progress =
-                self.lists.advance(clock, &mut scope, (job.process, job.number, holds), shared, callbacks)?;
+            let progress = self.lists.advance(&mut scope, job.buffer(), holds, ddi)?;
             let more = !holds && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());
             if more || !scope.is_empty() {
                 job.scope = Some(scope);
             }
             match progress {
-                Progress::Store(store) => self.store(clock, job, store, shared, callbacks),
-                Progress::Signal(store) => self.store_looked_at(clock, job, store, shared, callbacks),
+                Progress::Store(store) => self.store(job, store, ddi),
+                Progress::Signal(store) => self.store_looked_at(job, store, ddi),
                 Progress::Until(_) | Progress::Rests if more => {}
                 Progress::Until(until) => return Ok(Some(until)),
                 Progress::Rests => return Ok(None),
@@ -67,67 +62,48 @@ impl Engine {
     }
 
     /// The buffer goes back to where it came from, at a boundary: its caches are written back.
-    pub(super) fn set_aside(
-        &mut self,
-        clock: Nanos,
-        job: Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
-        if let Err(trouble) = self.lists.end(job.process, shared, callbacks) {
-            return self.meet(clock, trouble, job, shared, callbacks);
+    pub(super) fn set_aside(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
+        if let Err(trouble) = self.lists.end(job.process, ddi) {
+            return self.meet(trouble, job, ddi);
         }
         if self.preempting.is_some() && job.is_preemptible() {
             self.saved.insert(job.submission_fence_id, job);
-            self.preempted(callbacks);
+            self.preempted(ddi.callbacks);
         } else {
             self.queue.push_front(job);
         }
     }
 
     /// The packet that is next never ends.
-    pub(super) fn hang_with(
-        &mut self,
-        clock: Nanos,
-        mut job: Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub(super) fn hang_with(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
         job.until = None;
-        self.store_markers_in(clock, &mut job, shared, callbacks);
+        self.store_markers_in(&mut job, ddi);
         self.running = Some(job);
     }
 
     /// The buffer cannot go on.
-    pub(super) fn meet(
-        &mut self,
-        clock: Nanos,
-        trouble: Trouble,
-        mut job: Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub(super) fn meet(&mut self, trouble: Trouble, mut job: Job, ddi: &mut DdiCall<'_>) {
         let ending = match trouble {
             Trouble::PageFault(fault) => Ending::PageFault(fault.gpu_address),
             Trouble::Illegal => Ending::Illegal,
         };
-        shared.witnesses.over(job.number, clock, ending);
+        ddi.shared.witnesses.over(job.number, ddi.clock, ending);
         match trouble {
-            Trouble::PageFault(PageFault { gpu_address, flags }) => {
-                self.fault(job, gpu_address, flags, shared, callbacks);
-            }
+            Trouble::PageFault(fault) => self.fault(job, fault, ddi),
             Trouble::Illegal if self.illegal_command == IllegalCommand::Hangs => {
                 job.until = None;
                 self.running = Some(job);
             }
             Trouble::Illegal if job.is_preemptible() => {
-                self.lists.abort(callbacks);
+                self.lists.abort(ddi.callbacks);
                 let (engine, faulted_fence_id) = (self.id, job.submission_fence_id);
                 self.completed = faulted_fence_id;
-                self.interrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }, callbacks);
+                self.interrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }, ddi.callbacks);
             }
             // Interrupt 12 is the only one that there is for them.
-            Trouble::Illegal => self.fault(job, 0, PageFaultFlags::empty(), shared, callbacks),
+            Trouble::Illegal => {
+                self.fault(job, PageFault { gpu_address: 0, flags: PageFaultFlags::empty() }, ddi);
+            }
         }
     }
 }

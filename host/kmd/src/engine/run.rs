@@ -3,62 +3,70 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
-use alloc::vec::Vec;
 use core::mem::take;
 
-use barriers::Message;
-
 use d3dkmt::isa::{FenceValue, Packet};
-use dxgkrnl::Nanos;
-use dxgkrnl::ddi::{Callback, Interrupt, NativeFenceLogType, PageFaultFlags, SignaledNativeFences};
+use dxgkrnl::ddi::{
+    Callback, Interrupt, NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, SignaledNativeFences,
+};
 
 use super::{Engine, Job, Origin};
+use crate::debug::Submitter;
 use crate::native::Stored;
-use crate::queues::Shared;
+use crate::page_table::PageFault;
+use crate::queues::{DdiCall, Shared};
 use crate::races::{Surroundings, orderer};
 use crate::witness::{Begun, Ending, Seen};
 
 impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
-    pub(super) fn run(
-        &mut self,
-        clock: Nanos,
-        mut job: Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub(super) fn run(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
         job.begun = true;
         if let Some(commands) = job.commands.take() {
             let (space, queue) = ((self.id.adapter, job.process), orderer(job.origin, job.context));
-            let who = (self.id, self.lists.engine_type, queue);
-            let messages = shared.debug.look(space, who, &commands, callbacks);
+            let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
+            let messages = ddi.shared.debug.look(space, by, &commands, ddi.callbacks);
             let mut of_queue = (0, 0);
-            let Shared { races, page_tables: tables, resources, .. } = shared;
+            let Shared { races, page_tables: tables, resources, .. } = &mut *ddi.shared;
             if races.is_on(self.id.adapter) {
                 let around = Surroundings { space, tables, resources };
-                of_queue = races.begin(queue, &commands, around, callbacks);
+                of_queue = races.begin(queue, &commands, around, ddi.callbacks);
             }
-            job.number = shared.witnesses.next();
+            job.number = ddi.shared.witnesses.next();
             if job.number != 0 {
-                self.tell_begun(clock, &job, commands, (messages, of_queue), shared);
+                let resources = ddi.shared.resources.of(space).map(|(number, desc)| (number, *desc));
+                let begun = Begun {
+                    number: job.number,
+                    engine: self.id,
+                    engine_type: self.lists.engine_type,
+                    process: job.process,
+                    queue: of_queue.0,
+                    of_queue: of_queue.1,
+                    at: ddi.clock,
+                    commands,
+                    resources: resources.collect(),
+                    messages,
+                };
+                ddi.shared.witnesses.saw(|| Seen::Begun(Box::new(begun)));
+                ddi.shared.tell_races(Some(self.id.adapter));
             }
         }
         while job.has_more() {
             if self.is_to_stop(&job) && !job.is_busy() {
-                self.set_aside(clock, job, shared, callbacks);
+                self.set_aside(job, ddi);
                 return;
             }
             if let Some((gpu_address, flags)) = self.faults.page_fault.take() {
                 let flags = PageFaultFlags::from_bits_retain(flags);
-                self.fault(job, gpu_address, flags, shared, callbacks);
+                self.fault(job, PageFault { gpu_address, flags }, ddi);
                 return;
             }
             if core::mem::take(&mut self.faults.hangs_next) {
-                self.hang_with(clock, job, shared, callbacks);
+                self.hang_with(job, ddi);
                 return;
             }
-            match self.run_lists(clock, &mut job, shared, callbacks) {
-                Err(trouble) => return self.meet(clock, trouble, job, shared, callbacks),
+            match self.run_lists(&mut job, ddi) {
+                Err(trouble) => return self.meet(trouble, job, ddi),
                 Ok(Some(until)) => {
                     job.until = Some(until);
                     self.running = Some(job);
@@ -70,88 +78,56 @@ impl Engine {
                 continue;
             }
             let Some(packet) = job.next_packet() else { break };
-            match self.packet(clock, packet, job, shared, callbacks) {
+            match self.packet(packet, job, ddi) {
                 Some(next) => job = next,
                 None => return,
             }
         }
-        match self.lists.end(job.process, shared, callbacks) {
-            Ok(()) => self.end(clock, &job, shared, callbacks),
-            Err(trouble) => self.meet(clock, trouble, job, shared, callbacks),
+        match self.lists.end(job.process, ddi) {
+            Ok(()) => self.end(&job, ddi),
+            Err(trouble) => self.meet(trouble, job, ddi),
         }
     }
 
-    fn tell_begun(
-        &self,
-        at: Nanos,
-        job: &Job,
-        commands: Vec<u8>,
-        (messages, (queue, of_queue)): (Vec<Message>, (u64, u64)),
-        shared: &mut Shared,
-    ) {
-        let (number, engine, engine_type, process) =
-            (job.number, self.id, self.lists.engine_type, job.process);
-        let resources = shared.resources.of((engine.adapter, process)).map(|(number, desc)| (number, *desc));
-        let resources = resources.collect();
-        shared.witnesses.saw(|| {
-            Seen::Begun(Box::new(Begun {
-                number,
-                engine,
-                engine_type,
-                process,
-                queue,
-                of_queue,
-                at,
-                commands,
-                resources,
-                messages,
-            }))
-        });
-        shared.tell_races(Some(engine.adapter));
-    }
-
     /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
-    fn packet(
-        &mut self,
-        clock: Nanos,
-        packet: Packet,
-        mut job: Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) -> Option<Job> {
+    fn packet(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
         match packet {
             // Where these are reached, all before them is complete.
             Packet::FenceWrite { gpu_address, value } => {
-                if let Err(trouble) = self.lists.write_back(job.process, shared, callbacks) {
-                    self.meet(clock, trouble, job, shared, callbacks);
+                if let Err(trouble) = self.lists.write_back(job.process, ddi) {
+                    self.meet(trouble, job, ddi);
                     return None;
                 }
-                self.store(clock, &job, (gpu_address, value), shared, callbacks);
-                shared.witnesses.ended(job.number, job.last_read(), clock);
+                self.store(&job, FenceValue { gpu_address, value }, ddi);
+                ddi.shared.witnesses.ended(job.number, job.last_read(), ddi.clock);
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
-                self.store(clock, &job, (gpu_address, value), shared, callbacks);
-                shared.witnesses.ended(job.number, job.last_read(), clock);
+                self.store(&job, FenceValue { gpu_address, value }, ddi);
+                ddi.shared.witnesses.ended(job.number, job.last_read(), ddi.clock);
             }
             Packet::Busy { duration_ns } => {
-                shared.witnesses.started(job.number, job.last_read(), clock);
-                shared.witnesses.ended(job.number, job.last_read(), clock.saturating_add(duration_ns));
+                ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                ddi.shared.witnesses.ended(
+                    job.number,
+                    job.last_read(),
+                    ddi.clock.saturating_add(duration_ns),
+                );
                 // The end of time is a time like any other: such a packet just never ends.
-                job.until = Some(clock.saturating_add(duration_ns));
-                self.store_markers_in(clock, &mut job, shared, callbacks);
+                job.until = Some(ddi.clock.saturating_add(duration_ns));
+                self.store_markers_in(&mut job, ddi);
                 self.running = Some(job);
                 return None;
             }
             Packet::Hang => {
-                shared.witnesses.started(job.number, job.last_read(), clock);
-                self.hang_with(clock, job, shared, callbacks);
+                ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                self.hang_with(job, ddi);
                 return None;
             }
             Packet::FenceWait { gpu_address, value } => {
-                if !self.is_reached(clock, &job, (gpu_address, value), shared, callbacks) {
-                    shared.witnesses.started(job.number, job.last_read(), clock);
-                    job.waits_for = Some((gpu_address, value, clock));
-                    self.set_aside(clock, job, shared, callbacks);
+                if !self.is_reached(&job, FenceValue { gpu_address, value }, ddi) {
+                    ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                    job.waits_for = Some((gpu_address, value, ddi.clock));
+                    self.set_aside(job, ddi);
                     return None;
                 }
             }
@@ -170,7 +146,7 @@ impl Engine {
             | Packet::SignalBarrier { .. }
             | Packet::AssertResourceAccess { .. }
             | Packet::AssertTextureLayout { .. }
-            | Packet::Timestamp { .. } => self.begin_scope(packet, &mut job, shared),
+            | Packet::Timestamp { .. } => self.begin_scope(packet, &mut job, ddi.shared),
         }
         Some(job)
     }
@@ -178,29 +154,27 @@ impl Engine {
     /// Whether a native fence in hardware has this value.
     fn is_reached(
         &self,
-        clock: Nanos,
         job: &Job,
-        (gpu_address, value): (u64, u64),
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
+        FenceValue { gpu_address, value }: FenceValue,
+        ddi: &mut DdiCall<'_>,
     ) -> bool {
-        let fence = shared.native.at(self.id.adapter, job.process, gpu_address);
-        let reached = fence.filter(|fence| shared.native.value(*fence).is_some_and(|now| now >= value));
+        let fence = ddi.shared.native.at(self.id.adapter, job.process, gpu_address);
+        let reached = fence.filter(|fence| ddi.shared.native.value(*fence).is_some_and(|now| now >= value));
         if let (Some(fence), Some(hw_queue)) = (reached, job.hw_queue()) {
             let log = NativeFenceLogType::Waits;
-            shared.log(hw_queue, log, (fence, value), (clock, clock), callbacks);
+            let entry = NativeFenceLogEntry {
+                fence,
+                fence_value: value,
+                observed_gpu_timestamp: ddi.clock,
+                end_gpu_timestamp: ddi.clock,
+            };
+            ddi.shared.log(hw_queue, log, entry, ddi.callbacks);
         }
         reached.is_some()
     }
 
     /// A packet that takes time has started: so has all before the markers next to it (SCH-045).
-    pub(super) fn store_markers_in(
-        &mut self,
-        clock: Nanos,
-        job: &mut Job,
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub(super) fn store_markers_in(&mut self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let is_marker =
             |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
         if !job.packets.front().is_some_and(is_marker) {
@@ -212,7 +186,7 @@ impl Engine {
             beside = beside && is_marker(&packet);
             match packet {
                 Packet::MarkerIn { gpu_address, value } if beside => {
-                    self.store(clock, job, (gpu_address, value), shared, callbacks);
+                    self.store(job, FenceValue { gpu_address, value }, ddi);
                 }
                 later => left.push_back(later),
             }
@@ -223,80 +197,82 @@ impl Engine {
     /// The fence value, then the log entry, then the interrupt (FEN-121).
     pub(super) fn store(
         &mut self,
-        clock: Nanos,
         job: &Job,
-        (gpu_address, value): (u64, u64),
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
+        FenceValue { gpu_address, value }: FenceValue,
+        ddi: &mut DdiCall<'_>,
     ) {
-        shared.debug.stored((self.id.adapter, job.process), gpu_address, value);
-        self.store_looked_at(clock, job, (gpu_address, value), shared, callbacks);
+        ddi.shared.debug.stored((self.id.adapter, job.process), gpu_address, value);
+        self.store_looked_at(job, FenceValue { gpu_address, value }, ddi);
     }
 
     /// The same of a SignalBarrier: the debug layer of the process has it from the list.
     pub(super) fn store_looked_at(
         &mut self,
-        clock: Nanos,
         job: &Job,
-        (gpu_address, value): (u64, u64),
-        shared: &mut Shared,
-        callbacks: &mut Vec<Callback>,
+        FenceValue { gpu_address, value }: FenceValue,
+        ddi: &mut DdiCall<'_>,
     ) {
         let (engine, process) = (self.id, job.process);
-        let stored = shared.native.store(engine.adapter, process, gpu_address, value);
+        let stored = ddi.shared.native.store(engine.adapter, process, gpu_address, value);
         if matches!(stored, Stored::Ignored) {
             return;
         }
-        callbacks.push(match job.hw_queue() {
+        ddi.callbacks.push(match job.hw_queue() {
             Some(hw_queue) => Callback::HwQueueStore { engine, hw_queue, gpu_address, value },
             None => Callback::GpuStore { engine, process, gpu_address, value },
         });
         match stored {
             Stored::Native { fence, interrupts } => {
-                shared.tell_stored(fence, Some((engine.adapter, process, gpu_address)), value);
-                let logged = job.hw_queue().filter(|hw_queue| shared.has_logs(*hw_queue));
+                ddi.shared.tell_stored(fence, Some((engine.adapter, process, gpu_address)), value);
+                let logged = job.hw_queue().filter(|hw_queue| ddi.shared.has_logs(*hw_queue));
                 if let Some(hw_queue) = logged {
                     let log = NativeFenceLogType::Signals;
-                    shared.log(hw_queue, log, (fence, value), (0, clock), callbacks);
+                    let entry = NativeFenceLogEntry {
+                        fence,
+                        fence_value: value,
+                        observed_gpu_timestamp: 0,
+                        end_gpu_timestamp: ddi.clock,
+                    };
+                    ddi.shared.log(hw_queue, log, entry, ddi.callbacks);
                 }
-                let optimized = shared.optimized_interrupt.get(engine.adapter as usize) == Some(&true);
+                let optimized = ddi.shared.optimized_interrupt.get(engine.adapter as usize) == Some(&true);
                 if interrupts {
                     let signaled = match logged.filter(|_| optimized) {
                         Some(hw_queue) => SignaledNativeFences::Logged { hw_queue: Some(hw_queue) },
                         None => SignaledNativeFences::These(vec![fence]),
                     };
-                    self.interrupt(Interrupt::NativeFenceSignaled { engine, signaled }, callbacks);
+                    self.interrupt(Interrupt::NativeFenceSignaled { engine, signaled }, ddi.callbacks);
                 }
             }
             Stored::Elsewhere if self.signals_at_write => {
-                self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+                self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, ddi.callbacks);
             }
             Stored::Elsewhere | Stored::Ignored => {}
         }
     }
 
     /// Nothing refers to the buffer any more.
-    fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    fn end(&mut self, job: &Job, ddi: &mut DdiCall<'_>) {
         let engine = self.id;
-        shared.witnesses.over(job.number, clock, Ending::Complete);
+        ddi.shared.witnesses.over(job.number, ddi.clock, Ending::Complete);
         let queue = orderer(job.origin, job.context);
-        shared.debug.ended((engine.adapter, job.process), engine, queue);
+        ddi.shared.debug.ended((engine.adapter, job.process), engine, queue);
         match job.origin {
             Origin::Context => {
                 let submission_fence_id = job.submission_fence_id;
                 self.completed = submission_fence_id;
-                self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
+                self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, ddi.callbacks);
             }
             Origin::HwQueue { hw_queue, progress_fence_id } => {
-                let progress = shared.queues.get(&hw_queue).map(|queue| queue.progress_fence_gpu_address);
+                let progress = ddi.shared.queues.get(&hw_queue).map(|queue| queue.progress_fence_gpu_address);
                 if let Some(gpu_address) = progress.filter(|_| self.releases_progress) {
-                    self.store(clock, job, (gpu_address, progress_fence_id), shared, callbacks);
+                    self.store(job, FenceValue { gpu_address, value: progress_fence_id }, ddi);
                 }
                 if !self.signals_at_write {
-                    self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+                    self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, ddi.callbacks);
                 }
             }
-            Origin::Ring { .. } => shared.drop_ring_bytes(job),
+            Origin::Ring { .. } => ddi.shared.drop_ring_bytes(job),
         }
     }
 }

@@ -138,10 +138,18 @@ fn split((begin, _): Range, bytes: u64) -> (Range, Range) {
     ((begin, middle), (middle, begin + bytes))
 }
 
+/// What a command of a list does, without what it touches.
+pub(super) struct Draw {
+    pub kind: WorkKind,
+    pub kernel: Kernel,
+    pub operand: u32,
+    pub duration_ns: Nanos,
+}
+
 impl Command {
     /// `find` knows the resources. What cannot be is found when the command would start.
     pub fn new<'a>(
-        (kind, kernel, operand, duration_ns): (WorkKind, Kernel, u32, Nanos),
+        Draw { kind, kernel, operand, duration_ns }: Draw,
         uses: &[Use],
         engine: EngineType,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,

@@ -20,19 +20,19 @@ mod scope;
 
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{BarrierAccess, Packet, ResourceDesc, Use};
+use d3dkmt::isa::{BarrierAccess, FenceValue, Packet, ResourceDesc, Use};
 use d3dkmt::limits::COMMANDS_AT_ONCE_MAX;
 use dxgkrnl::ddi::{Callback, EngineId};
 use dxgkrnl::{EngineType, Nanos, NodeConfig, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use crate::page_table::PageFault;
-use crate::queues::Shared;
+use crate::queues::{DdiCall, Shared};
 pub(crate) use barrier::ranges_of as barrier_ranges;
 use cache::Caches;
 use memory::{Mover, Shadows};
+use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
-use scope::{Store, Work};
 
 /// Where a use is, if it is where its resource is.
 pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
@@ -53,13 +53,21 @@ impl From<PageFault> for Trouble {
     }
 }
 
+/// Whose commands run.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer {
+    pub process: ProcessId,
+    /// What a witness calls it.
+    pub number: u64,
+}
+
 /// How far a scope came.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Progress {
     /// This is to be stored now, and then it goes on.
-    Store(Store),
+    Store(FenceValue),
     /// The same, of a SignalBarrier.
-    Signal(Store),
+    Signal(FenceValue),
     /// Commands run until then, at least.
     Until(Nanos),
     /// Nothing runs, and nothing in the window can start.
@@ -114,14 +122,8 @@ impl Lists {
         Scope::new(COMMANDS_AT_ONCE_MAX - self.choose(COMMANDS_AT_ONCE_MAX))
     }
 
-    /// A packet of the lists of this process's work, with its number in the buffer.
-    pub fn read(
-        &self,
-        (number, packet): (u32, Packet),
-        scope: &mut Scope,
-        process: ProcessId,
-        shared: &Shared,
-    ) {
+    /// A packet of the lists of this process's work, and which of its buffer's it is.
+    pub fn read(&self, number: u32, packet: Packet, scope: &mut Scope, process: ProcessId, shared: &Shared) {
         let space = (self.engine.adapter, process);
         scope.read(number, packet, self.engine_type, |number| shared.resources.get(space, number));
     }
@@ -129,24 +131,21 @@ impl Lists {
     /// Everything that happens by this time. If `holds`, commands that run go on and nothing starts.
     pub fn advance(
         &mut self,
-        clock: Nanos,
         scope: &mut Scope,
-        (process, buffer, holds): (ProcessId, u64, bool),
-        shared: &Shared,
-        callbacks: &mut Vec<Callback>,
+        buffer: Buffer,
+        holds: bool,
+        ddi: &mut DdiCall<'_>,
     ) -> Result<Progress, Trouble> {
         loop {
-            if !holds
-                && let Some(store) = self.start_all(clock, scope, (process, buffer), shared, callbacks)?
-            {
+            if !holds && let Some(store) = self.start_all(scope, buffer, ddi)? {
                 return Ok(store);
             }
-            let Some(done) = self.pick(scope.first_done(clock)) else { break };
-            let (mut mover, caches) = self.mover(process, shared, callbacks);
+            let Some(done) = self.pick(scope.first_done(ddi.clock)) else { break };
+            let (mut mover, caches) = self.mover(buffer.process, ddi);
             if let Some(command) = scope.command(done) {
                 command.finish(caches, &mut mover)?;
             }
-            shared.witnesses.ended(buffer, scope.packet(done), clock);
+            ddi.shared.witnesses.ended(buffer.number, scope.packet(done), ddi.clock);
             scope.take(done);
         }
         Ok(scope.next_end().map_or(Progress::Rests, Progress::Until))
@@ -155,16 +154,15 @@ impl Lists {
     /// What waits for nothing happens, and commands start, until nothing more can.
     fn start_all(
         &mut self,
-        clock: Nanos,
         scope: &mut Scope,
-        (process, buffer): (ProcessId, u64),
-        shared: &Shared,
-        callbacks: &mut Vec<Callback>,
+        buffer: Buffer,
+        ddi: &mut DdiCall<'_>,
     ) -> Result<Option<Progress>, Trouble> {
+        let clock = ddi.clock;
         loop {
             if let Some(ready) = scope.first_ready() {
-                shared.witnesses.ended(buffer, scope.packet(ready), clock);
-                let (mut mover, caches) = self.mover(process, shared, callbacks);
+                ddi.shared.witnesses.ended(buffer.number, scope.packet(ready), clock);
+                let (mut mover, caches) = self.mover(buffer.process, ddi);
                 match scope.take(ready) {
                     Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
@@ -180,8 +178,8 @@ impl Lists {
                 return Ok(None);
             }
             let Some(chosen) = self.pick(scope.may_start()) else { return Ok(None) };
-            shared.witnesses.started(buffer, scope.packet(chosen), clock);
-            let (mut mover, caches) = self.mover(process, shared, callbacks);
+            ddi.shared.witnesses.started(buffer.number, scope.packet(chosen), clock);
+            let (mut mover, caches) = self.mover(buffer.process, ddi);
             if let Some(command) = scope.command(chosen) {
                 command.start(clock, caches, &mut mover)?;
                 scope.started(chosen);
@@ -190,24 +188,14 @@ impl Lists {
     }
 
     /// A fence is about to be written: what was written before it is in memory.
-    pub fn write_back(
-        &mut self,
-        process: ProcessId,
-        shared: &Shared,
-        callbacks: &mut Vec<Callback>,
-    ) -> Result<(), Trouble> {
-        let (mut mover, caches) = self.mover(process, shared, callbacks);
+    pub fn write_back(&mut self, process: ProcessId, ddi: &mut DdiCall<'_>) -> Result<(), Trouble> {
+        let (mut mover, caches) = self.mover(process, ddi);
         Ok(caches.write_back(BarrierAccess::COMMON, None, &mut mover)?)
     }
 
     /// The work of this process ends, or is set aside: all is written back, and the caches are empty.
-    pub fn end(
-        &mut self,
-        process: ProcessId,
-        shared: &Shared,
-        callbacks: &mut Vec<Callback>,
-    ) -> Result<(), Trouble> {
-        let (mut mover, caches) = self.mover(process, shared, callbacks);
+    pub fn end(&mut self, process: ProcessId, ddi: &mut DdiCall<'_>) -> Result<(), Trouble> {
+        let (mut mover, caches) = self.mover(process, ddi);
         Ok(caches.end(&mut mover)?)
     }
 
@@ -223,14 +211,9 @@ impl Lists {
         self.shadows.forget();
     }
 
-    fn mover<'a>(
-        &'a mut self,
-        process: ProcessId,
-        shared: &'a Shared,
-        callbacks: &'a mut Vec<Callback>,
-    ) -> (Mover<'a>, &'a mut Caches) {
+    fn mover<'a>(&'a mut self, process: ProcessId, ddi: &'a mut DdiCall<'_>) -> (Mover<'a>, &'a mut Caches) {
         let (engine, space) = (self.engine, (self.engine.adapter, process));
-        let (tables, shadows) = (&shared.page_tables, &mut self.shadows);
+        let (tables, shadows, callbacks) = (&ddi.shared.page_tables, &mut self.shadows, &mut *ddi.callbacks);
         (Mover { engine, space, tables, shadows, callbacks }, &mut self.caches)
     }
 }

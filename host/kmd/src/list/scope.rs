@@ -13,26 +13,23 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{BarrierSync, Packet, ResourceDesc};
+use d3dkmt::isa::{BarrierSync, FenceValue, Packet, ResourceDesc};
 use d3dkmt::limits::LIST_WINDOW_MAX;
 use dxgkrnl::{EngineType, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
-use super::command::Command;
-
-/// A fence value for an address.
-pub(crate) type Store = (u64, u64);
+use super::command::{Command, Draw};
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Work {
     Command(Box<Command>),
     Barrier(Box<Barrier>),
-    MarkerIn(Store),
-    MarkerOut(Store),
+    MarkerIn(FenceValue),
+    MarkerOut(FenceValue),
     /// Of a SignalBarrier: waits for its barriers.
     Signal {
-        store: Store,
+        store: FenceValue,
         barriers: usize,
     },
     Timestamp {
@@ -133,7 +130,7 @@ impl Scope {
     }
 
     /// The fence values that it will store.
-    pub fn stores(&self) -> impl Iterator<Item = Store> {
+    pub fn stores(&self) -> impl Iterator<Item = FenceValue> {
         let works = self.nodes.iter().map(|node| &node.work).chain(self.ahead.iter().map(|(_, work)| work));
         works.filter_map(|work| match work {
             Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. } => Some(*store),
@@ -171,7 +168,8 @@ impl Scope {
         let barrier = |barrier| (number, Work::Barrier(Box::new(barrier)));
         match packet {
             Packet::Work { kind, kernel, operand, duration_ns, uses } => {
-                let command = Command::new((kind, kernel, operand, duration_ns), &uses, engine, find);
+                let draw = Draw { kind, kernel, operand, duration_ns };
+                let command = Command::new(draw, &uses, engine, find);
                 self.ahead.push_back((number, Work::Command(Box::new(command))));
             }
             Packet::Barrier { groups } => {
@@ -186,14 +184,14 @@ impl Scope {
                 let before = self.ahead.len();
                 let mut take = |one| self.ahead.push_back(barrier(one));
                 groups.iter().for_each(|group| Barrier::each(group, &find, &mut take));
-                let (store, barriers) = ((fence.gpu_address, fence.value), self.ahead.len() - before);
-                self.ahead.push_back((number, Work::Signal { store, barriers }));
+                let barriers = self.ahead.len() - before;
+                self.ahead.push_back((number, Work::Signal { store: fence, barriers }));
             }
             Packet::MarkerIn { gpu_address, value } => {
-                self.ahead.push_back((number, Work::MarkerIn((gpu_address, value))));
+                self.ahead.push_back((number, Work::MarkerIn(FenceValue { gpu_address, value })));
             }
             Packet::MarkerOut { gpu_address, value } => {
-                self.ahead.push_back((number, Work::MarkerOut((gpu_address, value))));
+                self.ahead.push_back((number, Work::MarkerOut(FenceValue { gpu_address, value })));
             }
             Packet::Timestamp { gpu_address } => {
                 self.ahead.push_back((number, Work::Timestamp { gpu_address }));
