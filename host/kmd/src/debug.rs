@@ -241,13 +241,12 @@ impl DebugLayers {
         &mut self,
         space: Space,
         by: Submitter,
-        commands: &[u8],
+        packets: &Reader<'_>,
         callbacks: &mut Vec<Callback>,
     ) -> Vec<Message> {
         let watched = self.watched;
         let Some(layer) = self.layer(space) else { return Vec::new() };
-        let Ok(Some(packets)) = Reader::new(commands) else { return Vec::new() };
-        let outcome = layer.device.submit(queue_type(by.engine_type), &packets);
+        let outcome = layer.device.submit(queue_type(by.engine_type), packets);
         let Ok(outcome) = outcome else { return Vec::new() };
         // One submission of a queue is behind the other: the one before is over, or lost.
         if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {

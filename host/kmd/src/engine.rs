@@ -31,6 +31,7 @@
 //! that runs at that packet, and if a reset is to follow the engine does nothing more until then. What is lost leaves its
 //! caches unwritten.
 
+mod commands;
 mod foresight;
 mod lists;
 mod run;
@@ -38,7 +39,6 @@ mod run;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{self, CommandBuffer, Packet};
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
     NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, Suspend,
@@ -47,11 +47,12 @@ use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 use serde::{Deserialize, Serialize};
 
+use commands::Commands;
 pub(crate) use foresight::of_commands as foresee;
 
 use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
-use crate::queues::{DdiCall, Shared};
+use crate::queues::DdiCall;
 
 /// What a command buffer comes from, and what becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,21 +83,15 @@ pub(crate) struct Job {
     pub submission_fence_id: u64,
     pub context: HwContext,
     pub process: ProcessId,
-    pub packets: VecDeque<Packet>,
+    commands: Commands,
     /// When the packet that runs ends; `None` for one that never does.
     pub until: Option<Nanos>,
     /// Waits for this value of the fence at this address, since that time.
     pub waits_for: Option<(u64, u64, Nanos)>,
     /// It has run, and may wait now: the engine has read it.
     pub begun: bool,
-    /// Packets that come before `packets`: what a packet was taken apart into.
-    ahead: VecDeque<Packet>,
     /// Of command lists what was read and is not done.
     scope: Option<Scope>,
-    /// The bytes, until they were looked at.
-    commands: Option<Vec<u8>>,
-    /// Packets that were taken from `packets`.
-    read: u32,
     /// What a witness calls it; 0 if there is none.
     number: u64,
 }
@@ -107,21 +102,9 @@ impl Job {
         Job { submission_fence_id, ..self }
     }
 
-    fn next_packet(&mut self) -> Option<Packet> {
-        self.ahead.pop_front().or_else(|| {
-            self.read += 1;
-            self.packets.pop_front()
-        })
-    }
-
-    /// Which packet of the buffer was taken last.
-    fn last_read(&self) -> u32 {
-        self.read.saturating_sub(1)
-    }
-
     /// There is something of it that is not done.
     fn has_more(&self) -> bool {
-        self.scope.is_some() || !self.ahead.is_empty() || !self.packets.is_empty()
+        self.scope.is_some() || !self.commands.is_empty()
     }
 
     /// Commands of it run: this is no boundary.
@@ -212,35 +195,20 @@ impl Engine {
         }
     }
 
-    /// A command buffer that has run nothing yet. Its bytes are kept if somebody is to look at them.
-    pub fn job(&self, new: NewJob, shared: &Shared) -> Job {
+    /// A command buffer that has run nothing yet.
+    pub fn job(&self, new: NewJob) -> Job {
         let NewJob { origin, submission_fence_id, context, process, commands } = new;
-        let watched = shared.debug.is_on((self.id.adapter, process)) || shared.races.is_on(self.id.adapter);
         Job {
             origin,
             submission_fence_id,
             context,
             process,
-            packets: self.decode(&commands),
+            commands: Commands::new(commands, self.opaque_packet_ns),
             until: None,
             waits_for: None,
             begun: false,
-            ahead: VecDeque::new(),
             scope: None,
-            commands: watched.then_some(commands),
-            read: 0,
             number: 0,
-        }
-    }
-
-    /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
-    /// refused at submission.
-    fn decode(&self, commands: &[u8]) -> VecDeque<Packet> {
-        match isa::decode(commands) {
-            Ok(CommandBuffer::Packets(packets)) => packets.into(),
-            Ok(CommandBuffer::Opaque(_)) | Err(_) => {
-                [Packet::Busy { duration_ns: self.opaque_packet_ns }].into()
-            }
         }
     }
 

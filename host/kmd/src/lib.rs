@@ -107,7 +107,7 @@ impl SimulatedMiniport {
             let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
             let new = NewJob { origin, submission_fence_id: 0, context, process, commands };
             self.with_engine(id, now, callbacks, |engine, ddi| {
-                let job = engine.job(new, ddi.shared);
+                let job = engine.job(new);
                 engine.submit(job, ddi);
             });
         }
@@ -192,7 +192,7 @@ impl Miniport for SimulatedMiniport {
             let saved = resubmits.and_then(|was| engine.take_saved(was));
             let job = match saved {
                 Some(saved) => saved.resubmitted(submission_fence_id),
-                None => engine.job(new, ddi.shared),
+                None => engine.job(new),
             };
             engine.submit(job, ddi);
         });
@@ -356,7 +356,7 @@ impl Miniport for SimulatedMiniport {
         let (process, origin) = (queue.process, Origin::HwQueue { hw_queue, progress_fence_id });
         let new = NewJob { origin, submission_fence_id, context, process, commands };
         self.with_engine(id, now, callbacks, |engine, ddi| {
-            let job = engine.job(new, ddi.shared);
+            let job = engine.job(new);
             engine.submit(job, ddi);
         });
     }

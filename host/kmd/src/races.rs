@@ -171,12 +171,12 @@ impl Races {
         core::mem::take(&mut self.found)
     }
 
-    /// A command buffer's turn has come. Bytes of another format only end what was before them. Gives the queue's number and
+    /// A command buffer's turn has come. Gives the queue's number and
     /// which of its buffers this is.
     pub fn begin(
         &mut self,
         by: Orderer,
-        commands: &[u8],
+        packets: Reader<'_>,
         around: Surroundings<'_>,
         callbacks: &mut Vec<Callback>,
     ) -> (u64, u64) {
@@ -185,7 +185,6 @@ impl Races {
         *begun += 1;
         let submission = *begun;
         self.checker.begin(by, submission);
-        let Ok(Some(packets)) = Reader::new(commands) else { return (by, submission) };
         for (at, packet) in packets.map_while(Result::ok).enumerate() {
             let command = CommandId { submission, packet: at as u32 };
             self.packet(by, command, &packet, around);

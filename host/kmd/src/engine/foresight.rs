@@ -2,33 +2,31 @@
 
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{self, CommandBuffer, FenceValue, Packet};
+use d3dkmt::isa::{FenceValue, Packet, Reader};
 use dxgkrnl::ddi::{EngineWork, Foreseen, WorkState};
 
 use super::{Engine, Job};
 
 /// What others may wait for of these packets, and what they wait for.
-fn of_packets<'a>(packets: impl Iterator<Item = &'a Packet>) -> Vec<Foreseen> {
+fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<Foreseen> {
     let mut foreseen = Vec::new();
     for packet in packets {
         match packet {
             Packet::FenceWrite { gpu_address, value }
             | Packet::MarkerIn { gpu_address, value }
             | Packet::MarkerOut { gpu_address, value } => {
-                foreseen.push(Foreseen::Store { gpu_address: *gpu_address, value: *value });
+                foreseen.push(Foreseen::Store { gpu_address, value });
             }
             Packet::SignalBarrier { fence, .. } => {
                 foreseen.push(Foreseen::Store { gpu_address: fence.gpu_address, value: fence.value });
             }
             Packet::FenceWait { gpu_address, value } => {
-                foreseen.push(Foreseen::Wait { gpu_address: *gpu_address, value: *value });
+                foreseen.push(Foreseen::Wait { gpu_address, value });
             }
             Packet::WaitBarrier { fences, .. } => {
-                let wait = |fence: &isa::FenceValue| Foreseen::Wait {
-                    gpu_address: fence.gpu_address,
-                    value: fence.value,
-                };
-                foreseen.extend(fences.iter().map(wait));
+                let wait =
+                    |fence: FenceValue| Foreseen::Wait { gpu_address: fence.gpu_address, value: fence.value };
+                foreseen.extend(fences.into_iter().map(wait));
             }
             Packet::Hang | Packet::Busy { duration_ns: u64::MAX } => foreseen.push(Foreseen::NeverEnds),
             // The value of a timestamp is not known before its time.
@@ -47,17 +45,15 @@ fn of_packets<'a>(packets: impl Iterator<Item = &'a Packet>) -> Vec<Foreseen> {
 
 /// What a command buffer will do. One of another KMD's format is work of a usual length and nothing else.
 pub(crate) fn of_commands(commands: &[u8]) -> Vec<Foreseen> {
-    match isa::decode(commands) {
-        Ok(CommandBuffer::Packets(packets)) => of_packets(packets.iter()),
-        Ok(CommandBuffer::Opaque(_)) | Err(_) => Vec::new(),
-    }
+    let packets = Reader::new(commands).ok().flatten().into_iter().flatten();
+    of_packets(packets.map_while(Result::ok).map(|packet| packet.to_owned()))
 }
 
 impl Job {
     fn work(&self, state: WorkState) -> EngineWork {
         let stored = self.scope.iter().flat_map(|scope| scope.stores());
         let stored = stored.map(|FenceValue { gpu_address, value }| Foreseen::Store { gpu_address, value });
-        let left = of_packets(self.ahead.iter().chain(&self.packets));
+        let left = of_packets(self.commands.left());
         EngineWork {
             submission_fence_id: self.submission_fence_id,
             hw_queue: self.hw_queue(),

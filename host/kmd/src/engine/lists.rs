@@ -13,8 +13,8 @@ use crate::witness::Ending;
 
 impl Job {
     /// Whether the packet that comes next is one of the lists.
-    fn lists_go_on(&self) -> bool {
-        self.ahead.front().or(self.packets.front()).is_some_and(is_of_lists)
+    fn lists_go_on(&mut self) -> bool {
+        self.commands.peek().is_some_and(is_of_lists)
     }
 }
 
@@ -27,7 +27,7 @@ impl Engine {
     pub(super) fn begin_scope(&mut self, packet: Packet, job: &mut Job, shared: &Shared) {
         if begins_scope(&packet) {
             let mut scope = self.lists.begin();
-            self.lists.read(job.last_read(), packet, &mut scope, job.process, shared);
+            self.lists.read(job.commands.last(), packet, &mut scope, job.process, shared);
             job.scope = Some(scope);
         }
     }
@@ -42,8 +42,8 @@ impl Engine {
         let holds = self.is_to_stop(job);
         while let Some(mut scope) = job.scope.take() {
             while !holds && scope.fill_window() && scope.has_room() && job.lists_go_on() {
-                let Some(packet) = job.next_packet() else { break };
-                self.lists.read(job.last_read(), packet, &mut scope, job.process, ddi.shared);
+                let Some((number, packet)) = job.commands.take() else { break };
+                self.lists.read(number, packet, &mut scope, job.process, ddi.shared);
             }
             let progress = self.lists.advance(&mut scope, job.buffer(), holds, ddi)?;
             let more = !holds && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());

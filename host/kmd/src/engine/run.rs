@@ -1,9 +1,8 @@
 //! A command buffer on its engine: one packet after the other, and the lists among them.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec;
-use core::mem::take;
+use alloc::vec::Vec;
 
 use d3dkmt::isa::{FenceValue, Packet};
 use dxgkrnl::ddi::{
@@ -21,35 +20,8 @@ use crate::witness::{Begun, Ending, Seen};
 impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
     pub(super) fn run(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
-        job.begun = true;
-        if let Some(commands) = job.commands.take() {
-            let (space, queue) = ((self.id.adapter, job.process), orderer(job.origin, job.context));
-            let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
-            let messages = ddi.shared.debug.look(space, by, &commands, ddi.callbacks);
-            let mut of_queue = (0, 0);
-            let Shared { races, page_tables: tables, resources, .. } = &mut *ddi.shared;
-            if races.is_on(self.id.adapter) {
-                let around = Surroundings { space, tables, resources };
-                of_queue = races.begin(queue, &commands, around, ddi.callbacks);
-            }
-            job.number = ddi.shared.witnesses.next();
-            if job.number != 0 {
-                let resources = ddi.shared.resources.of(space).map(|(number, desc)| (number, *desc));
-                let begun = Begun {
-                    number: job.number,
-                    engine: self.id,
-                    engine_type: self.lists.engine_type,
-                    process: job.process,
-                    queue: of_queue.0,
-                    of_queue: of_queue.1,
-                    at: ddi.clock,
-                    commands,
-                    resources: resources.collect(),
-                    messages,
-                };
-                ddi.shared.witnesses.saw(|| Seen::Begun(Box::new(begun)));
-                ddi.shared.tell_races(Some(self.id.adapter));
-            }
+        if !core::mem::replace(&mut job.begun, true) {
+            self.look_at(&mut job, ddi);
         }
         while job.has_more() {
             if self.is_to_stop(&job) && !job.is_busy() {
@@ -77,7 +49,7 @@ impl Engine {
             if job.scope.is_some() || self.is_to_stop(&job) {
                 continue;
             }
-            let Some(packet) = job.next_packet() else { break };
+            let Some((_, packet)) = job.commands.take() else { break };
             match self.packet(packet, job, ddi) {
                 Some(next) => job = next,
                 None => return,
@@ -87,6 +59,40 @@ impl Engine {
             Ok(()) => self.end(&job, ddi),
             Err(trouble) => self.meet(trouble, job, ddi),
         }
+    }
+
+    /// The buffer's turn has come: the debug layer, the race search and a witness look at it as a whole.
+    fn look_at(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
+        let (space, queue) = ((self.id.adapter, job.process), orderer(job.origin, job.context));
+        let Shared { debug, races, page_tables: tables, resources, witnesses, .. } = &mut *ddi.shared;
+        if !debug.is_on(space) && !races.is_on(self.id.adapter) {
+            return;
+        }
+        let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
+        let messages = debug.look(space, by, &job.commands.packets(), ddi.callbacks);
+        let mut of_queue = (0, 0);
+        if races.is_on(self.id.adapter) {
+            let around = Surroundings { space, tables, resources };
+            of_queue = races.begin(queue, job.commands.packets(), around, ddi.callbacks);
+        }
+        job.number = witnesses.next();
+        if job.number == 0 {
+            return;
+        }
+        let begun = Begun {
+            number: job.number,
+            engine: self.id,
+            engine_type: self.lists.engine_type,
+            process: job.process,
+            queue: of_queue.0,
+            of_queue: of_queue.1,
+            at: ddi.clock,
+            commands: job.commands.bytes().to_vec(),
+            resources: resources.of(space).map(|(number, desc)| (number, *desc)).collect(),
+            messages,
+        };
+        witnesses.saw(|| Seen::Begun(Box::new(begun)));
+        ddi.shared.tell_races(Some(self.id.adapter));
     }
 
     /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
@@ -99,17 +105,17 @@ impl Engine {
                     return None;
                 }
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
-                ddi.shared.witnesses.ended(job.number, job.last_read(), ddi.clock);
+                ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
-                ddi.shared.witnesses.ended(job.number, job.last_read(), ddi.clock);
+                ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::Busy { duration_ns } => {
-                ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
                 ddi.shared.witnesses.ended(
                     job.number,
-                    job.last_read(),
+                    job.commands.last(),
                     ddi.clock.saturating_add(duration_ns),
                 );
                 // The end of time is a time like any other: such a packet just never ends.
@@ -119,13 +125,13 @@ impl Engine {
                 return None;
             }
             Packet::Hang => {
-                ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
                 self.hang_with(job, ddi);
                 return None;
             }
             Packet::FenceWait { gpu_address, value } => {
                 if !self.is_reached(&job, FenceValue { gpu_address, value }, ddi) {
-                    ddi.shared.witnesses.started(job.number, job.last_read(), ddi.clock);
+                    ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
                     job.waits_for = Some((gpu_address, value, ddi.clock));
                     self.set_aside(job, ddi);
                     return None;
@@ -136,7 +142,10 @@ impl Engine {
                     gpu_address: fence.gpu_address,
                     value: fence.value,
                 };
-                job.ahead = fences.into_iter().map(wait).chain([Packet::Barrier { groups }]).collect();
+                let number = job.commands.last();
+                let parts: Vec<Packet> =
+                    fences.into_iter().map(wait).chain([Packet::Barrier { groups }]).collect();
+                job.commands.put_back(parts.into_iter().map(|part| (number, part)));
             }
             // These begin a scope.
             Packet::BeginList { .. }
@@ -177,21 +186,16 @@ impl Engine {
     pub(super) fn store_markers_in(&mut self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let is_marker =
             |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
-        if !job.packets.front().is_some_and(is_marker) {
-            return;
-        }
-        let mut left = VecDeque::with_capacity(job.packets.len());
-        let mut beside = true;
-        for packet in take(&mut job.packets) {
-            beside = beside && is_marker(&packet);
-            match packet {
-                Packet::MarkerIn { gpu_address, value } if beside => {
+        let mut left = Vec::new();
+        while job.commands.peek().is_some_and(is_marker) {
+            match job.commands.take() {
+                Some((_, Packet::MarkerIn { gpu_address, value })) => {
                     self.store(job, FenceValue { gpu_address, value }, ddi);
                 }
-                later => left.push_back(later),
+                later => left.extend(later),
             }
         }
-        job.packets = left;
+        job.commands.put_back(left.into_iter());
     }
 
     /// The fence value, then the log entry, then the interrupt (FEN-121).

@@ -27,6 +27,16 @@ impl<'a> Reader<'a> {
         Ok(Some(Reader { bytes, offset: HEADER_BYTES }))
     }
 
+    /// The same of a buffer that was found to be one before.
+    pub fn checked(bytes: &'a [u8]) -> Self {
+        Reader { bytes, offset: HEADER_BYTES.min(bytes.len()) }
+    }
+
+    /// Goes on where another reader of the same buffer was.
+    pub fn resumed(bytes: &'a [u8], offset: usize) -> Self {
+        Reader { bytes, offset }
+    }
+
     /// Bytes from the start of the buffer to the packet that comes next.
     pub fn offset(&self) -> usize {
         self.offset
