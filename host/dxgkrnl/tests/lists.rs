@@ -137,12 +137,16 @@ impl Gpu {
     }
 }
 
+/// What the simulated driver's engines take for a barrier.
+const BARRIER_NS: u64 = 1_000;
+
 #[test]
 fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value() {
     let mut gpu = Gpu::new(Config::default());
     let list = gpu.list();
     assert_eq!(gpu.world.submit(gpu.context, &list), OK);
-    gpu.world.advance(199);
+    // The fill, the barrier, all of the copy but a nanosecond.
+    gpu.world.advance(100 + BARRIER_NS + 99);
     gpu.perform();
     assert_eq!((gpu.word(0), gpu.word(PAGE), gpu.world.stores()), (7, 0, vec![]), "the copy runs still");
     gpu.world.advance(1);
@@ -158,7 +162,7 @@ fn memory_that_is_evicted_under_a_command_faults_the_device_and_is_not_touched()
     let mut gpu = Gpu::new(Config::default());
     let list = gpu.list();
     gpu.world.submit(gpu.context, &list);
-    gpu.world.advance(150);
+    gpu.world.advance(100 + BARRIER_NS + 50);
     gpu.perform();
     let (device, allocations) = (gpu.device, vec![gpu.allocation]);
     gpu.world.ok(Call::Evict { device, allocations, flags: 0 });

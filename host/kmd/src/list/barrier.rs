@@ -14,13 +14,17 @@ use d3dkmt::isa::{
     SubresourceRange, TextureFlags,
 };
 use d3dkmt::limits::RANGES_PER_BARRIER_MAX;
+use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::cache::{Caches, Range};
-use super::command::discard;
+use super::command::{PASSED_BYTES_PER_NS, discard};
 use super::memory::Mover;
 use crate::page_table::PageFault;
+
+/// How long a barrier takes: about what draining and refilling a pipeline costs.
+const BARRIER_NS: Nanos = 1_000;
 
 /// Of one barrier: nearly always one.
 type Ranges = SmallVec<[Range; 1]>;
@@ -36,6 +40,8 @@ pub(super) struct Barrier {
     resource: u32,
     ranges: Option<Ranges>,
     discard: bool,
+    /// When it is over, once it runs.
+    pub until: Option<Nanos>,
 }
 
 impl Barrier {
@@ -48,6 +54,7 @@ impl Barrier {
             resource: 0,
             ranges: None,
             discard: false,
+            until: None,
         }
     }
 
@@ -127,7 +134,14 @@ impl Barrier {
             && ranges.iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
     }
 
-    /// Its work on the caches.
+    /// It starts: nobody waits for less than a flush of the pipeline takes, and garbage is written as fast as data.
+    pub fn start(&mut self, clock: Nanos) {
+        let discarded = self.ranges.iter().flatten().filter(|_| self.discard);
+        let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
+        self.until = Some(clock.saturating_add(BARRIER_NS).saturating_add(bytes / PASSED_BYTES_PER_NS));
+    }
+
+    /// It ends: its work on the caches.
     pub fn carry_out(&self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         if let Some(accesses) = self.write_back {
             caches.write_back(accesses, self.ranges.as_deref(), mover)?;

@@ -22,7 +22,7 @@ use super::memory::{CHUNK_BYTES, DISCARDED, Mover, Parts, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// What an engine moves in a nanosecond past its caches.
-const PASSED_BYTES_PER_NS: u64 = 16;
+pub(super) const PASSED_BYTES_PER_NS: u64 = 16;
 
 /// Accesses that a fixed stage of the pipeline makes in the order of draws. Documents except render targets alone from
 /// "sequential writes need a barrier"; of depth and stream output see `barriers::policy::FixedFunctionWrites`, whose

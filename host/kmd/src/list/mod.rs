@@ -142,8 +142,13 @@ impl Lists {
             }
             let Some(done) = self.pick(scope.first_done(ddi.clock)) else { break };
             let (mut mover, caches) = self.mover(buffer.process, ddi);
-            if let Some(command) = scope.command(done) {
-                command.finish(caches, &mut mover)?;
+            match scope.work(done) {
+                Some(Work::Command(command)) => command.finish(caches, &mut mover)?,
+                Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
+                Some(
+                    Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. },
+                )
+                | None => {}
             }
             ddi.shared.witnesses.ended(buffer.number, scope.packet(done), ddi.clock);
             scope.take(done);
@@ -161,26 +166,31 @@ impl Lists {
         let clock = ddi.clock;
         loop {
             if let Some(ready) = scope.first_ready() {
+                if let Some(Work::Barrier(barrier)) = scope.work(ready) {
+                    barrier.start(clock);
+                    scope.started(ready);
+                    ddi.shared.witnesses.started(buffer.number, scope.packet(ready), clock);
+                    continue;
+                }
                 ddi.shared.witnesses.ended(buffer.number, scope.packet(ready), clock);
-                let (mut mover, caches) = self.mover(buffer.process, ddi);
+                let (mut mover, _) = self.mover(buffer.process, ddi);
                 match scope.take(ready) {
-                    Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
                     Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
                         return Ok(Some(Progress::Store(store)));
                     }
                     Some(Work::Signal { store, .. }) => return Ok(Some(Progress::Signal(store))),
-                    Some(Work::Command(_)) | None => {}
+                    Some(Work::Barrier(_) | Work::Command(_)) | None => {}
                 }
                 continue;
             }
-            if scope.running() >= scope.width {
+            if scope.is_full() {
                 return Ok(None);
             }
             let Some(chosen) = self.pick(scope.may_start()) else { return Ok(None) };
             ddi.shared.witnesses.started(buffer.number, scope.packet(chosen), clock);
             let (mut mover, caches) = self.mover(buffer.process, ddi);
-            if let Some(command) = scope.command(chosen) {
+            if let Some(Work::Command(command)) = scope.work(chosen) {
                 command.start(clock, caches, &mut mover)?;
                 scope.started(chosen);
             }

@@ -61,7 +61,7 @@ pub(crate) struct Scope {
     last_id: u64,
     /// The slots of the window's nodes.
     taken: u64,
-    /// When each command ends that runs.
+    /// When each command and each barrier ends that runs.
     ends: Vec<Nanos>,
     /// Barriers with no command behind them.
     adjacent: Vec<u64>,
@@ -96,12 +96,22 @@ pub(crate) fn begins_scope(packet: &Packet) -> bool {
     is_of_lists(packet) && !marker
 }
 
+impl Work {
+    /// When it is over, if it runs.
+    fn until(&self) -> Option<Nanos> {
+        match self {
+            Work::Command(command) => command.until,
+            Work::Barrier(barrier) => barrier.until,
+            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => None,
+        }
+    }
+}
+
 impl Node {
     /// A command or a barrier that has not started. Markers are nobody's concern.
     fn has_not_started(&self) -> bool {
         match &self.work {
-            Work::Command(command) => command.until.is_none(),
-            Work::Barrier(_) => true,
+            Work::Command(_) | Work::Barrier(_) => self.work.until().is_none(),
             Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => false,
         }
     }
@@ -138,12 +148,18 @@ impl Scope {
         })
     }
 
-    /// Commands that run.
+    /// Commands and barriers that run.
     pub fn running(&self) -> usize {
         self.ends.len()
     }
 
-    /// When the next command ends.
+    /// Whether no more commands may run at once.
+    pub fn is_full(&self) -> bool {
+        let runs = |node: &&Node| node.is_command() && node.work.until().is_some();
+        self.nodes.iter().filter(runs).count() >= self.width
+    }
+
+    /// When the next of them ends.
     pub fn next_end(&self) -> Option<Nanos> {
         self.ends.iter().min().copied()
     }
@@ -259,9 +275,8 @@ impl Scope {
             let ready = match &node.work {
                 Work::Command(_) => false,
                 Work::MarkerIn(_) => all_started,
-                Work::Barrier(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {
-                    node.waits == 0
-                }
+                Work::Barrier(barrier) => node.waits == 0 && barrier.until.is_none(),
+                Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => node.waits == 0,
             };
             all_started &= !node.has_not_started();
             ready
@@ -274,13 +289,10 @@ impl Scope {
         self.nodes.iter().enumerate().filter(move |(_, node)| may(node)).map(|(at, _)| at)
     }
 
-    /// Where the commands are that end first, by this time: all of one moment, in the order of the lists.
+    /// Where what ends first is, by this time: all of one moment, in the order of the lists.
     pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
         let first = self.next_end().filter(|until| *until <= clock);
-        let ends = move |node: &Node| match &node.work {
-            Work::Command(command) => first.is_some() && command.until == first,
-            _ => false,
-        };
+        let ends = move |node: &Node| first.is_some() && node.work.until() == first;
         self.nodes.iter().enumerate().filter(move |(_, node)| ends(node)).map(|(at, _)| at)
     }
 
@@ -289,16 +301,13 @@ impl Scope {
         self.nodes.get(at).map_or(0, |node| node.packet)
     }
 
-    pub(super) fn command(&mut self, at: usize) -> Option<&mut Command> {
-        match &mut self.nodes.get_mut(at)?.work {
-            Work::Command(command) => Some(command),
-            _ => None,
-        }
+    pub(super) fn work(&mut self, at: usize) -> Option<&mut Work> {
+        self.nodes.get_mut(at).map(|node| &mut node.work)
     }
 
-    /// The command has started.
+    /// It has started.
     pub(super) fn started(&mut self, at: usize) {
-        let until = self.command(at).and_then(|command| command.until);
+        let until = self.nodes.get(at).and_then(|node| node.work.until());
         self.ends.extend(until);
     }
 
@@ -310,9 +319,7 @@ impl Scope {
         for other in self.nodes.range_mut(at..) {
             other.waits &= !(1 << node.slot);
         }
-        if let Work::Command(command) = &node.work
-            && let Some(end) = self.ends.iter().position(|end| command.until == Some(*end))
-        {
+        if let Some(end) = self.ends.iter().position(|end| node.work.until() == Some(*end)) {
             self.ends.swap_remove(end);
         }
         Some(node.work)
