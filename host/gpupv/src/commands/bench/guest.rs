@@ -79,7 +79,7 @@ fn options(directory: &Path) -> Options {
     Options {
         directory: directory.into(),
         async_submission: true,
-        bench_services: true,
+        more_ports: Some(super::ports::peers()),
         local_vms: vec![flood::VM.to_owned()],
         ..Options::default()
     }
