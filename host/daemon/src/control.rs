@@ -22,7 +22,7 @@ use super::inspection::around;
 pub use super::inspection::inspection;
 use super::seat::{ReadInjection, Seat};
 use super::vm::VmRegistry;
-use crate::why::to_reply;
+use crate::why_told::to_reply;
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";

@@ -3,7 +3,7 @@
 use dxgkrnl::{DataMove, NotMoved, ProcessBytes, ProcessId};
 
 use super::{Guests, Seated};
-use crate::daemon::lent::Lent;
+use crate::lent::Lent;
 
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
 pub(super) struct LentBy<'a>(pub &'a Guests);

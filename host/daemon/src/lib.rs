@@ -26,6 +26,7 @@ pub mod limits;
 pub mod local;
 pub mod local_vm;
 pub mod memory;
+pub mod naming;
 pub mod observer;
 pub mod seat;
 pub mod socket;
@@ -34,6 +35,7 @@ mod tap;
 mod timer;
 mod turns;
 pub mod vm;
+pub mod why_told;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use proto::channel::Times as GuestTimes;
 use trace::{Times, Woken};
 
 use super::{Seat, Seated};
-use crate::daemon::timer::monotonic;
+use crate::timer::monotonic;
 
 /// What a guest told with a call, and when it was read.
 #[derive(Clone, Debug)]

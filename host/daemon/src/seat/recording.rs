@@ -12,11 +12,11 @@ use dxgkrnl::{Input, Kernel, Nanos};
 use trace::{Recorder, Times, TraceError};
 
 use super::Seated;
-use crate::daemon::Options;
-use crate::daemon::durable::Told;
-use crate::daemon::journal::{Journal, JournalOptions, Ledger};
-use crate::daemon::tap::{Step, Tap};
-use crate::daemon::timer::Timer;
+use crate::Options;
+use crate::durable::Told;
+use crate::journal::{Journal, JournalOptions, Ledger};
+use crate::tap::{Step, Tap};
+use crate::timer::Timer;
 
 /// Dumps that nobody asked for: a machine that resets all day does not fill its disk.
 const DUMPS_UNASKED_MAX: u32 = 16;

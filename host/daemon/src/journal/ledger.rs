@@ -8,11 +8,11 @@ use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::{Message as _, frame, trace as wire};
 
-use crate::daemon::tap::{Step, Tap};
+use crate::tap::{Step, Tap};
 
 /// Bytes of answers and wakes that a guest has not said to have read. It says so after each few: one that is over this does
 /// not, and would have the daemon keep them for ever.
-const UNREAD_BYTES_MAX: usize = 2 * crate::daemon::limits::OUTBOX_BYTES_MAX;
+const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -21,13 +21,13 @@ use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::moving::LentBy;
 use super::{Attached, Dirty, Seat, Seated, Taps, Token, random};
-use crate::daemon::channel::goodbye;
-use crate::daemon::counters::Counter;
-use crate::daemon::guest::{Guest, Outbox, Sink};
-use crate::daemon::journal::{Ledger, NotKept, Replayed};
-use crate::daemon::lent::{Lent, LentPages};
-use crate::daemon::local_vm::has_machine;
-use crate::daemon::memory::FenceMemory;
+use crate::channel::goodbye;
+use crate::counters::Counter;
+use crate::guest::{Guest, Outbox, Sink};
+use crate::journal::{Ledger, NotKept, Replayed};
+use crate::lent::{Lent, LentPages};
+use crate::local_vm::has_machine;
+use crate::memory::FenceMemory;
 
 /// See the module.
 #[derive(Default)]
@@ -248,12 +248,7 @@ impl Seat {
 
     /// A process has said Hello, having read so much: it is welcomed when all are back. It is an error if it did not take
     /// all of its memory.
-    pub(in crate::daemon) fn is_back(
-        &self,
-        guest: &Arc<Guest>,
-        sink: Sink,
-        received: u64,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn is_back(&self, guest: &Arc<Guest>, sink: Sink, received: u64) -> anyhow::Result<()> {
         let process = guest.id;
         let mut seated = self.take();
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
@@ -348,7 +343,7 @@ impl Seat {
     }
 
     /// Who is to look at [`Self::awaited`] when there is something new.
-    pub(in crate::daemon) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
+    pub(crate) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
         let _ = self.returns.set(bell);
     }
 
@@ -368,7 +363,7 @@ impl Seat {
     }
 
     /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
-    pub(in crate::daemon) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
+    pub(crate) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
         let async_submission = self.async_submission(guest.vm);
         let mut seated = self.take();
         let Seated { taps: Taps { ledger, .. }, kernel, .. } = &mut *seated;
@@ -415,14 +410,14 @@ impl Seat {
     }
 
     /// A guest says what it has read.
-    pub(in crate::daemon) fn was_read(&self, process: ProcessId, received: u64) {
+    pub(crate) fn was_read(&self, process: ProcessId, received: u64) {
         if let Some(ledger) = &mut self.take().taps.ledger {
             ledger.read(process, received);
         }
     }
 
     /// One-way calls that a process made in this journal; `None` without one: nobody keeps them.
-    pub(in crate::daemon) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
+    pub(crate) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
         Some(self.take().taps.ledger.as_ref()?.one_way_calls(process))
     }
 
