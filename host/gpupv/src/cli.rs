@@ -63,7 +63,7 @@ pub fn main(drivers: &Registry) -> ExitCode {
     let cli = Cli::parse();
     let level = match cli.verbose {
         0 => "warn",
-        1 => "warn,gpupv=debug",
+        1 => "warn,daemon=debug,gpupv=debug,live=debug",
         _ => "debug",
     };
     let wanted = std::env::var("GPUPV_LOG").ok().and_then(|words| words.parse::<Targets>().ok());

@@ -1,17 +1,9 @@
-//! The gpupv daemon as a library, and what its command line is made of.
-//!
-//! Start reading at [`daemon::seat`]: whoever has bytes from a guest takes the seat, calls the kernel,
-//! and performs the effects before leaving.
+//! The command line of gpupv, for whoever brings drivers of their own: see docs/KMD.md.
 
-pub mod artifacts;
 pub mod cli;
 pub mod commands;
-pub mod daemon;
-mod naming;
-pub mod output;
-pub mod stage;
-pub mod virtual_machine;
-mod why;
 
+pub use daemon;
 /// Drivers of one's own, by name: [`drivers::Registry`].
 pub use drivers;
+pub use live::{artifacts, fleet, output, stage, virtual_machine};

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dxgkrnl::ddi::EngineState;
-use gpupv::commands::run::guest_command;
+use gpupv::artifacts::guest_command;
 use gpupv::daemon::counters::Counters;
 use gpupv::daemon::seat::Seat;
 use gpupv::daemon::{Daemon, Options, control};

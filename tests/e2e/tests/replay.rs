@@ -7,7 +7,7 @@ use e2e::embedded::{Embedded, Running, alone};
 use e2e::polling::until;
 use e2e::programs::{ROWS, artifacts, c_program, gpupv};
 use e2e::served::Served;
-use gpupv::commands::run::guest_command;
+use gpupv::artifacts::guest_command;
 use gpupv::daemon::Options;
 use serde_json::Value;
 

@@ -24,14 +24,32 @@ const EDGES: [(&str, &[&str]); 23] = [
     ("scenario", &["client", "d3dkmt", "drivers", "dxgkrnl", "proto"]),
     ("vm-images", &[]),
     (
-        "gpupv",
+        "daemon",
         &[
             "d3dkmt",
             "drivers",
             "dxgkrnl",
             "fence_page",
-            "kmd",
             "nt_handle",
+            "proto",
+            "timeline",
+            "trace",
+            "vsock-device",
+        ],
+    ),
+    (
+        "live",
+        &["d3dkmt", "daemon", "drivers", "dxgkrnl", "proto", "scenario", "trace", "vm-images", "vsock-device"],
+    ),
+    (
+        "gpupv",
+        &[
+            "d3dkmt",
+            "daemon",
+            "drivers",
+            "dxgkrnl",
+            "kmd",
+            "live",
             "proto",
             "scenario",
             "timeline",
@@ -51,7 +69,7 @@ const EDGES: [(&str, &[&str]); 23] = [
 ];
 
 /// More of our crates that tests alone may use.
-const TEST_EDGES: [(&str, &str); 7] = [
+const TEST_EDGES: [(&str, &str); 8] = [
     ("dxgkrnl", "kmd"),
     ("dxgkrnl", "scenario"),
     ("scenario", "kmd"),
@@ -59,6 +77,7 @@ const TEST_EDGES: [(&str, &str); 7] = [
     // Golden traces are recordings of scenarios.
     ("trace", "scenario"),
     ("timeline", "kmd"),
+    ("daemon", "kmd"),
     ("timeline", "vm-images"),
 ];
 
@@ -67,7 +86,7 @@ const RESERVED: [(&str, &[&str]); 3] = [
     // The control plane and the agent. In proto behind its feature `services` only.
     (
         "tokio tokio-stream tokio-vsock tonic tonic-health tonic-reflection hyper-util tower",
-        &["gpupv", "guestd", "e2e"],
+        &["daemon", "gpupv", "guestd", "live", "e2e"],
     ),
     ("tonic-prost tonic-prost-build protox", &["proto"]),
     // Messages stop at proto; the trace writes its records in place, and the timeline those of Perfetto.

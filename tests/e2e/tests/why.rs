@@ -10,7 +10,7 @@ use e2e::polling::until;
 use e2e::programs::{artifacts, c_program, gpupv, stderr, stdout};
 use e2e::served::Served;
 use e2e::wire::{Client, open_call, share_call};
-use gpupv::commands::run::guest_command;
+use gpupv::artifacts::guest_command;
 use serde_json::Value;
 
 fn why(served: &Served, arguments: &[&str]) -> Output {

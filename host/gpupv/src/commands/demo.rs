@@ -12,11 +12,11 @@ use clap::Args;
 use proto::agent::exec_input;
 use tokio::sync::mpsc;
 
-use crate::artifacts::Artifacts;
-use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
-use crate::commands::{inspect, run};
+use crate::artifacts::{Artifacts, guest_command};
+use crate::commands::inspect;
 use crate::daemon::seat::Seat;
 use crate::daemon::{Daemon, Options, control};
+use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::{OK, Steps, VERDICT_FAILED, pass_on, say};
 use crate::virtual_machine::agent::{Output, Program};
 use crate::virtual_machine::image::{Brought, set_up};
@@ -198,7 +198,7 @@ impl Tour {
         let daemon = Daemon::start(Options { directory: folder.path().into(), ..self.options() })?;
         chapter("the program runs as a local guest process");
         let guest = |program: &Path| {
-            run::guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)
+            guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)
         };
         // Their words are passed on: one that wrote to a reader who has gone away would end by that.
         let output = guest(&self.fence_tour).stderr(Stdio::inherit()).output();

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use proto::control::InjectRequest;
+use scenario::script::{Injected, injected};
 use serde_json::json;
 use tonic::Code;
 
 use crate::commands::default_directory;
-use crate::daemon::control;
+use crate::daemon::{Injection, control};
 use crate::output::{OK, say};
 
 /// Arguments of `gpupv inject`.
@@ -29,6 +30,14 @@ pub struct InjectArgs {
     /// What is to go wrong: `hang 3D`, in one argument or in several
     #[arg(required = true, value_name = "FAULT")]
     pub fault: Vec<String>,
+}
+
+/// Reads the words of a fault as scenarios do.
+pub fn read(words: &str, config: &dxgkrnl::Config) -> Result<Injection, String> {
+    match injected(words, config).map_err(|error| error.render("inject", words))? {
+        Injected::Hardware(fault) => Ok(Injection::Fault(fault)),
+        Injected::Frozen { process, frozen } => Ok(Injection::Frozen { process, frozen }),
+    }
 }
 
 pub fn run(args: &InjectArgs) -> anyhow::Result<u8> {

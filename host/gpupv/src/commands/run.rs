@@ -1,17 +1,15 @@
 //! `gpupv run`: a daemon in this process, a program as a local guest process of it.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use anyhow::Context as _;
 use clap::Args;
 use drivers::Registry;
-use proto::limits::BROKER_ENV;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::{Artifacts, guest_command};
 use crate::commands::DaemonArgs;
 use crate::daemon::{Daemon, Options};
 use crate::output::{Steps, exit_code};
@@ -24,26 +22,6 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<OsString>,
-}
-
-/// A library path with `directory` first.
-pub fn library_path(directory: &Path) -> OsString {
-    let mut path = directory.as_os_str().to_owned();
-    if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
-        path.push(":");
-        path.push(rest);
-    }
-    path
-}
-
-/// The command that runs a program as a guest process of the daemon whose broker is at `broker`.
-pub fn guest_command(command: &[OsString], broker: &Path, artifacts: &Artifacts) -> Command {
-    let mut guest = Command::new(&command[0]);
-    guest
-        .args(&command[1..])
-        .env(BROKER_ENV, broker)
-        .env("LD_LIBRARY_PATH", library_path(&artifacts.directory));
-    guest
 }
 
 /// Runs the program to its end, however it comes: a signal that would end us must not leave folders and a trace without

@@ -9,7 +9,7 @@ use clap::Args;
 use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
-use crate::commands::{DaemonArgs, default_directory, device_options};
+use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
 use crate::daemon::seat::Resumed;
 use crate::daemon::{Daemon, Options, control, machine_name};
@@ -90,7 +90,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
             .context("cannot listen for SIGTERM")?;
         tokio::select! {
-            result = control::serve(&daemon) => result,
+            result = control::serve(&daemon, inject::read) => result,
             result = tokio::signal::ctrl_c() => result.context("cannot listen for SIGINT"),
             _ = terminate.recv() => Ok(()),
         }

@@ -12,7 +12,7 @@ use d3dkmt::{
 };
 use e2e::embedded::Embedded;
 use e2e::programs::artifacts;
-use gpupv::commands::run::guest_command;
+use gpupv::artifacts::guest_command;
 use proto::actor::{EventNumber, Order, Outcome, Report, Task};
 use proto::frame::FrameBuffer;
 

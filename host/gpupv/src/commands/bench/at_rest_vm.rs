@@ -12,7 +12,7 @@ use super::Plan;
 use super::at_rest::{FENCES, FENCES_WARM_UP, SETTLE, divisor, watched_seconds};
 use super::guest::{Collected, PROGRAM_IN_GUEST};
 use super::watched;
-use crate::commands::vm::guest_environment;
+use crate::fleet::guest_environment;
 use crate::output::Steps;
 use crate::virtual_machine::agent::{Agent, Program};
 

@@ -18,8 +18,8 @@ use super::peers::RawPeers;
 use super::placement::{self, Cores, Kept};
 use super::recorded::{self, Recorded};
 use crate::artifacts::Artifacts;
-use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
 use crate::daemon::{Daemon, Options};
+use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::Steps;
 use crate::virtual_machine::agent::{Output, Program};
 use crate::virtual_machine::image::Brought;
@@ -79,7 +79,7 @@ fn options(directory: &Path) -> Options {
     Options {
         directory: directory.into(),
         async_submission: true,
-        bench_services: true,
+        more_ports: Some(super::ports::peers()),
         local_vms: vec![flood::VM.to_owned()],
         ..Options::default()
     }

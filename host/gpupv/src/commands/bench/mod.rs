@@ -19,6 +19,7 @@ mod machine;
 mod model;
 mod peers;
 mod placement;
+mod ports;
 mod recorded;
 mod report;
 mod statistics;

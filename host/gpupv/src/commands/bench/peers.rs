@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 use proto::bench::Order;
 
-use crate::daemon::bench_ports::Orders;
+use super::ports::Orders;
 use crate::daemon::seat::Seat;
 
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -17,7 +17,7 @@ use clap::Args;
 
 use crate::commands::default_directory;
 use crate::daemon::control;
-use crate::naming::length_of_time;
+use crate::daemon::naming::length_of_time;
 
 /// Arguments of `gpupv top`.
 #[derive(Args, Debug)]

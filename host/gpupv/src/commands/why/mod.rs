@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::commands::default_directory;
 use crate::daemon::control;
-use crate::naming::length_of_time;
+use crate::daemon::naming::length_of_time;
 use crate::output::{OK, VERDICT_FAILED, say, say_error};
 use recorded::At;
 

@@ -12,9 +12,9 @@ use proto::control::WhyReply;
 use trace::{Moved, Player, Reader, Stop};
 
 use super::WhyArgs;
-use crate::naming::{length_of_time, process_named};
+use crate::daemon::naming::{length_of_time, process_named};
+use crate::daemon::why_told::to_reply;
 use crate::output::Steps;
-use crate::why::to_reply;
 
 /// Where in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,8 +8,8 @@ use anyhow::anyhow;
 use vm_images::{Vm, VmConfig};
 
 use super::image::Image;
-use crate::daemon::Daemon;
-use crate::daemon::vm::{VmEntry, VmState};
+use daemon::Daemon;
+use daemon::vm::{VmEntry, VmState};
 
 /// How long a guest may take to come up; under emulation on a busy machine a boot takes a few seconds.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);

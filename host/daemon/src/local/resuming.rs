@@ -15,11 +15,11 @@ use rustix::time::{
 };
 
 use super::{Loop, Source, refuse};
-use crate::daemon::broker;
-use crate::daemon::lent::{LentPages, LocalPages};
-use crate::daemon::local_vm::has_machine;
-use crate::daemon::memory::{FenceMemory, LocalRegion};
-use crate::daemon::seat::{Awaited, WentOn};
+use crate::broker;
+use crate::lent::{LentPages, LocalPages};
+use crate::local_vm::has_machine;
+use crate::memory::{FenceMemory, LocalRegion};
+use crate::seat::{Awaited, WentOn};
 
 /// While guests are waited for.
 #[derive(Default)]

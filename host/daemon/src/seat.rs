@@ -25,7 +25,6 @@ use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, Snapshot, VmId};
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
-use scenario::script::{Injected, injected};
 use tokio::sync::broadcast;
 
 use super::Options;
@@ -38,6 +37,7 @@ use super::limits::NOTES_QUEUED_MAX;
 use super::memory::FenceMemory;
 use super::observer::Observer;
 use super::system_clock::{ClockWatch, utc_100ns};
+use super::tap::{Observed, Step, Tap as _};
 use super::timer::{Clock, Timer};
 use crate::naming;
 use nt_handles::{NtHandles, named_by};
@@ -65,9 +65,7 @@ const EFFECTS_KEPT: usize = 4096;
 /// The kernel and all that must change together with it.
 struct Seated {
     kernel: Kernel<Drivers>,
-    recording: Option<Recording>,
-    /// With a journal.
-    ledger: Option<Ledger>,
+    taps: Taps,
     /// Guests of the daemon before this one are waited for.
     resuming: Option<Resuming>,
     effects: Effects,
@@ -81,6 +79,29 @@ struct Seated {
     armed: Option<Nanos>,
     /// What the guest told of times whose call comes next.
     told_times: Option<ToldTimes>,
+}
+
+/// What follows each step, in this order: what guests are owed is known when the trace is written.
+#[derive(Default)]
+struct Taps {
+    /// With a journal.
+    ledger: Option<Ledger>,
+    recording: Option<Recording>,
+    observed: Option<Observed>,
+}
+
+impl Taps {
+    fn begins(&mut self, now: Nanos, input: &Input) {
+        self.recording.begins(now, input);
+        self.ledger.begins(now, input);
+        self.observed.begins(now, input);
+    }
+
+    fn handled(&mut self, step: Step<'_>) {
+        self.ledger.handled(step);
+        self.recording.handled(Step { owed: self.ledger.as_ref(), ..step });
+        self.observed.handled(step);
+    }
 }
 
 type Guests = BTreeMap<ProcessId, Attached>;
@@ -132,6 +153,20 @@ fn process_named(seated: &Seated, wanted: &str) -> Result<ProcessId, String> {
     let guests = seated.guests.values().map(|attached| (attached.guest.id.0, attached.guest.name.as_str()));
     naming::process_named(wanted, guests).map(ProcessId)
 }
+
+/// What a running daemon can be made to meet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Injection {
+    Fault(Fault),
+    /// The process with this name or number is frozen, or thawed.
+    Frozen {
+        process: String,
+        frozen: bool,
+    },
+}
+
+/// Reads an injection from its words, over the adapters of a configuration; or says what is wrong with them.
+pub type ReadInjection = fn(&str, &dxgkrnl::Config) -> Result<Injection, String>;
 
 /// Why the kernel cannot be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -186,8 +221,7 @@ impl Seat {
         let is_recorded = recording.is_some();
         let mut seated = Seated {
             kernel: kernel_over(&options.drivers, options.kernel.clone()),
-            recording,
-            ledger: None,
+            taps: Taps { recording, ledger: None, observed: options.observer.as_ref().map(Observed::by) },
             resuming: None,
             effects: Effects::default(),
             performer: Performer::default(),
@@ -242,7 +276,7 @@ impl Seat {
     fn handle(&self, seated: &mut Seated, now: Nanos, input: Input, effects: &mut Effects) {
         let kernel = std::panic::AssertUnwindSafe(|| seated.kernel.handle(now, input, effects));
         if std::panic::catch_unwind(kernel).is_err() {
-            let trace = match &mut seated.recording {
+            let trace = match &mut seated.taps.recording {
                 Some(recording) => recording.panicked(),
                 None => "start with --record to have the call that leads to it",
             };
@@ -478,20 +512,17 @@ impl Seat {
         self.input(Input::Fault(fault));
     }
 
-    /// What `gpupv inject` asks for, by the words that scenarios have behind `fault`. Gives it in words; an error says
-    /// why it cannot happen, and then nothing has.
-    pub fn inject(&self, words: &str) -> Result<String, String> {
+    /// Has something go wrong. Gives it in words; an error says why it cannot happen, and then nothing has.
+    pub fn inject(&self, injection: Injection) -> Result<String, String> {
         let mut dirty = Dirty::default();
         let mut seated = self.take();
-        let injected =
-            injected(words, seated.kernel.config()).map_err(|error| error.render("inject", words))?;
-        let input = match injected {
-            Injected::Hardware(fault) => {
+        let input = match injection {
+            Injection::Fault(fault) => {
                 let possible = seated.kernel.fault_can_happen(fault);
                 possible.map_err(|why| format!("{fault}: {why}"))?;
                 Input::Fault(fault)
             }
-            Injected::Frozen { process, frozen } => {
+            Injection::Frozen { process, frozen } => {
                 let process = process_named(&seated, &process)?;
                 Input::ProcessFrozen { process, frozen }
             }
@@ -499,6 +530,11 @@ impl Seat {
         let text = input.to_string();
         self.step(&mut seated, input, &mut dirty);
         Ok(text)
+    }
+
+    /// The kernel's configuration.
+    pub fn config(&self) -> dxgkrnl::Config {
+        self.take().kernel.config().clone()
     }
 
     /// Makes the kernel wrong from here on, until it is replaced: proof that checkers can fail.
@@ -529,7 +565,7 @@ impl Seat {
     pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
         let mut seated = self.take();
         match seated.guests.len() {
-            0 if seated.recording.is_some() => return Err(Busy::Recording),
+            0 if seated.taps.recording.is_some() => return Err(Busy::Recording),
             0 => {}
             processes => return Err(Busy::Processes(processes)),
         }
@@ -567,9 +603,7 @@ impl Seat {
         dirty: &mut Dirty,
     ) {
         let mut timing = self.times.then(|| Timing::begin(told, &input, now, seated.armed));
-        if let Some(recording) = &mut seated.recording {
-            recording.begin(now, &input);
-        }
+        seated.taps.begins(now, &input);
         let mut effects = std::mem::take(&mut seated.effects);
         let named = named_by(&input);
         match &input {
@@ -580,10 +614,6 @@ impl Seat {
             }
             _ => {}
         }
-        if let Some(ledger) = &mut seated.ledger {
-            ledger.told(&input);
-        }
-        let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
         if let Some(timing) = &mut timing {
             timing.told();
         }
@@ -591,18 +621,17 @@ impl Seat {
         if let Some(timing) = &mut timing {
             timing.handled();
         }
-        let over = seated.ledger.as_mut().map(|ledger| ledger.asked(&effects)).unwrap_or_default();
-        if let Some(recording) = &mut seated.recording {
-            recording.end(&effects, &seated.kernel, seated.ledger.as_ref());
-        }
-        self.cut_off_who_never_read(seated, &over);
+        let step = |seated: &mut Seated, effects: &Effects, tell: fn(&mut Taps, Step<'_>)| {
+            let Seated { taps, kernel, .. } = seated;
+            tell(taps, Step { now, effects, kernel, owed: None });
+        };
+        step(seated, &effects, Taps::handled);
+        self.cut_off_who_never_read(seated);
         self.perform(seated, &mut effects, timing.as_mut(), dirty);
         if let Some(timing) = timing {
             seated.record_times(timing, !effects.events.is_empty());
         }
-        if let Some((observer, input)) = observed {
-            observer.step(now, &input, &effects, &seated.kernel);
-        }
+        step(seated, &effects, |taps, step| taps.observed.performed(step));
         effects.clear();
         // A step of rare size keeps no memory behind.
         effects.moves.shrink_to(EFFECTS_KEPT);
@@ -698,20 +727,20 @@ impl Seat {
 
     /// Whom to tell when there is something of a trace to write to the disk.
     pub(super) fn tell_when_recorded(&self, writer: Sender<Told>) {
-        if let Some(recording) = &mut self.take().recording {
+        if let Some(recording) = &mut self.take().taps.recording {
             recording.tell_when_recorded(writer);
         }
     }
 
     /// Puts all that was recorded into the trace's file, and gives that. Only who has it written to the disk needs this.
     pub(super) fn flush_trace(&self) -> Option<std::fs::File> {
-        self.take().recording.as_mut()?.flush()
+        self.take().taps.recording.as_mut()?.flush()
     }
 
     /// Writes what the flight recorder has into a file of its own; how many steps, or why not.
     pub fn dump_trace(&self, path: &Path) -> Result<u64, String> {
         let seated = self.take();
-        let recording = seated.recording.as_ref();
+        let recording = seated.taps.recording.as_ref();
         let recording =
             recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
         recording.dump(path, Some(&seated.kernel))
@@ -722,7 +751,7 @@ impl Seat {
     #[doc(hidden)]
     pub fn record_into(&self, path: Option<&Path>) -> anyhow::Result<()> {
         let mut seated = self.take();
-        let Seated { kernel, recording, .. } = &mut *seated;
+        let Seated { kernel, taps: Taps { recording, .. }, .. } = &mut *seated;
         if let Some(ended) = recording.take() {
             ended.finish(kernel)?;
         }
@@ -734,13 +763,13 @@ impl Seat {
 
     /// Steps that could not be recorded.
     pub fn trace_dropped(&self) -> u64 {
-        self.take().recording.as_ref().map_or(0, Recording::dropped)
+        self.take().taps.recording.as_ref().map_or(0, Recording::dropped)
     }
 
     /// Ends the recording with the digest of the state.
     pub fn finish_trace(&self) -> anyhow::Result<()> {
         let mut seated = self.take();
-        match seated.recording.take() {
+        match seated.taps.recording.take() {
             Some(recording) => Ok(recording.finish(&seated.kernel)?),
             None => Ok(()),
         }

@@ -20,9 +20,9 @@ use tonic::{Request, Response, Status};
 use super::Daemon;
 use super::inspection::around;
 pub use super::inspection::inspection;
-use super::seat::Seat;
+use super::seat::{ReadInjection, Seat};
 use super::vm::VmRegistry;
-use crate::why::to_reply;
+use crate::why_told::to_reply;
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -30,6 +30,7 @@ pub const SOCKET_NAME: &str = "control.sock";
 struct Service {
     seat: Arc<Seat>,
     vms: Arc<VmRegistry>,
+    read_injection: ReadInjection,
     stop: Arc<Notify>,
 }
 
@@ -66,7 +67,9 @@ impl Control for Service {
     }
 
     async fn inject(&self, request: Request<InjectRequest>) -> Result<Response<Injected>, Status> {
-        let what = self.seat.inject(&request.into_inner().fault).map_err(Status::invalid_argument)?;
+        let injection = (self.read_injection)(&request.into_inner().fault, &self.seat.config());
+        let injected = injection.and_then(|injection| self.seat.inject(injection));
+        let what = injected.map_err(Status::invalid_argument)?;
         Ok(Response::new(Injected { what }))
     }
 
@@ -109,7 +112,7 @@ fn answer(seat: &Seat, request: &WhyRequest) -> Result<WhyReply, String> {
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.
-pub async fn serve(daemon: &Daemon) -> anyhow::Result<()> {
+pub async fn serve(daemon: &Daemon, read_injection: ReadInjection) -> anyhow::Result<()> {
     let path = daemon.directory().join(SOCKET_NAME);
     let listener = super::socket::listen(&path, rustix::net::SocketType::STREAM)?;
     // Administration is for the user that started the daemon.
@@ -119,7 +122,8 @@ pub async fn serve(daemon: &Daemon) -> anyhow::Result<()> {
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
     let stop = Arc::new(Notify::new());
-    let service = Service { seat: daemon.seat.clone(), vms: daemon.vms.clone(), stop: stop.clone() };
+    let (seat, vms) = (daemon.seat.clone(), daemon.vms.clone());
+    let service = Service { seat, vms, read_injection, stop: stop.clone() };
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<ControlServer<Service>>().await;
     let reflection = tonic_reflection::server::Builder::configure()

@@ -3,11 +3,13 @@
 //! Installed: beside the `gpupv` binary, in `../lib/gpupv`, or where `GPUPV_LIBDIR` says. In a source
 //! tree they are built first, with the profile of the running binary, so that they are never stale.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
+use proto::limits::BROKER_ENV;
 
 use crate::output::Steps;
 
@@ -115,4 +117,24 @@ fn build(tree: &Path, target: &Path, profile: &str) -> anyhow::Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
+}
+
+/// A library path with `directory` first.
+pub fn library_path(directory: &Path) -> OsString {
+    let mut path = directory.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}
+
+/// The command that runs a program as a guest process of the daemon whose broker is at `broker`.
+pub fn guest_command(command: &[OsString], broker: &Path, artifacts: &Artifacts) -> Command {
+    let mut guest = Command::new(&command[0]);
+    guest
+        .args(&command[1..])
+        .env(BROKER_ENV, broker)
+        .env("LD_LIBRARY_PATH", library_path(&artifacts.directory));
+    guest
 }

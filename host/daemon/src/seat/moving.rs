@@ -3,7 +3,7 @@
 use dxgkrnl::{DataMove, NotMoved, ProcessBytes, ProcessId};
 
 use super::{Guests, Seated};
-use crate::daemon::lent::Lent;
+use crate::lent::Lent;
 
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
 pub(super) struct LentBy<'a>(pub &'a Guests);
@@ -34,9 +34,9 @@ impl ProcessBytes for LentBy<'_> {
 impl Seated {
     /// The moves of a step.
     pub(super) fn perform_moves(&mut self, moves: &[DataMove]) {
-        let Seated { performer, guests, recording, ledger, .. } = self;
+        let Seated { performer, guests, taps, .. } = self;
         let failed = &mut |one: &DataMove, why: NotMoved| tracing::warn!("{one}: {why}");
-        match (recording, ledger) {
+        match (&mut taps.recording, &taps.ledger) {
             // A daemon that goes on with this journal counts them.
             (Some(recording), Some(_)) => {
                 for (at, one) in moves.iter().enumerate() {

@@ -15,13 +15,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::artifacts::Artifacts;
-use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
-use crate::daemon::vm::VmState;
-use crate::daemon::{Clock, Daemon, Options};
+use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::Steps;
 use crate::virtual_machine::agent::{Output, Program as GuestProgram};
 use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::image::Brought;
+use daemon::vm::VmState;
+use daemon::{Clock, Daemon, Options};
 
 use super::actor::Pipes;
 use super::watch::Watch;

@@ -7,7 +7,7 @@
 //!                 guestd is connected           one-time token
 //!   BELL_PORT     guestd, for an event that     the token that       nothing; the host sends a byte for each wake
 //!                 it keeps for a process        guestd was given
-//!   bench ports   only with `gpupv bench`       -                  echo, sink, relay, driver
+//!   any other     -                             -                  what [`MorePorts`] has there, if anything
 //! ```
 //! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
 
@@ -17,15 +17,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use dxgkrnl::{Input, VmId};
-use proto::limits::{
-    BELL_PORT, CHANNEL_PORT, DRIVER_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT,
-};
+use proto::limits::{BELL_PORT, CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
 use vsock_device::{
     CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
 
 use super::bells::{BellEndpoint, Bells};
-use super::bench_ports::{Driver, Echo, Relay, RelayHub, Sink as Swallow};
 use super::channel::Channel;
 use super::guest::Sink;
 use super::guestd::GuestdEndpoint;
@@ -65,9 +62,23 @@ pub struct VmShared {
     status: Mutex<VmStatus>,
     changed: Condvar,
     pub(super) bells: Bells,
-    bench_services: bool,
-    relay: RelayHub,
-    driver: RelayHub,
+    more_ports: Option<Box<dyn PortServices>>,
+}
+
+/// Services of one VM beside the daemon's own.
+pub trait PortServices: Send + Sync {
+    /// The endpoint of a new connection to this port; `None`: nothing is there.
+    fn accept(&self, port: u32, connection: &Connection) -> Option<Box<dyn Endpoint>>;
+}
+
+/// Makes the services of a VM.
+#[derive(Clone)]
+pub struct MorePorts(pub Arc<dyn Fn(Arc<Seat>) -> Box<dyn PortServices> + Send + Sync>);
+
+impl std::fmt::Debug for MorePorts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MorePorts")
+    }
 }
 
 struct VmStatus {
@@ -183,15 +194,10 @@ impl Services for VmServices {
                 Some(Box::new(BellEndpoint::new(shared.clone(), connection)))
             }
             CHANNEL_PORT | BELL_PORT => refuse("guestd is not connected"),
-            ECHO_PORT if shared.bench_services => Some(Box::new(Echo::new(connection))),
-            SINK_PORT if shared.bench_services => Some(Box::new(Swallow::new(connection))),
-            RELAY_PORT if shared.bench_services => {
-                Some(Box::new(Relay::new(shared.relay.clone(), connection)))
+            port => {
+                let more = shared.more_ports.as_ref().and_then(|ports| ports.accept(port, &connection));
+                more.or_else(|| refuse("nothing is served on that port"))
             }
-            DRIVER_PORT if shared.bench_services => {
-                Some(Box::new(Driver::new(shared.seat.clone(), shared.driver.clone(), connection)))
-            }
-            _ => refuse("nothing is served on that port"),
         }
     }
 
@@ -299,15 +305,15 @@ pub struct VmEntry {
 /// Every VM of the daemon.
 pub struct VmRegistry {
     seat: Arc<Seat>,
-    bench_services: bool,
+    more_ports: Option<MorePorts>,
     vms: Mutex<BTreeMap<VmId, Arc<VmEntry>>>,
     /// Those without a machine: the local loop serves them.
     local: Mutex<Vec<LocalVm>>,
 }
 
 impl VmRegistry {
-    pub fn new(seat: Arc<Seat>, bench_services: bool) -> Self {
-        VmRegistry { seat, bench_services, vms: Mutex::default(), local: Mutex::default() }
+    pub fn new(seat: Arc<Seat>, more_ports: Option<MorePorts>) -> Self {
+        VmRegistry { seat, more_ports, vms: Mutex::default(), local: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
@@ -330,9 +336,7 @@ impl VmRegistry {
             status: Mutex::new(VmStatus { state: VmState::Waiting, memory: None, guestd: 0 }),
             changed: Condvar::new(),
             bells: Bells::default(),
-            bench_services: self.bench_services,
-            relay: RelayHub::default(),
-            driver: RelayHub::default(),
+            more_ports: self.more_ports.as_ref().map(|MorePorts(make)| make(self.seat.clone())),
         });
         let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
         let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;

@@ -9,7 +9,6 @@
 //! ```
 
 mod bells;
-pub mod bench_ports;
 pub mod broker;
 pub mod channel;
 pub mod config;
@@ -27,13 +26,16 @@ pub mod limits;
 pub mod local;
 pub mod local_vm;
 pub mod memory;
+pub mod naming;
 pub mod observer;
 pub mod seat;
 pub mod socket;
 pub mod system_clock;
+mod tap;
 mod timer;
 mod turns;
 pub mod vm;
+pub mod why_told;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,8 +52,9 @@ use vm::VmRegistry;
 
 pub use durable::Durable;
 pub use observer::Observer;
-pub use seat::Busy;
+pub use seat::{Busy, Injection, ReadInjection};
 pub use timer::Clock;
+pub use vm::{MorePorts, PortServices};
 
 /// How to start a daemon.
 #[derive(Debug, Clone, Default)]
@@ -72,8 +75,8 @@ pub struct Options {
     pub dumps: PathBuf,
     /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
     pub async_submission: bool,
-    /// Serve the echo, sink and relay ports that `gpupv bench` measures against.
-    pub bench_services: bool,
+    /// What VMs find on ports that the daemon itself does not serve: `gpupv bench` has peers there.
+    pub more_ports: Option<MorePorts>,
     pub kernel: dxgkrnl::Config,
     /// The drivers that `kernel` may name: the simulated one unless there are more.
     pub drivers: drivers::Registry,
@@ -105,7 +108,7 @@ impl Daemon {
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let seat = Seat::new(&options)?;
-        let vms = Arc::new(VmRegistry::new(seat.clone(), options.bench_services));
+        let vms = Arc::new(VmRegistry::new(seat.clone(), options.more_ports.clone()));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
         if let Some(why) = local_vms.iter().find_map(|vm| seat.vm_refusal(&vm.name)) {
             anyhow::bail!("{why}");

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::stream::GuestStream;
-use crate::daemon::vm::VmEntry;
+use daemon::vm::VmEntry;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 

@@ -8,8 +8,8 @@ use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
 use scenario::checker::{Checker, Told};
 
-use crate::daemon::Observer;
-use crate::daemon::observer::DaemonKernel;
+use daemon::Observer;
+use daemon::observer::DaemonKernel;
 
 use super::SILENCE_MAX;
 

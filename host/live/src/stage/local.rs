@@ -17,9 +17,9 @@ use scenario::world::{Done, Trouble};
 use scenario::{Ended, run};
 
 use crate::artifacts::Artifacts;
-use crate::commands::run::guest_command;
-use crate::daemon::{Clock, Daemon, Options};
+use crate::artifacts::guest_command;
 use crate::output::Steps;
+use daemon::{Clock, Daemon, Options};
 
 use super::actor::Pipes;
 use super::broken;

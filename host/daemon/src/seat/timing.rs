@@ -11,7 +11,7 @@ use proto::channel::Times as GuestTimes;
 use trace::{Times, Woken};
 
 use super::{Seat, Seated};
-use crate::daemon::timer::monotonic;
+use crate::timer::monotonic;
 
 /// What a guest told with a call, and when it was read.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Seated {
     /// A step is over: its times are of interest if a guest told some, or if it woke somebody.
     pub(super) fn record_times(&mut self, timing: Timing, has_wakes: bool) {
         let Timing { times, is_told } = timing;
-        if let Some(recording) = self.recording.as_mut().filter(|_| has_wakes || is_told) {
+        if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || is_told) {
             let step = recording.last_step();
             recording.times(&Times { step, ..times });
         }
@@ -92,7 +92,7 @@ impl Seated {
 impl Seat {
     /// A process tells times outside of its calls.
     pub fn tell_times(&self, process: ProcessId, told: Told) {
-        if let Some(recording) = &mut self.take().recording {
+        if let Some(recording) = &mut self.take().taps.recording {
             recording.times(&told.into_times(process));
         }
     }

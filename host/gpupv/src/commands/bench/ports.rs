@@ -5,10 +5,39 @@ use std::sync::{Arc, Mutex};
 
 use dxgkrnl::Fault;
 use proto::bench::{DRIVER_USAGE, Order};
+use proto::limits::{DRIVER_PORT, ECHO_PORT, RELAY_PORT, SINK_PORT};
 use rustix::time::{ClockId, clock_gettime};
 use vsock_device::{CloseReason, Connection, Endpoint};
 
-use super::seat::Seat;
+use crate::daemon::seat::Seat;
+use crate::daemon::vm::{MorePorts, PortServices};
+
+/// The peers of one VM.
+struct Peers {
+    seat: Arc<Seat>,
+    relay: RelayHub,
+    driver: RelayHub,
+}
+
+impl PortServices for Peers {
+    fn accept(&self, port: u32, connection: &Connection) -> Option<Box<dyn Endpoint>> {
+        let connection = connection.clone();
+        match port {
+            ECHO_PORT => Some(Box::new(Echo::new(connection))),
+            SINK_PORT => Some(Box::new(Sink::new(connection))),
+            RELAY_PORT => Some(Box::new(Relay::new(self.relay.clone(), connection))),
+            DRIVER_PORT => Some(Box::new(Driver::new(self.seat.clone(), self.driver.clone(), connection))),
+            _ => None,
+        }
+    }
+}
+
+/// What a daemon serves to be measured.
+pub fn peers() -> MorePorts {
+    MorePorts(Arc::new(|seat| {
+        Box::new(Peers { seat, relay: RelayHub::default(), driver: RelayHub::default() })
+    }))
+}
 
 /// Sends back what it gets, at once.
 pub struct Echo(Connection);

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
 use drivers::Drivers;
-use dxgkrnl::{Effects, Input, Kernel, Nanos};
+use dxgkrnl::{Input, Kernel, Nanos};
 use trace::{Recorder, Times, TraceError};
 
 use super::Seated;
-use crate::daemon::Options;
-use crate::daemon::durable::Told;
-use crate::daemon::journal::{Journal, JournalOptions, Ledger};
-use crate::daemon::timer::Timer;
+use crate::Options;
+use crate::durable::Told;
+use crate::journal::{Journal, JournalOptions, Ledger};
+use crate::tap::{Step, Tap};
+use crate::timer::Timer;
 
 /// Dumps that nobody asked for: a machine that resets all day does not fill its disk.
 const DUMPS_UNASKED_MAX: u32 = 16;
@@ -54,16 +55,16 @@ impl Seated {
                 timer.stand_at(replayed.now);
                 self.resume(replayed)?;
             }
-            None => self.ledger = Some(Ledger::default()),
+            None => self.taps.ledger = Some(Ledger::default()),
         }
-        let ledger = self.ledger.get_or_insert_default();
+        let ledger = self.taps.ledger.get_or_insert_default();
         let recorder = journal.begin(&self.kernel, ledger, first_step)?;
-        self.recording = Some(Recording { journal: Some(journal), ..Recording::over(recorder, None) });
+        self.taps.recording = Some(Recording { journal: Some(journal), ..Recording::over(recorder, None) });
         Ok(())
     }
 
     pub fn journal(&self) -> Option<&Journal> {
-        self.recording.as_ref()?.journal.as_ref()
+        self.taps.recording.as_ref()?.journal.as_ref()
     }
 }
 
@@ -96,29 +97,6 @@ impl Recording {
     fn over(recorder: Recorder, dumps: Option<PathBuf>) -> Recording {
         let (dumped, resets, unsaved, writer, unwritten) = (0, 0, false, None, false);
         Recording { recorder, dumps, dumped, resets, unsaved, writer, unwritten, journal: None }
-    }
-
-    #[inline]
-    pub fn begin(&mut self, now: Nanos, input: &Input) {
-        said(self.recorder.begin(now, input));
-        if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
-            self.unwritten = writer.send(Told::Recorded).is_ok();
-        }
-    }
-
-    #[inline]
-    pub fn end(&mut self, effects: &Effects, kernel: &Kernel<Drivers>, ledger: Option<&Ledger>) {
-        said(self.recorder.end(effects));
-        if self.recorder.snapshot_is_due() {
-            match ledger {
-                Some(ledger) => self.begin_segment(kernel, ledger),
-                None => self.snapshot(kernel),
-            }
-        }
-        if self.dumps.is_some() && kernel.resets() != self.resets {
-            self.resets = kernel.resets();
-            self.dump_unasked("reset", Some(kernel));
-        }
     }
 
     pub fn last_step(&self) -> u64 {
@@ -225,6 +203,31 @@ impl Recording {
             return Ok(());
         }
         self.recorder.finish(kernel.snapshot().digest()).map(drop)
+    }
+}
+
+impl Tap for Recording {
+    #[inline]
+    fn begins(&mut self, now: Nanos, input: &Input) {
+        said(self.recorder.begin(now, input));
+        if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
+            self.unwritten = writer.send(Told::Recorded).is_ok();
+        }
+    }
+
+    #[inline]
+    fn handled(&mut self, Step { effects, kernel, owed, .. }: Step<'_>) {
+        said(self.recorder.end(effects));
+        if self.recorder.snapshot_is_due() {
+            match owed {
+                Some(ledger) => self.begin_segment(kernel, ledger),
+                None => self.snapshot(kernel),
+            }
+        }
+        if self.dumps.is_some() && kernel.resets() != self.resets {
+            self.resets = kernel.resets();
+            self.dump_unasked("reset", Some(kernel));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use scenario::holders::Holders;
 use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
 
-use crate::daemon::Daemon;
+use daemon::Daemon;
 
 use super::actor::{Actor, Pipes};
 use super::handing::Mailboxes;

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dxgkrnl::{DataMove, Effects, Input, Place, ProcessId, Shadow};
+use dxgkrnl::{DataMove, Effects, Input, Nanos, Place, ProcessId, Shadow};
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::{Message as _, frame, trace as wire};
 
+use crate::tap::{Step, Tap};
+
 /// Bytes of answers and wakes that a guest has not said to have read. It says so after each few: one that is over this does
 /// not, and would have the daemon keep them for ever.
-const UNREAD_BYTES_MAX: usize = 2 * crate::daemon::limits::OUTBOX_BYTES_MAX;
+const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -20,6 +22,18 @@ pub struct Ledger {
     accounts: BTreeMap<ProcessId, Account>,
     /// Bytes that engines hold and nobody else has: they end with the daemon.
     shadows: BTreeSet<Shadow>,
+    /// Processes whose account was found to be too long.
+    over: Vec<ProcessId>,
+}
+
+impl Tap for Ledger {
+    fn begins(&mut self, _now: Nanos, input: &Input) {
+        self.told(input);
+    }
+
+    fn handled(&mut self, step: Step<'_>) {
+        self.asked(step.effects);
+    }
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -61,9 +75,8 @@ impl Ledger {
         }
     }
 
-    /// The kernel has asked for this. Gives processes that do not say what they read.
-    pub fn asked(&mut self, effects: &Effects) -> Vec<ProcessId> {
-        let mut over = Vec::new();
+    /// The kernel has asked for this.
+    pub fn asked(&mut self, effects: &Effects) {
         let answers = effects
             .answers
             .iter()
@@ -72,13 +85,17 @@ impl Ledger {
             effects.events.iter().map(|event| (event.process, wake_to_frame(event.event, event.status)));
         for (process, message) in answers.chain(wakes) {
             if self.sent(process, &message) {
-                over.push(process);
+                self.over.push(process);
             }
         }
         for moved in &effects.moves {
             self.moved(moved);
         }
-        over
+    }
+
+    /// Processes that do not say what they read.
+    pub fn take_over(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.over)
     }
 
     fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
@@ -186,6 +203,7 @@ impl Ledger {
             processes_begun: host.processes_begun,
             accounts: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
             shadows: host.shadows.into_iter().map(shadow).collect(),
+            over: Vec::new(),
         })
     }
 }
@@ -252,7 +270,8 @@ mod tests {
         assert_eq!((ledger.calls(P), ledger.one_way_calls(P)), (4, 2));
         ledger.told(&Input::ProcessGone { process: P });
         assert_eq!((ledger.calls(P), ledger.processes_begun), (0, 3));
-        assert!(ledger.asked(&effects(&[1], &[])).is_empty(), "nobody is there to read it");
+        ledger.asked(&effects(&[1], &[]));
+        assert!(ledger.take_over().is_empty(), "nobody is there to read it");
     }
 
     #[test]
@@ -260,7 +279,11 @@ mod tests {
         let mut ledger = attached();
         let mut big = effects(&[1], &[]);
         big.answers[0].reply = Reply::Escape(vec![0; 1 << 20]);
-        let found = (0..9).map(|_| ledger.asked(&big)).collect::<Vec<_>>();
+        let found = (0..9).map(|_| {
+            ledger.asked(&big);
+            ledger.take_over()
+        });
+        let found = found.collect::<Vec<_>>();
         assert!(found[..7].iter().all(Vec::is_empty) && found[8] == [P], "{found:?}");
     }
 

@@ -20,14 +20,14 @@ use proto::channel::{ToGuest, Welcome, to_guest};
 use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::moving::LentBy;
-use super::{Attached, Dirty, Seat, Seated, Token, random};
-use crate::daemon::channel::goodbye;
-use crate::daemon::counters::Counter;
-use crate::daemon::guest::{Guest, Outbox, Sink};
-use crate::daemon::journal::{NotKept, Replayed};
-use crate::daemon::lent::{Lent, LentPages};
-use crate::daemon::local_vm::has_machine;
-use crate::daemon::memory::FenceMemory;
+use super::{Attached, Dirty, Seat, Seated, Taps, Token, random};
+use crate::channel::goodbye;
+use crate::counters::Counter;
+use crate::guest::{Guest, Outbox, Sink};
+use crate::journal::{Ledger, NotKept, Replayed};
+use crate::lent::{Lent, LentPages};
+use crate::local_vm::has_machine;
+use crate::memory::FenceMemory;
 
 /// See the module.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Seated {
             resuming.unseen.insert((vm, token));
         }
         self.processes_begun = ledger.processes_begun;
-        (self.kernel, self.ledger, self.resuming) = (kernel, Some(ledger), Some(resuming));
+        (self.kernel, self.taps.ledger, self.resuming) = (kernel, Some(ledger), Some(resuming));
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Seat {
             resuming.machines = machines;
         }
         let adapters =
-            seated.ledger.as_ref().map(|ledger| ledger.adapters_with_shadows()).unwrap_or_default();
+            seated.taps.ledger.as_ref().map(|ledger| ledger.adapters_with_shadows()).unwrap_or_default();
         for adapter in adapters {
             tracing::warn!(
                 "adapter {adapter} is stopped: what its engines had in caches ended with the daemon"
@@ -162,7 +162,7 @@ impl Seat {
         let away = seated.resuming.iter().flat_map(|resuming| &resuming.away);
         let awaited = away.filter_map(|process| {
             let guest = &seated.guests.get(process)?.guest;
-            let has_called = seated.ledger.as_ref().is_some_and(|ledger| ledger.calls(*process) > 0);
+            let has_called = seated.taps.ledger.as_ref().is_some_and(|ledger| ledger.calls(*process) > 0);
             Some(Awaited { process: *process, vm: guest.vm, pid: guest.pid, has_called })
         });
         awaited.collect()
@@ -248,12 +248,7 @@ impl Seat {
 
     /// A process has said Hello, having read so much: it is welcomed when all are back. It is an error if it did not take
     /// all of its memory.
-    pub(in crate::daemon) fn is_back(
-        &self,
-        guest: &Arc<Guest>,
-        sink: Sink,
-        received: u64,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn is_back(&self, guest: &Arc<Guest>, sink: Sink, received: u64) -> anyhow::Result<()> {
         let process = guest.id;
         let mut seated = self.take();
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
@@ -348,7 +343,7 @@ impl Seat {
     }
 
     /// Who is to look at [`Self::awaited`] when there is something new.
-    pub(in crate::daemon) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
+    pub(crate) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
         let _ = self.returns.set(bell);
     }
 
@@ -368,10 +363,10 @@ impl Seat {
     }
 
     /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
-    pub(in crate::daemon) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
+    pub(crate) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
         let async_submission = self.async_submission(guest.vm);
         let mut seated = self.take();
-        let Seated { ledger, kernel, .. } = &mut *seated;
+        let Seated { taps: Taps { ledger, .. }, kernel, .. } = &mut *seated;
         let applied = ledger.as_ref().map_or(0, |ledger| ledger.calls(guest.id));
         let unread = ledger.as_mut().map(|ledger| ledger.go_on_behind(guest.id, received));
         let unread = match unread.transpose() {
@@ -405,7 +400,8 @@ impl Seat {
     }
 
     /// Guests that do not say what they read would have it kept for ever.
-    pub(super) fn cut_off_who_never_read(&self, seated: &Seated, over: &[ProcessId]) {
+    pub(super) fn cut_off_who_never_read(&self, seated: &mut Seated) {
+        let over = seated.taps.ledger.as_mut().map(Ledger::take_over).unwrap_or_default();
         for attached in over.iter().filter_map(|process| seated.guests.get(process)) {
             let (process, vm) = (attached.guest.id.0, attached.guest.vm.0);
             tracing::warn!("process {process} of vm {vm} is cut off: it does not say what it has read");
@@ -414,15 +410,15 @@ impl Seat {
     }
 
     /// A guest says what it has read.
-    pub(in crate::daemon) fn was_read(&self, process: ProcessId, received: u64) {
-        if let Some(ledger) = &mut self.take().ledger {
+    pub(crate) fn was_read(&self, process: ProcessId, received: u64) {
+        if let Some(ledger) = &mut self.take().taps.ledger {
             ledger.read(process, received);
         }
     }
 
     /// One-way calls that a process made in this journal; `None` without one: nobody keeps them.
-    pub(in crate::daemon) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
-        Some(self.take().ledger.as_ref()?.one_way_calls(process))
+    pub(crate) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
+        Some(self.take().taps.ledger.as_ref()?.one_way_calls(process))
     }
 
     pub fn has_journal(&self) -> bool {

@@ -127,6 +127,8 @@ impl Replay {
             return Err(NotReplayed::Differs(sequence));
         }
         self.ledger.asked(&self.effects);
+        // They were cut off then.
+        self.ledger.take_over();
         (self.now, self.next_step) = (now, sequence + 1);
         Ok(())
     }

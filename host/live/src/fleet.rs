@@ -1,0 +1,109 @@
+//! Guests of one daemon: booted, with what they need, and ended with it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use daemon::{Daemon, Options};
+
+use crate::artifacts::Artifacts;
+use crate::output::Steps;
+use crate::virtual_machine::agent::Agent;
+use crate::virtual_machine::boot::{self, Guest};
+use crate::virtual_machine::image::{Brought, GUEST_LIBRARY_FOLDER, Image};
+
+/// Where the consoles of guests are logged: kept if a guest fails, or if the user named the folder.
+struct Consoles {
+    folder: PathBuf,
+    keep: bool,
+}
+
+impl Consoles {
+    fn new(named: Option<&PathBuf>) -> anyhow::Result<Consoles> {
+        let (folder, keep) = match named {
+            Some(folder) => (folder.clone(), true),
+            None => {
+                let cache = vm_images::Cache::from_environment()?;
+                (cache.root().join("consoles").join(std::process::id().to_string()), false)
+            }
+        };
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(Consoles { folder, keep })
+    }
+}
+
+impl Drop for Consoles {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Only a log is lost if this fails.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Guests of one daemon, up and with their agents, ended with this.
+pub struct Fleet {
+    // In this order: guests end before their daemon.
+    pub guests: Vec<(Guest, Agent)>,
+    pub daemon: Daemon,
+    _consoles: Consoles,
+    _folder: tempfile::TempDir,
+}
+
+/// What guests are to be booted with.
+#[derive(Default, Clone)]
+pub struct FleetPlan {
+    pub options: Options,
+    pub count: u32,
+    pub with: Vec<Brought>,
+    pub console: Option<PathBuf>,
+}
+
+impl Fleet {
+    /// Boots the guests and puts files into each.
+    pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
+        let artifacts = Artifacts::provide(steps)?;
+        let image = Image::provide(steps, &artifacts)?;
+        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let daemon = Daemon::start(Options { directory: folder.path().into(), ..plan.options.clone() })?;
+        let mut consoles = Consoles::new(plan.console.as_ref())?;
+        let guests_word = if plan.count == 1 { "a guest" } else { "the guests" };
+        steps.step(format!("booting {guests_word} under {}", image.accelerator));
+        let booting = (1..=plan.count)
+            .map(|number| boot::launch(&daemon, &image, &format!("vm{number}"), &consoles.folder))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let mut guests = Vec::new();
+        for guest in booting {
+            if let Err(error) = guest.wait_ready() {
+                consoles.keep = true;
+                return Err(error);
+            }
+            let agent = Agent::connect(guest.entry.clone()).await?;
+            guests.push((guest, agent));
+        }
+        for brought in &plan.with {
+            steps.step(format!("bringing {} into {guests_word}", brought.host.display()));
+            for (host, path, mode) in brought.files(&image, std::slice::from_ref(&artifacts.directory))? {
+                for (_, agent) in &mut guests {
+                    agent.put(&host, &path, mode).await?;
+                }
+            }
+        }
+        Ok(Fleet { guests, daemon, _consoles: consoles, _folder: folder })
+    }
+
+    /// Ends the guests, then the daemon in order.
+    pub fn end(self) -> anyhow::Result<()> {
+        drop(self.guests);
+        self.daemon.stop()
+    }
+}
+
+/// The environment of every program in a guest.
+pub fn guest_environment() -> HashMap<String, String> {
+    HashMap::from([
+        ("LD_LIBRARY_PATH".into(), GUEST_LIBRARY_FOLDER.into()),
+        ("PATH".into(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into()),
+        ("HOME".into(), "/root".into()),
+    ])
+}
