@@ -138,7 +138,7 @@ impl Gpu {
 }
 
 /// What the simulated driver's engines take for a barrier.
-const BARRIER_NS: u64 = 1_000;
+const BARRIER_NS: u64 = 1;
 
 #[test]
 fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value() {

@@ -329,8 +329,8 @@ fn a_split_barrier_waits_at_its_begin_and_holds_up_at_its_end() {
         packets.push(copy(a, b, 0));
         gpu.submit(crate::gpu::ENGINE, 1, &packets);
         gpu.advance(100);
-        // The dispatch between the two goes on: nobody waits for it.
-        gpu.advance(1);
+        // The dispatch between the two goes on: nobody waits for it. Each barrier takes a nanosecond.
+        gpu.advance(2);
         gpu.set_word(0, 77);
         gpu.advance(1000);
         assert_eq!((gpu.word(64), gpu.word(128)), (expected, 1));

@@ -268,7 +268,7 @@ fn a_hardware_queue_runs_lists_is_suspended_and_faults() {
     assert_eq!(gpu.interrupts, [suspended]);
     assert_eq!((gpu.word(0), gpu.word(64), gpu.performer.shadows()), (5, 0, 0));
     gpu.with_callbacks(|miniport, now, callbacks| miniport.resume_context(now, HwContext(1), callbacks));
-    gpu.advance(30);
+    gpu.advance(1 + 30);
     assert_eq!(gpu.word(64), 5);
     submit(&mut gpu, 2, &[fill(9, 1, 1)]);
     let work = FaultedWork::Queue { hw_queue: HW_QUEUE, progress_fence_id: 2 };

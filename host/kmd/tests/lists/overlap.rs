@@ -31,18 +31,18 @@ fn time_of(packets: &[Packet]) -> u64 {
 #[test]
 fn commands_that_nothing_orders_run_at_once_as_many_as_may() {
     assert_eq!(time_of(&[none(100), none(70), none(30)]), 100);
-    assert_eq!(time_of(&[none(100), in_order(), none(70), in_order(), none(30)]), 200);
+    assert_eq!(time_of(&[none(100), in_order(), none(70), in_order(), none(30)]), 200 + 2);
     assert_eq!(time_of(&vec![none(100); COMMANDS_AT_ONCE_MAX]), 100);
     assert_eq!(time_of(&vec![none(100); COMMANDS_AT_ONCE_MAX + 1]), 200);
     assert_eq!(time_of(&[none(u64::MAX), none(1)]), u64::MAX);
-    assert_eq!(time_of(&[none(0), in_order(), none(0)]), 0);
+    assert_eq!(time_of(&[none(0), in_order(), none(0)]), 1);
 }
 
 #[test]
 fn the_engine_says_when_the_next_command_ends() {
     let mut gpu = Gpu::new(1);
     let submission_fence_id = gpu.submit(ENGINE, 1, &[none(100), none(70), in_order(), none(30)]);
-    for until in [70, 100, 130] {
+    for until in [70, 100, 101, 131] {
         let running = EngineState::Running { submission_fence_id, until, queued: 0 };
         assert_eq!(gpu.miniport.engine_state(ENGINE), running);
         gpu.advance(until - gpu.now);
@@ -148,7 +148,9 @@ fn markers_between_commands_say_what_has_started_and_what_is_done() {
     gpu.advance(99);
     assert_eq!(stores(&mut gpu), []);
     gpu.advance(1);
-    assert_eq!(stores(&mut gpu), [2, 4]);
+    assert_eq!(stores(&mut gpu), [2]);
+    gpu.advance(1);
+    assert_eq!(stores(&mut gpu), [4]);
     gpu.advance(10);
     assert!(matches!(gpu.interrupts[..], [Interrupt::DmaCompleted { .. }]));
 }
@@ -174,7 +176,7 @@ fn a_timestamp_is_the_time_when_all_before_it_is_done() {
     let stamp = |offset| Packet::Timestamp { gpu_address: crate::gpu::GPU + offset };
     gpu.run(&[stamp(8), none(100), stamp(16), none(70), in_order(), none(1), stamp(24)]);
     let times = [8, 16, 24].map(|at| u64::from(gpu.word(at + 4)) << 32 | u64::from(gpu.word(at)));
-    assert_eq!(times, [5 << 32, (5 << 32) + 100, (5 << 32) + 101]);
+    assert_eq!(times, [5 << 32, (5 << 32) + 100, (5 << 32) + 102]);
 }
 
 #[test]
@@ -193,6 +195,8 @@ fn a_signal_barrier_signals_when_its_barriers_are_done() {
     gpu.advance(99);
     assert_eq!(gpu.stores, []);
     gpu.advance(1);
+    assert_eq!(gpu.stores, [], "the barrier takes a nanosecond");
+    gpu.advance(1);
     assert_eq!(gpu.stores, [(0x1000, 3, 9)], "not held up by the copy");
 }
 
@@ -210,7 +214,7 @@ fn results_are_in_memory_when_the_submission_is_reported() {
     gpu.submit(ENGINE, 1, &[fill(a, 5, 10), none(50), full()]);
     gpu.advance(10);
     assert_eq!((gpu.word(0), gpu.interrupts.len()), (0, 0), "in a cache");
-    gpu.advance(40);
+    gpu.advance(40 + 1);
     assert_eq!((gpu.word(0), gpu.interrupts.len()), (5, 1));
 }
 
@@ -240,14 +244,14 @@ fn a_wait_barrier_waits_for_all_its_fences_and_then_does_its_barriers() {
     gpu.advance(100);
     assert_eq!((gpu.miniport.engine_state(ENGINE), gpu.word(0)), (EngineState::Idle, 5));
     assert_eq!(gpu.performer.shadows(), 0);
-    for (fence, value, until) in [(fences[1], 2, None), (fences[0], 1, Some(110))] {
+    for (fence, value, until) in [(fences[1], 2, None), (fences[0], 1, Some(101))] {
         let update = CurrentValueUpdate { fence, value, always_signaled: false, notification_only: false };
         gpu.with_callbacks(|miniport, now, callbacks| {
             miniport.update_current_values_from_cpu(now, &[update], callbacks);
         });
         assert_eq!(gpu.miniport.next_deadline(), until);
     }
-    gpu.advance(10);
+    gpu.advance(1 + 10);
     assert_eq!(gpu.word(64), 5);
     assert!(matches!(gpu.interrupts[..], [Interrupt::DmaCompleted { .. }]));
 }

