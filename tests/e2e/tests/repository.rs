@@ -39,7 +39,17 @@ const EDGES: [(&str, &[&str]); 23] = [
     ),
     (
         "live",
-        &["d3dkmt", "daemon", "drivers", "dxgkrnl", "proto", "scenario", "trace", "vm-images", "vsock-device"],
+        &[
+            "d3dkmt",
+            "daemon",
+            "drivers",
+            "dxgkrnl",
+            "proto",
+            "scenario",
+            "trace",
+            "vm-images",
+            "vsock-device",
+        ],
     ),
     (
         "gpupv",
