@@ -7,11 +7,12 @@
 //! The guest sends nothing more on it. If guestd ends the stream itself, wakes go by the process's stream again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use d3dkmt::EventId;
 use d3dkmt::limits::BELLS_PER_VM_MAX;
 use proto::limits::TOKEN_BYTES;
+use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{CloseReason, Connection, Endpoint};
 
 use super::guest::Guest;
@@ -20,12 +21,17 @@ use super::seat::{Token, random};
 use super::vm::VmShared;
 
 /// Those whose stream is not there yet.
-#[derive(Default)]
-pub struct Bells(Mutex<BTreeMap<Token, (Arc<Guest>, EventId)>>);
+pub struct Bells(Ranked<BTreeMap<Token, (Arc<Guest>, EventId)>>);
+
+impl Default for Bells {
+    fn default() -> Self {
+        Bells(Ranked::new(Rank::Bells, BTreeMap::new()))
+    }
+}
 
 impl Bells {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Token, (Arc<Guest>, EventId)>> {
-        self.0.lock().expect("no panic happens under the lock of bells")
+    fn lock(&self) -> Held<'_, BTreeMap<Token, (Arc<Guest>, EventId)>> {
+        self.0.lock_or_abort()
     }
 
     /// Keeps an event of a process, whose stream is to come with this token. `kept` are those of all others of the VM.

@@ -2,14 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use d3dkmt::{EventId, NtStatus};
 use dxgkrnl::{ProcessId, VmId};
 use proto::convert::{asked_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
+use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{Connection, SendError};
 
 use super::counters::Counter;
@@ -56,10 +57,17 @@ pub enum Sink {
 
 /// Bytes and wakes on their way to one guest. Appended to under the seat, so their order is the kernel's;
 /// sent after leaving it, by whoever appended. Kept events are set before the bytes are sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
-    state: Mutex<OutboxState>,
+    state: Ranked<OutboxState>,
     connected: AtomicBool,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        let state = Ranked::new(Rank::Outbox, OutboxState::default());
+        Outbox { state, connected: AtomicBool::new(false) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -93,8 +101,8 @@ pub struct OutboxFull {
 }
 
 impl Outbox {
-    fn lock(&self) -> std::sync::MutexGuard<'_, OutboxState> {
-        self.state.lock().expect("no panic happens under an outbox lock")
+    fn lock(&self) -> Held<'_, OutboxState> {
+        self.state.lock_or_abort()
     }
 
     pub fn connect(&self, sink: Sink) {

@@ -1,6 +1,6 @@
 //! guestd's connection: the only one of a VM that may attach processes and register pages.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::EventId;
@@ -14,6 +14,7 @@ use proto::attach::{
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
+use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
 use super::guest::{Guest, kept_name, without_controls};
@@ -37,7 +38,7 @@ pub struct GuestdEndpoint {
 struct Replies {
     connection: Connection,
     /// What the connection had no room for yet: other connections of the guest may fill what they share.
-    unsent: Mutex<Vec<u8>>,
+    unsent: Ranked<Vec<u8>>,
 }
 
 /// A guestd that leaves this much unread does not read at all.
@@ -45,7 +46,7 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
-        let replies = Arc::new(Replies { connection, unsent: Mutex::default() });
+        let replies = Arc::new(Replies { connection, unsent: Ranked::new(Rank::Replies, Vec::new()) });
         GuestdEndpoint { vm, session: None, memory, frames: FrameBuffer::default(), replies }
     }
 
@@ -258,8 +259,8 @@ impl GuestdEndpoint {
 }
 
 impl Replies {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.unsent.lock().expect("no panic happens under the lock of replies")
+    fn lock(&self) -> Held<'_, Vec<u8>> {
+        self.unsent.lock_or_abort()
     }
 
     /// False if guestd does not read, and its connection is reset.

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -26,6 +26,7 @@ use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, Proce
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
 use tokio::sync::broadcast;
+use vsock_device::locks::{Held, Rank, Ranked};
 
 use super::Options;
 use super::counters::{Counter, Counters};
@@ -123,9 +124,9 @@ pub(super) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
 
 /// See the module.
 pub struct Seat {
-    seated: Mutex<Seated>,
+    seated: Ranked<Seated>,
     /// Held by who waits for the seat, until it is taken: see [`Seat::give_way`].
-    turnstile: Mutex<()>,
+    turnstile: Ranked<()>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub counters: Counters,
@@ -242,8 +243,8 @@ impl Seat {
             times: options.times,
             resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
             returns: OnceLock::new(),
-            seated: Mutex::new(seated),
-            turnstile: Mutex::default(),
+            seated: Ranked::new(Rank::Kernel, seated),
+            turnstile: Ranked::new(Rank::Turnstile, ()),
             timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             counters: Counters::default(),
@@ -253,23 +254,20 @@ impl Seat {
         }))
     }
 
-    fn take(&self) -> MutexGuard<'_, Seated> {
+    fn take(&self) -> Held<'_, Seated> {
         // A panic of the kernel ends the process where it happens; anywhere else under the seat it is as
         // much a bug of ours, and the state is not to be trusted after it.
-        match self.seated.try_lock() {
-            Ok(seated) => seated,
-            Err(TryLockError::Poisoned(_)) => std::process::abort(),
-            Err(TryLockError::WouldBlock) => {
-                let _first = self.turnstile.lock().unwrap_or_else(PoisonError::into_inner);
-                self.seated.lock().unwrap_or_else(|_| std::process::abort())
-            }
+        if let Some(seated) = self.seated.try_lock_or_abort() {
+            return seated;
         }
+        let _first = self.turnstile.lock();
+        self.seated.lock_or_abort()
     }
 
     /// Lets who waits for the seat have it next. Whoever leaves it and takes it again at once, as for each call of a
     /// flood, has it before the other is awake, so that thread says so between two turns of its guest's.
     pub fn give_way(&self) {
-        drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.turnstile.lock());
     }
 
     /// Runs the kernel. Should it panic, that is a bug of ours: the trace has the input already, and the daemon ends.

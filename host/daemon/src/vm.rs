@@ -13,11 +13,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use dxgkrnl::{Input, VmId};
 use proto::limits::{BELL_PORT, CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
+use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{
     CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
@@ -59,7 +60,7 @@ pub struct VmShared {
     pub id: VmId,
     pub name: String,
     pub seat: Arc<Seat>,
-    status: Mutex<VmStatus>,
+    status: Ranked<VmStatus>,
     changed: Condvar,
     pub(super) bells: Bells,
     more_ports: Option<Box<dyn PortServices>>,
@@ -89,8 +90,8 @@ struct VmStatus {
 }
 
 impl VmShared {
-    fn status(&self) -> std::sync::MutexGuard<'_, VmStatus> {
-        self.status.lock().expect("no panic happens under a VM's status lock")
+    fn status(&self) -> Held<'_, VmStatus> {
+        self.status.lock_or_abort()
     }
 
     pub fn state(&self) -> VmState {
@@ -111,8 +112,7 @@ impl VmShared {
             if left.is_zero() || give_up() {
                 return false;
             }
-            let waited = self.changed.wait_timeout(status, left.min(LOOK_AGAIN));
-            status = waited.expect("no panic happens under a VM's status lock").0;
+            status = status.wait_timeout(&self.changed, left.min(LOOK_AGAIN));
         }
         true
     }
@@ -306,18 +306,19 @@ pub struct VmEntry {
 pub struct VmRegistry {
     seat: Arc<Seat>,
     more_ports: Option<MorePorts>,
-    vms: Mutex<BTreeMap<VmId, Arc<VmEntry>>>,
+    vms: Ranked<BTreeMap<VmId, Arc<VmEntry>>>,
     /// Those without a machine: the local loop serves them.
-    local: Mutex<Vec<LocalVm>>,
+    local: Ranked<Vec<LocalVm>>,
 }
 
 impl VmRegistry {
     pub fn new(seat: Arc<Seat>, more_ports: Option<MorePorts>) -> Self {
-        VmRegistry { seat, more_ports, vms: Mutex::default(), local: Mutex::default() }
+        let vms = Ranked::new(Rank::Vms, BTreeMap::new());
+        VmRegistry { seat, more_ports, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
-        self.vms.lock().expect("no panic happens under the VM table's lock")
+    fn lock(&self) -> Held<'_, BTreeMap<VmId, Arc<VmEntry>>> {
+        self.vms.lock_or_abort()
     }
 
     /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error as well if the
@@ -333,7 +334,10 @@ impl VmRegistry {
             id,
             name: name.into(),
             seat: self.seat.clone(),
-            status: Mutex::new(VmStatus { state: VmState::Waiting, memory: None, guestd: 0 }),
+            status: Ranked::new(
+                Rank::VmStatus,
+                VmStatus { state: VmState::Waiting, memory: None, guestd: 0 },
+            ),
             changed: Condvar::new(),
             bells: Bells::default(),
             more_ports: self.more_ports.as_ref().map(|MorePorts(make)| make(self.seat.clone())),
@@ -349,8 +353,8 @@ impl VmRegistry {
         self.lock().values().cloned().collect()
     }
 
-    fn local(&self) -> std::sync::MutexGuard<'_, Vec<LocalVm>> {
-        self.local.lock().expect("no panic happens under the lock of local VMs")
+    fn local(&self) -> Held<'_, Vec<LocalVm>> {
+        self.local.lock_or_abort()
     }
 
     pub(super) fn add_local(&self, vms: Vec<LocalVm>) {

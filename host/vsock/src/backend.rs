@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::VhostUserBackend;
@@ -26,10 +26,11 @@ use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
 use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
+use crate::locks::{Rank, Ranked};
 use crate::memory::{GuestMemory, MemoryTable};
 use crate::services::CloseReason;
 use crate::serving::Scissors;
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::timer::OneShot;
 use crate::vring::Ring;
 use crate::worker::Worker;
@@ -79,7 +80,7 @@ pub(crate) struct Running {
     pub session: Arc<Session>,
     /// Whoever holds this may call services and endpoints. It is not a lock of the device: nothing that they can call
     /// takes it.
-    pub worker: Mutex<Worker>,
+    pub worker: Ranked<Worker>,
 }
 
 /// Cuts QEMU off when the worker's thread ends.
@@ -123,7 +124,7 @@ impl Backend {
         let session = Arc::new(Session::new(&self.shared, self.table.clone(), rings));
         let services = Arc::clone(&self.shared.services);
         let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
-        Running { session, worker: Mutex::new(worker) }
+        Running { session, worker: Ranked::new(Rank::Worker, worker) }
     }
 
     /// Two QEMUs on one socket would be two VMs with one identity, so a second one is turned away, but not at once.
@@ -194,7 +195,7 @@ impl VhostUserBackend for Backend {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many memory regions"));
         }
         let Running { session, worker } = self.running();
-        let turn = lock(worker);
+        let turn = worker.lock();
         session.note_request_thread();
         session.rings.iter().for_each(Ring::revalidate);
         session.has_memory.store(true, Ordering::Release);
@@ -206,7 +207,7 @@ impl VhostUserBackend for Backend {
 
     /// The ring is stopped already; the packet that was taken from it last is handled when this returns.
     fn stop_vring(&self, _index: u32) -> io::Result<()> {
-        drop(lock(&self.running().worker));
+        drop(self.running().worker.lock());
         Ok(())
     }
 
@@ -223,12 +224,12 @@ impl VhostUserBackend for Backend {
         }
         match u64::from(event) {
             GRACE => self.turn_away(),
-            UNTOLD => lock(worker).untold_time_is_over(),
+            UNTOLD => worker.lock().untold_time_is_over(),
             _ => {}
         }
         // After the wake-up was taken, so that a look asked for from here on wakes again.
         let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);
-        if lock(worker).turn(asked || usize::from(event) == TRANSMIT) {
+        if worker.lock().turn(asked || usize::from(event) == TRANSMIT) {
             session.ask_for_look();
         }
         Ok(())

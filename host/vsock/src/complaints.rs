@@ -1,16 +1,15 @@
 //! Warnings about a guest, at a bounded rate: a hostile guest must not fill the log.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::limits::{COMPLAINT_PERIOD_SECONDS, COMPLAINTS_PER_PERIOD_MAX};
-use crate::session::lock;
+use crate::locks::{Rank, Ranked};
 
 /// Decides which complaints about one VM reach the log.
 #[derive(Debug)]
 pub(crate) struct Complaints {
     guest_cid: u64,
-    budget: Mutex<Budget>,
+    budget: Ranked<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +38,7 @@ impl Budget {
 
 impl Complaints {
     pub fn new(guest_cid: u64) -> Self {
-        Self { guest_cid, budget: Mutex::default() }
+        Self { guest_cid, budget: Ranked::new(Rank::Complaints, Budget::default()) }
     }
 
     /// A packet that broke a rule of virtio-vsock.
@@ -59,7 +58,7 @@ impl Complaints {
     }
 
     fn admit(&self) -> Option<u64> {
-        lock(&self.budget).admit(Instant::now())
+        self.budget.lock().admit(Instant::now())
     }
 }
 

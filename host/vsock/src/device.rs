@@ -3,19 +3,20 @@
 use std::fmt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::connection::Connection;
 use crate::known::{Known, path_beside};
+use crate::locks::{Rank, Ranked};
 use crate::memory::GuestMemory;
 use crate::muxer::TooManyConnections;
 use crate::services::{CloseReason, Endpoint, Services};
 use crate::serving::{Scissors, Server};
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::vring::Ring;
 
 /// Where a device listens and who its guest is.
@@ -104,9 +105,9 @@ pub struct Device {
 pub(crate) struct Shared {
     pub config: DeviceConfig,
     pub services: Arc<dyn Services>,
-    pub attached: Mutex<Option<Attached>>,
+    pub attached: Ranked<Option<Attached>>,
     /// Connections that the guest has. Taken with a session's lock held.
-    pub known: Arc<Mutex<Known>>,
+    pub known: Arc<Ranked<Known>>,
     /// Tells the device's thread to look at `stop`.
     pub wake: EventFd,
     /// Tells the worker of the QEMU of the time that there is news.
@@ -135,9 +136,9 @@ impl Device {
         let listener = listen(&config.socket)?;
         let known = Known::open(path_beside(&config.socket))?;
         let shared = Arc::new(Shared {
-            known: Arc::new(Mutex::new(known)),
+            known: Arc::new(Ranked::new(Rank::Known, known)),
             services,
-            attached: Mutex::new(None),
+            attached: Ranked::new(Rank::Attached, None),
             wake: EventFd::new(eventfd_flags())?,
             news: Arc::new(EventFd::new(eventfd_flags())?),
             stop: AtomicBool::new(false),
@@ -207,7 +208,7 @@ impl Device {
     }
 
     fn session(&self) -> Option<Arc<Session>> {
-        lock(&self.shared.attached).as_ref().map(|attached| Arc::clone(&attached.session))
+        self.shared.attached.lock().as_ref().map(|attached| Arc::clone(&attached.session))
     }
 
     fn stop(&mut self) {
@@ -218,7 +219,7 @@ impl Device {
             // A holder's QEMU lives on, and its guest would wait for ever.
             session.enter(|outbound| outbound.muxer.part(CloseReason::Disconnected));
         }
-        if let Some(attached) = lock(&self.shared.attached).as_ref() {
+        if let Some(attached) = self.shared.attached.lock().as_ref() {
             in_callback |= attached.session.is_own_thread();
             attached.scissors.cut();
         }
@@ -228,7 +229,7 @@ impl Device {
             tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
         }
         let _ = std::fs::remove_file(&self.shared.config.socket);
-        lock(&self.shared.known).leave();
+        self.shared.known.lock().leave();
     }
 }
 

@@ -21,6 +21,7 @@
 //! | `known` | the connections that a guest has, for the daemon after this one |
 //! | [`Holder`] | what keeps QEMU's device alive when the daemon is killed |
 //! | [`limits`] | every limit |
+//! | [`locks`] | which lock is taken after which |
 //!
 //! The vhost-user protocol, the vrings with their eventfds, and the memory table are those of `vhost-user-backend`.
 //! A device has one thread that waits for QEMUs and, while there is one, two of that crate: for requests and for kicks.
@@ -39,6 +40,7 @@ mod device;
 mod holder;
 mod known;
 pub mod limits;
+pub mod locks;
 mod memory;
 pub mod muxer;
 pub mod packet;

@@ -9,8 +9,8 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd};
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use vhost::vhost_user::{Error as RequestError, Listener};
@@ -20,12 +20,12 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use crate::backend::{Backend, GRACE, LISTENER, NEWS, UNTOLD};
 use crate::device::{Attached, Shared};
+use crate::locks::{Rank, Ranked};
 use crate::memory::MemoryTable;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// Cuts QEMU off: at once, or as soon as it is there.
-#[derive(Default)]
-pub(crate) struct Scissors(Mutex<Line>);
+pub(crate) struct Scissors(Ranked<Line>);
 
 #[derive(Default)]
 enum Line {
@@ -36,15 +36,21 @@ enum Line {
     Cut,
 }
 
+impl Default for Scissors {
+    fn default() -> Self {
+        Scissors(Ranked::new(Rank::Line, Line::default()))
+    }
+}
+
 impl Scissors {
     pub fn cut(&self) {
-        if let Line::Connected(handle) = std::mem::replace(&mut *lock(&self.0), Line::Cut) {
+        if let Line::Connected(handle) = std::mem::replace(&mut *self.0.lock(), Line::Cut) {
             handle.shutdown();
         }
     }
 
     fn connected(&self, handle: ShutdownHandle) {
-        let mut line = lock(&self.0);
+        let mut line = self.0.lock();
         match *line {
             Line::Cut => handle.shutdown(),
             Line::Coming | Line::Connected(_) => *line = Line::Connected(handle),
@@ -125,12 +131,12 @@ impl Server {
         session.wake_worker();
         // Waits for the worker.
         drop(daemon);
-        *lock(&shared.attached) = None;
+        *shared.attached.lock() = None;
         session.end();
         if !self.stopping() {
-            lock(&shared.known).clear();
+            shared.known.lock().clear();
         }
-        lock(&backend.running().worker).end();
+        backend.running().worker.lock().end();
         if session.has_memory.load(Ordering::Acquire) {
             shared.services.disconnected();
         }
@@ -159,7 +165,7 @@ impl Server {
     ) -> Result<(), DaemonError> {
         let cid = self.shared.config.guest_cid;
         let scissors = Arc::clone(&backend.scissors);
-        *lock(&self.shared.attached) = Some(Attached { session: Arc::clone(session), scissors });
+        *self.shared.attached.lock() = Some(Attached { session: Arc::clone(session), scissors });
         if self.stopping() {
             // Whoever asked for it may have come too early to find the scissors.
             backend.scissors.cut();

@@ -11,7 +11,7 @@
 //! across a call into an endpoint, a write to an eventfd or a line of log about packets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use vm_memory::GuestMemoryMmap;
@@ -22,6 +22,7 @@ use crate::complaints::Complaints;
 use crate::device::Shared;
 use crate::known::Known;
 use crate::limits::QUEUE_SIZE_MAX;
+use crate::locks::{Rank, Ranked};
 use crate::memory::MemoryTable;
 use crate::muxer::{Change, ConnectionId, Event, Muxer};
 use crate::packet::HEADER_BYTES;
@@ -37,7 +38,7 @@ pub(crate) struct Session {
     guest_cid: u64,
     pub table: MemoryTable,
     pub rings: [Ring; QUEUES],
-    outbound: Mutex<Outbound>,
+    outbound: Ranked<Outbound>,
     pub complaints: Complaints,
     worker_thread: ThreadId,
     request_thread: OnceLock<ThreadId>,
@@ -60,7 +61,7 @@ pub(crate) struct Outbound {
     /// QEMU is there.
     pub alive: bool,
     pub signals: u64,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Ranked<Known>>,
     changes: Vec<Change>,
     starving: bool,
     payload: Vec<u8>,
@@ -79,23 +80,26 @@ impl Session {
     pub fn new(shared: &Shared, table: MemoryTable, rings: [Ring; QUEUES]) -> Self {
         let guest_cid = shared.config.guest_cid;
         let mut muxer = Muxer::new(guest_cid);
-        lock(&shared.known).ports().into_iter().for_each(|ports| muxer.disown(ports));
+        shared.known.lock().ports().into_iter().for_each(|ports| muxer.disown(ports));
         Self {
             guest_cid,
             table,
             rings,
-            outbound: Mutex::new(Outbound {
-                muxer,
-                known: Arc::clone(&shared.known),
-                changes: Vec::new(),
-                arrivals: Vec::new(),
-                owes_transport_reset: false,
-                alive: true,
-                signals: 0,
-                starving: false,
-                payload: Vec::new(),
-                segments: Segments::new(),
-            }),
+            outbound: Ranked::new(
+                Rank::Outbound,
+                Outbound {
+                    muxer,
+                    known: Arc::clone(&shared.known),
+                    changes: Vec::new(),
+                    arrivals: Vec::new(),
+                    owes_transport_reset: false,
+                    alive: true,
+                    signals: 0,
+                    starving: false,
+                    payload: Vec::new(),
+                    segments: Segments::new(),
+                },
+            ),
             complaints: Complaints::new(guest_cid),
             worker_thread: std::thread::current().id(),
             request_thread: OnceLock::new(),
@@ -109,7 +113,7 @@ impl Session {
     /// Runs `change` on the muxer, then moves what can be moved into the rx ring and interrupts the guest if it
     /// wants that. Events wait for the worker, which is woken if there are any and this is another thread.
     pub fn enter<R>(&self, change: impl FnOnce(&mut Outbound) -> R) -> R {
-        let mut outbound = lock(&self.outbound);
+        let mut outbound = self.outbound.lock();
         let outcome = change(&mut outbound);
         // Before the guest hears of a new connection, and after it has heard of an end.
         outbound.note_changes();
@@ -131,12 +135,12 @@ impl Session {
 
     /// Looks without moving anything.
     pub fn peek<R>(&self, look: impl FnOnce(&Outbound) -> R) -> R {
-        look(&lock(&self.outbound))
+        look(&self.outbound.lock())
     }
 
     /// Moves events and arrivals to the worker.
     pub fn take_news(&self, events: &mut Vec<Event>, arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>) {
-        let mut outbound = lock(&self.outbound);
+        let mut outbound = self.outbound.lock();
         outbound.muxer.take_events(events);
         arrivals.append(&mut outbound.arrivals);
     }
@@ -187,7 +191,7 @@ impl Session {
     /// QEMU went away: no ring, no memory, no connection from here on. Endpoints still have to be told.
     pub fn end(&self) {
         self.rings.iter().for_each(Ring::release);
-        let mut outbound = lock(&self.outbound);
+        let mut outbound = self.outbound.lock();
         outbound.alive = false;
         outbound.muxer.close_all(CloseReason::Disconnected);
         drop(outbound);
@@ -200,7 +204,7 @@ impl Outbound {
     fn note_changes(&mut self) {
         self.muxer.take_changes(&mut self.changes);
         if !self.changes.is_empty() {
-            let mut known = lock(&self.known);
+            let mut known = self.known.lock();
             self.changes.drain(..).for_each(|change| known.change(change));
         }
     }
@@ -273,9 +277,4 @@ impl Outbound {
             aftermath.calls[1] = ring.call_if_wanted();
         }
     }
-}
-
-/// A panic elsewhere is a bug that is reported where it happened; the data behind these locks is whole between calls.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

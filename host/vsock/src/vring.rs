@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
 use vhost_user_backend::{
     VringEpollHandler, VringMutex, VringState, VringStateGuard, VringStateMutGuard, VringT,
@@ -26,8 +26,9 @@ use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::backend::{Backend, QUEUES};
+use crate::locks::{Rank, Ranked};
 use crate::memory::MemoryTable;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// What to write to so that the guest looks at its used ring.
 #[derive(Clone, Debug)]
@@ -48,13 +49,13 @@ pub(crate) struct Ring(Arc<Shared>);
 struct Shared {
     vring: VringMutex<MemoryTable>,
     table: MemoryTable,
-    call: Mutex<Option<Call>>,
+    call: Ranked<Option<Call>>,
     /// The guest broke the ring itself, or it is not in guest memory. Written with `vring` held.
     broken: AtomicBool,
     /// QEMU asked for a size that is not a power of two. Written by QEMU's requests only.
     misfit: AtomicBool,
     /// Where the ring stood when it was stopped.
-    stopped_at: Mutex<Option<u16>>,
+    stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
     place: OnceLock<Place>,
 }
@@ -89,7 +90,7 @@ impl OpenRing<'_> {
     }
 
     pub fn call(&self) -> Option<Call> {
-        lock(&self.ring.call).clone()
+        self.ring.call.lock().clone()
     }
 }
 
@@ -152,10 +153,10 @@ impl VringT<MemoryTable> for Ring {
         Ok(Self(Arc::new(Shared {
             vring: VringMutex::new(table.clone(), queue_size_max)?,
             table,
-            call: Mutex::default(),
+            call: Ranked::new(Rank::Call, None),
             broken: AtomicBool::new(false),
             misfit: AtomicBool::new(false),
-            stopped_at: Mutex::default(),
+            stopped_at: Ranked::new(Rank::StoppedAt, None),
             kicks: AtomicU64::new(0),
             place: OnceLock::new(),
         })))
@@ -174,7 +175,7 @@ impl VringT<MemoryTable> for Ring {
     }
 
     fn signal_used_queue(&self) -> io::Result<()> {
-        let call = lock(&self.0.call).clone();
+        let call = self.0.call.lock().clone();
         call.iter().for_each(Call::signal);
         Ok(())
     }
@@ -205,7 +206,7 @@ impl VringT<MemoryTable> for Ring {
 
     fn set_queue_next_avail(&self, base: u16) {
         self.0.vring.set_queue_next_avail(base);
-        let stopped_at = lock(&self.0.stopped_at).take();
+        let stopped_at = self.0.stopped_at.lock().take();
         let place = self.0.place.get();
         if let Some((session, index)) = place.and_then(|place| Some((place.session.upgrade()?, place.index)))
         {
@@ -235,7 +236,7 @@ impl VringT<MemoryTable> for Ring {
         state.get_queue_mut().set_ready(ready);
         self.judge(state.get_queue());
         if !ready {
-            *lock(&self.0.stopped_at) = Some(state.get_queue().next_avail());
+            *self.0.stopped_at.lock() = Some(state.get_queue().next_avail());
         }
     }
 
@@ -259,7 +260,7 @@ impl VringT<MemoryTable> for Ring {
     }
 
     fn set_call(&self, call: Option<File>) {
-        *lock(&self.0.call) = call.filter(make_nonblocking).map(|file| Call(Arc::new(file)));
+        *self.0.call.lock() = call.filter(make_nonblocking).map(|file| Call(Arc::new(file)));
     }
 
     /// The device reports ring errors in its log, not to QEMU.

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use d3dkmt::{Call, EventId, KeyedMutexFlags};
 
 use super::super::observer::DaemonKernel;
@@ -75,7 +77,7 @@ fn who_gives_way_comes_after_who_waits() {
         std::thread::scope(|scope| {
             let held = seat.take();
             scope.spawn(|| take("waits"));
-            while seat.turnstile.try_lock().is_ok() {
+            while seat.turnstile.try_lock_or_abort().is_some() {
                 std::thread::yield_now();
             }
             drop(held);
