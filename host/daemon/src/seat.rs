@@ -610,7 +610,17 @@ impl Seat {
                 seated.vms.remove(vm);
                 seated.nt_handles.forget_vm(*vm);
             }
-            _ => {}
+            Input::MemoryChanged { .. }
+            | Input::ProcessAttached { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::Call { .. }
+            | Input::ProcessGone { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. }
+            | Input::DoorbellRung { .. }
+            | Input::NtHandleClosed { .. } => {}
         }
         if let Some(timing) = &mut timing {
             timing.told();

@@ -19,7 +19,7 @@ pub struct Step<'a> {
     pub now: Nanos,
     pub effects: &'a Effects,
     pub kernel: &'a Kernel<Drivers>,
-    /// What guests are owed after it, with a journal.
+    /// What guests are owed after it: told to the recording of a journal, which keeps it.
     pub owed: Option<&'a Ledger>,
 }
 

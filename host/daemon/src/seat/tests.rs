@@ -77,7 +77,9 @@ fn who_gives_way_comes_after_who_waits() {
         std::thread::scope(|scope| {
             let held = seat.take();
             scope.spawn(|| take("waits"));
-            while seat.turnstile.try_lock_or_abort().is_some() {
+            // By another thread: this one holds what is taken after it.
+            let is_free = || seat.turnstile.try_lock_or_abort().is_some();
+            while scope.spawn(is_free).join().unwrap() {
                 std::thread::yield_now();
             }
             drop(held);
