@@ -4,7 +4,7 @@
 
 use alloc::vec;
 
-use d3dkmt::{Call, SyncObjectFlags, calls_by_topic};
+use d3dkmt::{Call, Reply, SyncObjectFlags, calls_by_topic};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -62,7 +62,7 @@ impl<M: Miniport> Kernel<M> {
                 self.destroy_sync_object(process, object, effects)
             },
             SignalFromCpu { device, objects, values, flags } =>
-                self.signal_from_cpu(process, device, &objects, &values, flags, effects),
+                self.signal_from_cpu(process, device, &objects, &values, flags, effects).map(|()| Reply::None),
             WaitFromCpu { device, objects, values, flags, event } =>
                 self.wait_from_cpu(process, device, &objects, &values, flags, event),
             CancelWait { event } => self.cancel_wait(process, event),

@@ -228,10 +228,14 @@ impl<M: Miniport> Kernel<M> {
                 process,
                 request,
                 call: Call::SignalFromCpu { device, ref objects, ref values, flags },
-            } => {
-                let result = self.signal_from_cpu(process, device, objects, values, flags, effects);
-                self.answer(process, request, result, effects);
-            }
+            } => match self.signal_from_cpu(process, device, objects, values, flags, effects) {
+                Ok(()) if request == 0 => {}
+                Ok(()) => {
+                    let (status, reply) = (NtStatus::SUCCESS, Reply::None);
+                    effects.answers.push(Answer { process, request, status, reply });
+                }
+                Err(refusal) => self.answer(process, request, Err(refusal), effects),
+            },
             Input::Call {
                 process,
                 request,

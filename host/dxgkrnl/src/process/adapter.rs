@@ -198,6 +198,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(device)
     }
 
+    #[inline]
     pub(crate) fn require_active(&self, device: u32) -> Result<(), Refusal> {
         let device = &self.processes.devices[device];
         if device.state == DeviceExecutionState::ACTIVE {

@@ -47,7 +47,7 @@ impl<M: Miniport> Kernel<M> {
         values: &[u64],
         flags: SignalFlags,
         effects: &mut Effects,
-    ) -> CallResult {
+    ) -> Result<(), Refusal> {
         let owner = self.attached(process)?;
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -86,11 +86,11 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
         }
-        Ok(Reply::None)
+        Ok(())
     }
 
     /// A signal from the CPU that was checked takes effect.
-    #[inline]
+    #[inline(always)]
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         self.remember_back(object, process, value);
         self.note_strays(process, object, value, effects);
@@ -284,7 +284,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The one place where a fence changes its value by the kernel's hand: every process that has it
     /// open gets the store, then waits are looked at.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.ignores_value(object, value, effects) {
             return;
@@ -334,11 +334,15 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
+    #[inline(always)]
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         let is_watched = self.sync.objects.is_watched(object);
-        if !self.sync.objects.may_wake(object) && !is_watched && self.planted.is_none() {
-            return;
+        if self.sync.objects.may_wake(object) || is_watched || self.planted.is_some() {
+            self.evaluate_waits(object, is_watched, effects);
         }
+    }
+
+    fn evaluate_waits(&mut self, object: u32, is_watched: bool, effects: &mut Effects) {
         let events = effects.events.len();
         let mut fetched = 0;
         while let Some(entry) = self.sync.objects.pop_reached(object) {

@@ -58,6 +58,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Refuses a value that a signal would bring, `last` being the one before it, beyond the window.
+    #[inline]
     pub(crate) fn check_signal_window(
         &self,
         object: u32,
@@ -107,12 +108,16 @@ impl<M: Miniport> Kernel<M> {
 
     /// Tells of what a value that is about to be set breaks: the window from the last value, and that of waits which
     /// a step back leaves behind.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         let last = self.sync.objects.value(object);
-        if within(last, value) && value >= last || !self.is_narrow(object) {
-            return;
+        if !(within(last, value) && value >= last) && self.is_narrow(object) {
+            self.note_strays_of_narrow(process, object, value, effects);
         }
+    }
+
+    fn note_strays_of_narrow(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+        let last = self.sync.objects.value(object);
         if !within(last, value) {
             let text = format!(
                 "contract violation: a queued signal takes a fence from {last:#x} to {value:#x}, more than \

@@ -43,11 +43,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// True if a new value for this object comes to nothing because it is poisoned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        if !self.sync.objects().is_poisoned(object) {
-            return false;
-        }
+        self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
+    }
+
+    fn poisoned_ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
         if self.is_beyond_signals(object) {
             let text = format!("signal {value} of a poisoned fence: ignored");
             effects.notes.push(Note { process: None, text });

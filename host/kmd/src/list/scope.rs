@@ -63,6 +63,8 @@ pub(crate) struct Scope {
     taken: u64,
     /// When each command and each barrier ends that runs.
     ends: Vec<Nanos>,
+    /// How many of them are barriers.
+    barriers_running: usize,
     /// Barriers with no command behind them.
     adjacent: Vec<u64>,
     /// How many commands may run at once.
@@ -155,8 +157,7 @@ impl Scope {
 
     /// Whether no more commands may run at once.
     pub fn is_full(&self) -> bool {
-        let runs = |node: &&Node| node.is_command() && node.work.until().is_some();
-        self.nodes.iter().filter(runs).count() >= self.width
+        self.ends.len() - self.barriers_running >= self.width
     }
 
     /// When the next of them ends.
@@ -307,8 +308,9 @@ impl Scope {
 
     /// It has started.
     pub(super) fn started(&mut self, at: usize) {
-        let until = self.nodes.get(at).and_then(|node| node.work.until());
-        self.ends.extend(until);
+        let Some(node) = self.nodes.get(at) else { return };
+        self.ends.extend(node.work.until());
+        self.barriers_running += usize::from(!node.is_command());
     }
 
     /// It is done: nobody waits for it any more.
@@ -321,6 +323,7 @@ impl Scope {
         }
         if let Some(end) = self.ends.iter().position(|end| node.work.until() == Some(*end)) {
             self.ends.swap_remove(end);
+            self.barriers_running -= usize::from(!node.is_command());
         }
         Some(node.work)
     }
