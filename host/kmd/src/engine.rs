@@ -109,7 +109,7 @@ impl Job {
 
     /// Commands of it run: this is no boundary.
     fn is_busy(&self) -> bool {
-        self.scope.as_ref().is_some_and(|scope| scope.running() > 0)
+        self.scope.as_ref().is_some_and(|scope| scope.is_running())
     }
 
     fn buffer(&self) -> Buffer {

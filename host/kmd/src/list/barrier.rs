@@ -41,8 +41,6 @@ pub(super) struct Barrier {
     resource: u32,
     ranges: Option<Ranges>,
     discard: bool,
-    /// When it is over, once it runs.
-    pub until: Option<Nanos>,
 }
 
 impl Barrier {
@@ -55,7 +53,6 @@ impl Barrier {
             resource: 0,
             ranges: None,
             discard: false,
-            until: None,
         }
     }
 
@@ -135,11 +132,11 @@ impl Barrier {
             && ranges.iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
     }
 
-    /// It starts. Garbage is written as fast as data.
-    pub fn start(&mut self, clock: Nanos) {
+    /// It starts: until when it takes. Garbage is written as fast as data.
+    pub fn start(&self, clock: Nanos) -> Nanos {
         let discarded = self.ranges.iter().flatten().filter(|_| self.discard);
         let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
-        self.until = Some(clock.saturating_add(BARRIER_NS).saturating_add(bytes / PASSED_BYTES_PER_NS));
+        clock.saturating_add(BARRIER_NS).saturating_add(bytes / PASSED_BYTES_PER_NS)
     }
 
     /// It ends: its work on the caches.

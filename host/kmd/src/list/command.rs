@@ -76,8 +76,6 @@ pub(super) struct Command {
     ordered: Vec<Ordered>,
     /// Why it cannot start.
     flaw: Option<Trouble>,
-    /// When it ends, once it has started.
-    pub until: Option<Nanos>,
     /// Shadows with what it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
 }
@@ -170,8 +168,8 @@ impl Command {
                 }
             }
         }
-        let (ordered, until, read) = (ordered(&touches), None, Vec::new());
-        Command { kind, kernel, operand, duration_ns, touches, ordered, flaw, until, read }
+        let ordered = ordered(&touches);
+        Command { kind, kernel, operand, duration_ns, touches, ordered, flaw, read: Vec::new() }
     }
 
     /// A present comes after everything.
@@ -246,8 +244,13 @@ impl Command {
         })
     }
 
-    /// It starts: what it touches is there, and its sources are read.
-    pub fn start(&mut self, clock: Nanos, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), Trouble> {
+    /// It starts: what it touches is there, and its sources are read. Until when it takes.
+    pub fn start(
+        &mut self,
+        clock: Nanos,
+        caches: &mut Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<Nanos, Trouble> {
         if let Some(flaw) = self.flaw {
             return Err(flaw);
         }
@@ -272,8 +275,7 @@ impl Command {
         }
         let passing = self.passed() / PASSED_BYTES_PER_NS;
         // The end of time is a time like any other: such a command just never ends.
-        self.until = Some(clock.saturating_add(self.duration_ns.max(passing)));
-        Ok(())
+        Ok(clock.saturating_add(self.duration_ns.max(passing)))
     }
 
     /// It ends: its results are written.

@@ -17,6 +17,7 @@ mod cache;
 mod command;
 mod memory;
 mod scope;
+mod window;
 
 use alloc::vec::Vec;
 
@@ -167,8 +168,8 @@ impl Lists {
         loop {
             if let Some(ready) = scope.first_ready() {
                 if let Some(Work::Barrier(barrier)) = scope.work(ready) {
-                    barrier.start(clock);
-                    scope.started(ready);
+                    let until = barrier.start(clock);
+                    scope.started(ready, until);
                     ddi.shared.witnesses.started(buffer.number, scope.packet(ready), clock);
                     continue;
                 }
@@ -191,8 +192,8 @@ impl Lists {
             ddi.shared.witnesses.started(buffer.number, scope.packet(chosen), clock);
             let (mut mover, caches) = self.mover(buffer.process, ddi);
             if let Some(Work::Command(command)) = scope.work(chosen) {
-                command.start(clock, caches, &mut mover)?;
-                scope.started(chosen);
+                let until = command.start(clock, caches, &mut mover)?;
+                scope.started(chosen, until);
             }
         }
     }

@@ -14,12 +14,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{BarrierSync, FenceValue, Packet, ResourceDesc};
-use d3dkmt::limits::LIST_WINDOW_MAX;
 use dxgkrnl::{EngineType, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
 use super::command::{Command, Draw};
+use super::window::{Node, Places, Window};
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Work {
@@ -37,34 +37,13 @@ pub(super) enum Work {
     },
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct Node {
-    id: u64,
-    /// Its packet in the buffer.
-    packet: u32,
-    /// Its place among the bits of `waits`, which no other node of the window has.
-    slot: u32,
-    /// For whom it waits: a bit for each slot.
-    waits: u64,
-    pub work: Work,
-}
-
-/// A bit for each node of the window.
-const _: () = assert!(LIST_WINDOW_MAX <= u64::BITS as usize);
-
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scope {
-    nodes: VecDeque<Node>,
+    window: Window,
     /// Read, and not in the window yet, each with its packet.
     ahead: VecDeque<(u32, Work)>,
     last_id: u64,
-    /// The slots of the window's nodes.
-    taken: u64,
-    /// When each command and each barrier ends that runs.
-    ends: Vec<Nanos>,
-    /// How many of them are barriers.
-    barriers_running: usize,
     /// Barriers with no command behind them.
     adjacent: Vec<u64>,
     /// How many commands may run at once.
@@ -98,42 +77,17 @@ pub(crate) fn begins_scope(packet: &Packet) -> bool {
     is_of_lists(packet) && !marker
 }
 
-impl Work {
-    /// When it is over, if it runs.
-    fn until(&self) -> Option<Nanos> {
-        match self {
-            Work::Command(command) => command.until,
-            Work::Barrier(barrier) => barrier.until,
-            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => None,
-        }
-    }
-}
-
-impl Node {
-    /// A command or a barrier that has not started. Markers are nobody's concern.
-    fn has_not_started(&self) -> bool {
-        match &self.work {
-            Work::Command(_) | Work::Barrier(_) => self.work.until().is_none(),
-            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => false,
-        }
-    }
-
-    fn is_command(&self) -> bool {
-        matches!(self.work, Work::Command(_))
-    }
-}
-
 impl Scope {
     pub fn new(width: usize) -> Self {
         Scope { width, ..Scope::default() }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.ahead.is_empty()
+        self.window.is_empty() && self.ahead.is_empty()
     }
 
     pub fn has_room(&self) -> bool {
-        self.nodes.len() < LIST_WINDOW_MAX
+        self.window.has_room()
     }
 
     /// There is more than the window has room for.
@@ -143,26 +97,26 @@ impl Scope {
 
     /// The fence values that it will store.
     pub fn stores(&self) -> impl Iterator<Item = FenceValue> {
-        let works = self.nodes.iter().map(|node| &node.work).chain(self.ahead.iter().map(|(_, work)| work));
+        let works = self.window.nodes().map(|node| &node.work).chain(self.ahead.iter().map(|(_, work)| work));
         works.filter_map(|work| match work {
             Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. } => Some(*store),
             Work::Command(_) | Work::Barrier(_) | Work::Timestamp { .. } => None,
         })
     }
 
-    /// Commands and barriers that run.
-    pub fn running(&self) -> usize {
-        self.ends.len()
+    /// Whether commands or barriers run.
+    pub fn is_running(&self) -> bool {
+        self.window.running() != Places::default()
     }
 
     /// Whether no more commands may run at once.
     pub fn is_full(&self) -> bool {
-        self.ends.len() - self.barriers_running >= self.width
+        self.window.commands_running() >= self.width
     }
 
     /// When the next of them ends.
     pub fn next_end(&self) -> Option<Nanos> {
-        self.ends.iter().min().copied()
+        self.window.next_end()
     }
 
     /// Puts what is ahead into the window as far as there is room. Whether it is all there.
@@ -227,31 +181,25 @@ impl Scope {
     fn add(&mut self, packet: u32, mut work: Work) {
         self.last_id += 1;
         let id = self.last_id;
-        fn before(nodes: &VecDeque<Node>, wanted: impl Fn(&Node) -> bool) -> u64 {
-            nodes.iter().filter(|node| wanted(node)).fold(0, |sum, node| sum | 1 << node.slot)
-        }
-        // There is room: one slot at least is nobody's.
-        let slot = self.taken.trailing_ones();
         let waits = match &mut work {
-            Work::Command(command) => before(&self.nodes, |node| is_before_command(node, command)),
+            Work::Command(command) => self.window.places(|node| is_before_command(node, command)),
             Work::Barrier(barrier) => {
                 self.join(barrier);
-                before(&self.nodes, |node| is_before_barrier(node, barrier))
+                self.window.places(|node| is_before_barrier(node, barrier))
             }
-            Work::MarkerOut(_) | Work::Timestamp { .. } => self.taken,
+            Work::MarkerOut(_) | Work::Timestamp { .. } => self.window.everywhere(),
             Work::Signal { barriers, .. } => {
                 let own = id - *barriers as u64;
-                before(&self.nodes, |node| node.id >= own)
+                self.window.places(|node| node.id >= own)
             }
-            Work::MarkerIn(_) => 0,
+            Work::MarkerIn(_) => Places::default(),
         };
         match &work {
             Work::Command(_) => self.adjacent.clear(),
             Work::Barrier(_) => self.adjacent.push(id),
             Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {}
         }
-        self.taken |= 1 << slot;
-        self.nodes.push_back(Node { id, packet, slot, waits, work });
+        self.window.push(id, packet, work, waits);
     }
 
     /// Barriers of one subresource with no command between them hold up what any of them does (BAR-099).
@@ -259,7 +207,7 @@ impl Scope {
         if self.adjacent.is_empty() {
             return;
         }
-        for node in self.nodes.iter_mut().filter(|node| self.adjacent.contains(&node.id)) {
+        for node in self.window.nodes_mut().filter(|node| self.adjacent.contains(&node.id)) {
             if let Work::Barrier(earlier) = &mut node.work
                 && earlier.shares_subresource(barrier)
             {
@@ -271,61 +219,37 @@ impl Scope {
 
     /// Where the first is that is no command and that waits for nothing.
     pub fn first_ready(&self) -> Option<usize> {
-        let mut all_started = true;
-        self.nodes.iter().position(|node| {
-            let ready = match &node.work {
-                Work::Command(_) => false,
-                Work::MarkerIn(_) => all_started,
-                Work::Barrier(barrier) => node.waits == 0 && barrier.until.is_none(),
-                Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => node.waits == 0,
-            };
-            all_started &= !node.has_not_started();
-            ready
-        })
+        self.window.first_ready()
     }
 
     /// Where the commands are that may start, in the order of the lists.
-    pub fn may_start(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let may = |node: &Node| node.is_command() && node.has_not_started() && node.waits == 0;
-        self.nodes.iter().enumerate().filter(move |(_, node)| may(node)).map(|(at, _)| at)
+    pub fn may_start(&self) -> impl Iterator<Item = usize> + use<> {
+        self.window.may_start()
     }
 
     /// Where what ends first is, by this time: all of one moment, in the order of the lists.
     pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
-        let first = self.next_end().filter(|until| *until <= clock);
-        let ends = move |node: &Node| first.is_some() && node.work.until() == first;
-        self.nodes.iter().enumerate().filter(move |(_, node)| ends(node)).map(|(at, _)| at)
+        let first = self.window.next_end().filter(|until| *until <= clock);
+        first.into_iter().flat_map(|first| self.window.ending_at(first))
     }
 
     /// The packet that this was read from.
     pub fn packet(&self, at: usize) -> u32 {
-        self.nodes.get(at).map_or(0, |node| node.packet)
+        self.window.at(at).map_or(0, |node| node.packet)
     }
 
     pub(super) fn work(&mut self, at: usize) -> Option<&mut Work> {
-        self.nodes.get_mut(at).map(|node| &mut node.work)
+        self.window.work(at)
     }
 
-    /// It has started.
-    pub(super) fn started(&mut self, at: usize) {
-        let Some(node) = self.nodes.get(at) else { return };
-        self.ends.extend(node.work.until());
-        self.barriers_running += usize::from(!node.is_command());
+    /// It has started, and ends then.
+    pub(super) fn started(&mut self, at: usize, until: Nanos) {
+        self.window.start(at, until);
     }
 
     /// It is done: nobody waits for it any more.
     pub(super) fn take(&mut self, at: usize) -> Option<Work> {
-        let node = self.nodes.remove(at)?;
-        self.taken &= !(1 << node.slot);
-        // Who waits for it is behind it.
-        for other in self.nodes.range_mut(at..) {
-            other.waits &= !(1 << node.slot);
-        }
-        if let Some(end) = self.ends.iter().position(|end| node.work.until() == Some(*end)) {
-            self.ends.swap_remove(end);
-            self.barriers_running -= usize::from(!node.is_command());
-        }
-        Some(node.work)
+        self.window.take(at)
     }
 }
 
