@@ -8,17 +8,6 @@ unsafe extern "C" {
     // The crate has an earlier form of the two structs; these are those of the library's header.
     pub fn D3DKMTCreateNativeFence(argument: *mut CreateNativeFence) -> i32;
     pub fn D3DKMTOpenNativeFenceFromNtHandle(argument: *mut OpenNativeFenceFromNtHandle) -> i32;
-    // The crate does not have it.
-    pub fn D3DKMTIsFeatureEnabled(argument: *mut IsFeatureEnabled) -> i32;
-}
-
-/// `D3DKMT_ISFEATUREENABLED`.
-#[repr(C)]
-pub struct IsFeatureEnabled {
-    pub adapter: u32,
-    pub feature_id: u32,
-    pub version: u16,
-    pub value: u16,
 }
 
 /// `D3DDDI_NATIVEFENCEMAPPING`.

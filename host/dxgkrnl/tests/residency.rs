@@ -5,9 +5,7 @@ use crate::common::scripted::{ScriptRef, Scripted, scripted};
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, PAGING_NS, map, told};
 use crate::paging::queue;
-use d3dkmt::{
-    Call, CreateAllocationFlags as F, CreatedSyncObject, Handle, NtStatus, Reply, VideoMemoryInfo, limits,
-};
+use d3dkmt::{Call, CreateAllocationFlags as F, CreatedSyncObject, Handle, NtStatus, Reply, limits};
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId};
 
@@ -42,7 +40,7 @@ fn usage<M: Miniport>(world: &mut World<M>) -> u64 {
     let adapter = world.adapter();
     let call = Call::QueryVideoMemoryInfo { adapter, segment_group: 1, physical_adapter: 0 };
     match world.ok(call) {
-        Reply::VideoMemoryInfo(info) => info.current_usage,
+        Reply::VideoMemoryInfo { current_usage, .. } => current_usage,
         other => panic!("{other:?}"),
     }
 }
@@ -224,13 +222,13 @@ fn video_memory_is_told_by_segment_group() {
         physical_adapter,
     };
     for (group, budget, current_usage) in [(0, 1 << 30, 0), (1, 2 << 30, SIZE)] {
-        let info = VideoMemoryInfo {
+        let info = Reply::VideoMemoryInfo {
             budget,
             current_usage,
             current_reservation: 0,
             available_for_reservation: budget / 2,
         };
-        assert_eq!(world.ok(query(adapter, group, 0)), Reply::VideoMemoryInfo(info));
+        assert_eq!(world.ok(query(adapter, group, 0)), info);
     }
     for wrong in [query(Handle::NULL, 0, 0), query(device, 0, 0), query(adapter, 2, 0), query(adapter, 0, 1)]
     {

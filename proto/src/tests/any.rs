@@ -12,8 +12,8 @@ use d3dkmt::{
     AcquireOutcome, Adapter, AllocationInfo, Call, CreateAllocation, CreateAllocationFlags,
     CreateContextFlags, CreatedSyncObject, DestroyAllocationFlags, EscapeFlags, EventId, FeatureResult,
     GpuVaOperation, HwQueueFlags, KeyedMutexFlags, PageFaultState, ResourceInfo, RuntimeBuffer, ShareToken,
-    SignalFlags, StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, VideoMemoryInfo,
-    WaitFromCpuFlags, WaitOutcome,
+    SignalFlags, StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+    WaitOutcome,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -137,7 +137,6 @@ any_struct! {
     }
     Adapter { handle, luid, sources }
     CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value }
-    VideoMemoryInfo { budget, current_usage, current_reservation, available_for_reservation }
     PageFaultState { flags, gpu_address }
 }
 
@@ -172,7 +171,8 @@ macro_rules! any_reply {
     ($($(#[$doc:meta])* $tag:literal $name:ident
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
-        $([$index:tt: $tuple:ty])?;)+) => {
+        $([$index:tt: $tuple:ty])?
+        $(=> $gives:ident $given:tt)?;)+) => {
         pub(in crate::tests) fn reply() -> impl Strategy<Value = Reply> {
             Union::new([
                 Just(Reply::None).boxed(),

@@ -109,7 +109,8 @@ macro_rules! check_replies {
     ($($(#[$doc:meta])* $tag:literal $name:ident
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
-        $([$index:tt: $tuple:ty])?;)+) => {
+        $([$index:tt: $tuple:ty])?
+        $(=> $gives:ident $given:tt)?;)+) => {
         #[test]
         fn every_row_of_a_reply_has_its_message() {
             $(

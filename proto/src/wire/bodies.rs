@@ -119,7 +119,6 @@ macro_rules! bare_messages {
 bare_messages!(
     d3dkmt::CreatedSyncObject,
     d3dkmt::PageFaultState,
-    d3dkmt::VideoMemoryInfo,
     d3dkmt::FeatureResult,
     ResourceInfo,
     Vec<d3dkmt::Adapter>,
@@ -284,7 +283,8 @@ macro_rules! replies {
     ($($(#[$doc:meta])* $tag:literal $name:ident
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
-        $([$index:tt: $tuple:ty])?;)+) => {
+        $([$index:tt: $tuple:ty])?
+        $(=> $gives:ident $given:tt)?;)+) => {
         /// Length of a reply as the body of a frame.
         pub(crate) fn reply_len(reply: &Reply) -> usize {
             match reply {
@@ -331,7 +331,7 @@ d3dkmt::for_each_call!(calls);
 mod of_replies {
     use d3dkmt::{
         AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, ResourceInfo,
-        VideoMemoryInfo, WaitOutcome,
+        WaitOutcome,
     };
 
     use super::{

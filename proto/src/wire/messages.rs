@@ -3,7 +3,7 @@
 use d3dkmt::{
     AcquireOutcome, Adapter, AllocationInfo, CreateAllocation, CreateAllocationFlags, CreatedSyncObject,
     EventId, GpuSignal, GpuVaOperation, Handle, Handles, Luid, PageFaultState, ResourceInfo, RuntimeBuffer,
-    StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, VideoMemoryInfo,
+    StandardAllocation, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values,
 };
 use prost::DecodeError;
 use prost::bytes::{Buf, BufMut};
@@ -153,12 +153,6 @@ messages! {
         3 slot: Option<u32>,
         4 gpu_address: u64,
         5 paging_fence_value: u64,
-    }
-    VideoMemoryInfo VideoMemoryInfoRead {
-        1 budget: u64,
-        2 current_usage: u64,
-        3 current_reservation: u64,
-        4 available_for_reservation: u64,
     }
     PageFaultState PageFaultStateRead { 1 flags: u32, 2 gpu_address: u64, }
 }

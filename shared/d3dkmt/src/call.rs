@@ -1,4 +1,4 @@
-//! Every call that a guest can make: one row of this table for each. From it come the variant, its fields and docs; the
+//! Every call that a guest can make and every reply that it can get: a row of a table for each. From it come the variant, its fields and docs; the
 //! message and both conversions (`proto`); the visitors of what it names; the words of scenarios; the strategies of property
 //! tests. `channel.proto` is the published contract, and a test of `proto` compares the two. `table.rs` has the macros.
 
@@ -11,7 +11,6 @@ use crate::names::kind::{
     OutBuffer, SharedHandle, Timeout, Token, WaitEvent,
 };
 use crate::names::{Kind, Names, Numbers, Rename, RenamedKind, Visit};
-use crate::reply::ReplyKind;
 use crate::{
     CreateContextFlags, DestroyAllocationFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, ResourceInfo,
     SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
@@ -278,4 +277,72 @@ calls! {
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
     56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature
         => "feature {adapter} {feature_id|FEATURES}";
+}
+
+pub use replies::{Reply, ReplyKind};
+
+/// Their types are those of values; the kinds of the calls' fields have the same names.
+mod replies {
+    use alloc::vec::Vec;
+
+    use crate::reply::{Give, NamesHandles};
+    use crate::{
+        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Given, Gives, Handle, PageFaultState,
+        ResourceInfo, WaitOutcome,
+    };
+
+    replies! {
+        $
+        6 Adapters[0: Vec<Adapter>] => Adapter 0;
+        7 Adapter[0: Handle] => Adapter 0;
+        8 AdapterInfo[0: Vec<u8>] => Data 0;
+        9 Device[0: Handle] => Device 0;
+        10 DeviceState[0: u32] => Number 0;
+        11 Context[0: Handle] => Context 0;
+        12 SyncObject[0: CreatedSyncObject] => SyncObject 0;
+        13 Wait[0: WaitOutcome];
+        /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
+        /// and asks again; callers never see this.
+        14 FenceMemoryExhausted;
+        /// The global handle is NULL for a mutex that is shared by NT handle.
+        15 KeyedMutex { 1 mutex: Handle, 2 shared_handle: Handle, 3 private_data: Vec<u8> } => KeyedMutex mutex;
+        16 KeyedMutexAcquire { () outcome: AcquireOutcome, 5 private_data: Vec<u8> };
+        17 KeyedMutexData { 1 fence_value: u64, 2 private_data: Vec<u8> } => Number fence_value;
+        18 PagingQueue { 1 queue: Handle, 2 fence: CreatedSyncObject } => PagingQueue queue;
+        /// 0 as fence value: nothing to wait for.
+        19 GpuVirtualAddress { 1 address: u64, 2 paging_fence_value: u64 } => Address address;
+        20 HwQueue { 1 queue: Handle, 2 progress_fence: CreatedSyncObject } => HwQueue queue;
+        /// Where the guest reads the doorbell's status (SCH-027).
+        21 Doorbell(status_slot: u32) => Doorbell status_slot;
+        22 PageFault[0: PageFaultState] => Number 0;
+        23 Priority[0: i32] => Number 0;
+        /// What the caller's buffer holds after it.
+        24 Escape[0: Vec<u8>] => Data 0;
+        25 Feature[0: FeatureResult] => Number 0;
+        /// The resource is NULL without one, the global handle if it has none.
+        30 Allocations { 1 resource: Handle, 2 shared_handle: Handle, 3 allocations: Vec<Handle> } => Allocation allocations;
+        31 ResourceInfo[0: ResourceInfo];
+        /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle.
+        32 OpenedResource {
+            1 resource: Handle,
+            2 allocations: Vec<Handle>,
+            3 runtime_data: Vec<u8>,
+            4 keyed_mutex: Handle,
+            5 sync_object: Handle,
+        } => Allocation allocations;
+        /// The address in the caller's own address space.
+        33 Locked(address: u64) => Number address;
+        /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
+        34 AllocationPriorities[0: Vec<u32>] => Number 0;
+        /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY. `bytes_to_trim` is how many
+        /// bytes the process has over its budget, or would have.
+        35 Residency { 1 paging_fence_value: u64, 2 bytes_to_trim: u64, 3 over_budget: bool } => Number paging_fence_value;
+        /// In bytes.
+        36 VideoMemoryInfo {
+            1 budget: u64,
+            2 current_usage: u64,
+            3 current_reservation: u64,
+            4 available_for_reservation: u64,
+        } => Number current_usage;
+    }
 }

@@ -29,7 +29,7 @@ mod reply;
 mod status;
 
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
-pub use call::{Call, CallEffect, CallOf};
+pub use call::{Call, CallEffect, CallOf, Reply, ReplyKind};
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
 pub use flags::{
@@ -41,8 +41,7 @@ pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
 pub use parameters::{GpuSignal, GpuVaOperation, RuntimeBuffer};
 pub use reply::{
-    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, PageFaultState, Reply, ReplyKind,
-    VideoMemoryInfo, WaitOutcome,
+    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Given, Gives, PageFaultState, WaitOutcome,
 };
 pub use status::NtStatus;
 

@@ -1,62 +1,71 @@
-//! Every reply that a call can get: one row of this table for each, as for calls.
+//! What the fields of a reply are, and what a program goes on with.
 
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Handle, Luid, NtStatus, ResourceInfo};
+use crate::{Handle, Luid, NtStatus, Reply, ResourceInfo};
 
-replies! {
-    $
-    6 Adapters[0: Vec<Adapter>];
-    7 Adapter[0: Handle];
-    8 AdapterInfo[0: Vec<u8>];
-    9 Device[0: Handle];
-    10 DeviceState[0: u32];
-    11 Context[0: Handle];
-    12 SyncObject[0: CreatedSyncObject];
-    13 Wait[0: WaitOutcome];
-    /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
-    /// and asks again; callers never see this.
-    14 FenceMemoryExhausted;
-    /// The global handle is NULL for a mutex that is shared by NT handle.
-    15 KeyedMutex { 1 mutex: Handle, 2 shared_handle: Handle, 3 private_data: Vec<u8> };
-    16 KeyedMutexAcquire { () outcome: AcquireOutcome, 5 private_data: Vec<u8> };
-    17 KeyedMutexData { 1 fence_value: u64, 2 private_data: Vec<u8> };
-    18 PagingQueue { 1 queue: Handle, 2 fence: CreatedSyncObject };
-    /// 0 as fence value: nothing to wait for.
-    19 GpuVirtualAddress { 1 address: u64, 2 paging_fence_value: u64 };
-    20 HwQueue { 1 queue: Handle, 2 progress_fence: CreatedSyncObject };
-    /// Where the guest reads the doorbell's status (SCH-027).
-    21 Doorbell(status_slot: u32);
-    22 PageFault[0: PageFaultState];
-    23 Priority[0: i32];
-    /// What the caller's buffer holds after it.
-    24 Escape[0: Vec<u8>];
-    25 Feature[0: FeatureResult];
-    /// The resource is NULL without one, the global handle if it has none.
-    30 Allocations { 1 resource: Handle, 2 shared_handle: Handle, 3 allocations: Vec<Handle> };
-    31 ResourceInfo[0: ResourceInfo];
-    /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle.
-    32 OpenedResource {
-        1 resource: Handle,
-        2 allocations: Vec<Handle>,
-        3 runtime_data: Vec<u8>,
-        4 keyed_mutex: Handle,
-        5 sync_object: Handle,
+/// What a program goes on with that got a reply: the sort of thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gives {
+    Nothing,
+    Number,
+    Data,
+    /// GPU virtual.
+    Address,
+    Adapter,
+    Device,
+    Context,
+    SyncObject,
+    KeyedMutex,
+    PagingQueue,
+    HwQueue,
+    Allocation,
+    Doorbell,
+}
+
+/// The thing itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given<'a> {
+    Nothing,
+    Number(u64),
+    Data(&'a [u8]),
+    Handle(Handle),
+}
+
+/// A field that a program goes on with; of a list, the first entry.
+pub(crate) trait Give {
+    fn give(&self) -> Given<'_>;
+}
+
+macro_rules! give {
+    ($($type:ty: |$value:ident| $given:expr;)+) => {
+        $(impl Give for $type {
+            fn give(&self) -> Given<'_> {
+                let $value = self;
+                $given
+            }
+        })+
     };
-    /// The address in the caller's own address space.
-    33 Locked(address: u64);
-    /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
-    34 AllocationPriorities[0: Vec<u32>];
-    /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY. `bytes_to_trim` is how many
-    /// bytes the process has over its budget, or would have.
-    35 Residency { 1 paging_fence_value: u64, 2 bytes_to_trim: u64, 3 over_budget: bool };
-    36 VideoMemoryInfo[0: VideoMemoryInfo];
+}
+
+give! {
+    u32: |number| Given::Number((*number).into());
+    u64: |number| Given::Number(*number);
+    i32: |number| Given::Number(i64::from(*number) as u64);
+    FeatureResult: |feature| Given::Number(feature.value().into());
+    PageFaultState: |fault| Given::Number(fault.gpu_address);
+    Vec<u32>: |numbers| numbers.first().map_or(Given::Nothing, |first| Given::Number((*first).into()));
+    Vec<u8>: |data| Given::Data(data);
+    Handle: |handle| Given::Handle(*handle);
+    CreatedSyncObject: |created| Given::Handle(created.object);
+    Vec<Handle>: |handles| Given::Handle(handles.first().copied().unwrap_or_default());
+    Vec<Adapter>: |adapters| Given::Handle(adapters.first().map_or(Handle::NULL, |first| first.handle));
 }
 
 /// What a reply's field names.
-trait NamesHandles {
+pub(crate) trait NamesHandles {
     fn handles_mut(&mut self, each: &mut dyn FnMut(&mut Handle));
 }
 
@@ -95,16 +104,6 @@ macro_rules! names_no_handle {
 
 names_no_handle! {
     bool, u32, i32, u64, Vec<u8>, Vec<u32>, WaitOutcome, AcquireOutcome, PageFaultState, FeatureResult, ResourceInfo,
-    VideoMemoryInfo,
-}
-
-/// What `D3DKMTQueryVideoMemoryInfo` answers, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct VideoMemoryInfo {
-    pub budget: u64,
-    pub current_usage: u64,
-    pub current_reservation: u64,
-    pub available_for_reservation: u64,
 }
 
 /// `D3DKMT_ADAPTERINFO`.

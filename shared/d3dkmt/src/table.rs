@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of a
-//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant.
+//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant; `=> Device 0` says what sort of
+//! thing a program goes on with, and which field it is.
 //!
 //! The form is how a scenario writes the call:
 //!
@@ -142,6 +143,24 @@ macro_rules! reply_kind {
     };
 }
 
+macro_rules! gives {
+    () => {
+        Gives::Nothing
+    };
+    ($gives:ident) => {
+        Gives::$gives
+    };
+}
+
+macro_rules! given {
+    () => {
+        Given::Nothing
+    };
+    ($gives:ident $given:ident) => {
+        Give::give($given)
+    };
+}
+
 /// Declares [`Reply`](crate::Reply) from its rows, and `for_each_reply!`, which hands the rows on.
 macro_rules! replies {
     ($d:tt $($rows:tt)*) => {
@@ -159,7 +178,8 @@ macro_rules! declare_replies {
     ($($(#[$doc:meta])* $tag:literal $name:ident
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
-        $([$index:tt: $tuple:ty])?;)+) => {
+        $([$index:tt: $tuple:ty])?
+        $(=> $gives:ident $given:tt)?;)+) => {
         /// What a call gives back beside its status.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum Reply {
@@ -178,9 +198,27 @@ macro_rules! declare_replies {
             $($name,)+
         }
 
+        impl ReplyKind {
+            /// What a program goes on with.
+            pub const fn gives(self) -> Gives {
+                match self {
+                    ReplyKind::None => Gives::Nothing,
+                    $(ReplyKind::$name => gives!($($gives)?),)+
+                }
+            }
+        }
+
         impl Reply {
             /// The tags of all replies.
             pub const TAGS: &'static [u32] = &[$($tag),+];
+
+            /// What a program goes on with.
+            pub fn given(&self) -> Given<'_> {
+                match self {
+                    Reply::None => Given::Nothing,
+                    $(Reply::$name { $($given: given, )? .. } => given!($($gives given)?),)+
+                }
+            }
 
             pub const fn kind(&self) -> ReplyKind {
                 match self {

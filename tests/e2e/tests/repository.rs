@@ -8,7 +8,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 25] = [
+const EDGES: [(&str, &[&str]); 26] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
     ("nt_handle", &["d3dkmt"]),
@@ -69,10 +69,11 @@ const EDGES: [(&str, &[&str]); 25] = [
         ],
     ),
     ("client", &["d3dkmt", "fence_page", "proto"]),
-    ("umd", &["client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
+    ("abi", &["d3dkmt"]),
+    ("umd", &["abi", "client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
     ("guestd", &["d3dkmt", "fence_page", "nt_handle", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
-    ("actor", &["d3dkmt", "proto", "umd"]),
+    ("actor", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
     ("e2e", &["d3dkmt", "drivers", "dxgkrnl", "gpupv", "proto", "scenario", "trace", "vm-images"]),

@@ -1,9 +1,9 @@
-//! Escapes and features.
+//! Escapes.
 
-use d3dkmt::{EscapeFlags, FeatureResult, Handle, Reply};
+use d3dkmt::{EscapeFlags, Handle, Reply};
 
 use super::Done;
-use crate::abi::{D3DKMTIsFeatureEnabled, IsFeatureEnabled, sdk};
+use crate::abi::sdk;
 
 /// Whose escape it is.
 pub struct Owner {
@@ -27,11 +27,4 @@ pub fn escape(owner: &Owner, kind: u32, flags: EscapeFlags, data: &[u8]) -> Done
     // SAFETY: see the module above; the library writes no more than the size that it got.
     let status = unsafe { sdk::D3DKMTEscape(&escape) };
     Done::reply(status, || Reply::Escape(data))
-}
-
-pub fn feature(adapter: Handle, feature_id: u32) -> Done {
-    let mut feature = IsFeatureEnabled { adapter: adapter.0, feature_id, version: 0, value: 0 };
-    // SAFETY: see the module above.
-    let status = unsafe { D3DKMTIsFeatureEnabled(&mut feature) };
-    Done::reply(status, || Reply::Feature(FeatureResult::from_value(feature.version, feature.value)))
 }

@@ -133,17 +133,3 @@ pub fn evict(device: Handle, allocations: &[Handle], flags: u32) -> Done {
         over_budget: false,
     })
 }
-
-pub fn lock(device: Handle, allocation: Handle, flags: u32) -> Done {
-    let mut lock = sdk::D3DKMT_LOCK2 { hDevice: device.0, hAllocation: allocation.0, ..Default::default() };
-    lock.Flags.Anonymous.Value = flags;
-    // SAFETY: see the module above.
-    let status = unsafe { sdk::D3DKMTLock2(&mut lock) };
-    Done::reply(status, || Reply::Locked { address: lock.pData.expose_provenance() as u64 })
-}
-
-pub fn unlock(device: Handle, allocation: Handle) -> Done {
-    let unlock = sdk::D3DKMT_UNLOCK2 { hDevice: device.0, hAllocation: allocation.0 };
-    // SAFETY: see the module above.
-    Done::status(unsafe { sdk::D3DKMTUnlock2(&unlock) })
-}

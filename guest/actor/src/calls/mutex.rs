@@ -63,12 +63,6 @@ pub fn open_nt_handle(actor: &Actor, token: ShareToken, buffer: &RuntimeBuffer) 
     made(status, open.hKeyedMutex, 0)
 }
 
-pub fn destroy(mutex: Handle) -> Done {
-    let destroy = sdk::D3DKMT_DESTROYKEYEDMUTEX { hKeyedMutex: mutex.0 };
-    // SAFETY: see the module above.
-    Done::status(unsafe { sdk::D3DKMTDestroyKeyedMutex(&destroy) })
-}
-
 /// C does not tell how long the runtime data is; scenarios store text, so zeros at the end are none of it.
 pub fn acquire(mutex: Handle, key: u64, timeout: Option<i64>) -> Done {
     let mut data = vec![0; DATA_BYTES];

@@ -1,6 +1,6 @@
 //! Paging queues and GPU virtual addresses.
 
-use d3dkmt::{Call, CreatedSyncObject, GpuVaOperation, Handle, Reply, SyncObjectType};
+use d3dkmt::{CreatedSyncObject, GpuVaOperation, Handle, Reply, SyncObjectType};
 
 use super::Done;
 use crate::Actor;
@@ -29,62 +29,6 @@ pub fn destroy_queue(queue: Handle) -> Done {
     let mut destroy = sdk::D3DDDI_DESTROYPAGINGQUEUE { hPagingQueue: queue.0 };
     // SAFETY: see the module above.
     Done::status(unsafe { sdk::D3DKMTDestroyPagingQueue(&mut destroy) })
-}
-
-fn place(status: i32, address: u64, paging_fence_value: u64) -> Done {
-    Done::reply(status, || Reply::GpuVirtualAddress { address, paging_fence_value })
-}
-
-pub fn reserve(owner: Handle, base: u64, minimum: u64, maximum: u64, size: u64) -> Done {
-    let mut reserve = sdk::D3DDDI_RESERVEGPUVIRTUALADDRESS {
-        BaseAddress: base,
-        MinimumAddress: minimum,
-        MaximumAddress: maximum,
-        Size: size,
-        ..Default::default()
-    };
-    reserve.Anonymous1.hPagingQueue = owner.0;
-    // SAFETY: see the module above.
-    let status = unsafe { sdk::D3DKMTReserveGpuVirtualAddress(&mut reserve) };
-    // SAFETY: zeroed before the call; both members are one word.
-    place(status, reserve.VirtualAddress, unsafe { reserve.Anonymous4.PagingFenceValue })
-}
-
-/// Of [`Call::MapGpuVirtualAddress`] alone.
-pub fn map(call: &Call) -> Done {
-    let Call::MapGpuVirtualAddress {
-        paging_queue,
-        base,
-        minimum,
-        maximum,
-        allocation,
-        offset_pages,
-        size_pages,
-        protection,
-    } = call
-    else {
-        return Done::no_c_form();
-    };
-    let mut map = sdk::D3DDDI_MAPGPUVIRTUALADDRESS {
-        hPagingQueue: paging_queue.0,
-        BaseAddress: *base,
-        MinimumAddress: *minimum,
-        MaximumAddress: *maximum,
-        hAllocation: allocation.0,
-        OffsetInPages: *offset_pages,
-        SizeInPages: *size_pages,
-        ..Default::default()
-    };
-    map.Protection.Anonymous.Value = *protection;
-    // SAFETY: see the module above.
-    let status = unsafe { sdk::D3DKMTMapGpuVirtualAddress(&mut map) };
-    place(status, map.VirtualAddress, map.PagingFenceValue)
-}
-
-pub fn free(adapter: Handle, base: u64, size: u64) -> Done {
-    let free = sdk::D3DKMT_FREEGPUVIRTUALADDRESS { hAdapter: adapter.0, BaseAddress: base, Size: size };
-    // SAFETY: see the module above.
-    Done::status(unsafe { sdk::D3DKMTFreeGpuVirtualAddress(&free) })
 }
 
 pub fn update(

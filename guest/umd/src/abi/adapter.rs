@@ -7,12 +7,12 @@ use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
 use super::memory::{read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
-use super::types::{
+use crate::client::{Answer, NewContext, Session, block_on};
+use abi::types::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE,
     D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
     D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, LUID,
 };
-use crate::client::{Answer, NewContext, Session, block_on};
 
 /// `D3DKMTEnumAdapters2`.
 pub(super) fn enum_adapters2(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS2) -> ThunkResult {

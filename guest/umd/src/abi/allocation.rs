@@ -8,15 +8,15 @@ use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStat
 use super::keyed_mutex::buffer;
 use super::memory::{Array, read, read_bytes, read_handles, write, write_bytes};
 use super::thunk::{ThunkResult, failure};
-use super::types::{
+use crate::client::{Answer, Session, block_on};
+use crate::limits::ARRAY_ENTRIES_MAX;
+use crate::nt_handle;
+use abi::types::{
     D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO, D3DDDI_OPENALLOCATIONINFO2,
     D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
     D3DKMT_DESTROYALLOCATION2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
     D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
 };
-use crate::client::{Answer, Session, block_on};
-use crate::limits::ARRAY_ENTRIES_MAX;
-use crate::nt_handle;
 
 /// Where entries of the caller's array are.
 fn entries<T>(array: *mut c_void, count: u32) -> Result<Vec<*mut T>, NtStatus> {

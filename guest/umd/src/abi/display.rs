@@ -4,10 +4,10 @@
 use d3dkmt::NtStatus;
 
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::Session;
+use abi::types::{
     D3DKMT_OPENADAPTERFROMDEVICENAME, D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, D3DKMT_OPENADAPTERFROMHDC,
 };
-use crate::client::Session;
 
 /// `D3DKMTOpenAdapterFromGdiDisplayName`: every name is that of a detached display, NULL included (W-284).
 pub(super) fn open_adapter_from_gdi_display_name(

@@ -1,4 +1,4 @@
-//! Escapes, and what features an adapter has.
+//! Escapes.
 //!
 //! Known escapes are the host's affair like the others, the translations of handles too: a WSL guest answers those two
 //! itself, because its handles are the host's (S-4), and so are ours. But whether the handle names anything, whether
@@ -8,8 +8,8 @@ use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 
 use super::memory::{read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
-use super::types::{D3DKMT_ESCAPE, D3DKMT_ISFEATUREENABLED};
-use crate::client::{Answer, Session, block_on};
+use crate::client::{Answer, Session};
+use abi::types::D3DKMT_ESCAPE;
 
 /// `D3DKMTEscape`. The private data are in and out: on success the caller's buffer holds what the host made of them, on
 /// failure what it held before. Data that no message has room for are INVALID_PARAMETER before anything is sent.
@@ -30,19 +30,6 @@ pub(super) fn escape(session: &Session, arguments: &D3DKMT_ESCAPE) -> ThunkResul
             if written > 0 {
                 write_array(arguments.pPrivateDriverData.cast::<u8>(), &data[..written]);
             }
-            Ok(status)
-        }
-        answer => Err(failure(&answer)),
-    }
-}
-
-/// `D3DKMTIsFeatureEnabled`.
-pub(super) fn is_feature_enabled(session: &Session, arguments: &mut D3DKMT_ISFEATUREENABLED) -> ThunkResult {
-    let call =
-        Call::IsFeatureEnabled { adapter: Handle(arguments.hAdapter), feature_id: arguments.FeatureId };
-    match block_on(session.call(&call)) {
-        Answer { status, reply: Reply::Feature(feature) } if status.is_success() => {
-            (arguments.Result.Version, arguments.Result.value) = (feature.version, feature.value());
             Ok(status)
         }
         answer => Err(failure(&answer)),

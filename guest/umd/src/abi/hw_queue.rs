@@ -6,13 +6,13 @@ use d3dkmt::{Call, Handle, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags}
 
 use super::memory::{Array, cpu_address, read_bytes, read_handles, read_values};
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::{CreatedFence, Session, block_on};
+use crate::nt_handle;
+use abi::types::{
     D3DDDI_NATIVEFENCEMAPPING, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATENATIVEFENCE, D3DKMT_DESTROYHWQUEUE,
     D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
     D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
 };
-use crate::client::{CreatedFence, Session, block_on};
-use crate::nt_handle;
 
 /// `D3DKMTCreateHwQueue`.
 pub(super) fn create_hw_queue(session: &Session, arguments: &mut D3DKMT_CREATEHWQUEUE) -> ThunkResult {

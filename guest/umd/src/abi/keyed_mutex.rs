@@ -7,13 +7,13 @@ use d3dkmt::{Call, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer};
 
 use super::memory::{read, read_bytes, write_bytes};
 use super::thunk::{ThunkResult, failure};
-use super::types::{
-    D3DKMT_ACQUIREKEYEDMUTEX, D3DKMT_ACQUIREKEYEDMUTEX2, D3DKMT_CREATEKEYEDMUTEX, D3DKMT_CREATEKEYEDMUTEX2,
-    D3DKMT_DESTROYKEYEDMUTEX, D3DKMT_OPENKEYEDMUTEX, D3DKMT_OPENKEYEDMUTEX2,
-    D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE, D3DKMT_RELEASEKEYEDMUTEX, D3DKMT_RELEASEKEYEDMUTEX2,
-};
 use crate::client::{Acquired, Answer, Session, block_on};
 use crate::nt_handle;
+use abi::types::{
+    D3DKMT_ACQUIREKEYEDMUTEX, D3DKMT_ACQUIREKEYEDMUTEX2, D3DKMT_CREATEKEYEDMUTEX, D3DKMT_CREATEKEYEDMUTEX2,
+    D3DKMT_OPENKEYEDMUTEX, D3DKMT_OPENKEYEDMUTEX2, D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE,
+    D3DKMT_RELEASEKEYEDMUTEX, D3DKMT_RELEASEKEYEDMUTEX2,
+};
 
 /// The local handle, and the global one: NULL for a mutex that is shared by NT handle (W-180).
 fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
@@ -80,11 +80,6 @@ pub(super) fn open_keyed_mutex_from_nt_handle(
     let buffer = buffer(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?;
     arguments.hKeyedMutex = made(session, &Call::OpenKeyedMutexFromNtHandle { token, buffer })?.0.0;
     Ok(NtStatus::SUCCESS)
-}
-
-/// `D3DKMTDestroyKeyedMutex`.
-pub(super) fn destroy_keyed_mutex(session: &Session, arguments: &D3DKMT_DESTROYKEYEDMUTEX) -> ThunkResult {
-    Ok(block_on(session.call(&Call::DestroyKeyedMutex { mutex: Handle(arguments.hKeyedMutex) })).status)
 }
 
 /// Sleeps in the caller's thread until the mutex is its own or its time is up.

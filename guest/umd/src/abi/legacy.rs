@@ -4,12 +4,12 @@ use d3dkmt::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_WAITED_ON_MAX};
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags};
 
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::{CallerEvent, Session, block_on};
+use abi::types::{
     D3DDDI_MAX_BROADCAST_CONTEXT, D3DKMT_OPENSYNCHRONIZATIONOBJECT, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2,
 };
-use crate::client::{CallerEvent, Session, block_on};
 
 /// The first entries of an array in place; a count that it has no room for is INVALID_PARAMETER.
 fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {

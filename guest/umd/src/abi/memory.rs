@@ -6,40 +6,12 @@
 
 use std::ffi::c_void;
 
+use abi::Plain;
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Handle, NtStatus};
 
 use crate::client::CreatedFence;
 use crate::limits::ARRAY_ENTRIES_MAX;
-
-/// A C struct or word: any bytes are a value of it.
-///
-/// # Safety
-/// Only for types without padding-sensitive or invalid bit patterns.
-pub(crate) unsafe trait Plain: Copy {}
-
-// SAFETY: integers.
-unsafe impl Plain for u32 {}
-// SAFETY: integers.
-unsafe impl Plain for u64 {}
-// SAFETY: integers.
-unsafe impl Plain for i32 {}
-// SAFETY: integers.
-unsafe impl Plain for i64 {}
-// SAFETY: integers.
-unsafe impl Plain for u16 {}
-// SAFETY: integers.
-unsafe impl Plain for u8 {}
-
-// SAFETY: addresses; nothing is assumed of what they point to.
-unsafe impl<T> Plain for *const T {}
-// SAFETY: addresses; nothing is assumed of what they point to.
-unsafe impl<T> Plain for *mut T {}
-// SAFETY: plain elements without gaps between them.
-unsafe impl<T: Plain, const LENGTH: usize> Plain for [T; LENGTH] {}
-
-/// Compiles for plain types only.
-pub(crate) const fn assert_plain<T: Plain>() {}
 
 /// Where a program reads the value of a fence; NULL if it has no value for the CPU.
 pub(crate) fn cpu_address(fence: &CreatedFence) -> *mut c_void {
@@ -104,9 +76,6 @@ impl<T: Plain + Default> Array<T> {
         Ok(if count <= OBJECTS_WAITED_ON_MAX { &self.inline[..count] } else { &self.heap })
     }
 }
-
-// SAFETY: a handle is one integer.
-unsafe impl Plain for Handle {}
 
 /// The caller's array of handles, copied into `copy`.
 pub(crate) fn read_handles(

@@ -5,11 +5,11 @@ use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, Values};
 
 use super::memory::{Array, probe_values, read_bytes, read_handles, read_values};
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::{CallerEvent, Session, ValueForm, block_on};
+use abi::types::{
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
     D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
-use crate::client::{CallerEvent, Session, ValueForm, block_on};
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu`.
 pub(super) fn signal_synchronization_object_from_gpu(

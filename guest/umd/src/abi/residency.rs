@@ -1,19 +1,14 @@
-//! What is resident, locked, and worth how much; video memory budgets.
-
-use std::ffi::c_void;
+//! What is resident, and worth how much.
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 use super::memory::{Array, read_array, read_handles, write_array};
 use super::thunk::{ThunkResult, failure};
-use super::types::{
-    D3DDDI_MAKERESIDENT, D3DKMT_EVICT, D3DKMT_GETALLOCATIONPRIORITY, D3DKMT_HANDLE, D3DKMT_LOCK2,
-    D3DKMT_QUERYVIDEOMEMORYINFO, D3DKMT_SETALLOCATIONPRIORITY, D3DKMT_UNLOCK2, UINT,
-};
 use crate::client::{Answer, Session, block_on};
-
-/// `GetCurrentProcess()`.
-const CURRENT_PROCESS: u64 = u64::MAX;
+use abi::types::{
+    D3DDDI_MAKERESIDENT, D3DKMT_EVICT, D3DKMT_GETALLOCATIONPRIORITY, D3DKMT_HANDLE,
+    D3DKMT_SETALLOCATIONPRIORITY, UINT,
+};
 
 fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
     let mut copy = Array::default();
@@ -54,24 +49,6 @@ pub(super) fn evict(session: &Session, arguments: &mut D3DKMT_EVICT) -> ThunkRes
     let (status, _, bytes_to_trim) = residency(session, &call)?;
     arguments.NumBytesToTrim = bytes_to_trim;
     Ok(status)
-}
-
-/// `D3DKMTLock2`: the address is the one that the allocation was made of.
-pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkResult {
-    let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
-    match block_on(session.call(&Call::Lock { device, allocation, flags: arguments.Flags })) {
-        Answer { status, reply: Reply::Locked { address } } if status.is_success() => {
-            arguments.pData = address as *mut c_void;
-            Ok(status)
-        }
-        answer => Err(failure(&answer)),
-    }
-}
-
-/// `D3DKMTUnlock2`.
-pub(super) fn unlock2(session: &Session, arguments: &D3DKMT_UNLOCK2) -> ThunkResult {
-    let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
-    Ok(block_on(session.call(&Call::Unlock { device, allocation })).status)
 }
 
 /// How many priorities go with a call: one for a resource, or else one for each allocation.
@@ -116,44 +93,6 @@ pub(super) fn get_allocation_priority(
     match block_on(session.call(&call)) {
         Answer { status, reply: Reply::AllocationPriorities(priorities) } if status.is_success() => {
             write_array(arguments.pPriorities, &priorities[..priorities.len().min(count)]);
-            Ok(status)
-        }
-        answer => Err(failure(&answer)),
-    }
-}
-
-/// The calling process: NULL, `GetCurrentProcess()`, or a pidfd of it. A pidfd of another one gives no right to ask
-/// about it, and what is no pidfd names no process (W-292).
-fn own_process(process: u64) -> Result<(), NtStatus> {
-    if process == 0 || process == CURRENT_PROCESS {
-        return Ok(());
-    }
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}"));
-    let info = info.map_err(|_| NtStatus::INVALID_HANDLE)?;
-    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).ok_or(NtStatus::INVALID_HANDLE)?;
-    match pid.trim() == std::process::id().to_string() {
-        true => Ok(()),
-        false => Err(NtStatus::ACCESS_DENIED),
-    }
-}
-
-/// `D3DKMTQueryVideoMemoryInfo`, of the calling process.
-pub(super) fn query_video_memory_info(
-    session: &Session,
-    arguments: &mut D3DKMT_QUERYVIDEOMEMORYINFO,
-) -> ThunkResult {
-    own_process(arguments.hProcess)?;
-    let call = Call::QueryVideoMemoryInfo {
-        adapter: Handle(arguments.hAdapter),
-        segment_group: arguments.MemorySegmentGroup,
-        physical_adapter: arguments.PhysicalAdapterIndex,
-    };
-    match block_on(session.call(&call)) {
-        Answer { status, reply: Reply::VideoMemoryInfo(info) } if status.is_success() => {
-            arguments.Budget = info.budget;
-            arguments.CurrentUsage = info.current_usage;
-            arguments.CurrentReservation = info.current_reservation;
-            arguments.AvailableForReservation = info.available_for_reservation;
             Ok(status)
         }
         answer => Err(failure(&answer)),

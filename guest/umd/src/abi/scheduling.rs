@@ -3,17 +3,14 @@
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 use super::memory::write;
-use super::thunk::{ThunkResult, failure};
-use super::types::{
+use super::thunk::{CURRENT_PROCESS, ThunkResult, failure};
+use crate::client::{Answer, Session, block_on};
+use abi::types::{
     D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR, D3DKMT_DEVICE_ERROR_REASON_GENERIC,
     D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY, D3DKMT_GETCONTEXTSCHEDULINGPRIORITY,
     D3DKMT_MARKDEVICEASERROR, D3DKMT_SCHEDULINGPRIORITYCLASS, D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY,
     D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, HANDLE,
 };
-use crate::client::{Answer, Session, block_on};
-
-/// The HANDLE that stands for the calling process, `GetCurrentProcess()`: the only process that can be named.
-const CURRENT_PROCESS: u64 = u64::MAX;
 
 fn set(session: &Session, arguments: &D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, in_process: bool) -> ThunkResult {
     let (context, priority) = (Handle(arguments.hContext), arguments.Priority);
@@ -69,7 +66,7 @@ pub(super) fn get_context_in_process_scheduling_priority(
     get(session, arguments, true)
 }
 
-/// `D3DKMTSetProcessSchedulingPriorityClass`, for the calling process.
+/// `D3DKMTSetProcessSchedulingPriorityClass`, for the calling process: no other can be named.
 pub(super) fn set_process_scheduling_priority_class(
     session: &Session,
     process: HANDLE,

@@ -6,13 +6,13 @@ use d3dkmt::{Call, Handle, NtStatus, SyncObjectFlags};
 
 use super::memory::{Array, read, read_array, read_handles, write};
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::{Session, block_on};
+use crate::nt_handle;
+use abi::types::{
     D3DKMT_HANDLE, D3DKMT_MAX_OBJECTS_PER_HANDLE, D3DKMT_OPENNTHANDLEFROMNAME,
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
     D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, DWORD, HANDLE, OBJECT_ATTRIBUTES, UINT,
 };
-use crate::client::{Session, block_on};
-use crate::nt_handle;
 
 /// `sizeof(OBJECT_ATTRIBUTES)`, which every one of them has in its first word.
 const ATTRIBUTES_BYTES: u32 = size_of::<OBJECT_ATTRIBUTES>() as u32;

@@ -3,11 +3,11 @@
 use d3dkmt::{Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 
 use super::thunk::ThunkResult;
-use super::types::{
+use crate::client::{CallerEvent, Event, Session, block_on};
+use abi::types::{
     D3DDDI_SYNCHRONIZATIONOBJECTINFO2, D3DKMT_CREATESYNCHRONIZATIONOBJECT,
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
 };
-use crate::client::{CallerEvent, Event, Session, block_on};
 
 /// `D3DKMTCreateSynchronizationObject`: mutexes and semaphores only, the others not even asked
 /// about (W-029; so does libdxg).

@@ -19,9 +19,9 @@ use d3dkmt::{Handle, NtStatus, WaitFromCpuFlags};
 use rustix::event::EventfdFlags;
 
 use super::thunk::ThunkResult;
-use super::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKMT_WAITSYNCFILE};
 use crate::client::{CallerEvent, Session, block_on};
 use crate::fork::ABOVE_STANDARD_STREAMS;
+use abi::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKMT_WAITSYNCFILE};
 
 /// `D3DKMTCreateSyncFile`.
 pub(super) fn create_sync_file(session: &Session, arguments: &mut D3DKMT_CREATESYNCFILE) -> ThunkResult {

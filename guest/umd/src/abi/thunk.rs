@@ -2,11 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use abi::PlainCall;
 use d3dkmt::NtStatus;
 
-use super::types::NTSTATUS;
-use crate::client::{Answer, Session, TRANSPORT_LOST};
+use crate::client::{Answer, Session, TRANSPORT_LOST, block_on};
 use crate::process::{Starts, session, started_session};
+use abi::types::NTSTATUS;
 
 /// What a thunk answers: on `Err` the caller's struct stays as it was.
 pub(crate) type ThunkResult = Result<NtStatus, NtStatus>;
@@ -28,6 +29,33 @@ pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> Thunk
 /// The status of a call that gave nothing to write: its own, unless the host forgot the reply.
 pub(crate) fn failure(answer: &Answer) -> NtStatus {
     if answer.status.is_success() { NtStatus::INTERNAL_ERROR } else { answer.status }
+}
+
+/// A call that has a member for each of its fields, and each of its reply's.
+pub(crate) fn plain(session: &Session, arguments: &mut impl PlainCall) -> ThunkResult {
+    let answer = block_on(session.call(&arguments.call()));
+    match answer.status.is_success() && arguments.take(&answer.reply) {
+        true => Ok(answer.status),
+        false => Err(failure(&answer)),
+    }
+}
+
+/// `GetCurrentProcess()`.
+pub(crate) const CURRENT_PROCESS: u64 = u64::MAX;
+
+/// The calling process: NULL, `GetCurrentProcess()`, or a pidfd of it. A pidfd of another one gives no right to ask
+/// about it, and what is no pidfd names no process (W-292).
+pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
+    if process == 0 || process == CURRENT_PROCESS {
+        return Ok(());
+    }
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}"));
+    let info = info.map_err(|_| NtStatus::INVALID_HANDLE)?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).ok_or(NtStatus::INVALID_HANDLE)?;
+    match pid.trim() == std::process::id().to_string() {
+        true => Ok(()),
+        false => Err(NtStatus::ACCESS_DENIED),
+    }
 }
 
 /// Frames that this process has sent so far: for test programs that assert that a call sent none.

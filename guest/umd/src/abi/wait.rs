@@ -4,8 +4,8 @@ use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
 
 use super::memory::{Array, read_handles, read_values};
 use super::thunk::ThunkResult;
-use super::types::{D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
 use crate::client::{CallerEvent, Session, block_on};
+use abi::types::{D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
 
 /// `D3DKMTSignalSynchronizationObjectFromCpu`.
 pub(super) fn signal_synchronization_object_from_cpu(

@@ -18,7 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{Handle, NtStatus, Reply, VideoMemoryInfo, limits};
+use d3dkmt::{Handle, NtStatus, Reply, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
@@ -150,12 +150,12 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("segment group {segment_group} is neither LOCAL 0 nor NON_LOCAL 1"));
         };
         let current_usage = if group == NON_LOCAL { self.resident_bytes(process, adapter) } else { 0 };
-        Ok(Reply::VideoMemoryInfo(VideoMemoryInfo {
+        Ok(Reply::VideoMemoryInfo {
             budget,
             current_usage,
             current_reservation: 0,
             available_for_reservation: budget / 2,
-        }))
+        })
     }
 
     fn named_for_residency(

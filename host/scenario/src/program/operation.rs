@@ -2,7 +2,7 @@
 
 use d3dkmt::isa::{ListFlags, QueueType, ResourceDesc};
 use d3dkmt::list_escape::FenceFlags;
-use d3dkmt::{CallEffect, ReplyKind};
+use d3dkmt::{CallEffect, Gives};
 use dxgkrnl::Nanos;
 
 use super::{AdapterNumber, Address, Binding, HandleRef, Kind, NamedCall, Share};
@@ -168,35 +168,20 @@ impl Operation {
 
 /// The kind of what a call gives.
 pub(crate) const fn kind_of_call(call: &NamedCall) -> Kind {
-    match call.reply() {
-        ReplyKind::Adapters | ReplyKind::Adapter => Kind::Adapter,
-        ReplyKind::Device => Kind::Device,
-        ReplyKind::Context => Kind::Context,
-        ReplyKind::SyncObject => Kind::Object,
-        ReplyKind::KeyedMutex => Kind::KeyedMutex,
-        ReplyKind::PagingQueue => Kind::PagingQueue,
-        ReplyKind::HwQueue => Kind::HwQueue,
-        ReplyKind::Allocations | ReplyKind::OpenedResource => Kind::Allocation,
-        ReplyKind::Doorbell => Kind::Doorbell,
-        ReplyKind::GpuVirtualAddress => Kind::Address,
-        ReplyKind::None => match call.effect() {
+    match call.reply().gives() {
+        Gives::Adapter => Kind::Adapter,
+        Gives::Device => Kind::Device,
+        Gives::Context => Kind::Context,
+        Gives::SyncObject => Kind::Object,
+        Gives::KeyedMutex => Kind::KeyedMutex,
+        Gives::PagingQueue => Kind::PagingQueue,
+        Gives::HwQueue => Kind::HwQueue,
+        Gives::Allocation => Kind::Allocation,
+        Gives::Doorbell => Kind::Doorbell,
+        Gives::Address => Kind::Address,
+        Gives::Nothing | Gives::Number | Gives::Data => match call.effect() {
             CallEffect::MakesNtHandle => Kind::Share,
             CallEffect::None | CallEffect::Destroys => Kind::Call,
         },
-        ReplyKind::AdapterInfo
-        | ReplyKind::DeviceState
-        | ReplyKind::Wait
-        | ReplyKind::FenceMemoryExhausted
-        | ReplyKind::KeyedMutexAcquire
-        | ReplyKind::KeyedMutexData
-        | ReplyKind::PageFault
-        | ReplyKind::Priority
-        | ReplyKind::Escape
-        | ReplyKind::Feature
-        | ReplyKind::ResourceInfo
-        | ReplyKind::Locked
-        | ReplyKind::AllocationPriorities
-        | ReplyKind::Residency
-        | ReplyKind::VideoMemoryInfo => Kind::Call,
     }
 }

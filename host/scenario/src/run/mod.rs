@@ -9,7 +9,7 @@ use std::fmt;
 
 use d3dkmt::isa;
 use d3dkmt::list_escape::{self, DebugMessage};
-use d3dkmt::{AcquireOutcome, Call, CallOf, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, CallOf, DeviceExecutionState, Given, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
 use crate::program::{
@@ -101,16 +101,16 @@ struct Bound {
 impl Bound {
     /// Keeps what a reply brought.
     fn keep(&mut self, operation: &Operation, reply: &Reply) -> Checked {
+        match reply.given() {
+            Given::Nothing => {}
+            Given::Handle(handle) => self.handle = handle,
+            Given::Number(number) => self.number = Some(number),
+            Given::Data(data) => self.keep_data(operation, data),
+        }
         match reply {
-            Reply::Adapters(adapters) => {
-                self.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
+            Reply::KeyedMutex { shared_handle, private_data, .. } => {
+                (self.global, self.data) = (*shared_handle, Some(private_data.clone()));
             }
-            Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => self.handle = *handle,
-            Reply::KeyedMutex { mutex, shared_handle, private_data } => {
-                (self.handle, self.global) = (*mutex, *shared_handle);
-                self.data = Some(private_data.clone());
-            }
-            Reply::PagingQueue { queue, .. } | Reply::HwQueue { queue, .. } => self.handle = *queue,
             Reply::KeyedMutexAcquire { outcome, private_data } => {
                 self.number = match outcome {
                     AcquireOutcome::Acquired { fence_value }
@@ -120,33 +120,13 @@ impl Bound {
                 };
                 self.data = Some(private_data.clone());
             }
-            Reply::KeyedMutexData { fence_value, private_data } => {
-                (self.number, self.data) = (Some(*fence_value), Some(private_data.clone()));
-            }
-            Reply::GpuVirtualAddress { address, .. } => self.number = Some(*address),
+            Reply::KeyedMutexData { private_data, .. } => self.data = Some(private_data.clone()),
             Reply::Doorbell { status_slot } => self.status_slot = Some(*status_slot),
-            Reply::DeviceState(state) => self.number = Some((*state).into()),
-            Reply::PageFault(fault) => self.number = Some(fault.gpu_address),
-            Reply::Priority(priority) => self.number = Some(i64::from(*priority) as u64),
-            Reply::Escape(data) => self.keep_data(operation, data),
-            Reply::Feature(feature) => self.number = Some(feature.value().into()),
-            Reply::Allocations { allocations, .. } => {
-                self.handle = allocations.first().copied().unwrap_or_default();
-            }
-            Reply::Residency { paging_fence_value, .. } => self.number = Some(*paging_fence_value),
-            Reply::Locked { address } => self.number = Some(*address),
-            Reply::AllocationPriorities(priorities) => {
-                self.number = priorities.first().map(|one| (*one).into())
-            }
-            Reply::VideoMemoryInfo(info) => self.number = Some(info.current_usage),
-            Reply::OpenedResource { allocations, .. } => {
-                self.handle = allocations.first().copied().unwrap_or_default();
-            }
-            Reply::ResourceInfo(_) => {}
-            Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");
             }
+            // All that there is to keep of any other is what it gives.
+            _ => {}
         }
         Ok(())
     }

@@ -182,3 +182,10 @@ c_abi! {
         8 Result: DXGK_ISFEATUREENABLED_RESULT,
     }
 }
+
+plain_calls! {
+    $ plain_calls_of_adapters
+
+    Nothing fn D3DKMTIsFeatureEnabled(inout D3DKMT_ISFEATUREENABLED)
+        = IsFeatureEnabled { adapter: hAdapter, feature_id: FeatureId } -> Feature { 0: Result };
+}

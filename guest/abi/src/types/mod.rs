@@ -13,26 +13,32 @@ mod sdk;
 
 use std::ffi::c_void;
 
-use declare::{c_abi, declared};
+use super::plain::{plain_call_impls, plain_call_reply, plain_call_taken, plain_calls};
+use declare::{c_abi, declared, written};
 #[cfg(test)]
-use declare::{compared, compared_number, compared_row, written};
+use declare::{compared, compared_number, compared_row};
 
 /// The files of declarations, in the order of the header.
 macro_rules! files {
     ($($file:ident)*) => {
-        $(mod $file; pub(crate) use $file::*;)*
+        $(pub mod $file; pub use $file::*;)*
 
         /// Writes the C text of all declarations.
-        #[cfg(test)]
-        pub(crate) fn write_c(header: &mut super::header::Header) {
+        pub fn write_c(header: &mut super::header::Header) {
             $($file::write_c(header);)*
         }
 
         /// Compares all declarations with the types of the Windows SDK.
         #[cfg(test)]
-        pub(crate) fn compare_with_sdk() {
+        pub fn compare_with_sdk() {
             $($file::compare_with_sdk();)*
         }
     };
 }
 files!(words adapters devices sync_objects submission keyed_mutexes allocations residency hw_queues);
+
+#[cfg(test)]
+#[test]
+fn every_declaration_has_the_layout_and_the_numbers_of_windows() {
+    compare_with_sdk();
+}

@@ -79,3 +79,9 @@ c_abi! {
         32 PrivateRuntimeDataSize: UINT,
     }
 }
+
+plain_calls! {
+    $ plain_calls_of_keyed_mutexes
+
+    Nothing fn D3DKMTDestroyKeyedMutex(in D3DKMT_DESTROYKEYEDMUTEX) = DestroyKeyedMutex { mutex: hKeyedMutex };
+}

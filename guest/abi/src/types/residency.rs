@@ -208,3 +208,30 @@ c_abi! {
         48 PhysicalAdapterIndex: UINT,
     }
 }
+
+plain_calls! {
+    $ plain_calls_of_residency
+
+    Nothing fn D3DKMTReserveGpuVirtualAddress(inout D3DDDI_RESERVEGPUVIRTUALADDRESS)
+        = ReserveGpuVirtualAddress {
+            owner: owner, base: BaseAddress, minimum: MinimumAddress, maximum: MaximumAddress, size: Size,
+        } -> GpuVirtualAddress { address: VirtualAddress, paging_fence_value: paging_fence_value };
+    Nothing fn D3DKMTMapGpuVirtualAddress(inout D3DDDI_MAPGPUVIRTUALADDRESS)
+        = MapGpuVirtualAddress {
+            paging_queue: hPagingQueue, base: BaseAddress, minimum: MinimumAddress, maximum: MaximumAddress,
+            allocation: hAllocation, offset_pages: OffsetInPages, size_pages: SizeInPages, protection: Protection,
+        } -> GpuVirtualAddress { address: VirtualAddress, paging_fence_value: PagingFenceValue };
+    Nothing fn D3DKMTFreeGpuVirtualAddress(in D3DKMT_FREEGPUVIRTUALADDRESS)
+        = FreeGpuVirtualAddress { adapter: hAdapter, base: BaseAddress, size: Size };
+    Nothing fn D3DKMTLock2(inout D3DKMT_LOCK2)
+        = Lock { device: hDevice, allocation: hAllocation, flags: Flags } -> Locked { address: pData };
+    Nothing fn D3DKMTUnlock2(in D3DKMT_UNLOCK2) = Unlock { device: hDevice, allocation: hAllocation };
+    /// A process is NULL, (HANDLE)-1 or a pidfd: of the calling one.
+    Nothing fn D3DKMTQueryVideoMemoryInfo(inout D3DKMT_QUERYVIDEOMEMORYINFO of hProcess)
+        = QueryVideoMemoryInfo {
+            adapter: hAdapter, segment_group: MemorySegmentGroup, physical_adapter: PhysicalAdapterIndex,
+        } -> VideoMemoryInfo {
+            budget: Budget, current_usage: CurrentUsage, current_reservation: CurrentReservation,
+            available_for_reservation: AvailableForReservation,
+        };
+}

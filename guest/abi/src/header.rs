@@ -1,18 +1,17 @@
-//! The text of `include/d3dkmthk.h`, made from the declarations and compared with the file.
+//! The text of `d3dkmthk.h`, made from the declarations. A test compares it with the file.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use d3dkmt::NtStatus;
 
-use super::{calls, types};
+use crate::types;
 
 /// C text that grows.
 #[derive(Default)]
-pub(crate) struct Header(String);
+pub struct Header(String);
 
 /// A member of a struct.
-pub(crate) struct Row {
+pub struct Row {
     pub docs: &'static [&'static str],
     /// As Rust writes it.
     pub c_type: &'static str,
@@ -131,6 +130,14 @@ impl Header {
         self.line(0, &format!("GPUPV_SIZE({name}, {size});"));
     }
 
+    /// What is written in here has no gaps.
+    pub fn packed(&mut self, write: impl FnOnce(&mut Self)) {
+        self.blank();
+        self.line(0, "#pragma pack(push, 1)");
+        write(self);
+        self.line(0, "#pragma pack(pop)");
+    }
+
     /// Members and blocks of them, a line for each.
     fn nested(&mut self, mut depth: usize, text: &str) {
         let mut line = String::new();
@@ -152,7 +159,7 @@ impl Header {
 }
 
 /// One exported call.
-pub(crate) struct Prototype {
+pub struct Prototype {
     pub name: &'static str,
     pub docs: &'static [&'static str],
     /// Their types, as Rust writes them.
@@ -163,8 +170,8 @@ pub(crate) struct Prototype {
 const BEGINNING: &str = "\
 /* The D3DKMT calls that gpupv's libdxcore.so exports: types, constants and prototypes.
  *
- * Generated from guest/umd/src/abi/types and calls.rs: change those, then run
- * GPUPV_BLESS=1 cargo test -p umd --lib header
+ * Generated from guest/abi/src: change that, then run
+ * GPUPV_BLESS=1 cargo test -p abi --test header
  *
  * Written from the interface facts (sizes, offsets, numbers); no text of another header is in here.
  * C11 and C++11, x86-64 Linux. Link with -ldxcore. WCHAR is 4 bytes here, as with libdxg.
@@ -205,7 +212,8 @@ macro_rules! statuses {
     ($($name:ident)*) => { [$((concat!("STATUS_", stringify!($name)), NtStatus::$name)),*] };
 }
 
-fn header() -> String {
+/// The whole file, with these calls.
+pub fn text(calls: &[Prototype]) -> String {
     let mut header = Header(BEGINNING.to_owned());
     types::write_c(&mut header);
     header.section("statuses", &[]);
@@ -219,50 +227,11 @@ fn header() -> String {
         header.line(0, &format!("#define {name} ((NTSTATUS)0x{:08X})", status.0));
     }
     header.section("calls", &[]);
-    for Prototype { name, docs, parameters } in calls::prototypes() {
+    for Prototype { name, docs, parameters } in calls {
         header.comment(0, docs);
         let parameters: Vec<String> =
             parameters.iter().map(|parameter| member(parameter, "").trim_end().to_owned()).collect();
         header.line(0, &format!("NTSTATUS {name}({});", parameters.join(", ")));
     }
     header.0 + END
-}
-
-/// A file of the source tree.
-fn in_tree(path: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
-#[test]
-fn the_header_is_the_one_that_the_declarations_make() {
-    let path = in_tree("guest/umd/include/d3dkmthk.h");
-    if std::env::var_os("GPUPV_BLESS").is_some() {
-        std::fs::write(&path, header()).unwrap();
-    }
-    let known = std::fs::read_to_string(&path).unwrap();
-    let made = header();
-    let differs = known.lines().zip(made.lines()).position(|(known, made)| known != made);
-    assert!(known == made, "line {differs:?} (from 0) of d3dkmthk.h differs; GPUPV_BLESS=1 writes it anew");
-}
-
-#[test]
-fn every_declaration_has_the_layout_and_the_numbers_of_windows() {
-    types::compare_with_sdk();
-}
-
-/// A program of `tests/c` calls each function, and the page of the C ABI tells of each.
-#[test]
-fn every_call_is_tried_by_a_c_program_and_documented() {
-    let programs: String = std::fs::read_dir(in_tree("tests/c"))
-        .unwrap()
-        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
-        .collect();
-    let page = std::fs::read_to_string(in_tree("docs/ABI.md")).unwrap();
-    let words: Vec<&str> = page.split(|letter: char| !letter.is_alphanumeric()).collect();
-    for Prototype { name, .. } in calls::prototypes() {
-        let short = name.trim_start_matches("D3DKMT");
-        let tried = programs.contains(&format!("CALL({short},")) || programs.contains(&format!("{name}("));
-        assert!(tried, "no program of tests/c calls {name}");
-        assert!(words.contains(&short), "docs/ABI.md does not mention {short}");
-    }
 }

@@ -8,6 +8,7 @@
 //! bits NAME(TYPE) { FIELD WIDTH, }             struct { bit fields }
 //! flag_union NAME(TYPE) { FIELD WIDTH, }       union { struct { bit fields }; TYPE Value; }
 //! flags NAME(TYPE) { FIELD WIDTH, }            struct { union { struct { bit fields }; TYPE Value; }; }
+//! packed_struct NAME(SIZE, ..) { .. }          a struct without gaps; otherwise as the next
 //! struct NAME(SIZE, also ALIAS, ours "why the SDK's type is not compared") {
 //!     OFFSET FIELD: TYPE,
 //!     OFFSET FIELD: TYPE = SDK.FIELD | SDK.FIELD => "C text of the member",
@@ -27,14 +28,13 @@ macro_rules! c_abi {
         $(declared! { $kind $name($($head)*) $body [$($doc)*] })*
 
         /// Writes the C text of this file's declarations.
-        #[cfg(test)]
-        pub(crate) fn write_c(header: &mut $crate::abi::header::Header) {
+        pub fn write_c(header: &mut $crate::header::Header) {
             $(written! { header $kind $name($($head)*) $body [$($doc)*] })*
         }
 
         /// Compares this file's declarations with the types of the Windows SDK.
         #[cfg(test)]
-        pub(crate) fn compare_with_sdk() {
+        pub fn compare_with_sdk() {
             $(compared! { $kind $name($($head)*) $body })*
         }
     };
@@ -45,39 +45,41 @@ macro_rules! declared {
     (section $name:ident($title:literal) {} $doc:tt) => {};
     (alias $name:ident($type:ty $(, $c:literal)?) {} $doc:tt) => {
         #[allow(dead_code, reason = "a word of C")]
-        pub(crate) type $name = $type;
+        pub type $name = $type;
     };
     (defines $group:ident($type:ty) { $($name:ident = $value:literal $($ours:ident)?,)* } $doc:tt) => {
-        $(#[allow(dead_code, reason = "a number of C")] pub(crate) const $name: $type = $value;)*
+        $(#[allow(dead_code, reason = "a number of C")] pub const $name: $type = $value;)*
     };
     (enum $name:ident($type:ty $(, ours $why:literal)?) $values:tt $doc:tt) => {
         declared! { alias $name($type) {} [] }
         declared! { defines $name($type) $values [] }
     };
-    (struct $name:ident($size:literal $(, also $alias:ident)* $(, ours $why:literal)?) {
+    (struct $($declaration:tt)*) => { declared! { @[C] $($declaration)* } };
+    (packed_struct $($declaration:tt)*) => { declared! { @[C, packed] $($declaration)* } };
+    (@[$($layout:tt)*] $name:ident($size:literal $(, also $alias:ident)* $(, ours $why:literal)?) {
         $($(#[doc = $row_doc:literal])* $offset:literal $field:ident: $type:ty
             $(= $($($sdk:ident).+)|+)? $(=> $text:literal)?,)*
     } [$($doc:literal)*]) => {
         $(#[doc = $doc])*
-        #[repr(C)]
+        #[repr($($layout)*)]
         #[derive(Clone, Copy)]
         #[allow(dead_code, reason = "some structs are only passed through")]
-        pub(crate) struct $name {
+        pub struct $name {
             $($(#[doc = $row_doc])* pub $field: $type,)*
         }
         $(declared! { alias $alias($name) {} [] })*
         const _: () = {
             assert!(size_of::<$name>() == $size, concat!("size of ", stringify!($name)));
             $(
-                $crate::abi::memory::assert_plain::<$type>();
+                $crate::assert_plain::<$type>();
                 assert!(
                     std::mem::offset_of!($name, $field) == $offset,
                     concat!("offset of ", stringify!($name), ".", stringify!($field))
                 );
             )*
         };
-        // SAFETY: `repr(C)`, and every field is plain, as asserted above.
-        unsafe impl $crate::abi::memory::Plain for $name {}
+        // SAFETY: the layout is C's, and every field is plain, as asserted above.
+        unsafe impl $crate::Plain for $name {}
     };
     // bits, flags and flag_union: one integer.
     ($form:ident $name:ident($type:ty $(, ours $why:literal)?) { $($bit:ident $width:literal,)* } $doc:tt) => {
@@ -87,7 +89,6 @@ macro_rules! declared {
 }
 
 /// The C text of one declaration.
-#[cfg(test)]
 macro_rules! written {
     ($header:ident section $name:ident($title:literal) {} [$($doc:literal)*]) => {
         $header.section($title, &[$($doc),*]);
@@ -106,11 +107,14 @@ macro_rules! written {
         [$($doc:literal)*]) => {
         $header.enumeration(&[$($doc),*], stringify!($name), &[$((stringify!($value_name), stringify!($value))),*]);
     };
+    ($header:ident packed_struct $($declaration:tt)*) => {
+        $header.packed(|$header| { written! { $header struct $($declaration)* } });
+    };
     ($header:ident struct $name:ident($size:literal $(, also $alias:ident)* $(, ours $why:literal)?) {
         $($(#[doc = $row_doc:literal])* $offset:literal $field:ident: $type:ty
             $(= $($($sdk:ident).+)|+)? $(=> $text:literal)?,)*
     } [$($doc:literal)*]) => {
-        $header.structure(&[$($doc),*], &[stringify!($name) $(, stringify!($alias))*], $size, &[$($crate::abi::header::Row {
+        $header.structure(&[$($doc),*], &[stringify!($name) $(, stringify!($alias))*], $size, &[$($crate::header::Row {
             docs: &[$($row_doc),*],
             c_type: stringify!($type),
             name: stringify!($field),
@@ -132,6 +136,7 @@ macro_rules! compared {
     ($kind:ident $name:ident($type:tt $(, also $alias:ident)*, ours $why:literal) $body:tt) => {
         assert!(!$why.is_empty());
     };
+    (packed_struct $name:ident($size:literal) $rows:tt) => { compared! { struct $name($size) $rows } };
     (struct $name:ident($size:literal, also $alias:ident $(, also $more:ident)*) $rows:tt) => {
         compared! { struct $name($size) $rows }
         compared! { struct $alias($size $(, also $more)*) $rows }
@@ -174,6 +179,6 @@ macro_rules! compared_number {
     };
 }
 
-pub(crate) use {c_abi, declared};
+pub(crate) use {c_abi, declared, written};
 #[cfg(test)]
-pub(crate) use {compared, compared_number, compared_row, written};
+pub(crate) use {compared, compared_number, compared_row};

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use windows_sys::Wdk::Graphics::Direct3D as windows;
 
-use super::types as ours;
+use abi::types as ours;
 
 /// Its WCHARs have 4 bytes here: the members behind them stand as far behind them as in the SDK.
 #[test]

@@ -1,0 +1,49 @@
+//! The C ABI of D3DKMT, declared once: `types` has every struct, enum and flag word, `functions` every function with a thunk
+//! of its own, and beside their structs stand the plain calls, whose thunk and whose caller come from one row (`plain`).
+//! `d3dkmthk.h` is made of all three (`header`).
+//!
+//! The library (`guest/umd`) exports the functions; the guest process of scenarios (`guest/actor`) calls the plain ones.
+
+mod functions;
+pub mod header;
+mod plain;
+pub mod types;
+
+pub use plain::{CValue, PlainCall};
+
+/// A C struct or word: any bytes are a value of it.
+///
+/// # Safety
+/// Only for types without padding-sensitive or invalid bit patterns.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+// SAFETY: integers.
+unsafe impl Plain for i32 {}
+// SAFETY: integers.
+unsafe impl Plain for i64 {}
+// SAFETY: integers.
+unsafe impl Plain for u16 {}
+// SAFETY: integers.
+unsafe impl Plain for u8 {}
+
+// SAFETY: addresses; nothing is assumed of what they point to.
+unsafe impl<T> Plain for *const T {}
+// SAFETY: addresses; nothing is assumed of what they point to.
+unsafe impl<T> Plain for *mut T {}
+// SAFETY: plain elements without gaps between them.
+unsafe impl<T: Plain, const LENGTH: usize> Plain for [T; LENGTH] {}
+// SAFETY: a handle is one integer.
+unsafe impl Plain for d3dkmt::Handle {}
+
+/// Compiles for plain types only.
+pub const fn assert_plain<T: Plain>() {}
+
+/// One whose bytes are 0.
+pub fn zeroed<T: Plain>() -> T {
+    // SAFETY: any bytes are a value of it.
+    unsafe { std::mem::zeroed() }
+}

@@ -1,0 +1,105 @@
+//! `d3dkmthk.h` is the one that the declarations make, and every call has its function in it.
+
+use std::path::{Path, PathBuf};
+
+use abi::header::{Prototype, text};
+
+/// The parameters of one call, as Rust writes their types.
+macro_rules! parameters {
+    (by $($parameter:ident: $type:ty),*) => { &[$(stringify!($type)),*] };
+    (in $type:ident $(of $process:ident)?) => { &[concat!("*const ", stringify!($type))] };
+    ($mode:ident $type:ident $(of $process:ident)?) => { &[concat!("*mut ", stringify!($type))] };
+}
+
+macro_rules! prototypes {
+    ($($(#[doc = $doc:literal])* $starts:ident fn $name:ident($($parameters:tt)*) = $module:ident::$thunk:ident;)*) => {
+        vec![$(Prototype { name: stringify!($name), docs: &[$($doc),*], parameters: parameters!($($parameters)*) }),*]
+    };
+}
+
+macro_rules! plain_prototypes {
+    ($($(#[doc = $doc:literal])* $starts:ident fn $name:ident($($parameters:tt)*)
+        = $call:ident $fields:tt $(-> $reply:ident $outputs:tt)?;)*) => {
+        vec![$(Prototype { name: stringify!($name), docs: &[$($doc),*], parameters: parameters!($($parameters)*) }),*]
+    };
+}
+
+/// Those with a thunk of their own, and the plain ones.
+fn functions() -> (Vec<Prototype>, Vec<Prototype>) {
+    (abi::for_each_function!(prototypes), abi::for_each_plain_call!(plain_prototypes))
+}
+
+fn prototypes() -> Vec<Prototype> {
+    let (own, plain) = functions();
+    own.into_iter().chain(plain).collect()
+}
+
+/// A file of the source tree.
+fn in_tree(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+#[test]
+fn the_header_is_the_one_that_the_declarations_make() {
+    let path = in_tree("guest/umd/include/d3dkmthk.h");
+    let made = text(&prototypes());
+    if std::env::var_os("GPUPV_BLESS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap();
+    let differs = known.lines().zip(made.lines()).position(|(known, made)| known != made);
+    assert!(known == made, "line {differs:?} (from 0) of d3dkmthk.h differs; GPUPV_BLESS=1 writes it anew");
+}
+
+/// A program of `tests/c` calls each function that has a thunk of its own, and the page of the C ABI tells of each. Plain
+/// calls are tried by the C client of the scenarios, and there is nothing to tell.
+#[test]
+fn every_call_is_tried_by_a_c_program_and_documented() {
+    let programs: String = std::fs::read_dir(in_tree("tests/c"))
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    let page = std::fs::read_to_string(in_tree("docs/ABI.md")).unwrap();
+    let words: Vec<&str> = page.split(|letter: char| !letter.is_alphanumeric()).collect();
+    for Prototype { name, .. } in functions().0 {
+        let short = name.trim_start_matches("D3DKMT");
+        let tried = programs.contains(&format!("CALL({short},")) || programs.contains(&format!("{name}("));
+        assert!(tried, "no program of tests/c calls {name}");
+        assert!(words.contains(&short), "docs/ABI.md does not mention {short}");
+    }
+}
+
+macro_rules! docs_of_calls {
+    ($($(#[doc = $doc:literal])* $tag:literal $name:ident
+        $({ $($field_tag:tt $field:ident: $kind:ty),+ $(,)? })?
+        $(($bare:ident: $bare_kind:ty))?
+        $(-> $reply:ident)?
+        $(, $effect:ident)?
+        => $form:literal;)+) => {
+        /// Each row of the table of calls, and its doc.
+        const ROWS: &[(&str, &[&str])] = &[$((stringify!($name), &[$($doc),*])),+];
+    };
+}
+
+d3dkmt::for_each_call!(docs_of_calls);
+
+/// Rows without a C function: what the library calls by itself, and doorbells, which have no documented C layout.
+const NOT_EXPORTED: [&str; 6] = [
+    "CancelWait",
+    "ReadKeyedMutex",
+    "CreateDoorbell",
+    "ConnectDoorbell",
+    "DestroyDoorbell",
+    "NotifyWorkSubmission",
+];
+
+#[test]
+fn every_row_of_a_call_has_its_c_function() {
+    let prototypes = prototypes();
+    for (name, doc) in ROWS.iter().filter(|(name, _)| !NOT_EXPORTED.contains(name)) {
+        let first = doc.first().and_then(|line| line.trim().strip_prefix('`')?.split('`').next());
+        let function = first.unwrap_or_else(|| panic!("the doc of {name} does not begin with its C name"));
+        let is_exported = prototypes.iter().any(|prototype| prototype.name == function);
+        assert!(is_exported, "{function} of the row {name} is not in the tables of C functions");
+    }
+}

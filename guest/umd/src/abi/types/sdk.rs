@@ -1,5 +1,0 @@
-//! The types of the Windows SDK, as the crate `windows-sys` has them.
-
-pub(crate) use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
-pub(crate) use windows_sys::Wdk::Graphics::Direct3D::*;
-pub(crate) use windows_sys::Win32::Foundation::{LUID, UNICODE_STRING};
