@@ -12,10 +12,10 @@
 
 use std::ffi::c_void;
 
-use d3dkmt::{Call, FeatureResult, Handle, Reply};
+use d3dkmt::{Call, FeatureResult, Handle, Luid, Reply};
 
 use crate::Plain;
-use crate::types::DXGK_ISFEATUREENABLED_RESULT;
+use crate::types::{DXGK_ISFEATUREENABLED_RESULT, LUID};
 
 /// The struct of a plain call.
 pub trait PlainCall: Plain {
@@ -72,6 +72,30 @@ impl CValue<*mut c_void> for u64 {
 
     fn to_c(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(*self as usize)
+    }
+}
+
+impl CValue<LUID> for Luid {
+    fn from_c(value: LUID) -> Luid {
+        Luid { low: value.LowPart, high: value.HighPart }
+    }
+
+    fn to_c(&self) -> LUID {
+        LUID { LowPart: self.low, HighPart: self.high }
+    }
+}
+
+/// Bytes of a struct whose layout is the kernel's affair: no more than it has, and zeros behind them.
+impl<const LENGTH: usize> CValue<[u8; LENGTH]> for Vec<u8> {
+    fn from_c(value: [u8; LENGTH]) -> Vec<u8> {
+        value.to_vec()
+    }
+
+    fn to_c(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        let common = self.len().min(LENGTH);
+        bytes[..common].copy_from_slice(&self[..common]);
+        bytes
     }
 }
 

@@ -79,6 +79,22 @@ impl<M: Miniport> Kernel<M> {
         if linked <= 1 || is_whole() { linked } else { 1 }
     }
 
+    /// Refuses what is no physical adapter of the link.
+    pub(crate) fn require_linked(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        physical_adapter: u32,
+    ) -> Result<(), Refusal> {
+        let linked = self.physical_adapters(process, adapter);
+        match physical_adapter < linked {
+            true => Ok(()),
+            false => {
+                invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"))
+            }
+        }
+    }
+
     /// Fills `data`, which has the size of the query's structure.
     fn answer_query(
         &self,

@@ -52,13 +52,19 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> CallResult {
+        let ordinal = self.adapter_of_luid(process, luid)?;
+        Ok(Reply::Adapter(self.insert_handle(process, HandleTarget::Adapter(ordinal))?))
+    }
+
+    /// The adapter that the process has by this name, and that has started.
+    pub(crate) fn adapter_of_luid(&self, process: ProcessId, luid: Luid) -> Result<u32, Refusal> {
         let mut adapters = (0..).zip(&self.config.adapters);
         let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
         let Some((ordinal, _)) = named else {
             return invalid(format!("there is no adapter with LUID {luid} for this process"));
         };
         self.require_started(ordinal)?;
-        Ok(Reply::Adapter(self.insert_handle(process, HandleTarget::Adapter(ordinal))?))
+        Ok(ordinal)
     }
 
     /// Closing the last handle of an adapter destroys the process's devices on it.

@@ -34,7 +34,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.note_host(format!("adapter {adapter} is reset: {}", cause.why), effects);
-        self.tdr.adapter_resets += 1;
+        *self.tdr.adapter_resets.entry(adapter).or_default() += 1;
         self.each_engine(adapter, |engine| engine.watch = Watch::Held);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
         self.tdr.resetting.insert(adapter);

@@ -154,7 +154,7 @@ impl<M: Miniport> Kernel<M> {
                 return false;
             }
         };
-        self.tdr.engine_resets += 1;
+        *self.tdr.engine_resets.entry(engine.adapter).or_default() += 1;
         let EngineId { adapter, node } = engine;
         let count = hit.len();
         let text =

@@ -132,8 +132,9 @@ pub(crate) struct Tdr {
     invalidated: Vec<(u32, Invalidation)>,
     /// When adapters were reset, for TdrLimitCount.
     recoveries: VecDeque<Nanos>,
-    engine_resets: u64,
-    adapter_resets: u64,
+    /// By adapter.
+    engine_resets: BTreeMap<u32, u64>,
+    adapter_resets: BTreeMap<u32, u64>,
     /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
     debug_mode: u32,
     /// Adapters that are gone for their users, by ordinal.
@@ -155,11 +156,19 @@ impl Tdr {
     }
 
     pub fn engine_resets(&self) -> u64 {
-        self.engine_resets
+        self.engine_resets.values().sum()
     }
 
     pub fn adapter_resets(&self) -> u64 {
-        self.adapter_resets
+        self.adapter_resets.values().sum()
+    }
+
+    /// How often the adapter or an engine of it was reset.
+    pub fn resets_of(&self, adapter: u32) -> u64 {
+        [&self.engine_resets, &self.adapter_resets]
+            .into_iter()
+            .filter_map(|resets| resets.get(&adapter))
+            .sum()
     }
 
     pub fn stop_adapter(&mut self, adapter: u32) {

@@ -32,10 +32,7 @@ impl<M: Miniport> Kernel<M> {
         if !(-1..=1).contains(&priority) {
             return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
         }
-        let linked = self.physical_adapters(process, adapter);
-        if physical_adapter >= linked {
-            return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
-        }
+        self.require_linked(process, adapter, physical_adapter)?;
         if self.paging_queues_of(process) >= limits::PAGING_QUEUES_PER_PROCESS_MAX {
             let why = format!("the process has {} paging queues, the limit", self.paging_queues_of(process));
             return refuse(NtStatus::NO_MEMORY, why);

@@ -36,7 +36,7 @@ const INSISTING: u32 = 0x1 | 0x2;
 const EVICT_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL`.
-const NON_LOCAL: usize = 1;
+pub(crate) const NON_LOCAL: usize = 1;
 
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTMakeResident`: all of the list or nothing.
@@ -140,10 +140,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
-        let linked = self.physical_adapters(process, adapter);
-        if physical_adapter >= linked {
-            return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
-        }
+        self.require_linked(process, adapter, physical_adapter)?;
         let budgets = self.config.adapters[adapter as usize].budget_bytes;
         let group = segment_group as usize;
         let Some(budget) = budgets.get(group).copied() else {
@@ -176,7 +173,7 @@ impl<M: Miniport> Kernel<M> {
         AllocationCount { residency: open.residency, handle: open.handle }
     }
 
-    fn resident_bytes(&self, process: ProcessId, adapter: u32) -> u64 {
+    pub(crate) fn resident_bytes(&self, process: ProcessId, adapter: u32) -> u64 {
         self.process(process).resident_bytes.get(&adapter).copied().unwrap_or(0)
     }
 
