@@ -40,9 +40,18 @@ fn check(cases: &[(Case, &str)]) {
             Case::After(lines) => format!("{BEFORE}{lines}"),
             Case::Whole(text) => (*text).into(),
         };
-        let found = refused(text.as_bytes());
+        let found = without_counts(&refused(text.as_bytes()));
         assert_eq!(found, *expected, "\n--- found:\n{found}\n--- expected:\n{expected}\n--- in:\n{text}");
     }
+}
+
+/// How many words a list leaves out is nobody's promise: each new call has one.
+fn without_counts(text: &str) -> String {
+    let cut = |line: &str| match line.strip_suffix(" more").and_then(|rest| rest.rsplit_once(" and ")) {
+        Some((listed, count)) if count.parse::<u32>().is_ok() => format!("{listed} and N more"),
+        _ => line.to_owned(),
+    };
+    text.lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 fn refused(bytes: &[u8]) -> String {
