@@ -252,6 +252,28 @@ typedef enum _DXGK_FEATURE_ID {
     DXGK_FEATURE_NATIVE_FENCE = 37
 } DXGK_FEATURE_ID;
 
+#pragma pack(push, 1)
+
+typedef struct _DXGK_GPUCLOCKDATA {
+    UINT64 GpuFrequency;
+    UINT64 GpuClockCounter;
+    UINT64 CpuClockCounter;
+    UINT Flags;
+} DXGK_GPUCLOCKDATA;
+GPUPV_SIZE(DXGK_GPUCLOCKDATA, 28);
+#pragma pack(pop)
+
+#pragma pack(push, 1)
+
+typedef struct _D3DKMT_QUERYCLOCKCALIBRATION {
+    D3DKMT_HANDLE hAdapter;
+    UINT NodeOrdinal;
+    UINT PhysicalAdapterIndex;
+    DXGK_GPUCLOCKDATA ClockData;
+} D3DKMT_QUERYCLOCKCALIBRATION;
+GPUPV_SIZE(D3DKMT_QUERYCLOCKCALIBRATION, 40);
+#pragma pack(pop)
+
 typedef struct _DXGK_ISFEATUREENABLED_RESULT {
     USHORT Version;
     union {
@@ -1569,6 +1591,7 @@ NTSTATUS D3DKMTUnlock2(const D3DKMT_UNLOCK2 *);
 NTSTATUS D3DKMTQueryVideoMemoryInfo(D3DKMT_QUERYVIDEOMEMORYINFO *);
 NTSTATUS D3DKMTDestroyKeyedMutex(const D3DKMT_DESTROYKEYEDMUTEX *);
 NTSTATUS D3DKMTIsFeatureEnabled(D3DKMT_ISFEATUREENABLED *);
+NTSTATUS D3DKMTQueryClockCalibration(D3DKMT_QUERYCLOCKCALIBRATION *);
 
 /* Ours: messages this process has sent to the host so far. For tests. */
 uint64_t gpupv_messages_sent(void);

@@ -71,6 +71,25 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::AdapterInfo(data))
     }
 
+    /// `D3DKMTQueryClockCalibration`. Both clocks are the model's time in nanoseconds, which timestamps of command lists are, too.
+    pub(crate) fn clock_calibration(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        node_ordinal: u32,
+        physical_adapter: u32,
+    ) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        let nodes = self.config.adapters[adapter as usize].nodes.len();
+        if node_ordinal as usize >= nodes {
+            return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
+        }
+        self.require_linked(process, adapter, physical_adapter)?;
+        let (gpu_clock_counter, cpu_clock_counter) = (self.now, self.now);
+        Ok(Reply::ClockCalibration { gpu_frequency: 1_000_000_000, gpu_clock_counter, cpu_clock_counter })
+    }
+
     /// Physical adapters of the link that a process sees: guests see one, unless LDA_GPUPV is there (GPV-030).
     pub(crate) fn physical_adapters(&self, process: ProcessId, adapter: u32) -> u32 {
         let linked = self.config.adapters[adapter as usize].physical_adapters;

@@ -277,6 +277,9 @@ calls! {
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
     56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature
         => "feature {adapter} {feature_id|FEATURES}";
+    /// `D3DKMTQueryClockCalibration`: of a node's clock beside that of the CPU.
+    73 QueryClockCalibration { 1 adapter: Handle, 2 node_ordinal: u32, 3 physical_adapter: u32 } -> ClockCalibration
+        => "clock_calibration {adapter} [node={node_ordinal}] [physical_adapter={physical_adapter}]";
 }
 
 pub use replies::{Reply, ReplyKind};
@@ -344,5 +347,8 @@ mod replies {
             3 current_reservation: u64,
             4 available_for_reservation: u64,
         } => Number current_usage;
+        /// The frequency in Hz, and both clocks at one moment.
+        37 ClockCalibration { 1 gpu_frequency: u64, 2 gpu_clock_counter: u64, 3 cpu_clock_counter: u64 }
+            => Number gpu_clock_counter;
     }
 }

@@ -169,6 +169,23 @@ c_abi! {
         DXGK_FEATURE_NATIVE_FENCE = 37,
     }
 
+    packed_struct DXGK_GPUCLOCKDATA(28) {
+        0 GpuFrequency: UINT64,
+        8 GpuClockCounter: UINT64,
+        16 CpuClockCounter: UINT64,
+        24 Flags: UINT,
+    }
+
+    packed_struct D3DKMT_QUERYCLOCKCALIBRATION(40) {
+        0 hAdapter: D3DKMT_HANDLE,
+        4 NodeOrdinal: UINT,
+        8 PhysicalAdapterIndex: UINT,
+        12 gpu_frequency: UINT64 = ClockData.GpuFrequency => "DXGK_GPUCLOCKDATA ClockData;",
+        20 gpu_clock_counter: UINT64 = ClockData.GpuClockCounter => "",
+        28 cpu_clock_counter: UINT64 = ClockData.CpuClockCounter => "",
+        36 flags: UINT = ClockData.Flags => "",
+    }
+
     struct DXGK_ISFEATUREENABLED_RESULT(4, ours "windows-sys has no features") {
         0 Version: USHORT,
         2 value: USHORT
@@ -188,4 +205,10 @@ plain_calls! {
 
     Nothing fn D3DKMTIsFeatureEnabled(inout D3DKMT_ISFEATUREENABLED)
         = IsFeatureEnabled { adapter: hAdapter, feature_id: FeatureId } -> Feature { 0: Result };
+    Nothing fn D3DKMTQueryClockCalibration(inout D3DKMT_QUERYCLOCKCALIBRATION)
+        = QueryClockCalibration {
+            adapter: hAdapter, node_ordinal: NodeOrdinal, physical_adapter: PhysicalAdapterIndex,
+        } -> ClockCalibration {
+            gpu_frequency: gpu_frequency, gpu_clock_counter: gpu_clock_counter, cpu_clock_counter: cpu_clock_counter,
+        };
 }
