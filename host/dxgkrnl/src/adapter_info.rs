@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::query::kind as query;
-use d3dkmt::{Handle, NtStatus, Reply};
+use d3dkmt::{Handle, Luid, NtStatus, Reply};
 
 use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -39,7 +39,64 @@ fn query_size(kind: u32) -> Option<usize> {
     }
 }
 
+/// `D3DKMT_QUERYSTATISTICS_TYPE`, what the kernel counts.
+mod statistics_type {
+    pub const ADAPTER: u32 = 0;
+    pub const PROCESS: u32 = 1;
+    pub const PROCESS_ADAPTER: u32 = 2;
+    pub const PROCESS_SEGMENT: u32 = 4;
+    pub const PROCESS_SEGMENT_GROUP: u32 = 9;
+    pub const LAST: u32 = 19;
+}
+
+/// `D3DKMT_QUERYSTATISTICS_RESULT`.
+const STATISTICS_BYTES: usize = 776;
+
+/// A segment for each memory segment group: LOCAL and NON_LOCAL.
+const SEGMENTS: u32 = 2;
+
 impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. What has no place here is 0: nothing counts it.
+    pub(crate) fn statistics(&mut self, process: ProcessId, luid: Luid, kind: u32, query: u32) -> CallResult {
+        let adapter = self.adapter_of_luid(process, luid)?;
+        let config = &self.config.adapters[adapter as usize];
+        let (nodes, sources) = (config.nodes.len() as u32, 0);
+        let resident = self.resident_bytes(process, adapter);
+        let of_segment =
+            |segment: u32| if segment as usize == crate::vidmm::residency::NON_LOCAL { resident } else { 0 };
+        let is_of_segment =
+            matches!(kind, statistics_type::PROCESS_SEGMENT | statistics_type::PROCESS_SEGMENT_GROUP);
+        if is_of_segment && query >= SEGMENTS {
+            return invalid(format!("segment {query} does not exist: LOCAL is 0, NON_LOCAL 1"));
+        }
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect::<Vec<u8>>();
+        let mut data = match kind {
+            // NbSegments, NodeCount, VidPnSourceCount, VSyncEnabled, TdrDetectedCount.
+            statistics_type::ADAPTER => {
+                let resets = u32::try_from(self.tdr.resets_of(adapter)).unwrap_or(u32::MAX);
+                words(&[SEGMENTS, nodes, sources, 0, resets])
+            }
+            // NodeCount, VidPnSourceCount; SystemMemory.BytesAllocated.
+            statistics_type::PROCESS => [words(&[nodes, sources]), longs(&[resident])].concat(),
+            // NbSegments, NodeCount, VidPnSourceCount.
+            statistics_type::PROCESS_ADAPTER => words(&[SEGMENTS, nodes, sources]),
+            // BytesCommitted.
+            statistics_type::PROCESS_SEGMENT => longs(&[of_segment(query)]),
+            // Budget, Requested, Usage.
+            statistics_type::PROCESS_SEGMENT_GROUP => {
+                let budget = config.budget_bytes[query as usize];
+                longs(&[budget, of_segment(query), of_segment(query)])
+            }
+            ..=statistics_type::LAST => {
+                return refuse(NtStatus::NOT_SUPPORTED, format!("nothing counts statistics of type {kind}"));
+            }
+            _ => return invalid(format!("there are no statistics of type {kind}")),
+        };
+        data.resize(STATISTICS_BYTES, 0);
+        Ok(Reply::Statistics(data))
+    }
+
     pub(crate) fn query_adapter_info(
         &mut self,
         process: ProcessId,

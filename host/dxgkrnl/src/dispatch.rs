@@ -30,6 +30,7 @@ impl<M: Miniport> Kernel<M> {
             GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
             Escape { adapter, device, context, kind, flags, data } =>
                 self.escape(process, (adapter, device, context), kind, flags, data, effects),
+            QueryStatistics { luid, kind, query } => self.statistics(process, luid, kind, query),
             QueryClockCalibration { adapter, node_ordinal, physical_adapter } =>
                 self.clock_calibration(process, adapter, node_ordinal, physical_adapter),
             IsFeatureEnabled { adapter, feature_id } => self.is_feature_enabled(process, adapter, feature_id),

@@ -277,6 +277,10 @@ calls! {
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
     56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature
         => "feature {adapter} {feature_id|FEATURES}";
+    /// `D3DKMTQueryStatistics`, for the caller itself. `kind` is `D3DKMT_QUERYSTATISTICS_TYPE`, `query` the segment or the group
+    /// of segments that it is about.
+    74 QueryStatistics { 1 luid: Luid, 2 kind: u32, 3 query: u32 } -> Statistics
+        => "statistics {luid} type={kind} [query={query}]";
     /// `D3DKMTQueryClockCalibration`: of a node's clock beside that of the CPU.
     73 QueryClockCalibration { 1 adapter: Handle, 2 node_ordinal: u32, 3 physical_adapter: u32 } -> ClockCalibration
         => "clock_calibration {adapter} [node={node_ordinal}] [physical_adapter={physical_adapter}]";
@@ -350,5 +354,7 @@ mod replies {
         /// The frequency in Hz, and both clocks at one moment.
         37 ClockCalibration { 1 gpu_frequency: u64, 2 gpu_clock_counter: u64, 3 cpu_clock_counter: u64 }
             => Number gpu_clock_counter;
+        /// `D3DKMT_QUERYSTATISTICS_RESULT`.
+        38 Statistics[0: Vec<u8>] => Data 0;
     }
 }

@@ -169,6 +169,73 @@ c_abi! {
         DXGK_FEATURE_NATIVE_FENCE = 37,
     }
 
+    enum D3DKMT_QUERYSTATISTICS_TYPE(UINT) {
+        D3DKMT_QUERYSTATISTICS_ADAPTER = 0,
+        D3DKMT_QUERYSTATISTICS_PROCESS = 1,
+        D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER = 2,
+        D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT = 4,
+        D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP = 9,
+    }
+
+    /// Of each the members up to the last that anything counts.
+    struct D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION(776) {
+        0 NbSegments: ULONG,
+        4 NodeCount: ULONG,
+        8 VidPnSourceCount: ULONG,
+        12 VSyncEnabled: ULONG,
+        16 TdrDetectedCount: ULONG,
+        24 ZeroLengthDmaBuffers: i64 => "int64_t ZeroLengthDmaBuffers;",
+        32 RestartedPeriod: ULONGLONG,
+        40 rest: [BYTE; 736] = ReferenceDmaBuffer => "BYTE Rest[736];",
+    }
+
+    struct D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION(144) {
+        0 NodeCount: ULONG,
+        4 VidPnSourceCount: ULONG,
+        8 bytes_allocated: ULONGLONG = SystemMemory.BytesAllocated
+            => "struct { ULONGLONG BytesAllocated; ULONGLONG BytesReserved; BYTE Rest[64]; } SystemMemory;",
+        16 bytes_reserved: ULONGLONG = SystemMemory.BytesReserved => "",
+        24 system_rest: [BYTE; 64] = SystemMemory.SmallAllocationBlocks => "",
+        88 Reserved: [UINT64; 7],
+    }
+
+    struct D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION(272) {
+        0 NbSegments: ULONG,
+        4 NodeCount: ULONG,
+        8 VidPnSourceCount: ULONG,
+        12 VirtualMemoryUsage: ULONG,
+        16 rest: [UINT64; 32] = DmaBuffer => "UINT64 Rest[32];",
+    }
+
+    struct D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION(216) {
+        0 BytesCommitted: ULONGLONG,
+        8 MaximumWorkingSet: ULONGLONG,
+        16 MinimumWorkingSet: ULONGLONG,
+        24 rest: [UINT64; 24] = NbReferencedAllocationEvictedInPeriod => "UINT64 Rest[24];",
+    }
+
+    struct D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION(64) {
+        0 Budget: UINT64,
+        8 Requested: UINT64,
+        16 Usage: UINT64,
+        24 Demoted: [UINT64; 5],
+    }
+
+    struct D3DKMT_QUERYSTATISTICS(808) {
+        0 Type: D3DKMT_QUERYSTATISTICS_TYPE,
+        4 AdapterLuid: LUID,
+        16 hProcess: HANDLE,
+        24 result: [BYTE; 776] = QueryResult
+            => "union { D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION AdapterInformation;
+                D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION ProcessInformation;
+                D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION ProcessAdapterInformation;
+                D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION ProcessSegmentInformation;
+                D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION ProcessSegmentGroupInformation; } QueryResult;",
+        800 query: UINT = Anonymous
+            => "union { struct { ULONG SegmentId; } QuerySegment; struct { ULONG SegmentId; } QueryProcessSegment;
+                UINT QueryProcessSegmentGroup; };",
+    }
+
     packed_struct DXGK_GPUCLOCKDATA(28) {
         0 GpuFrequency: UINT64,
         8 GpuClockCounter: UINT64,
@@ -205,6 +272,9 @@ plain_calls! {
 
     Nothing fn D3DKMTIsFeatureEnabled(inout D3DKMT_ISFEATUREENABLED)
         = IsFeatureEnabled { adapter: hAdapter, feature_id: FeatureId } -> Feature { 0: Result };
+    /// A process is NULL, (HANDLE)-1 or a pidfd: of the calling one.
+    Session fn D3DKMTQueryStatistics(inout D3DKMT_QUERYSTATISTICS of hProcess)
+        = QueryStatistics { luid: AdapterLuid, kind: Type, query: query } -> Statistics { 0: result };
     Nothing fn D3DKMTQueryClockCalibration(inout D3DKMT_QUERYCLOCKCALIBRATION)
         = QueryClockCalibration {
             adapter: hAdapter, node_ordinal: NodeOrdinal, physical_adapter: PhysicalAdapterIndex,
