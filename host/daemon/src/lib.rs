@@ -11,7 +11,6 @@
 mod bells;
 pub mod broker;
 pub mod channel;
-pub mod config;
 pub mod control;
 pub mod counters;
 pub mod durable;

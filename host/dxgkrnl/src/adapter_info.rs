@@ -85,7 +85,7 @@ impl<M: Miniport> Kernel<M> {
             statistics_type::PROCESS_SEGMENT => longs(&[of_segment(query)]),
             // Budget, Requested, Usage.
             statistics_type::PROCESS_SEGMENT_GROUP => {
-                let budget = config.budget_bytes[query as usize];
+                let budget = config.budget_bytes()[query as usize];
                 longs(&[budget, of_segment(query), of_segment(query)])
             }
             ..=statistics_type::LAST => {

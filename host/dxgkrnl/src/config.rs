@@ -1,4 +1,8 @@
-//! What hardware the kernel has.
+//! What hardware the kernel has. The types are the one description of it: the daemon's file and the settings of scenarios are
+//! read and written by their names, and the header of a trace has a field for each of theirs.
+
+mod check;
+mod flags;
 
 use alloc::format;
 use alloc::string::String;
@@ -9,22 +13,30 @@ use bitflags::bitflags;
 use d3dkmt::Luid;
 use serde::{Deserialize, Serialize};
 
+pub use check::Flaw;
+
 use crate::{EngineId, Nanos, Policy};
 
 /// `DXGK_ENGINE_TYPE`, the ones we model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum EngineType {
+    #[serde(rename = "3D")]
     ThreeD = 1,
+    #[serde(rename = "VIDEO_DECODE")]
     VideoDecode = 2,
+    #[serde(rename = "VIDEO_ENCODE")]
     VideoEncode = 3,
+    #[serde(rename = "VIDEO_PROCESS")]
     VideoProcessing = 4,
+    #[serde(rename = "COPY")]
     Copy = 6,
+    #[serde(rename = "COMPUTE")]
     Compute = 10,
 }
 
 impl EngineType {
-    const ALL: [EngineType; 6] = [
+    pub const ALL: [EngineType; 6] = [
         EngineType::ThreeD,
         EngineType::Compute,
         EngineType::Copy,
@@ -84,7 +96,8 @@ bitflags! {
 }
 
 /// A display target, for periodic monitored fences.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TargetConfig {
     /// `VidPnTargetId`.
     pub id: u32,
@@ -93,7 +106,8 @@ pub struct TargetConfig {
 }
 
 /// The TDR settings of the registry. Times in nanoseconds.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct TdrConfig {
     /// `TdrLevel`: 0 off, 1 bugcheck, 2 VGA, 3 recover (TDR-005).
     pub level: u32,
@@ -114,8 +128,10 @@ pub struct TdrConfig {
 }
 
 /// One node: one engine of each physical adapter.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
+    #[serde(rename = "engine")]
     pub engine_type: EngineType,
     /// True: the engine raises interrupt 11 right after a fence write (FEN-019). False: waiters are
     /// looked at when a command buffer completes (FEN-017). A property of the engine (FEN-020).
@@ -138,7 +154,8 @@ pub struct NodeConfig {
 }
 
 /// Which key of the registry a value is under.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RegistryKey {
     /// `D3DDDI_QUERYREGISTRY_SERVICEKEY`: that of the driver's service.
     Service,
@@ -155,8 +172,56 @@ pub enum RegistryData {
     Binary(Vec<u8>),
 }
 
+/// A value of the registry as it is written: with one of the four.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegistryRow {
+    key: RegistryKey,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dword: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    qword: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    binary: Option<Vec<u8>>,
+}
+
+impl TryFrom<RegistryRow> for RegistryValue {
+    type Error = String;
+
+    fn try_from(RegistryRow { key, name, dword, qword, text, binary }: RegistryRow) -> Result<Self, String> {
+        let data = match (dword, qword, text, binary) {
+            (Some(number), None, None, None) => RegistryData::Dword(number),
+            (None, Some(number), None, None) => RegistryData::Qword(number),
+            (None, None, Some(text), None) => RegistryData::Text(text),
+            (None, None, None, Some(bytes)) => RegistryData::Binary(bytes),
+            _ => {
+                return Err(format!(
+                    "value {name:?} of the registry needs one of dword, qword, text, binary, and nothing else"
+                ));
+            }
+        };
+        Ok(RegistryValue { key, name, data })
+    }
+}
+
+impl From<RegistryValue> for RegistryRow {
+    fn from(RegistryValue { key, name, data }: RegistryValue) -> RegistryRow {
+        let row = RegistryRow { key, name, dword: None, qword: None, text: None, binary: None };
+        match data {
+            RegistryData::Dword(number) => RegistryRow { dword: Some(number), ..row },
+            RegistryData::Qword(number) => RegistryRow { qword: Some(number), ..row },
+            RegistryData::Text(text) => RegistryRow { text: Some(text), ..row },
+            RegistryData::Binary(bytes) => RegistryRow { binary: Some(bytes), ..row },
+        }
+    }
+}
+
 /// A value of the registry that a user-mode driver may ask for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "RegistryRow", into = "RegistryRow")]
 pub struct RegistryValue {
     pub key: RegistryKey,
     /// In any letter case.
@@ -165,13 +230,16 @@ pub struct RegistryValue {
 }
 
 /// One adapter.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct AdapterConfig {
     pub luid: Luid,
     pub description: String,
     pub vendor: u32,
     pub device: u32,
+    #[serde(rename = "node")]
     pub nodes: Vec<NodeConfig>,
+    #[serde(with = "flags")]
     pub caps: VidSchCaps,
     /// Physical adapters of the link: 1 unless it is an LDA chain (FEN-059, SCH-037). Each node has an engine on each.
     pub physical_adapters: u32,
@@ -192,15 +260,18 @@ pub struct AdapterConfig {
     pub virtual_functions: u32,
     /// What the registry has for its driver (GPV-028).
     pub registry: Vec<RegistryValue>,
+    #[serde(rename = "target")]
     pub targets: Vec<TargetConfig>,
-    /// How many bytes each process may have resident, by `D3DKMT_MEMORY_SEGMENT_GROUP`: LOCAL and NON_LOCAL.
-    pub budget_bytes: [u64; 2],
+    /// How many bytes each process may have resident of `D3DKMT_MEMORY_SEGMENT_GROUP` LOCAL, and of NON_LOCAL.
+    pub local_budget_bytes: u64,
+    pub non_local_budget_bytes: u64,
     /// The driver looks for accesses that race, and is told what orders them ([`crate::ddi::Edge`]).
     pub hazards: bool,
 }
 
 /// An object may be opened by this name in several VMs: our own extension, see `sharing/`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Grant {
     /// The name of a shared object, in any letter case.
     pub name: String,
@@ -210,6 +281,7 @@ pub struct Grant {
 
 /// What the host decides of a VM.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct VmConfig {
     /// The VM's name.
     pub name: String,
@@ -227,6 +299,7 @@ pub struct VmConfig {
     /// Ordinals of the adapters that it has; `None`: all.
     pub adapters: Option<Vec<u32>>,
     /// What the guest's kernel knows of; an older guest knows less (GPV-029).
+    #[serde(with = "flags")]
     pub features: Features,
 }
 
@@ -246,15 +319,20 @@ impl Default for VmConfig {
 }
 
 /// The whole configuration: part of a trace's header.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Config {
+    #[serde(rename = "adapter")]
     pub adapters: Vec<AdapterConfig>,
     pub policy: Policy,
+    #[serde(with = "flags")]
     pub features: Features,
     pub tdr: TdrConfig,
     /// None by default: what one VM shares is its own.
+    #[serde(rename = "grant")]
     pub grants: Vec<Grant>,
     /// VMs that are not as [`VmConfig::default`] says.
+    #[serde(rename = "vm")]
     pub vms: Vec<VmConfig>,
     /// `GpuVirtualizationFlags`: [`virtualization_flags`].
     pub gpu_virtualization_flags: u32,
@@ -289,6 +367,11 @@ impl Config {
 }
 
 impl AdapterConfig {
+    /// How many bytes each process may have resident, by `D3DKMT_MEMORY_SEGMENT_GROUP`: LOCAL and NON_LOCAL.
+    pub const fn budget_bytes(&self) -> [u64; 2] {
+        [self.local_budget_bytes, self.non_local_budget_bytes]
+    }
+
     /// Node of an engine that runs paging buffers and nothing else; not one that a context can be created on.
     pub const OWN_PAGING_NODE: u32 = u32::MAX;
 
@@ -323,6 +406,14 @@ impl AdapterConfig {
         };
         let node = ordinal.checked_mul(self.nodes.len() as u32)?.checked_add(node_ordinal)?;
         (ordinal < self.physical_adapters.max(1)).then_some(EngineId { adapter, node })
+    }
+}
+
+impl NodeConfig {
+    /// A node of this type as an adapter has it unless it is told otherwise.
+    pub fn of(engine_type: EngineType) -> NodeConfig {
+        let signals_at_write = matches!(engine_type, EngineType::ThreeD | EngineType::Compute);
+        NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() }
     }
 }
 
@@ -364,11 +455,7 @@ impl Default for TdrConfig {
 impl Default for AdapterConfig {
     /// Six nodes; the copy and video engines are of the basic kind, so that both kinds are there.
     fn default() -> Self {
-        let nodes = EngineType::ALL.into_iter().map(|engine_type| NodeConfig {
-            engine_type,
-            signals_at_write: matches!(engine_type, EngineType::ThreeD | EngineType::Compute),
-            ..NodeConfig::default()
-        });
+        let nodes = EngineType::ALL.into_iter().map(NodeConfig::of);
         AdapterConfig {
             luid: Luid { low: 0x6770_0001, high: 0 },
             description: String::from("gpupv simulated adapter"),
@@ -393,7 +480,8 @@ impl Default for AdapterConfig {
             registry: Vec::new(),
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
-            budget_bytes: [4 << 30, 8 << 30],
+            local_budget_bytes: 4 << 30,
+            non_local_budget_bytes: 8 << 30,
             hazards: false,
         }
     }

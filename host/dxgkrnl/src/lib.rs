@@ -55,8 +55,8 @@ mod vidsch;
 mod view;
 
 pub use config::{
-    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue,
-    TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
+    AdapterConfig, Config, EngineType, Features, Flaw, Grant, NodeConfig, RegistryData, RegistryKey,
+    RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::ids::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};

@@ -2,140 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a queued GPU signal does when its value is below the fence's and AllowFenceRewind is not set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum LowerGpuSignal {
-    /// Default: a packet-based signal without the flag is not meant to go back (F-57).
-    #[default]
-    Ignored,
-    /// As a raw GPU write would.
-    Applied,
-}
-
-/// How a CPU wait ends when its fence is destroyed under it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum DestroyedWait {
-    /// Default: documents say that waiters are released, and name no error (FEN-058).
-    #[default]
-    Success,
-    /// The waiter learns that the value was not reached.
-    DeviceRemoved,
-}
-
-/// What a refused one-way call does to its device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum RefusedOneWay {
-    /// Default: the status is lost on the wire, so the error appears as device state (GPV-016).
-    #[default]
-    StopsDevice,
-    /// Only a note.
-    NoteOnly,
-}
-
-/// What becomes of a mutex whose owner (a context, or the device that created it owned) ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum AbandonedMutex {
-    /// Default: it is free, and the next in line has it. Documents name no status that a queue could be told by
-    /// (F-78), and no other context may be held up for ever by one that is gone (FEN-024).
-    #[default]
-    Freed,
-    /// Nobody can release it any more.
-    StaysOwned,
-}
-
-/// What a queued signal does to a mutex that neither its context nor its device owns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum ForeignMutexRelease {
-    /// Default: a mutex is its owner's to release (F-78); a packet has no status, so there is a note.
-    #[default]
-    Ignored,
-    /// Whoever signals it frees it.
-    Releases,
-}
-
-/// What a queued signal does to a semaphore that is at its MaxCount.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum SemaphoreOverflow {
-    /// Default: the count stays (FEN-072), with a note.
-    #[default]
-    Ignored,
-    /// The count stays, and the device of the signal is stopped: an error of queued work has nowhere else to show
-    /// (F-79).
-    StopsDevice,
-}
-
-/// What a signal of a poisoned fence does (TDR-022).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum PoisonedFence {
-    /// Default: nothing, as with a native fence whose parent device is in error (F-66).
-    #[default]
-    Sticky,
-    /// It makes it an ordinary fence again.
-    Signalable,
-}
-
-/// What a device that goes into error without a reset - a page fault, MarkDeviceAsError - does to its fences.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum FaultedDevicePoisons {
-    /// Default: nothing; documents speak of resets only (F-61).
-    #[default]
-    Keeps,
-    /// As a reset does.
-    Poisons,
-}
-
-/// From when on a wait in a queue counts the values that its fences come to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum GpuWait {
-    /// Default: from when it is queued. A pulse that comes while packets before it run releases it, as real D3D12
-    /// releases waits that a brief high signal satisfied (F-58); and what is reached already holds nobody up.
-    #[default]
-    LatchesWhenQueued,
-    /// From when it is reached, everything before it being done: the strict reading of "waits are packets of the same
-    /// FIFO" (SCH-001, F-41).
-    LooksAtHead,
-}
-
-/// When a signal from the CPU takes effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum CpuSignal {
-    /// Default: before the call is answered. The kernel stores the value so that readers see it at once (F-44).
-    #[default]
-    AtOnce,
-    /// After it, in the step that comes next: the same page says that a caller may not assume completion on return
-    /// and must wait to know (FEN-026, F-45). For finding callers that assume it.
-    AfterAnswer,
-}
-
-/// In which order the driver hears of the end of a device and of the CPU events that were created on it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum CpuEventOfDevice {
-    /// Default: the events first. The page of `DXGKARG_CREATECPUEVENT` says that they are destroyed with the device, and
-    /// a driver that reaches its device through the event still finds it (E-6, EVT-017).
-    #[default]
-    EndsBefore,
-    /// The device first: the same page says that an event does not depend on its device and may be destroyed after it.
-    /// For finding drivers that reach for the device from the event (EVT-018).
-    EndsAfter,
-}
-
-/// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that names a
-/// resource that is not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
-pub enum IllegalCommand {
-    /// Default: it faults. D3D12's debug layer refuses such a list and no page says what hardware makes of it; of the
-    /// interrupts there are, DMA_FAULTED is the one for commands that cannot be run (SCH-002). Of a hardware queue, which
-    /// has no such interrupt, it is a page fault at address 0.
-    #[default]
-    Faults,
-    /// The engine hangs, as one does that was sent what it cannot decode: TDR finds it.
-    Hangs,
-}
-
 macro_rules! switches {
-    ($($field:ident: $switch:ident { $default:ident = $default_name:literal, $other:ident = $other_name:literal })+) => {
+    ($($(#[$doc:meta])* $field:ident: $switch:ident {
+        $(#[$default_doc:meta])* $default:ident = $default_name:literal,
+        $(#[$other_doc:meta])* $other:ident = $other_name:literal,
+    })+) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
+        pub enum $switch {
+            $(#[$default_doc])*
+            #[default]
+            #[serde(rename = $default_name)]
+            $default,
+            $(#[$other_doc])*
+            #[serde(rename = $other_name)]
+            $other,
+        })+
+
         /// Every switch.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
         pub struct Policy {
             $(pub $field: $switch,)+
         }
@@ -173,18 +59,100 @@ macro_rules! switches {
 
 // A new switch comes last: its bit is in the headers of traces.
 switches! {
-    lower_gpu_signal: LowerGpuSignal { Ignored = "ignored", Applied = "applied" }
-    destroyed_wait: DestroyedWait { Success = "success", DeviceRemoved = "device-removed" }
-    refused_one_way: RefusedOneWay { StopsDevice = "stops-device", NoteOnly = "note-only" }
-    abandoned_mutex: AbandonedMutex { Freed = "freed", StaysOwned = "stays-owned" }
-    foreign_mutex_release: ForeignMutexRelease { Ignored = "ignored", Releases = "releases" }
-    semaphore_overflow: SemaphoreOverflow { Ignored = "ignored", StopsDevice = "stops-device" }
-    poisoned_fence: PoisonedFence { Sticky = "sticky", Signalable = "signalable" }
-    faulted_device_poisons: FaultedDevicePoisons { Keeps = "keeps", Poisons = "poisons" }
-    gpu_wait: GpuWait { LatchesWhenQueued = "latches-when-queued", LooksAtHead = "looks-at-head" }
-    cpu_signal: CpuSignal { AtOnce = "at-once", AfterAnswer = "after-answer" }
-    cpu_event_of_device: CpuEventOfDevice { EndsBefore = "ends-before", EndsAfter = "ends-after" }
-    illegal_command: IllegalCommand { Faults = "faults", Hangs = "hangs" }
+    /// What a queued GPU signal does when its value is below the fence's and AllowFenceRewind is not set.
+    lower_gpu_signal: LowerGpuSignal {
+        /// Default: a packet-based signal without the flag is not meant to go back (F-57).
+        Ignored = "ignored",
+        /// As a raw GPU write would.
+        Applied = "applied",
+    }
+    /// How a CPU wait ends when its fence is destroyed under it.
+    destroyed_wait: DestroyedWait {
+        /// Default: documents say that waiters are released, and name no error (FEN-058).
+        Success = "success",
+        /// The waiter learns that the value was not reached.
+        DeviceRemoved = "device-removed",
+    }
+    /// What a refused one-way call does to its device.
+    refused_one_way: RefusedOneWay {
+        /// Default: the status is lost on the wire, so the error appears as device state (GPV-016).
+        StopsDevice = "stops-device",
+        /// Only a note.
+        NoteOnly = "note-only",
+    }
+    /// What becomes of a mutex whose owner (a context, or the device that created it owned) ends.
+    abandoned_mutex: AbandonedMutex {
+        /// Default: it is free, and the next in line has it. Documents name no status that a queue could be told by
+        /// (F-78), and no other context may be held up for ever by one that is gone (FEN-024).
+        Freed = "freed",
+        /// Nobody can release it any more.
+        StaysOwned = "stays-owned",
+    }
+    /// What a queued signal does to a mutex that neither its context nor its device owns.
+    foreign_mutex_release: ForeignMutexRelease {
+        /// Default: a mutex is its owner's to release (F-78); a packet has no status, so there is a note.
+        Ignored = "ignored",
+        /// Whoever signals it frees it.
+        Releases = "releases",
+    }
+    /// What a queued signal does to a semaphore that is at its MaxCount.
+    semaphore_overflow: SemaphoreOverflow {
+        /// Default: the count stays (FEN-072), with a note.
+        Ignored = "ignored",
+        /// The count stays, and the device of the signal is stopped: an error of queued work has nowhere else to show
+        /// (F-79).
+        StopsDevice = "stops-device",
+    }
+    /// What a signal of a poisoned fence does (TDR-022).
+    poisoned_fence: PoisonedFence {
+        /// Default: nothing, as with a native fence whose parent device is in error (F-66).
+        Sticky = "sticky",
+        /// It makes it an ordinary fence again.
+        Signalable = "signalable",
+    }
+    /// What a device that goes into error without a reset - a page fault, MarkDeviceAsError - does to its fences.
+    faulted_device_poisons: FaultedDevicePoisons {
+        /// Default: nothing; documents speak of resets only (F-61).
+        Keeps = "keeps",
+        /// As a reset does.
+        Poisons = "poisons",
+    }
+    /// From when on a wait in a queue counts the values that its fences come to.
+    gpu_wait: GpuWait {
+        /// Default: from when it is queued. A pulse that comes while packets before it run releases it, as real D3D12
+        /// releases waits that a brief high signal satisfied (F-58); and what is reached already holds nobody up.
+        LatchesWhenQueued = "latches-when-queued",
+        /// From when it is reached, everything before it being done: the strict reading of "waits are packets of the same
+        /// FIFO" (SCH-001, F-41).
+        LooksAtHead = "looks-at-head",
+    }
+    /// When a signal from the CPU takes effect.
+    cpu_signal: CpuSignal {
+        /// Default: before the call is answered. The kernel stores the value so that readers see it at once (F-44).
+        AtOnce = "at-once",
+        /// After it, in the step that comes next: the same page says that a caller may not assume completion on return
+        /// and must wait to know (FEN-026, F-45). For finding callers that assume it.
+        AfterAnswer = "after-answer",
+    }
+    /// In which order the driver hears of the end of a device and of the CPU events that were created on it.
+    cpu_event_of_device: CpuEventOfDevice {
+        /// Default: the events first. The page of `DXGKARG_CREATECPUEVENT` says that they are destroyed with the device, and
+        /// a driver that reaches its device through the event still finds it (E-6, EVT-017).
+        EndsBefore = "ends-before",
+        /// The device first: the same page says that an event does not depend on its device and may be destroyed after it.
+        /// For finding drivers that reach for the device from the event (EVT-018).
+        EndsAfter = "ends-after",
+    }
+    /// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that names a
+    /// resource that is not there.
+    illegal_command: IllegalCommand {
+        /// Default: it faults. D3D12's debug layer refuses such a list and no page says what hardware makes of it; of the
+        /// interrupts there are, DMA_FAULTED is the one for commands that cannot be run (SCH-002). Of a hardware queue, which
+        /// has no such interrupt, it is a page fault at address 0.
+        Faults = "faults",
+        /// The engine hangs, as one does that was sent what it cannot decode: TDR finds it.
+        Hangs = "hangs",
+    }
 }
 
 impl Policy {

@@ -117,7 +117,8 @@ fn counts_are_of_handles_and_what_any_of_them_holds_stays() {
 
 #[test]
 fn over_budget_nothing_is_made_resident_unless_the_caller_insists() {
-    let adapter = AdapterConfig { budget_bytes: [0, 3 * SIZE], ..AdapterConfig::default() };
+    let adapter =
+        AdapterConfig { local_budget_bytes: 0, non_local_budget_bytes: 3 * SIZE, ..AdapterConfig::default() };
     let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
     let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
@@ -210,7 +211,11 @@ fn a_device_that_is_lost_makes_nothing_resident_and_may_still_evict_and_unlock()
 // covers: W-292
 #[test]
 fn video_memory_is_told_by_segment_group() {
-    let adapter = AdapterConfig { budget_bytes: [1 << 30, 2 << 30], ..AdapterConfig::default() };
+    let adapter = AdapterConfig {
+        local_budget_bytes: 1 << 30,
+        non_local_budget_bytes: 2 << 30,
+        ..AdapterConfig::default()
+    };
     let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
     let (device, adapter) = (world.device(), world.adapter());
     let (paging_queue, _) = queue(&mut world, device, 0);

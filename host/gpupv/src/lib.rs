@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod config;
 
 pub use daemon;
 /// Drivers of one's own, by name: [`drivers::Registry`].

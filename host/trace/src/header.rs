@@ -70,7 +70,7 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         wddm_version: adapter.wddm_version,
         registry: adapter.registry.iter().map(registry_to_wire).collect(),
         targets: adapter.targets.iter().map(target).collect(),
-        budget_bytes: adapter.budget_bytes.to_vec(),
+        budget_bytes: adapter.budget_bytes().to_vec(),
     }
 }
 
@@ -168,6 +168,8 @@ pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, Con
 
 fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, ConvertError> {
     let luid = adapter.luid.ok_or(missing("AdapterConfig", "luid"))?;
+    let [local_budget_bytes, non_local_budget_bytes] =
+        adapter.budget_bytes[..].try_into().map_err(|_| missing("AdapterConfig", "budget_bytes"))?;
     let target = |target: wire::TargetConfig| TargetConfig { id: target.id, vsync_ns: target.vsync_ns };
     Ok(AdapterConfig {
         luid: Luid { low: luid.low, high: luid.high },
@@ -187,10 +189,8 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         wddm_version: adapter.wddm_version,
         registry: adapter.registry.into_iter().map(registry_from_wire).collect::<Result<_, _>>()?,
         targets: adapter.targets.into_iter().map(target).collect(),
-        budget_bytes: adapter
-            .budget_bytes
-            .try_into()
-            .map_err(|_| missing("AdapterConfig", "budget_bytes"))?,
+        local_budget_bytes,
+        non_local_budget_bytes,
     })
 }
 

@@ -7,7 +7,8 @@ use dxgkrnl::Config;
 use dxgkrnl::ddi::{
     Callback, CreateCpuEvent, DxgCpuEvent, EngineId, Escape, KmdDevice, Miniport, SignalEvent,
 };
-use gpupv::daemon::{Daemon, Options, config};
+use gpupv::config;
+use gpupv::daemon::{Daemon, Options};
 use gpupv::drivers::Wrapped;
 use gpupv::output::Steps;
 use gpupv::stage::LocalArm;

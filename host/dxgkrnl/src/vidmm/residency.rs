@@ -74,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.processes.devices()[device].adapter;
         let bytes_to_trim = self.over_budget(process, adapter, more);
         if bytes_to_trim > 0 && flags & INSISTING == 0 {
-            let budget = self.config.adapters[adapter as usize].budget_bytes[NON_LOCAL];
+            let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
             let text = format!("{more} bytes more are {bytes_to_trim} over the budget of {budget}");
             self.note(process, text, effects);
             return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: true });
@@ -141,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         self.require_linked(process, adapter, physical_adapter)?;
-        let budgets = self.config.adapters[adapter as usize].budget_bytes;
+        let budgets = self.config.adapters[adapter as usize].budget_bytes();
         let group = segment_group as usize;
         let Some(budget) = budgets.get(group).copied() else {
             return invalid(format!("segment group {segment_group} is neither LOCAL 0 nor NON_LOCAL 1"));
@@ -179,7 +179,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// By how much a process would be over its budget if it made so many more bytes resident.
     fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
-        let budget = self.config.adapters[adapter as usize].budget_bytes[NON_LOCAL];
+        let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
         self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
     }
 

@@ -56,7 +56,7 @@ impl DaemonArgs {
     /// What they say of the daemon, which may have these drivers.
     pub fn options(&self, drivers: &Registry) -> anyhow::Result<Options> {
         let kernel = match &self.config {
-            Some(path) => crate::daemon::config::read(path)?,
+            Some(path) => crate::config::read(path)?,
             None => dxgkrnl::Config::default(),
         };
         Ok(Options {

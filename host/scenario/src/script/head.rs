@@ -1,6 +1,6 @@
 //! The statements that describe a scenario: title, rules, tags, arms, settings.
 
-use d3dkmt::{Luid, limits};
+use d3dkmt::limits;
 use dxgkrnl::{AdapterConfig, Policy};
 
 use crate::limits::TAGS_MAX;
@@ -106,10 +106,7 @@ impl Reader<'_> {
                     let message = "`config adapters` stands before what is said of one of them";
                     return Err(ScriptError::new(key.place, message));
                 }
-                let first = AdapterConfig::default();
-                let luid = |number: u64| Luid { low: first.luid.low + number as u32, high: 0 };
-                let adapters = (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() });
-                setting.kernel.adapters = adapters.collect();
+                setting.kernel.adapters = settings::adapters(count as u32);
             }
             switch => {
                 let Some((_, values)) = Policy::SWITCHES.into_iter().find(|(name, _)| *name == switch) else {

@@ -1,31 +1,86 @@
-//! Settings of adapters, engines, display targets, features, VMs, the system and TDR: read and written.
+//! Settings of adapters, engines, display targets, the registry, features, VMs, the system and TDR: read and written by the
+//! names that the configuration's own types give their fields.
 //!
-//! Each is a list of words: a flag stands by itself, or behind `not`; what has a value is `key=VALUE`.
+//! Each is a list of words: a flag stands by itself, or behind `not`; what has a value is `key=VALUE`. A key is the name of the
+//! field, without `_ns` if it is a time, or the shorter one of [`SHORTER`].
 
 use std::fmt::Write as _;
 
+use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Config, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue,
+    TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::program::Engine;
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::print::quoted;
-use crate::script::token::{Token, TokenKind};
+use crate::script::token::{Token, TokenKind, tokens};
 use crate::script::words;
 
 /// Settings that may be said several times.
-pub(super) const SEVERAL: [&str; 8] =
-    ["adapter", "engine", "target", "feature", "tdr", "grant", "vm", "system"];
+pub(super) const SEVERAL: [&str; 10] =
+    ["adapter", "engine", "engines", "target", "registry", "feature", "tdr", "grant", "vm", "system"];
+
+/// Words that stand for longer names of fields.
+const SHORTER: [(&str, &str); 5] = [
+    ("physical", "physical_adapters"),
+    ("local", "local_budget_bytes"),
+    ("non_local", "non_local_budget_bytes"),
+    ("in_flight", "max_in_flight_hw_queue_buffers"),
+    ("opaque", "opaque_packet_ns"),
+];
+
+/// Fields that have lines or words of their own.
+const BY_THEMSELVES: [&str; 3] = ["name", "engine", "adapters"];
+
+/// Which adapters a VM has: one field, two words.
+const OF_VMS: [&str; 2] = ["adapters", "adapter"];
+
+/// A part of the configuration, by the names of its fields.
+type Fields = Map<String, Value>;
+
+fn word_of(field: &str) -> &str {
+    let shorter = SHORTER.into_iter().find(|(_, longer)| *longer == field);
+    shorter.map_or(field.strip_suffix("_ns").unwrap_or(field), |(word, _)| word)
+}
+
+/// Whether a field is set by its word.
+fn has_word(field: &str, value: &Value) -> bool {
+    !BY_THEMSELVES.contains(&field) && !value.is_array() && (field == "luid" || !value.is_object())
+}
+
+fn fields(part: &impl Serialize) -> Fields {
+    match serde_json::to_value(part) {
+        Ok(Value::Object(fields)) => fields,
+        other => unreachable!("a part of the configuration has fields: {other:?}"),
+    }
+}
+
+/// The adapters of a scenario that has so many.
+pub(super) fn adapters(count: u32) -> Vec<AdapterConfig> {
+    let first = AdapterConfig::default();
+    let luid = |number: u32| Luid { low: first.luid.low + number, high: 0 };
+    (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() }).collect()
+}
+
+/// The names of a set of flags, by its field.
+fn flags_of(field: &str) -> Vec<&'static str> {
+    match field {
+        "caps" => VidSchCaps::all().iter_names().map(|(name, _)| name).collect(),
+        "features" => Features::all().iter_names().map(|(name, _)| name).collect(),
+        _ => Vec::new(),
+    }
+}
 
 /// Reads what comes after `config KEY`.
 pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
     match key.text.as_str() {
-        "adapter" => {
-            let adapter = adapter(config, cursor)?;
-            items(cursor, |item, is_on, cursor| adapter_item(adapter, item, is_on, cursor))
-        }
+        "adapter" => items(adapter(config, cursor)?, "a setting of an adapter", "caps", cursor)?,
         "engine" => {
             let token = cursor.atom("an engine, as 3D or COPY.1")?;
             let Some(Engine { adapter, node }) = words::engine(&token.text, config) else {
@@ -33,47 +88,122 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
                 return Err(unknown(token, "an engine", known));
             };
             let node = &mut config.adapters[adapter as usize].nodes[node as usize];
-            items(cursor, |item, is_on, cursor| engine_item(node, item, is_on, cursor))
+            items(node, "a setting of an engine", "", cursor)?;
         }
-        "target" => target(config, cursor),
+        "engines" => engines(config, cursor)?,
+        "target" => target(config, cursor)?,
+        "registry" => registry(config, cursor)?,
         "grant" => {
             let name = cursor.text("the name of a shared object, in quotes")?.text.clone();
-            let mut vms = vec![cursor.atom("a VM, or `host`")?.text.clone()];
-            while let Some(vm) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-                cursor.next();
-                vms.push(vm.text.clone());
+            let mut vms = vec![name_of(cursor, "a VM, or `host`")?];
+            while cursor.peek().is_some() {
+                vms.push(name_of(cursor, "a VM, or `host`")?);
             }
             config.grants.push(Grant { name, vms });
-            Ok(())
         }
         "vm" => {
-            let count = config.adapters.len() as u32;
             let vm = vm(config, cursor)?;
-            items(cursor, |item, is_on, cursor| vm_item(vm, count, item, is_on, cursor))
+            if cursor.peek().is_some() {
+                items(vm, "a setting of a VM", "features", cursor)?;
+            }
         }
-        "system" => items(cursor, |item, is_on, cursor| system_item(config, item, is_on, cursor)),
-        "feature" => items(cursor, |item, is_on, _| {
-            let known = Features::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
-            let feature = Features::from_name(&item.text).ok_or_else(|| unknown(item, "a feature", known))?;
-            config.features.set(feature, is_on);
-            Ok(())
-        }),
-        _ => items(cursor, |item, is_on, cursor| tdr_item(&mut config.tdr, item, is_on, cursor)),
+        "system" => items(config, "a setting of the system", "", cursor)?,
+        "feature" => items(config, "a feature", "features", cursor)?,
+        _ => items(&mut config.tdr, "a TDR setting", "", cursor)?,
     }
+    config.check().map_err(|flaw| ScriptError::new(cursor.last_place(), flaw.message))
 }
 
-/// `[not] WORD`, one at least.
-fn items<'a>(
-    cursor: &mut Cursor<'a>,
-    mut each: impl FnMut(&'a Token, bool, &mut Cursor<'a>) -> Parsed<()>,
-) -> Parsed<()> {
+/// Reads `[not] WORD` and `KEY=VALUE`, one at least: fields of a part, and names of its set of flags.
+fn items<T>(part: &mut T, what: &str, flags: &str, cursor: &mut Cursor<'_>) -> Parsed<()>
+where
+    T: Serialize + DeserializeOwned,
+{
     loop {
         let is_on = !cursor.take_word("not");
         let item = cursor.atom("a setting")?;
-        each(item, is_on, cursor)?;
+        let mut all = fields(part);
+        if !item_of(&mut all, flags, item, is_on, cursor)? {
+            let own =
+                all.iter().filter(|(field, value)| has_word(field, value)).map(|(field, _)| word_of(field));
+            let of_vms = OF_VMS.into_iter().filter(|_| all.contains_key("adapters"));
+            let known: Vec<&str> = flags_of(flags).into_iter().chain(own).chain(of_vms).collect();
+            return Err(unknown(item, what, known));
+        }
+        let place = cursor.last_place();
+        *part = serde_json::from_value(Value::Object(all))
+            .map_err(|error| ScriptError::new(place, format!("`{}`: {error}", item.text)))?;
         if !cursor.peek().is_some_and(|token| token.kind == TokenKind::Atom) {
             return Ok(());
         }
+    }
+}
+
+/// Sets what one word says. `false`: there is no such word.
+fn item_of(
+    all: &mut Fields,
+    flags: &str,
+    item: &Token,
+    is_on: bool,
+    cursor: &mut Cursor<'_>,
+) -> Parsed<bool> {
+    let word = item.text.as_str();
+    if flags_of(flags).contains(&word) {
+        if let Some(Value::Array(names)) = all.get_mut(flags) {
+            names.retain(|name| name != word);
+            names.extend(is_on.then(|| word.into()));
+        }
+        return Ok(true);
+    }
+    if let Some(ordinals) = all.get_mut("adapters").filter(|_| OF_VMS.contains(&word)) {
+        return of_adapters(ordinals, word, is_on, cursor).map(|()| true);
+    }
+    let found = all.iter_mut().find(|(field, value)| has_word(field, value) && word_of(field) == word);
+    let Some((field, value)) = found else { return Ok(false) };
+    if let Value::Bool(flag) = value {
+        *flag = is_on;
+        return Ok(true);
+    }
+    if !is_on {
+        return Err(ScriptError::new(
+            item.place,
+            format!("`not` stands before a flag, and `{word}` has a value"),
+        ));
+    }
+    cursor.symbol("=")?;
+    *value = match value {
+        Value::String(_) => name_of(cursor, word)?.into(),
+        Value::Object(_) => {
+            let luid = cursor.number(word)?;
+            fields(&Luid { low: luid as u32, high: (luid >> 32) as i32 }).into()
+        }
+        _ if field.ends_with("_ns") => cursor.duration()?.into(),
+        _ => cursor.number(word)?.into(),
+    };
+    Ok(true)
+}
+
+/// The adapters of a VM: `[not] adapters`, and `adapter=N` for each.
+fn of_adapters(ordinals: &mut Value, word: &str, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    if word == "adapters" {
+        *ordinals = if is_on { Value::Null } else { Value::Array(Vec::new()) };
+        return Ok(());
+    }
+    cursor.symbol("=")?;
+    let ordinal = Value::from(cursor.number32("an adapter's number")?);
+    match ordinals {
+        Value::Array(given) if given.contains(&ordinal) => {}
+        Value::Array(given) => given.push(ordinal),
+        all => *all = Value::Array(vec![ordinal]),
+    }
+    Ok(())
+}
+
+/// A word, or a text in quotes.
+fn name_of(cursor: &mut Cursor<'_>, what: &str) -> Parsed<String> {
+    match cursor.peek() {
+        Some(token) if token.kind == TokenKind::Text => Ok(cursor.text(what)?.text.clone()),
+        _ => Ok(cursor.atom(what)?.text.clone()),
     }
 }
 
@@ -87,164 +217,46 @@ fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mu
     })
 }
 
-fn number(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
-    cursor.symbol("=")?;
-    cursor.number32(what)
-}
-
-fn bytes(cursor: &mut Cursor<'_>) -> Parsed<u64> {
-    cursor.symbol("=")?;
-    cursor.number("a number of bytes")
-}
-
-fn time(cursor: &mut Cursor<'_>) -> Parsed<u64> {
-    cursor.symbol("=")?;
-    cursor.duration()
-}
-
-fn adapter_item(
-    adapter: &mut AdapterConfig,
-    item: &Token,
-    is_on: bool,
-    cursor: &mut Cursor<'_>,
-) -> Parsed<()> {
-    match item.text.as_str() {
-        "iommu" => adapter.iommu = is_on,
-        "io_coherent" => adapter.io_coherent = is_on,
-        "hazards" => adapter.hazards = is_on,
-        "physical" => {
-            let place = cursor.last_place();
-            adapter.physical_adapters = number(cursor, "how many there are in the chain")?;
-            if !(1..=32).contains(&adapter.physical_adapters) {
-                return Err(ScriptError::new(place, "an adapter is a chain of 1 to 32 physical adapters"));
-            }
-        }
-        "kmd" => {
-            cursor.symbol("=")?;
-            adapter.kmd = cursor.atom("the name of a driver")?.text.clone();
-        }
-        "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
-        "paravirtualization" => adapter.paravirtualization = is_on,
-        "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
-        "local" => adapter.budget_bytes[0] = bytes(cursor)?,
-        "non_local" => adapter.budget_bytes[1] = bytes(cursor)?,
-        "wddm_version" => adapter.wddm_version = number(cursor, "a version, as 3000")?,
-        word => {
-            let cap = VidSchCaps::from_name(word).ok_or_else(|| {
-                let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let others = "hazards iommu io_coherent kmd local non_local paging_node paravirtualization physical \
-                     virtual_functions wddm_version";
-                let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
-                unknown(item, "a setting of an adapter", known)
-            })?;
-            adapter.caps.set(cap, is_on);
-        }
-    }
-    Ok(())
+/// `on N`, or the first.
+fn on_adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut AdapterConfig> {
+    if cursor.take_word("on") { adapter(config, cursor) } else { Ok(&mut config.adapters[0]) }
 }
 
 /// The VM of this name, as the host has it: one that nothing was said of yet is plain.
 fn vm<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut VmConfig> {
-    let name = &cursor.atom("the name of a VM")?.text;
-    let at = config.vms.iter().position(|vm| vm.name == *name).unwrap_or_else(|| {
-        config.vms.push(VmConfig { name: name.clone(), ..VmConfig::default() });
+    let name = name_of(cursor, "the name of a VM")?;
+    let at = config.vms.iter().position(|vm| vm.name == name).unwrap_or_else(|| {
+        config.vms.push(VmConfig { name, ..VmConfig::default() });
         config.vms.len() - 1
     });
     Ok(&mut config.vms[at])
 }
 
-fn vm_item(
-    vm: &mut VmConfig,
-    adapters: u32,
-    item: &Token,
-    is_on: bool,
-    cursor: &mut Cursor<'_>,
-) -> Parsed<()> {
-    const KNOWN: &str = "secure iommu_isolation linux escapes asynchronous adapters adapter";
-    match item.text.as_str() {
-        "secure" => vm.secure = is_on,
-        "iommu_isolation" => vm.iommu_isolation = is_on,
-        "linux" => vm.linux = is_on,
-        "escapes" => vm.escapes = is_on,
-        "asynchronous" => vm.asynchronous = is_on,
-        "adapters" => vm.adapters = if is_on { None } else { Some(Vec::new()) },
-        "adapter" => {
-            cursor.symbol("=")?;
-            let place = cursor.place();
-            let ordinal = cursor.number32("an adapter's number")?;
-            if ordinal >= adapters {
-                let message =
-                    format!("there is no adapter {ordinal}: the scenario has {adapters}, numbered from 0");
-                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
-            }
-            let given = vm.adapters.get_or_insert_with(Vec::new);
-            if !given.contains(&ordinal) {
-                given.push(ordinal);
-            }
-        }
-        word => {
-            let feature = Features::from_name(word).ok_or_else(|| {
-                let features = Features::all().iter_names().map(|(name, _)| name);
-                unknown(
-                    item,
-                    "a setting of a VM",
-                    features.chain(KNOWN.split_ascii_whitespace()).collect::<Vec<_>>(),
-                )
-            })?;
-            vm.features.set(feature, is_on);
-        }
+/// `TYPE TYPE .. [on N]`: these nodes instead of the six that there are.
+fn engines(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    let mut nodes = Vec::new();
+    while nodes.is_empty() || cursor.peek().is_some_and(|token| !token.is_word("on")) {
+        let token = cursor.atom("a type of engine, as 3D")?;
+        let known = EngineType::ALL.into_iter().find(|engine| engine.name() == token.text);
+        let engine =
+            known.ok_or_else(|| unknown(token, "a type of engine", EngineType::ALL.map(EngineType::name)));
+        nodes.push(NodeConfig::of(engine?));
     }
+    on_adapter(config, cursor)?.nodes = nodes;
     Ok(())
 }
 
-fn system_item(config: &mut Config, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
-    match item.text.as_str() {
-        "test_signing" => config.test_signing = is_on,
-        "gpu_virtualization_flags" => config.gpu_virtualization_flags = number(cursor, "flags")?,
-        _ => {
-            return Err(unknown(
-                item,
-                "a setting of the system",
-                ["test_signing", "gpu_virtualization_flags"],
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
-    const KNOWN: &str = "signals_at_write hw_queues ring_buffer_fence_release user_mode_submission in_flight \
-                         doorbells opaque overlap_seed";
-    match item.text.as_str() {
-        "signals_at_write" => node.signals_at_write = is_on,
-        "hw_queues" => node.hw_queues = is_on,
-        "ring_buffer_fence_release" => node.ring_buffer_fence_release = is_on,
-        "user_mode_submission" => node.user_mode_submission = is_on,
-        "in_flight" => node.max_in_flight_hw_queue_buffers = number(cursor, "a count")?,
-        "doorbells" => node.doorbells = number(cursor, "a count")?,
-        "opaque" => node.opaque_packet_ns = time(cursor)?,
-        "overlap_seed" => {
-            cursor.symbol("=")?;
-            node.overlap_seed = cursor.number("a seed")?;
-        }
-        _ => return Err(unknown(item, "a setting of an engine", KNOWN.split_ascii_whitespace())),
-    }
-    Ok(())
-}
-
-/// `ID vsync=TIME [on N]`: another target, or this one with another frequency.
+/// `ID vsync=TIME [on N]`: another target, or this one with another frequency; `ID none [on N]`: not this one.
 fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     let id = cursor.number32("the number of a display target")?;
-    cursor.word("vsync")?;
-    let place = cursor.place();
-    let vsync_ns = time(cursor)?;
-    if vsync_ns == 0 {
-        return Err(ScriptError::new(place, "from one vsync to the next some time passes"));
+    if cursor.take_word("none") {
+        on_adapter(config, cursor)?.targets.retain(|target| target.id != id);
+        return Ok(());
     }
-    let adapter = match cursor.take_word("on") {
-        true => adapter(config, cursor)?,
-        false => &mut config.adapters[0],
-    };
+    cursor.word("vsync")?;
+    cursor.symbol("=")?;
+    let vsync_ns = cursor.duration()?;
+    let adapter = on_adapter(config, cursor)?;
     match adapter.targets.iter_mut().find(|target| target.id == id) {
         Some(target) => target.vsync_ns = vsync_ns,
         None => adapter.targets.push(TargetConfig { id, vsync_ns }),
@@ -252,172 +264,153 @@ fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     Ok(())
 }
 
-fn tdr_item(tdr: &mut TdrConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
-    const KNOWN: &str = "level delay ddi_delay limit_count limit_time debug_mode dod_present_delay \
-                         dod_vsync_delay test_mode";
-    match item.text.as_str() {
-        "level" => tdr.level = number(cursor, "a level")?,
-        "delay" => tdr.delay_ns = time(cursor)?,
-        "ddi_delay" => tdr.ddi_delay_ns = time(cursor)?,
-        "limit_count" => tdr.limit_count = number(cursor, "a count")?,
-        "limit_time" => tdr.limit_time_ns = time(cursor)?,
-        "debug_mode" => tdr.debug_mode = number(cursor, "a mode")?,
-        "dod_present_delay" => tdr.dod_present_delay_ns = time(cursor)?,
-        "dod_vsync_delay" => tdr.dod_vsync_delay_ns = time(cursor)?,
-        "test_mode" => tdr.test_mode = is_on,
-        _ => return Err(unknown(item, "a TDR setting", KNOWN.split_ascii_whitespace())),
-    }
+/// `service|adapter "NAME" dword=N|qword=N|text="TEXT"|binary="HEX" [on N]`.
+fn registry(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    let keys = [("service", RegistryKey::Service), ("adapter", RegistryKey::Adapter)];
+    let key = cursor.choice("a key of the registry", &keys)?;
+    let name = cursor.text("the name of a value, in quotes")?.text.clone();
+    let kind = cursor.atom("dword, qword, text or binary")?;
+    cursor.symbol("=")?;
+    let data = match kind.text.as_str() {
+        "dword" => RegistryData::Dword(cursor.number32("a dword")?),
+        "qword" => RegistryData::Qword(cursor.number("a qword")?),
+        "text" => RegistryData::Text(cursor.text("a text, in quotes")?.text.clone()),
+        "binary" => {
+            let digits = cursor.text("bytes as hexadecimal digits, in quotes")?;
+            let bytes = bytes_of(&digits.text);
+            RegistryData::Binary(bytes.ok_or_else(|| {
+                ScriptError::new(digits.place, "bytes are two hexadecimal digits each, as \"00ff\"")
+            })?)
+        }
+        _ => return Err(unknown(kind, "a type of the registry", ["dword", "qword", "text", "binary"])),
+    };
+    on_adapter(config, cursor)?.registry.push(RegistryValue { key, name, data });
     Ok(())
+}
+
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
+        .collect()
 }
 
 /// The lines that make the default what it is here.
 pub(super) fn write(config: &Config) -> String {
     let mut head = String::new();
-    if config.adapters.len() != 1 {
-        let _ = writeln!(head, "config adapters = {}", config.adapters.len());
+    let count = config.adapters.len();
+    if count != 1 {
+        let _ = writeln!(head, "config adapters = {count}");
     }
-    let plain = AdapterConfig::default();
-    for (number, adapter) in config.adapters.iter().enumerate() {
-        let mut line = Line::default();
-        for (name, cap) in VidSchCaps::all().iter_names() {
-            line.flag(name, adapter.caps.contains(cap), plain.caps.contains(cap));
+    for (number, (adapter, plain)) in config.adapters.iter().zip(adapters(count as u32)).enumerate() {
+        let on = if number == 0 { String::new() } else { format!(" on {number}") };
+        let types =
+            |adapter: &AdapterConfig| adapter.nodes.iter().map(|node| node.engine_type).collect::<Vec<_>>();
+        if types(adapter) != types(&plain) {
+            let names: Vec<&str> = types(adapter).into_iter().map(EngineType::name).collect();
+            let _ = writeln!(head, "config engines {}{on}", names.join(" "));
         }
-        line.flag("iommu", adapter.iommu, plain.iommu);
-        line.flag("io_coherent", adapter.io_coherent, plain.io_coherent);
-        line.flag("hazards", adapter.hazards, plain.hazards);
-        line.number("physical", adapter.physical_adapters, plain.physical_adapters);
-        if let Some(node) = adapter.paging_node {
-            line.number("paging_node", node, u32::MAX);
+        write_line(&mut head, &format!("adapter {number}"), "caps", &fields(adapter), &fields(&plain));
+        for (at, node) in adapter.nodes.iter().enumerate() {
+            let engine = words::write_engine(Engine { adapter: number as u32, node: at as u32 }, config);
+            let plain = NodeConfig::of(node.engine_type);
+            write_line(&mut head, &format!("engine {engine}"), "", &fields(node), &fields(&plain));
         }
-        line.word("kmd", &adapter.kmd, &plain.kmd);
-        line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
-        line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
-        for (at, name) in ["local", "non_local"].into_iter().enumerate() {
-            line.bytes(name, adapter.budget_bytes[at], plain.budget_bytes[at]);
+        let keeps_first =
+            adapter.targets.first().map(|first| first.id) == plain.targets.first().map(|first| first.id);
+        for target in plain.targets.iter().filter(|_| !keeps_first) {
+            let _ = writeln!(head, "config target {} none{on}", target.id);
         }
-        line.number("wddm_version", adapter.wddm_version, plain.wddm_version);
-        line.end(&mut head, &format!("adapter {number}"));
-        for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
-            let engine = Engine { adapter: number as u32, node: at as u32 };
-            write_engine(&mut head, &words::write_engine(engine, config), node, plain);
-        }
-        for target in adapter.targets.iter().filter(|target| !plain.targets.contains(target)) {
-            let on = if number == 0 { String::new() } else { format!(" on {number}") };
+        for target in adapter.targets.iter().filter(|target| !keeps_first || !plain.targets.contains(target))
+        {
             let vsync = words::write_duration(target.vsync_ns);
             let _ = writeln!(head, "config target {} vsync={vsync}{on}", target.id);
         }
+        for RegistryValue { key, name, data } in &adapter.registry {
+            let key = if *key == RegistryKey::Service { "service" } else { "adapter" };
+            let data = match data {
+                RegistryData::Dword(number) => format!("dword={number}"),
+                RegistryData::Qword(number) => format!("qword={}", words::write_number(*number)),
+                RegistryData::Text(text) => format!("text={}", quoted(text)),
+                RegistryData::Binary(bytes) => {
+                    format!(
+                        "binary=\"{}\"",
+                        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+                    )
+                }
+            };
+            let _ = writeln!(head, "config registry {key} {} {data}{on}", quoted(name));
+        }
     }
-    write_rest(&mut head, config);
-    head
-}
-
-fn write_engine(head: &mut String, engine: &str, node: &NodeConfig, plain: &NodeConfig) {
-    let mut line = Line::default();
-    line.flag("signals_at_write", node.signals_at_write, plain.signals_at_write);
-    line.flag("hw_queues", node.hw_queues, plain.hw_queues);
-    line.flag("ring_buffer_fence_release", node.ring_buffer_fence_release, plain.ring_buffer_fence_release);
-    line.flag("user_mode_submission", node.user_mode_submission, plain.user_mode_submission);
-    line.number("in_flight", node.max_in_flight_hw_queue_buffers, plain.max_in_flight_hw_queue_buffers);
-    line.number("doorbells", node.doorbells, plain.doorbells);
-    line.time("opaque", node.opaque_packet_ns, plain.opaque_packet_ns);
-    line.long("overlap_seed", node.overlap_seed, plain.overlap_seed);
-    line.end(head, &format!("engine {engine}"));
-}
-
-fn write_rest(head: &mut String, config: &Config) {
-    let plain = Config::default();
-    let mut line = Line::default();
-    for (name, feature) in Features::all().iter_names() {
-        line.flag(name, config.features.contains(feature), plain.features.contains(feature));
-    }
-    line.end(head, "feature");
+    let (now, plain) = (fields(config), fields(&Config::default()));
+    let features = |of: &Fields| Fields::from_iter([("features".into(), of["features"].clone())]);
+    write_line(&mut head, "feature", "features", &features(&now), &features(&plain));
     for Grant { name, vms } in &config.grants {
+        let vms: Vec<String> = vms.iter().map(|vm| word_or_text(vm)).collect();
         let _ = writeln!(head, "config grant {} {}", quoted(name), vms.join(" "));
     }
     for vm in &config.vms {
-        write_vm(head, vm);
+        let plain = VmConfig { name: vm.name.clone(), ..VmConfig::default() };
+        let key = format!("vm {}", word_or_text(&vm.name));
+        if *vm == plain {
+            let _ = writeln!(head, "config {key}");
+        }
+        write_line(&mut head, &key, "features", &fields(vm), &fields(&plain));
     }
-    let mut line = Line::default();
-    line.flag("test_signing", config.test_signing, plain.test_signing);
-    line.number("gpu_virtualization_flags", config.gpu_virtualization_flags, plain.gpu_virtualization_flags);
-    line.end(head, "system");
-    let (tdr, plain) = (&config.tdr, &plain.tdr);
-    let mut line = Line::default();
-    line.number("level", tdr.level, plain.level);
-    line.time("delay", tdr.delay_ns, plain.delay_ns);
-    line.time("ddi_delay", tdr.ddi_delay_ns, plain.ddi_delay_ns);
-    line.number("limit_count", tdr.limit_count, plain.limit_count);
-    line.time("limit_time", tdr.limit_time_ns, plain.limit_time_ns);
-    line.number("debug_mode", tdr.debug_mode, plain.debug_mode);
-    line.time("dod_present_delay", tdr.dod_present_delay_ns, plain.dod_present_delay_ns);
-    line.time("dod_vsync_delay", tdr.dod_vsync_delay_ns, plain.dod_vsync_delay_ns);
-    line.flag("test_mode", tdr.test_mode, plain.test_mode);
-    line.end(head, "tdr");
+    write_line(&mut head, "system", "", &now, &plain);
+    write_line(&mut head, "tdr", "", &fields(&config.tdr), &fields(&TdrConfig::default()));
+    head
 }
 
-fn write_vm(head: &mut String, vm: &VmConfig) {
-    let plain = VmConfig::default();
-    let mut line = Line::default();
-    line.flag("secure", vm.secure, plain.secure);
-    line.flag("iommu_isolation", vm.iommu_isolation, plain.iommu_isolation);
-    line.flag("linux", vm.linux, plain.linux);
-    line.flag("escapes", vm.escapes, plain.escapes);
-    line.flag("asynchronous", vm.asynchronous, plain.asynchronous);
-    for (name, feature) in Features::all().iter_names() {
-        line.flag(name, vm.features.contains(feature), plain.features.contains(feature));
+/// The line of what differs, if anything does.
+fn write_line(head: &mut String, key: &str, flags: &str, now: &Fields, plain: &Fields) {
+    let mut line = String::new();
+    for name in flags_of(flags) {
+        let is_on =
+            |of: &Fields| of[flags].as_array().is_some_and(|names| names.iter().any(|one| one == name));
+        if is_on(now) != is_on(plain) {
+            line += if is_on(now) { " " } else { " not " };
+            line += name;
+        }
     }
-    if let Some(adapters) = &vm.adapters {
-        line.flag("adapters", !adapters.is_empty(), true);
-        adapters.iter().for_each(|ordinal| line.number("adapter", *ordinal, u32::MAX));
+    for (field, value) in now.iter().filter(|(field, value)| plain.get(*field) != Some(value)) {
+        let word = word_of(field);
+        let number = value.as_u64().unwrap_or_default();
+        let _ = match value {
+            _ if field == "adapters" => write_adapters(&mut line, value),
+            _ if !has_word(field, value) => Ok(()),
+            Value::Bool(is_on) => write!(line, " {}{word}", if *is_on { "" } else { "not " }),
+            Value::String(text) => write!(line, " {word}={}", word_or_text(text)),
+            Value::Object(luid) => write!(line, " {word}={:#x}", number_of(luid)),
+            _ if field.ends_with("_ns") => write!(line, " {word}={}", words::write_duration(number)),
+            _ if field.ends_with("_bytes") => write!(line, " {word}={number:#x}"),
+            _ => write!(line, " {word}={}", words::write_number(number)),
+        };
     }
-    line.end(head, &format!("vm {}", vm.name));
+    if !line.is_empty() {
+        let _ = writeln!(head, "config {key}{line}");
+    }
 }
 
-/// What differs, as it is written behind `config KEY`.
-#[derive(Default)]
-struct Line(String);
-
-impl Line {
-    fn flag(&mut self, name: &str, is_on: bool, plain: bool) {
-        if is_on != plain {
-            self.0 += if is_on { " " } else { " not " };
-            self.0 += name;
-        }
+/// The adapters of a VM that has not all of them.
+fn write_adapters(line: &mut String, ordinals: &Value) -> std::fmt::Result {
+    match ordinals.as_array().map(Vec::as_slice) {
+        Some([]) => line.write_str(" not adapters"),
+        Some(ordinals) => ordinals.iter().try_for_each(|ordinal| write!(line, " adapter={ordinal}")),
+        None => Ok(()),
     }
+}
 
-    fn number(&mut self, name: &str, number: u32, plain: u32) {
-        if number != plain {
-            let _ = write!(self.0, " {name}={number}");
-        }
-    }
+/// A LUID as one number.
+fn number_of(luid: &Fields) -> u64 {
+    let half = |name: &str| luid.get(name).and_then(Value::as_i64).unwrap_or_default();
+    u64::from(half("high") as u32) << 32 | u64::from(half("low") as u32)
+}
 
-    fn long(&mut self, name: &str, number: u64, plain: u64) {
-        if number != plain {
-            let _ = write!(self.0, " {name}={}", words::write_number(number));
-        }
-    }
-
-    fn bytes(&mut self, name: &str, bytes: u64, plain: u64) {
-        if bytes != plain {
-            let _ = write!(self.0, " {name}={bytes:#x}");
-        }
-    }
-
-    fn word(&mut self, name: &str, word: &str, plain: &str) {
-        if word != plain {
-            let _ = write!(self.0, " {name}={word}");
-        }
-    }
-
-    fn time(&mut self, name: &str, nanos: u64, plain: u64) {
-        if nanos != plain {
-            let _ = write!(self.0, " {name}={}", words::write_duration(nanos));
-        }
-    }
-
-    fn end(self, head: &mut String, key: &str) {
-        if !self.0.is_empty() {
-            let _ = writeln!(head, "config {key}{}", self.0);
-        }
+/// By itself if it reads as one word.
+fn word_or_text(text: &str) -> String {
+    match tokens(1, text).as_deref() {
+        Ok([token]) if token.kind == TokenKind::Atom && token.text == text => text.into(),
+        _ => quoted(text),
     }
 }

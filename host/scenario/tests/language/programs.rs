@@ -2,7 +2,8 @@
 
 use d3dkmt::{Luid, NtStatus, limits};
 use dxgkrnl::{
-    AdapterConfig, Fault as Hardware, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
+    AdapterConfig, EngineType, Fault as Hardware, Features, Grant, NodeConfig, Policy, RegistryData,
+    RegistryKey, RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use scenario::choose::Random;
 use scenario::program::*;
@@ -87,8 +88,30 @@ impl Drawing {
         adapter.physical_adapters = 1 + random.below(32) as u32;
         adapter.paging_node = random.one_in(2).then(|| random.below(6) as u32);
         adapter.targets[0].vsync_ns = 1 + random.below(1 << 40);
+        if random.one_in(3) {
+            adapter.targets = vec![TargetConfig { id: 3, vsync_ns: 1 }, TargetConfig { id: 0, vsync_ns: 2 }];
+        }
         adapter.targets.push(TargetConfig { id: 7, vsync_ns: 8_000_000 });
-        let node = &mut adapter.nodes[random.below(6) as usize];
+        if random.one_in(3) {
+            adapter.luid = Luid { low: random.number() as u32, high: random.number() as i32 };
+            (adapter.vendor, adapter.device) = (random.number() as u32, random.number() as u32);
+            (adapter.description, adapter.kmd) = ("an \"adapter\"".into(), "not a word".into());
+        }
+        if random.one_in(3) {
+            let count = 6 + random.below(4);
+            let any = |_| NodeConfig::of(*random.pick(&EngineType::ALL).expect("there are some"));
+            adapter.nodes = (0..count).map(any).collect();
+        }
+        let values = [
+            RegistryData::Dword(random.number() as u32),
+            RegistryData::Qword(random.number()),
+            RegistryData::Text("C:\\a \"b\"".into()),
+            RegistryData::Binary(vec![0, 10, 255]),
+        ];
+        let named = |data| RegistryValue { key: RegistryKey::Adapter, name: "a value".into(), data };
+        adapter.registry = values.into_iter().take(random.below(5) as usize).map(named).collect();
+        let nodes = adapter.nodes.len() as u64;
+        let node = &mut adapter.nodes[random.below(nodes) as usize];
         (node.hw_queues, node.signals_at_write) = (random.one_in(2), random.one_in(2));
         (node.ring_buffer_fence_release, node.user_mode_submission) = (random.one_in(2), random.one_in(2));
         node.max_in_flight_hw_queue_buffers = random.below(9) as u32;
@@ -106,12 +129,12 @@ impl Drawing {
         let ordinal = random.below(kernel.adapters.len() as u64) as u32;
         kernel.adapters[which].paravirtualization = random.one_in(2);
         kernel.adapters[which].virtual_functions = random.below(40) as u32;
-        kernel.adapters[which].budget_bytes = [random.number(), random.number()];
+        kernel.adapters[which].local_budget_bytes = random.number();
+        kernel.adapters[which].non_local_budget_bytes = random.number();
         kernel.adapters[which].wddm_version = 2900 + random.below(400) as u32;
         kernel.vms.push(VmConfig {
-            name: "A".into(),
-            // One thing at least that is not as it was, or nothing is said of it.
-            secure: true,
+            name: ["A", "vm 1"][random.below(2) as usize].into(),
+            secure: random.one_in(2),
             iommu_isolation: random.one_in(2),
             linux: random.one_in(2),
             escapes: random.one_in(2),
@@ -120,7 +143,10 @@ impl Drawing {
             features: Features::from_bits_truncate(random.number() as u32),
         });
         (kernel.test_signing, kernel.gpu_virtualization_flags) = (random.one_in(2), random.below(9) as u32);
-        kernel.grants.push(Grant { name: "a \" name".into(), vms: vec!["A".into(), "host".into()] });
+        kernel.vms.push(VmConfig { name: "plain".into(), ..VmConfig::default() });
+        kernel
+            .grants
+            .push(Grant { name: "a \" name".into(), vms: vec!["A".into(), "vm 1".into(), "host".into()] });
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
@@ -241,7 +267,7 @@ impl Drawing {
 
     fn engine(&mut self) -> Engine {
         let adapter = self.below(self.program.setting.kernel.adapters.len() as u64) as u32;
-        let nodes = self.program.setting.kernel.adapters[0].nodes.len() as u64;
+        let nodes = self.program.setting.kernel.adapters[adapter as usize].nodes.len() as u64;
         Engine { adapter, node: self.below(nodes) as u32 }
     }
 

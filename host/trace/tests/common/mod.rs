@@ -71,7 +71,7 @@ pub fn config() -> Config {
     adapter.kmd = ANOTHER.into();
     adapter.paravirtualization = false;
     adapter.virtual_functions = 3;
-    adapter.budget_bytes = [1 << 40, 0];
+    (adapter.local_budget_bytes, adapter.non_local_budget_bytes) = (1 << 40, 0);
     adapter.wddm_version = 2900;
     let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
     adapter.registry = vec![
