@@ -165,12 +165,12 @@ impl Channel {
             self.seat.expect(guest.id, &calls);
             guest.calls.add(calls.len() as u64);
             self.one_way += calls.iter().filter(|(request, _)| *request == 0).count() as u64;
-            for (at, call) in calls.drain(..).enumerate() {
+            for (at, (request, call)) in calls.drain(..).enumerate() {
                 let told = match self.times.front() {
                     Some((of, _)) if *of == at => self.times.pop_front().map(|(_, told)| told),
                     Some(_) | None => None,
                 };
-                self.seat.call(guest.id, call, told, &mut self.dirty);
+                self.seat.call(guest.id, request, call, told, &mut self.dirty);
                 // A wake of somebody else is never held back for the rest of this batch.
                 self.dirty.flush_others(guest.id);
             }

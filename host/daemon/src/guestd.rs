@@ -117,8 +117,8 @@ impl GuestdEndpoint {
                 self.vm.seat.seen_nt_handle(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
-                let (who, process) = ((self.vm.id, pid), ProcessId(process));
-                let resumed = self.vm.seat.resume(who, process, &token, self.no_pages());
+                let process = ProcessId(process);
+                let resumed = self.vm.seat.resume(self.vm.id, pid, process, &token, self.no_pages());
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
             Body::MakeNtHandle(process) => {
@@ -254,7 +254,7 @@ impl GuestdEndpoint {
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
         let count = pages.len() as u32;
-        self.vm.seat.regain(process, (first, count), |memory| take_pages(memory, pages))
+        self.vm.seat.regain(process, first, count, |memory| take_pages(memory, pages))
     }
 }
 

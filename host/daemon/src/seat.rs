@@ -483,7 +483,8 @@ impl Seat {
     pub fn call(
         &self,
         process: ProcessId,
-        (request, call): (u64, Call),
+        request: u64,
+        call: Call,
         told_times: Option<ToldTimes>,
         dirty: &mut Dirty,
     ) {
@@ -646,8 +647,8 @@ impl Seat {
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
         seated.effects = effects;
-        if let Some(named) = named {
-            self.nt_handle_named(seated, named, dirty);
+        if let Some((process, token)) = named {
+            self.nt_handle_named(seated, process, token, dirty);
         }
         self.arm(seated);
     }
@@ -684,12 +685,13 @@ impl Seat {
                 None => std::mem::replace(&mut answer.reply, Reply::None),
             };
             let frame = convert::answer_into_frame(answer.request, answer.status, reply);
-            self.post(seated, (answer.process, asked_ns), dirty, |outbox| outbox.append(&frame));
+            self.post(seated, answer.process, asked_ns, dirty, |outbox| outbox.append(&frame));
         }
         for event in &effects.events {
             self.counters.wakes.add(1);
-            let to = (event.process, asked_ns);
-            self.post(seated, to, dirty, |outbox| outbox.wake(event.event, event.status));
+            self.post(seated, event.process, asked_ns, dirty, |outbox| {
+                outbox.wake(event.event, event.status)
+            });
         }
         for note in &effects.notes {
             self.counters.refusals.add(1);
@@ -703,7 +705,8 @@ impl Seat {
     fn post(
         &self,
         seated: &Seated,
-        (process, asked_ns): (ProcessId, Option<u64>),
+        process: ProcessId,
+        asked_ns: Option<u64>,
         dirty: &mut Dirty,
         add: impl FnOnce(&Outbox) -> Result<Added, OutboxFull>,
     ) {

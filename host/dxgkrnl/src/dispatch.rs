@@ -10,9 +10,11 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::CallResult;
+use crate::escape::EscapeHandles;
 use crate::kernel::Kernel;
 use crate::native::NewFence;
 use crate::sync::legacy::Form;
+use crate::vidmm::address::GpuVaUpdate;
 use crate::vidmm::vaspace::Where;
 
 impl<M: Miniport> Kernel<M> {
@@ -28,8 +30,10 @@ impl<M: Miniport> Kernel<M> {
             CreateDevice { adapter, flags } => self.create_device(process, adapter, flags, effects),
             DestroyDevice { device } => self.destroy_device(process, device, effects),
             GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
-            Escape { adapter, device, context, kind, flags, data } =>
-                self.escape(process, (adapter, device, context), kind, flags, data, effects),
+            Escape { adapter, device, context, kind, flags, data } => {
+                let handles = EscapeHandles { adapter, device, context };
+                self.escape(process, handles, kind, flags, data, effects)
+            },
             QueryStatistics { luid, kind, query } => self.statistics(process, luid, kind, query),
             QueryClockCalibration { adapter, node_ordinal, physical_adapter } =>
                 self.clock_calibration(process, adapter, node_ordinal, physical_adapter),
@@ -122,7 +126,7 @@ impl<M: Miniport> Kernel<M> {
             AllocationPriority { device, resource, allocations } =>
                 self.allocation_priority(process, device, resource, &allocations),
             MakeResident { paging_queue, allocations, priorities, flags } =>
-                self.make_resident(process, paging_queue, (&allocations, &priorities), flags, effects),
+                self.make_resident(process, paging_queue, &allocations, &priorities, flags, effects),
             Evict { device, allocations, flags } => self.evict(process, device, &allocations, flags),
             QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } =>
                 self.video_memory_info(process, adapter, segment_group, physical_adapter),
@@ -146,7 +150,7 @@ impl<M: Miniport> Kernel<M> {
             FreeGpuVirtualAddress { adapter, base, size } =>
                 self.free_gpu_virtual_address(process, adapter, base, size),
             UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } =>
-                self.update_gpu_virtual_address(process, (device, context), (fence, fence_value), operations, flags),
+                self.update_gpu_virtual_address(process, GpuVaUpdate { device, context, fence, fence_value, operations, flags }),
         }
 
         of_hw_queues {

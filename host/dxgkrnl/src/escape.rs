@@ -74,12 +74,19 @@ struct Subject {
     flags: EscapeFlags,
 }
 
+/// `hAdapter`, `hDevice` and `hContext` of an escape.
+pub(crate) struct EscapeHandles {
+    pub adapter: Handle,
+    pub device: Handle,
+    pub context: Handle,
+}
+
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTEscape`.
     pub(crate) fn escape(
         &mut self,
         process: ProcessId,
-        handles: (Handle, Handle, Handle),
+        handles: EscapeHandles,
         kind: u32,
         flags: EscapeFlags,
         data: Vec<u8>,
@@ -115,7 +122,7 @@ impl<M: Miniport> Kernel<M> {
     fn subject(
         &self,
         process: ProcessId,
-        (adapter, device, context): (Handle, Handle, Handle),
+        EscapeHandles { adapter, device, context }: EscapeHandles,
         flags: EscapeFlags,
     ) -> Result<Subject, Refusal> {
         let adapter = self.adapter(process, adapter)?;

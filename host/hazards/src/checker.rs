@@ -263,14 +263,14 @@ impl Known {
         if both_render && earlier.writes && later.writes {
             return None;
         }
-        if !self.frontier.is_before((earlier.scopes, earlier.number), later.scopes) {
+        if !self.frontier.is_before(earlier.scopes, earlier.number, later.scopes) {
             return Some(Conflict::Unordered);
         }
         let seen = !earlier.writes
             || later.access == BarrierAccess::COMMON
             || earlier.access == later.access
             || earlier.visible.contains(later.access)
-            || self.frontier.is_seen((earlier.access, earlier.number), later.access);
+            || self.frontier.is_seen(earlier.access, earlier.number, later.access);
         (!seen).then_some(Conflict::NotVisible)
     }
 }

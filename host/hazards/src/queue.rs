@@ -84,13 +84,13 @@ impl Frontier {
     }
 
     /// Whether a command of this queue is over before what is to come in these scopes.
-    pub fn is_before(&self, (scopes, number): (BarrierSync, u64), later: BarrierSync) -> bool {
+    pub fn is_before(&self, scopes: BarrierSync, number: u64, later: BarrierSync) -> bool {
         number <= self.begun
             || bits(later.bits()).all(|t| bits(scopes.bits()).all(|s| self.after[t][s] >= number))
     }
 
     /// Whether what a command wrote is seen, by a barrier for all memory.
-    pub fn is_seen(&self, (written, number): (BarrierAccess, u64), by: BarrierAccess) -> bool {
+    pub fn is_seen(&self, written: BarrierAccess, number: u64, by: BarrierAccess) -> bool {
         let written = written & BarrierAccess::WRITES;
         number <= self.begun
             || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.seen[r][t] >= number))

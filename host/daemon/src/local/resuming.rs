@@ -128,7 +128,7 @@ impl Loop {
         let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
         let pid = pid.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
-        let (slots, token) = self.seat.resume((vm, pid), process, token, memory)?;
+        let (slots, token) = self.seat.resume(vm, pid, process, token, memory)?;
         let guest = self.seat.guest(process).context("the process has ended")?;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -151,7 +151,7 @@ impl Loop {
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
         let (region, descriptor) = LocalRegion::create(pages)?;
-        self.seat.regain(process, (first, pages), |memory| match memory {
+        self.seat.regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
                 regions.push((first, region));
                 Ok(())

@@ -114,7 +114,8 @@ impl Seat {
     pub(super) fn nt_handle_named(
         &self,
         seated: &mut Seated,
-        (process, token): (ProcessId, ShareToken),
+        process: ProcessId,
+        token: ShareToken,
         dirty: &mut Dirty,
     ) {
         let Some(vm) = seated.guests.get(&process).map(|attached| attached.guest.vm) else { return };

@@ -172,7 +172,8 @@ impl Seat {
     /// What it said before is forgotten.
     pub fn resume(
         &self,
-        (vm, pid): (VmId, u32),
+        vm: VmId,
+        pid: u32,
         process: ProcessId,
         presented: &[u8],
         memory: FenceMemory,
@@ -199,7 +200,8 @@ impl Seat {
     pub fn regain(
         &self,
         process: ProcessId,
-        (first, pages): (u32, u32),
+        first: u32,
+        pages: u32,
         add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let mut seated = self.take();

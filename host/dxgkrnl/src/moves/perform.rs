@@ -87,7 +87,7 @@ impl Performer {
             DataMove::Fill { to, bytes, pattern } => self.fill(to, bytes, pattern, memory),
             DataMove::Copy { from, to, bytes } => self.copy(from, to, bytes, memory),
             DataMove::Compute { kernel, from, to, bytes, operand } => {
-                self.compute((kernel, operand), from, to, bytes, memory)
+                self.compute(kernel, operand, from, to, bytes, memory)
             }
         }
     }
@@ -157,7 +157,8 @@ impl Performer {
 
     fn compute(
         &mut self,
-        (kernel, operand): (MoveKernel, u32),
+        kernel: MoveKernel,
+        operand: u32,
         from: Place,
         to: Place,
         bytes: u64,

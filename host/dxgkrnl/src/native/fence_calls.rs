@@ -12,7 +12,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::mapping::Mapping;
-use crate::sync::{Open, check_flags};
+use crate::sync::{Open, OpenPlace, check_flags};
 use crate::{Features, ProcessId, VidSchCaps};
 
 /// `DXGK_NATIVE_FENCE_TYPE`.
@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(reply);
         }
         let object = self.new_object(SyncObjectType::NATIVE_FENCE, new.flags, new.initial_value, adapter);
-        match self.create_native(process, device, object, (new.native_type, mapping), effects) {
+        match self.create_native(process, device, object, new.native_type, mapping, effects) {
             Ok(created) => Ok(Reply::SyncObject(created)),
             Err(refusal) => {
                 self.sync.remove_unopened(object);
@@ -79,14 +79,15 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: u32,
         object: u32,
-        (native_type, mapping): (u32, Mapping),
+        native_type: u32,
+        mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         self.make_native(process, object);
         let flags = self.sync.objects()[object].flags;
         let opened = self
             .put_on_adapter(object, self.processes.devices()[device].adapter, native_type)
-            .and_then(|()| self.open_natively(process, device, object, (flags, mapping), effects));
+            .and_then(|()| self.open_natively(process, device, object, flags, mapping, effects));
         if opened.is_err() {
             self.native_object_ended(object);
         }
@@ -132,12 +133,14 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: u32,
         object: u32,
-        (flags, mapping): (SyncObjectFlags, Mapping),
+        flags: SyncObjectFlags,
+        mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let adapter = self.processes.devices()[device].adapter;
         let slot = self.native_slot(process, object);
-        let created = self.open_object_at(process, Some(device), object, flags, (mapping, slot), effects)?;
+        let created =
+            self.open_object_at(process, Some(device), object, flags, OpenPlace { mapping, slot }, effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
         let slot = created.slot.expect("a native fence has one");
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
@@ -147,13 +150,13 @@ impl<M: Miniport> Kernel<M> {
                 local.opens += 1;
                 self.remap_natively(process, object, adapter);
             }
-            None => self.map_natively(process, object, adapter, (1, slot)),
+            None => self.map_natively(process, object, adapter, 1, slot),
         }
         Ok(created)
     }
 
     /// A new local handle.
-    fn map_natively(&mut self, process: ProcessId, object: u32, adapter: u32, (opens, slot): (u32, u32)) {
+    fn map_natively(&mut self, process: ProcessId, object: u32, adapter: u32, opens: u32, slot: u32) {
         let writable = self.is_natively_writable(process, object, adapter);
         let local = LocalNativeFenceId(self.native.next_handle());
         let gpu_address = self.engine_address(adapter, slot);
@@ -180,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         if local.writable != writable {
             let (opens, slot) = (local.opens, local.slot);
             self.miniport.close_native_fence(local.local);
-            self.map_natively(process, object, adapter, (opens, slot));
+            self.map_natively(process, object, adapter, opens, slot);
         }
     }
 
@@ -230,7 +233,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
         let flags = flags | denied_by_rights(rights);
-        Ok(Reply::SyncObject(self.open_natively(process, device, object, (flags, mapping), effects)?))
+        Ok(Reply::SyncObject(self.open_natively(process, device, object, flags, mapping, effects)?))
     }
 
     /// An open is gone: its local handle closes with the last of its process.

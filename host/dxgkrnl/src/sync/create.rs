@@ -7,7 +7,7 @@ use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 
-use super::open::{Open, check_flags, is_mapped};
+use super::open::{Open, OpenPlace, check_flags, is_mapped};
 use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -139,7 +139,7 @@ impl<M: Miniport> Kernel<M> {
         mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        self.open_object_at(process, device, object, flags, (mapping, None), effects)
+        self.open_object_at(process, device, object, flags, OpenPlace { mapping, slot: None }, effects)
     }
 
     /// The same with a slot that another open of the process has.
@@ -149,7 +149,7 @@ impl<M: Miniport> Kernel<M> {
         device: Option<u32>,
         object: u32,
         flags: SyncObjectFlags,
-        (mapping, at): (Mapping, Option<u32>),
+        OpenPlace { mapping, slot: at }: OpenPlace,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = is_mapped(self.sync.objects[object].object_type);

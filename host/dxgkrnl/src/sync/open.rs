@@ -14,6 +14,12 @@ use crate::ProcessId;
 use crate::error::{Refusal, invalid};
 use crate::sync::mapping::Mapping;
 
+/// Where an open of an object is: on the GPU, and the slot that it has already.
+pub(crate) struct OpenPlace {
+    pub mapping: Mapping,
+    pub slot: Option<u32>,
+}
+
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Open {
     pub process: ProcessId,

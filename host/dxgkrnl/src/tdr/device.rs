@@ -70,7 +70,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.forget_ended_submissions(id);
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
-            self.cancel_commands((engine, context), own.chain(commands(&packets)), effects);
+            self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
             self.evaluate_written(process, effects);
         }

@@ -11,10 +11,22 @@
 //!
 //! Protection: Write, or else an engine's write faults; Execute means nothing here. SystemUseOnly is not for user mode.
 
-use d3dkmt::Handle;
+use alloc::vec::Vec;
+
+use d3dkmt::{GpuVaOperation, Handle};
 use serde::{Deserialize, Serialize};
 
 use crate::vidmm::vaspace::VaPage;
+
+/// What `D3DKMTUpdateGpuVirtualAddress` asks for.
+pub(crate) struct GpuVaUpdate {
+    pub device: Handle,
+    pub context: Handle,
+    pub fence: Handle,
+    pub fence_value: u64,
+    pub operations: Vec<GpuVaOperation>,
+    pub flags: u32,
+}
 
 /// Pages that engines are about to see something else at.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
-use super::address::{PageChange, VaUpdate};
+use super::address::{GpuVaUpdate, PageChange, VaUpdate};
 use crate::ProcessId;
 use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
@@ -134,11 +134,9 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn update_gpu_virtual_address(
         &mut self,
         process: ProcessId,
-        (device, context): (Handle, Handle),
-        (fence, fence_value): (Handle, u64),
-        operations: Vec<GpuVaOperation>,
-        flags: u32,
+        update: GpuVaUpdate,
     ) -> CallResult {
+        let GpuVaUpdate { device, context, fence, fence_value, operations, flags } = update;
         let device = self.active_device(process, device)?;
         let context = self.context(process, context)?;
         if self.vidsch.contexts()[context].device != device {
@@ -278,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
             }
             for Piece { base, end, page } in pieces {
                 self.address_space(process, adapter).set(base, end, page);
-                self.tell_engines(process, adapter, (base, end), page);
+                self.tell_engines(process, adapter, base, end, page);
             }
         }
     }
@@ -337,20 +335,14 @@ impl<M: Miniport> Kernel<M> {
             space.set_seen(*base, *end, Some(*page));
         }
         if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
-            self.tell_engines(process, adapter, (base, end), None);
+            self.tell_engines(process, adapter, base, end, None);
         }
         for Piece { base, end, page } in pieces {
-            self.tell_engines(process, adapter, (base, end), Some(page));
+            self.tell_engines(process, adapter, base, end, Some(page));
         }
     }
 
-    fn tell_engines(
-        &mut self,
-        process: ProcessId,
-        adapter: u32,
-        (base, end): (u64, u64),
-        page: Option<VaPage>,
-    ) {
+    fn tell_engines(&mut self, process: ProcessId, adapter: u32, base: u64, end: u64, page: Option<VaPage>) {
         let entry = self.page_table_entry(page);
         self.miniport.update_page_table(adapter, process, base, end - base, entry);
     }
@@ -386,7 +378,7 @@ impl<M: Miniport> Kernel<M> {
             let Some(owner) = self.processes.get(process) else { continue };
             let Some(space) = owner.address_spaces.get(&adapter) else { continue };
             for Piece { base, end, page } in space.seen_of(&opens) {
-                self.tell_engines(process, adapter, (base, end), Some(page));
+                self.tell_engines(process, adapter, base, end, Some(page));
             }
         }
     }
@@ -408,7 +400,7 @@ impl<M: Miniport> Kernel<M> {
         space.forget(&opens);
         for Piece { base, end, .. } in seen {
             self.address_space(process, adapter).set_seen(base, end, None);
-            self.tell_engines(process, adapter, (base, end), None);
+            self.tell_engines(process, adapter, base, end, None);
         }
     }
 

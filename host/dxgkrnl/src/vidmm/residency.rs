@@ -44,7 +44,8 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         queue: Handle,
-        (allocations, priorities): (&[Handle], &[u32]),
+        allocations: &[Handle],
+        priorities: &[u32],
         flags: u32,
         effects: &mut Effects,
     ) -> CallResult {

@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
-        let submission_fence_id = self.vidsch.in_flight.begin(engine, self.now, (id, place.level), resubmits);
+        let submission_fence_id = self.vidsch.in_flight.begin(engine, self.now, id, place.level, resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
@@ -181,7 +181,8 @@ impl<M: Miniport> Kernel<M> {
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
     pub(crate) fn cancel_commands<'a>(
         &mut self,
-        (engine, context): (EngineId, u32),
+        engine: EngineId,
+        context: u32,
         commands: impl Iterator<Item = &'a [u8]>,
         effects: &mut Effects,
     ) {

@@ -102,7 +102,8 @@ impl InFlight {
         &mut self,
         engine: EngineId,
         now: Nanos,
-        (queue, level): (u32, Level),
+        queue: u32,
+        level: Level,
         resubmits: Option<u64>,
     ) -> u64 {
         let engine = self.engine(engine);

@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
         let object_type = if native { SyncObjectType::NATIVE_FENCE } else { SyncObjectType::MONITORED_FENCE };
         let object = self.new_object(object_type, flags, 0, self.processes.devices()[device].adapter);
         let created = if native {
-            self.create_native(process, device, object, (0, Mapping::default()), effects)
+            self.create_native(process, device, object, 0, Mapping::default(), effects)
         } else {
             self.open_object(process, Some(device), object, flags, Mapping::default(), effects)
         };

@@ -18,11 +18,11 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {
         match callback {
             Callback::GpuStore { engine, process, gpu_address, value } => {
-                self.gpu_store(engine, process, (gpu_address, value), None, effects);
+                self.gpu_store(engine, process, gpu_address, value, None, effects);
             }
             Callback::HwQueueStore { engine, hw_queue, gpu_address, value } => {
                 let Some(HwQueue { process, .. }) = self.vidsch.hw_queues.get(hw_queue.0) else { return };
-                self.gpu_store(engine, *process, (gpu_address, value), Some(hw_queue.0), effects);
+                self.gpu_store(engine, *process, gpu_address, value, Some(hw_queue.0), effects);
             }
             Callback::MoveData { engine, moved } => self.move_data(engine, moved, effects),
             Callback::NativeFenceLogWrite(write) => self.native_fence_log_written(&write),
@@ -140,7 +140,8 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         process: ProcessId,
-        (gpu_address, value): (u64, u64),
+        gpu_address: u64,
+        value: u64,
         hw_queue: Option<u32>,
         effects: &mut Effects,
     ) {

@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
         let kept = ready.as_ref().and_then(|command| command.resubmits);
         let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
         let not_submitted = not_submitted.map(|command| &command.commands[..]);
-        self.cancel_commands((engine, context), not_submitted.chain(commands(&queue.packets)), effects);
+        self.cancel_commands(engine, context, not_submitted.chain(commands(&queue.packets)), effects);
         let submitted = queue.running.or(kept).map(|submission_fence_id| (engine, submission_fence_id));
         self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(context), submitted, callbacks);

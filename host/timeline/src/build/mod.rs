@@ -283,7 +283,7 @@ impl Builder {
             MarkKind::Reset => self.stats.stats.resets += 1,
         }
         let text = self.words.of(text);
-        self.marks.push(Mark { moment, track, kind, text }, (moment.sequence, moment.sequence));
+        self.marks.push(Mark { moment, track, kind, text }, moment.sequence, moment.sequence);
     }
 
     fn finish(mut self, ended: bool) -> Timeline {

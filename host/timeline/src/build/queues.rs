@@ -72,8 +72,10 @@ impl Queues {
     pub fn created(
         &mut self,
         names: &mut Names,
-        (process, handle): (ProcessId, Handle),
-        (of, engine): (Orderer, EngineId),
+        process: ProcessId,
+        handle: Handle,
+        of: Orderer,
+        engine: EngineId,
     ) {
         let track = names.queue(Some(process), handle.0, engine, of);
         self.handles.insert((process, handle), of);
@@ -128,8 +130,8 @@ impl Queues {
         let at = finished.unwrap_or(moment.at).max(packet.begin.at);
         packet.end = Moment { at, sequence: moment.sequence };
         packet.outcome = outcome;
-        let steps = (packet.begin.sequence, moment.sequence);
-        self.packets.push(packet, steps);
+        let (begin, end) = (packet.begin.sequence, moment.sequence);
+        self.packets.push(packet, begin, end);
     }
 
     /// The engine is given a command.
@@ -229,7 +231,7 @@ impl Queues {
         let (runs, busy) = self.busy.entry(engine).or_default();
         *runs += 1;
         *busy += run.end - run.begin;
-        self.runs.push(run, (run.sequence, run.last));
+        self.runs.push(run, run.sequence, run.last);
     }
 
     /// An interrupt says so; it says it of the earlier ones too (SCH-005).

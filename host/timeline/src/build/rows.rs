@@ -21,7 +21,7 @@ impl<T> Rows<T> {
     }
 
     /// A row of what lasted from the one step to the other.
-    pub fn push(&mut self, row: T, (begin, end): (u64, u64)) {
+    pub fn push(&mut self, row: T, begin: u64, end: u64) {
         if begin > self.window.1 || end < self.window.0 {
             return;
         }

@@ -59,7 +59,7 @@ impl Builder {
         let (fence, value) = told.targets.first().copied().unwrap_or((NONE, 0));
         let Told { track, name, request, .. } = told;
         let event = Event { moment, track, name, status, request, fence, value, wakes };
-        self.events.push(event, (sequence, sequence));
+        self.events.push(event, sequence, sequence);
         self.replayed = effects;
         ControlFlow::Continue(())
     }
@@ -200,8 +200,8 @@ impl Builder {
                 Seen::Edge { at, edge } => self.edge(edge, when(at)),
             }
         }
-        if let (Some(made), Some(answer)) = (made, answer) {
-            self.made(made, answer);
+        if let (Some((of, engine)), Some(answer)) = (made, answer) {
+            self.made(of, engine, answer);
         }
         if upset {
             self.queues.touch_all();
@@ -210,15 +210,15 @@ impl Builder {
     }
 
     /// A queue was made for a call: its answer has the handle.
-    fn made(&mut self, made: (Orderer, EngineId), answer: &Answer) {
+    fn made(&mut self, of: Orderer, engine: EngineId, answer: &Answer) {
         let handle = match &answer.reply {
             Reply::Context(handle) => *handle,
             Reply::HwQueue { queue, .. } | Reply::PagingQueue { queue, .. } => *queue,
             _ => return,
         };
-        self.queues.created(&mut self.names, (answer.process, handle), made);
+        self.queues.created(&mut self.names, answer.process, handle, of, engine);
         if matches!(answer.reply, Reply::PagingQueue { .. })
-            && let Some(track) = self.queues.track(made.0)
+            && let Some(track) = self.queues.track(of)
         {
             self.names.rename(track, format!("paging queue {handle}"));
         }
@@ -270,7 +270,7 @@ impl Builder {
                 self.stats.waits(told.track, registered);
                 if registered {
                     let kind = WaitKind::Fences { any: flags.contains(WaitFromCpuFlags::WAIT_ANY) };
-                    self.waits.begin((process, *event), told.track, kind, told.targets.clone(), moment);
+                    self.waits.begin(process, *event, told.track, kind, told.targets.clone(), moment);
                 }
             }
             Reply::KeyedMutexAcquire { outcome, .. } => {
@@ -279,7 +279,7 @@ impl Builder {
                 self.stats.waits(told.track, registered);
                 if registered {
                     let kind = WaitKind::KeyedMutex { mutex: mutex.0, key: *key };
-                    self.waits.begin((process, *event), told.track, kind, Vec::new(), moment);
+                    self.waits.begin(process, *event, told.track, kind, Vec::new(), moment);
                 }
             }
             _ => {}
@@ -314,7 +314,7 @@ impl Builder {
             let at = signal.map_or(moment.at, |signal| signal.moment.at);
             let moment = Moment { at, ..moment };
             let sample = Sample { fence, moment, value: store.value };
-            self.samples.push(sample, (moment.sequence, moment.sequence));
+            self.samples.push(sample, moment.sequence, moment.sequence);
         }
     }
 
@@ -324,8 +324,7 @@ impl Builder {
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
-            let key = (event.process, event.event);
-            let woken = self.waits.wake(key, event.status, moment, &self.signals);
+            let woken = self.waits.wake(event.process, event.event, event.status, moment, &self.signals);
             let process = self.names.process(event.process);
             self.latency.wake(latency::Wake {
                 step: moment.sequence,

@@ -33,7 +33,8 @@ impl Waits {
 
     pub fn begin(
         &mut self,
-        (process, event): (ProcessId, EventId),
+        process: ProcessId,
+        event: EventId,
         track: TrackId,
         kind: WaitKind,
         targets: Vec<(FenceId, u64)>,
@@ -48,7 +49,8 @@ impl Waits {
     /// A wake-up; how long the wait that it ended took, and what caused it.
     pub fn wake(
         &mut self,
-        (process, event): (ProcessId, EventId),
+        process: ProcessId,
+        event: EventId,
         status: NtStatus,
         moment: Moment,
         signals: &[Signaled],
@@ -82,8 +84,8 @@ impl Waits {
     }
 
     fn push(&mut self, wait: Wait) {
-        let steps = (wait.begin.sequence, wait.end.sequence);
-        self.rows.push(wait, steps);
+        let (begin, end) = (wait.begin.sequence, wait.end.sequence);
+        self.rows.push(wait, begin, end);
     }
 
     /// The trace is over.

@@ -217,7 +217,7 @@ impl Writer<'_> {
     }
 
     /// A slice; one without length is an instant, so that every begin is before its end.
-    fn slice(&mut self, (begin, end): (u64, u64), uuid: u64, name: &str, args: Args) -> &mut TrackEvent {
+    fn slice(&mut self, begin: u64, end: u64, uuid: u64, name: &str, args: Args) -> &mut TrackEvent {
         if end > begin {
             self.event(end, SLICE_END, uuid, "", Vec::new());
             self.event(begin, SLICE_BEGIN, uuid, name, args)
@@ -274,7 +274,7 @@ impl Writer<'_> {
             for part in parts(wait, &submissions) {
                 args.push((part.name, Arg::Number(part.nanos)));
             }
-            self.slice((begin, end), uuid, &wait_name(wait), args);
+            self.slice(begin, end, uuid, &wait_name(wait), args);
             let Some(cause) = wait.cause else { continue };
             let flow = self.flow();
             let fence = Timeline::fence_name(cause.fence);
@@ -303,7 +303,7 @@ impl Writer<'_> {
             if let Some((_, id)) = packet.submission {
                 args.push(("submission_fence_id", Arg::Number(id)));
             }
-            self.slice((begin, end), uuid, &name, args);
+            self.slice(begin, end, uuid, &name, args);
         }
     }
 
@@ -323,7 +323,7 @@ impl Writer<'_> {
             let flow = self.begun.get(&run.call).and_then(|flows| flows.get(*place)).copied();
             *place += usize::from(run.queue != NONE);
             let flow = flow.filter(|_| run.queue != NONE);
-            let slice = self.slice((run.begin, run.end), uuid, &name, args);
+            let slice = self.slice(run.begin, run.end, uuid, &name, args);
             slice.terminating_flow_ids.extend(flow);
         }
     }

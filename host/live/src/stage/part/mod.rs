@@ -210,7 +210,7 @@ impl<'a> Part<'a> {
             self.holders.give(token, process);
         }
         match then {
-            Some(then) => self.compare(step.sequence, process, (&call, then), &now),
+            Some(then) => self.compare(step.sequence, process, &call, then, &now),
             None => Ok(()),
         }
     }
@@ -246,7 +246,8 @@ impl<'a> Part<'a> {
         &mut self,
         sequence: u64,
         process: ProcessId,
-        (call, then): (&Call, &Answer),
+        call: &Call,
+        then: &Answer,
         now: &Report,
     ) -> anyhow::Result<()> {
         let reply = match &now.outcome {
