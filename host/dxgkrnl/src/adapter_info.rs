@@ -88,7 +88,7 @@ impl<M: Miniport> Kernel<M> {
                 let budget = config.budget_bytes()[query as usize];
                 longs(&[budget, of_segment(query), of_segment(query)])
             }
-            ..=statistics_type::LAST => {
+            _ if kind <= statistics_type::LAST => {
                 return refuse(NtStatus::NOT_SUPPORTED, format!("nothing counts statistics of type {kind}"));
             }
             _ => return invalid(format!("there are no statistics of type {kind}")),

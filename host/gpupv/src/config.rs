@@ -285,97 +285,100 @@ mod tests {
         assert_eq!(adapter.nodes, [node]);
     }
 
+    /// What is written, and how the error begins.
+    const WRONG: &[(&str, &str)] = &[
+        ("colour = 1", "line 1, column 1: unknown field `colour`: there are: adapter"),
+        (
+            "[[adapter]]\nlocal_budget_bytes = -1",
+            "line 2, column 22: invalid value: integer `-1`, expected u64",
+        ),
+        (
+            "[policy]\nlower_gpu_signal = \"perhaps\"",
+            "line 2, column 20: unknown variant `perhaps`: there are: ignored, applied",
+        ),
+        (
+            "[[adapter]]\n[[adapter.node]]\nengine = \"4D\"",
+            "line 3, column 10: unknown variant `4D`: there are: 3D",
+        ),
+        ("[[adapter]]\nvendor = -1", "line 2, column 10: invalid value: integer `-1`, expected u32"),
+        ("[[adapter]]\nkmd = 7", "line 2, column 7: invalid type: integer `7`, expected a string"),
+        (
+            "[[adapter]]\nluid = [1, 0]\n[[adapter]]\nluid = [1, 0]",
+            "line 4, column 8: two adapters have the LUID 00000000:00000001",
+        ),
+        ("[policy", "line 1, column 8: unclosed table, expected `]`"),
+        (
+            "[policy]\ncolour = \"red\"",
+            "line 2, column 1: unknown field `colour`: there are: lower_gpu_signal",
+        ),
+        (
+            "features = [\"HWSCH\"]",
+            "line 1, column 13: unknown variant `HWSCH`: there are: HARDWARE_SCHEDULING",
+        ),
+        ("features = 3", "line 1, column 12: invalid type: integer `3`, expected an array of names"),
+        ("[[grant]]\nvms = []", "line 1, column 1: missing field `name`"),
+        (
+            "[[grant]]\nname = \"n\"\nvms = [1]",
+            "line 3, column 8: invalid type: integer `1`, expected a string",
+        ),
+        ("[[vm]]\nsecure = true", "line 1, column 1: a VM needs its name"),
+        ("[[vm]]\nname = \"host\"", "line 2, column 8: \"host\" names no VM: it is the host itself"),
+        ("[[vm]]\nname = \"a\"\nadapters = [1]", "line 3, column 12: there is no adapter 1, there are 1"),
+        (
+            "[[vm]]\nname = \"a\"\nfeatures = [\"X\"]",
+            "line 3, column 13: unknown variant `X`: there are: HARDWARE_SCHEDULING",
+        ),
+        ("[[vm]]\nname = \"a\"\n[[vm]]\nname = \"a\"", "line 4, column 8: two VMs are named \"a\""),
+        (
+            "[[vm]]\nname = \"a\"\nsecured = true",
+            "line 3, column 1: unknown field `secured`: did you mean `secure`?",
+        ),
+        ("gpu_virtualization_flags = -1", "line 1, column 28: invalid value: integer `-1`, expected u32"),
+        ("test_signing = 1", "line 1, column 16: invalid type: integer `1`, expected a boolean"),
+        ("[[adapter]]\nkmd = 1", "line 2, column 7: invalid type: integer `1`, expected a string"),
+        ("[[adapter]]\n[[adapter.registry]]\nname = \"a\"", "line 2, column 1: missing field `key`"),
+        (
+            "[[adapter]]\n[[adapter.registry]]\nkey = \"a\"\nname = \"a\"",
+            "line 3, column 7: unknown variant `a`: there are: service, adapter",
+        ),
+        (
+            "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"",
+            "line 2, column 1: value \"a\" of the registry needs one of dword, qword, text, binary, and nothing else",
+        ),
+        (
+            "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\ndword = 1\nqword = 1",
+            "line 2, column 1: value \"a\" of the registry needs one of dword, qword, text, binary, and nothing else",
+        ),
+        (
+            "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\nbinary = [256]",
+            "line 5, column 11: invalid value: integer `256`, expected u8",
+        ),
+        ("[tdr]\nlevel = 4", "line 2, column 9: level is 4; TdrLevel is 0, 1, 2 or 3"),
+        ("[tdr]\ndelay_ns = -1", "line 2, column 12: invalid value: integer `-1`, expected u64"),
+        ("[tdr]\ndelay = 1", "line 2, column 1: unknown field `delay`: did you mean `delay_ns`?"),
+        ("[tdr]\ntest_mode = 1", "line 2, column 13: invalid type: integer `1`, expected a boolean"),
+        (
+            "[[adapter]]\ncaps = [\"FAST\"]",
+            "line 2, column 9: unknown variant `FAST`: there are: MULTI_ENGINE_AWARE",
+        ),
+        (
+            "[[adapter]]\nphysical_adapters = 0",
+            "line 2, column 21: physical_adapters is 0; an affinity mask has room for 1 to 32",
+        ),
+        ("[[adapter]]\n[[adapter.target]]\nid = 1", "line 2, column 1: missing field `vsync_ns`"),
+        (
+            "[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 0",
+            "line 4, column 12: vsync_ns is 0; a target has time between two vsyncs",
+        ),
+        (
+            "[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 1\n[[adapter.target]]\nid = 1\nvsync_ns = 1",
+            "line 6, column 6: two targets have the id 1",
+        ),
+    ];
+
     #[test]
     fn what_is_wrong_is_named_with_its_place_and_the_nearest_word() {
-        for (text, told) in [
-            ("colour = 1", "line 1, column 1: unknown field `colour`: there are: adapter"),
-            (
-                "[[adapter]]\nlocal_budget_bytes = -1",
-                "line 2, column 22: invalid value: integer `-1`, expected u64",
-            ),
-            (
-                "[policy]\nlower_gpu_signal = \"perhaps\"",
-                "line 2, column 20: unknown variant `perhaps`: there are: ignored, applied",
-            ),
-            (
-                "[[adapter]]\n[[adapter.node]]\nengine = \"4D\"",
-                "line 3, column 10: unknown variant `4D`: there are: 3D",
-            ),
-            ("[[adapter]]\nvendor = -1", "line 2, column 10: invalid value: integer `-1`, expected u32"),
-            ("[[adapter]]\nkmd = 7", "line 2, column 7: invalid type: integer `7`, expected a string"),
-            (
-                "[[adapter]]\nluid = [1, 0]\n[[adapter]]\nluid = [1, 0]",
-                "line 4, column 8: two adapters have the LUID 00000000:00000001",
-            ),
-            ("[policy", "line 1, column 8: unclosed table, expected `]`"),
-            (
-                "[policy]\ncolour = \"red\"",
-                "line 2, column 1: unknown field `colour`: there are: lower_gpu_signal",
-            ),
-            (
-                "features = [\"HWSCH\"]",
-                "line 1, column 13: unknown variant `HWSCH`: there are: HARDWARE_SCHEDULING",
-            ),
-            ("features = 3", "line 1, column 12: invalid type: integer `3`, expected an array of names"),
-            ("[[grant]]\nvms = []", "line 1, column 1: missing field `name`"),
-            (
-                "[[grant]]\nname = \"n\"\nvms = [1]",
-                "line 3, column 8: invalid type: integer `1`, expected a string",
-            ),
-            ("[[vm]]\nsecure = true", "line 1, column 1: a VM needs its name"),
-            ("[[vm]]\nname = \"host\"", "line 2, column 8: \"host\" names no VM: it is the host itself"),
-            ("[[vm]]\nname = \"a\"\nadapters = [1]", "line 3, column 12: there is no adapter 1, there are 1"),
-            (
-                "[[vm]]\nname = \"a\"\nfeatures = [\"X\"]",
-                "line 3, column 13: unknown variant `X`: there are: HARDWARE_SCHEDULING",
-            ),
-            ("[[vm]]\nname = \"a\"\n[[vm]]\nname = \"a\"", "line 4, column 8: two VMs are named \"a\""),
-            (
-                "[[vm]]\nname = \"a\"\nsecured = true",
-                "line 3, column 1: unknown field `secured`: did you mean `secure`?",
-            ),
-            ("gpu_virtualization_flags = -1", "line 1, column 28: invalid value: integer `-1`, expected u32"),
-            ("test_signing = 1", "line 1, column 16: invalid type: integer `1`, expected a boolean"),
-            ("[[adapter]]\nkmd = 1", "line 2, column 7: invalid type: integer `1`, expected a string"),
-            ("[[adapter]]\n[[adapter.registry]]\nname = \"a\"", "line 2, column 1: missing field `key`"),
-            (
-                "[[adapter]]\n[[adapter.registry]]\nkey = \"a\"\nname = \"a\"",
-                "line 3, column 7: unknown variant `a`: there are: service, adapter",
-            ),
-            (
-                "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"",
-                "line 2, column 1: value \"a\" of the registry needs one of dword, qword, text, binary, and nothing else",
-            ),
-            (
-                "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\ndword = 1\nqword = 1",
-                "line 2, column 1: value \"a\" of the registry needs one of dword, qword, text, binary, and nothing else",
-            ),
-            (
-                "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\nbinary = [256]",
-                "line 5, column 11: invalid value: integer `256`, expected u8",
-            ),
-            ("[tdr]\nlevel = 4", "line 2, column 9: level is 4; TdrLevel is 0, 1, 2 or 3"),
-            ("[tdr]\ndelay_ns = -1", "line 2, column 12: invalid value: integer `-1`, expected u64"),
-            ("[tdr]\ndelay = 1", "line 2, column 1: unknown field `delay`: did you mean `delay_ns`?"),
-            ("[tdr]\ntest_mode = 1", "line 2, column 13: invalid type: integer `1`, expected a boolean"),
-            (
-                "[[adapter]]\ncaps = [\"FAST\"]",
-                "line 2, column 9: unknown variant `FAST`: there are: MULTI_ENGINE_AWARE",
-            ),
-            (
-                "[[adapter]]\nphysical_adapters = 0",
-                "line 2, column 21: physical_adapters is 0; an affinity mask has room for 1 to 32",
-            ),
-            ("[[adapter]]\n[[adapter.target]]\nid = 1", "line 2, column 1: missing field `vsync_ns`"),
-            (
-                "[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 0",
-                "line 4, column 12: vsync_ns is 0; a target has time between two vsyncs",
-            ),
-            (
-                "[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 1\n[[adapter.target]]\nid = 1\nvsync_ns = 1",
-                "line 6, column 6: two targets have the id 1",
-            ),
-        ] {
+        for (text, told) in WRONG {
             let error = format!("{:#}", parse(text).unwrap_err());
             let first = error.lines().next().unwrap_or_default();
             assert!(first.starts_with(told), "{text}: {error}");
