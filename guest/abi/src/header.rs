@@ -130,7 +130,7 @@ impl Header {
         self.line(0, &format!("GPUPV_SIZE({name}, {size});"));
     }
 
-    /// What is written in here has no gaps.
+    /// Declarations without gaps.
     pub fn packed(&mut self, write: impl FnOnce(&mut Self)) {
         self.blank();
         self.line(0, "#pragma pack(push, 1)");

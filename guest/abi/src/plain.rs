@@ -85,7 +85,7 @@ impl CValue<LUID> for Luid {
     }
 }
 
-/// Bytes of a struct whose layout is the kernel's affair: no more than it has, and zeros behind them.
+/// Bytes of a struct that the kernel lays out: cut to the struct's size, or followed by zeros.
 impl<const LENGTH: usize> CValue<[u8; LENGTH]> for Vec<u8> {
     fn from_c(value: [u8; LENGTH]) -> Vec<u8> {
         value.to_vec()

@@ -12,6 +12,7 @@ use d3dkmt::{Handle, Luid, NtStatus, Reply};
 use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::vidmm::residency::SegmentGroupUse;
 use crate::{AdapterConfig, Features, ProcessId, VmConfig, registry};
 
 /// `D3DKMT_ADAPTERTYPE`.
@@ -39,7 +40,7 @@ fn query_size(kind: u32) -> Option<usize> {
     }
 }
 
-/// `D3DKMT_QUERYSTATISTICS_TYPE`, what the kernel counts.
+/// `D3DKMT_QUERYSTATISTICS_TYPE`: the types that the kernel answers, and the last that there is.
 mod statistics_type {
     pub const ADAPTER: u32 = 0;
     pub const PROCESS: u32 = 1;
@@ -56,19 +57,11 @@ const STATISTICS_BYTES: usize = 776;
 const SEGMENTS: u32 = 2;
 
 impl<M: Miniport> Kernel<M> {
-    /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. What has no place here is 0: nothing counts it.
+    /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. Members that nothing counts are 0.
     pub(crate) fn statistics(&mut self, process: ProcessId, luid: Luid, kind: u32, query: u32) -> CallResult {
         let adapter = self.adapter_of_luid(process, luid)?;
-        let config = &self.config.adapters[adapter as usize];
-        let (nodes, sources) = (config.nodes.len() as u32, 0);
+        let (nodes, sources) = (self.config.adapters[adapter as usize].nodes.len() as u32, 0);
         let resident = self.resident_bytes(process, adapter);
-        let of_segment =
-            |segment: u32| if segment as usize == crate::vidmm::residency::NON_LOCAL { resident } else { 0 };
-        let is_of_segment =
-            matches!(kind, statistics_type::PROCESS_SEGMENT | statistics_type::PROCESS_SEGMENT_GROUP);
-        if is_of_segment && query >= SEGMENTS {
-            return invalid(format!("segment {query} does not exist: LOCAL is 0, NON_LOCAL 1"));
-        }
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let longs = |longs: &[u64]| longs.iter().flat_map(|long| long.to_le_bytes()).collect::<Vec<u8>>();
         let mut data = match kind {
@@ -82,11 +75,13 @@ impl<M: Miniport> Kernel<M> {
             // NbSegments, NodeCount, VidPnSourceCount.
             statistics_type::PROCESS_ADAPTER => words(&[SEGMENTS, nodes, sources]),
             // BytesCommitted.
-            statistics_type::PROCESS_SEGMENT => longs(&[of_segment(query)]),
+            statistics_type::PROCESS_SEGMENT => {
+                longs(&[self.segment_group_use(process, adapter, query)?.usage])
+            }
             // Budget, Requested, Usage.
             statistics_type::PROCESS_SEGMENT_GROUP => {
-                let budget = config.budget_bytes()[query as usize];
-                longs(&[budget, of_segment(query), of_segment(query)])
+                let SegmentGroupUse { budget, usage } = self.segment_group_use(process, adapter, query)?;
+                longs(&[budget, usage, usage])
             }
             _ if kind <= statistics_type::LAST => {
                 return refuse(NtStatus::NOT_SUPPORTED, format!("nothing counts statistics of type {kind}"));
@@ -128,7 +123,8 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::AdapterInfo(data))
     }
 
-    /// `D3DKMTQueryClockCalibration`. Both clocks are the model's time in nanoseconds, which timestamps of command lists are, too.
+    /// `D3DKMTQueryClockCalibration`. Both clocks are the model's time in nanoseconds, as timestamps of
+    /// command lists are.
     pub(crate) fn clock_calibration(
         &mut self,
         process: ProcessId,
@@ -138,10 +134,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
-        let nodes = self.config.adapters[adapter as usize].nodes.len();
-        if node_ordinal as usize >= nodes {
-            return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
-        }
+        self.require_node(adapter, node_ordinal)?;
         self.require_linked(process, adapter, physical_adapter)?;
         let (gpu_clock_counter, cpu_clock_counter) = (self.now, self.now);
         Ok(Reply::ClockCalibration { gpu_frequency: 1_000_000_000, gpu_clock_counter, cpu_clock_counter })
@@ -155,7 +148,16 @@ impl<M: Miniport> Kernel<M> {
         if linked <= 1 || is_whole() { linked } else { 1 }
     }
 
-    /// Refuses what is no physical adapter of the link.
+    /// Refuses a node ordinal that the adapter does not have.
+    pub(crate) fn require_node(&self, adapter: u32, node_ordinal: u32) -> Result<(), Refusal> {
+        let nodes = self.config.adapters[adapter as usize].nodes.len();
+        match (node_ordinal as usize) < nodes {
+            true => Ok(()),
+            false => invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}")),
+        }
+    }
+
+    /// Refuses a physical adapter that is not linked.
     pub(crate) fn require_linked(
         &self,
         process: ProcessId,

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(adapter.nodes, [node]);
     }
 
-    /// What is written, and how the error begins.
+    /// A wrong file, and the beginning of its error.
     const WRONG: &[(&str, &str)] = &[
         ("colour = 1", "line 1, column 1: unknown field `colour`: there are: adapter"),
         (

@@ -8,10 +8,11 @@ use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 use super::memory::{read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
 use crate::client::{Answer, NewContext, Session, block_on};
+use abi::CValue;
 use abi::types::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE,
     D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
-    D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, LUID,
+    D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
 };
 
 /// `D3DKMTEnumAdapters2`.
@@ -42,7 +43,7 @@ fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -
 fn adapter_info(adapter: &Adapter) -> D3DKMT_ADAPTERINFO {
     D3DKMT_ADAPTERINFO {
         hAdapter: adapter.handle.0,
-        AdapterLuid: LUID { LowPart: adapter.luid.low, HighPart: adapter.luid.high },
+        AdapterLuid: adapter.luid.to_c(),
         NumOfSources: adapter.sources,
         bPrecisePresentRegionsPreferred: 0,
     }
@@ -53,7 +54,7 @@ pub(super) fn open_adapter_from_luid(
     session: &Session,
     arguments: &mut D3DKMT_OPENADAPTERFROMLUID,
 ) -> ThunkResult {
-    let luid = Luid { low: arguments.AdapterLuid.LowPart, high: arguments.AdapterLuid.HighPart };
+    let luid = Luid::from_c(arguments.AdapterLuid);
     arguments.hAdapter = block_on(session.open_adapter(luid))?.0;
     Ok(NtStatus::SUCCESS)
 }

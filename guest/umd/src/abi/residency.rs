@@ -1,4 +1,4 @@
-//! What is resident, and worth how much.
+//! Residency and priorities of allocations.
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 

@@ -1,4 +1,4 @@
-//! What a configuration has to be, beside what its types say.
+//! The rules of a configuration that its types do not express.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use d3dkmt::limits::ADAPTERS_MAX;
 
 use super::{AdapterConfig, Config, VmConfig};
 
-/// What is wrong, and where: the keys and the places in lists that lead there, as `adapter.1.luid`.
+/// A broken rule. The path names the value by its keys and its places in lists, as `adapter.1.luid`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flaw {
     pub path: String,
@@ -24,11 +24,11 @@ fn twice<T>(of: &[T], same: impl Fn(&T, &T) -> bool) -> Option<usize> {
 }
 
 impl Config {
-    /// Looks for what is wrong.
+    /// Checks all rules.
     ///
     /// # Errors
     ///
-    /// The first thing that is, and where.
+    /// The first broken rule.
     pub fn check(&self) -> Result<(), Flaw> {
         let (count, tdr) = (self.adapters.len(), &self.tdr);
         if !(1..=ADAPTERS_MAX).contains(&count) {

@@ -36,7 +36,13 @@ const INSISTING: u32 = 0x1 | 0x2;
 const EVICT_FLAGS: u32 = 0x1 | 0x2;
 
 /// `D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL`.
-pub(crate) const NON_LOCAL: usize = 1;
+const NON_LOCAL: usize = 1;
+
+/// Bytes of a memory segment group.
+pub(crate) struct SegmentGroupUse {
+    pub budget: u64,
+    pub usage: u64,
+}
 
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTMakeResident`: all of the list or nothing.
@@ -142,18 +148,29 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         self.require_linked(process, adapter, physical_adapter)?;
+        let SegmentGroupUse { budget, usage } = self.segment_group_use(process, adapter, segment_group)?;
+        Ok(Reply::VideoMemoryInfo {
+            budget,
+            current_usage: usage,
+            current_reservation: 0,
+            available_for_reservation: budget / 2,
+        })
+    }
+
+    /// The budget of a memory segment group and the process's usage of it.
+    pub(crate) fn segment_group_use(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        segment_group: u32,
+    ) -> Result<SegmentGroupUse, Refusal> {
         let budgets = self.config.adapters[adapter as usize].budget_bytes();
         let group = segment_group as usize;
         let Some(budget) = budgets.get(group).copied() else {
             return invalid(format!("segment group {segment_group} is neither LOCAL 0 nor NON_LOCAL 1"));
         };
-        let current_usage = if group == NON_LOCAL { self.resident_bytes(process, adapter) } else { 0 };
-        Ok(Reply::VideoMemoryInfo {
-            budget,
-            current_usage,
-            current_reservation: 0,
-            available_for_reservation: budget / 2,
-        })
+        let usage = if group == NON_LOCAL { self.resident_bytes(process, adapter) } else { 0 };
+        Ok(SegmentGroupUse { budget, usage })
     }
 
     fn named_for_residency(

@@ -26,11 +26,8 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let device = self.active_device(process, device)?;
         let adapter = self.processes.devices()[device].adapter;
+        self.require_node(adapter, node_ordinal)?;
         let config = &self.config.adapters[adapter as usize];
-        let nodes = config.nodes.len();
-        if node_ordinal as usize >= nodes {
-            return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
-        }
         let engines = self.physical_adapters(process, adapter);
         let seen = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
         let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(seen) else {

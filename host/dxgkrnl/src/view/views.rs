@@ -444,7 +444,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// How often an engine or an adapter was reset.
     pub fn resets(&self) -> u64 {
-        (0..self.config.adapters.len() as u32).map(|adapter| self.tdr.resets_of(adapter)).sum()
+        self.tdr.engine_resets() + self.tdr.adapter_resets()
     }
 
     /// True if no engine has anything to run.

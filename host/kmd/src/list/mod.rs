@@ -141,9 +141,9 @@ impl Lists {
             if !holds && let Some(store) = self.start_all(scope, buffer, ddi)? {
                 return Ok(store);
             }
-            let Some(done) = self.pick(scope.first_done(ddi.clock)) else { break };
+            let Some(done) = self.pick(scope.window.first_done(ddi.clock)) else { break };
             let (mut mover, caches) = self.mover(buffer.process, ddi);
-            match scope.work(done) {
+            match scope.window.work(done) {
                 Some(Work::Command(command)) => command.finish(caches, &mut mover)?,
                 Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
                 Some(
@@ -151,10 +151,10 @@ impl Lists {
                 )
                 | None => {}
             }
-            ddi.shared.witnesses.ended(buffer.number, scope.packet(done), ddi.clock);
-            scope.take(done);
+            ddi.shared.witnesses.ended(buffer.number, scope.window.packet(done), ddi.clock);
+            scope.window.take(done);
         }
-        Ok(scope.next_end().map_or(Progress::Rests, Progress::Until))
+        Ok(scope.window.next_end().map_or(Progress::Rests, Progress::Until))
     }
 
     /// What waits for nothing happens, and commands start, until nothing more can.
@@ -166,16 +166,16 @@ impl Lists {
     ) -> Result<Option<Progress>, Trouble> {
         let clock = ddi.clock;
         loop {
-            if let Some(ready) = scope.first_ready() {
-                if let Some(Work::Barrier(barrier)) = scope.work(ready) {
+            if let Some(ready) = scope.window.first_ready() {
+                if let Some(Work::Barrier(barrier)) = scope.window.work(ready) {
                     let until = barrier.start(clock);
-                    scope.started(ready, until);
-                    ddi.shared.witnesses.started(buffer.number, scope.packet(ready), clock);
+                    scope.window.start(ready, until);
+                    ddi.shared.witnesses.started(buffer.number, scope.window.packet(ready), clock);
                     continue;
                 }
-                ddi.shared.witnesses.ended(buffer.number, scope.packet(ready), clock);
+                ddi.shared.witnesses.ended(buffer.number, scope.window.packet(ready), clock);
                 let (mut mover, _) = self.mover(buffer.process, ddi);
-                match scope.take(ready) {
+                match scope.window.take(ready) {
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
                     Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
                         return Ok(Some(Progress::Store(store)));
@@ -188,12 +188,12 @@ impl Lists {
             if scope.is_full() {
                 return Ok(None);
             }
-            let Some(chosen) = self.pick(scope.may_start()) else { return Ok(None) };
-            ddi.shared.witnesses.started(buffer.number, scope.packet(chosen), clock);
+            let Some(chosen) = self.pick(scope.window.may_start()) else { return Ok(None) };
+            ddi.shared.witnesses.started(buffer.number, scope.window.packet(chosen), clock);
             let (mut mover, caches) = self.mover(buffer.process, ddi);
-            if let Some(Work::Command(command)) = scope.work(chosen) {
+            if let Some(Work::Command(command)) = scope.window.work(chosen) {
                 let until = command.start(clock, caches, &mut mover)?;
-                scope.started(chosen, until);
+                scope.window.start(chosen, until);
             }
         }
     }

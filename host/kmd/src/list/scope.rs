@@ -14,7 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{BarrierSync, FenceValue, Packet, ResourceDesc};
-use dxgkrnl::{EngineType, Nanos};
+use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
@@ -40,7 +40,7 @@ pub(super) enum Work {
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scope {
-    window: Window,
+    pub(super) window: Window,
     /// Read, and not in the window yet, each with its packet.
     ahead: VecDeque<(u32, Work)>,
     last_id: u64,
@@ -106,17 +106,12 @@ impl Scope {
 
     /// Whether commands or barriers run.
     pub fn is_running(&self) -> bool {
-        self.window.running() != Places::default()
+        self.window.is_running()
     }
 
     /// Whether no more commands may run at once.
     pub fn is_full(&self) -> bool {
         self.window.commands_running() >= self.width
-    }
-
-    /// When the next of them ends.
-    pub fn next_end(&self) -> Option<Nanos> {
-        self.window.next_end()
     }
 
     /// Puts what is ahead into the window as far as there is room. Whether it is all there.
@@ -215,41 +210,6 @@ impl Scope {
                 earlier.sync_after = barrier.sync_after;
             }
         }
-    }
-
-    /// Where the first is that is no command and that waits for nothing.
-    pub fn first_ready(&self) -> Option<usize> {
-        self.window.first_ready()
-    }
-
-    /// Where the commands are that may start, in the order of the lists.
-    pub fn may_start(&self) -> impl Iterator<Item = usize> + use<> {
-        self.window.may_start()
-    }
-
-    /// Where what ends first is, by this time: all of one moment, in the order of the lists.
-    pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
-        let first = self.window.next_end().filter(|until| *until <= clock);
-        first.into_iter().flat_map(|first| self.window.ending_at(first))
-    }
-
-    /// The packet that this was read from.
-    pub fn packet(&self, at: usize) -> u32 {
-        self.window.at(at).map_or(0, |node| node.packet)
-    }
-
-    pub(super) fn work(&mut self, at: usize) -> Option<&mut Work> {
-        self.window.work(at)
-    }
-
-    /// It has started, and ends then.
-    pub(super) fn started(&mut self, at: usize, until: Nanos) {
-        self.window.start(at, until);
-    }
-
-    /// It is done: nobody waits for it any more.
-    pub(super) fn take(&mut self, at: usize) -> Option<Work> {
-        self.window.take(at)
     }
 }
 

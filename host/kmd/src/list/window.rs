@@ -1,7 +1,8 @@
-//! What of a scope was looked at and is not done: in the order of the lists, who waits for whom, and what runs.
+//! The window of a scope: the commands and barriers that were looked at and are not done, in the order of the lists, with the
+//! nodes that each waits for.
 //!
-//! Everything that is asked of the window as a whole (what is ready, what may start, what runs) is a set of places, a bit
-//! for each: no question looks at all nodes.
+//! Ready nodes, nodes that may start and running nodes are sets of places, a bit for each place: no question about the window as a
+//! whole looks at all nodes.
 
 use alloc::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use super::scope::Work;
 pub(super) struct Node {
     pub id: u64,
     /// Its packet in the buffer.
-    pub packet: u32,
+    packet: u32,
     pub work: Work,
     waits: Places,
     /// When it ends, if it runs.
@@ -38,7 +39,7 @@ impl Places {
         self.0 |= 1 << at;
     }
 
-    /// Nothing is at this place any more, and what was behind it is one further ahead.
+    /// Removes a place: later places move ahead by one.
     fn close_gap(&mut self, at: usize) {
         let ahead = Self::below(at);
         self.0 = self.0 & ahead | self.0 >> 1 & !ahead;
@@ -68,7 +69,7 @@ pub(super) struct Window {
     markers_in: Places,
     /// Commands and barriers that have started.
     running: Places,
-    /// What waits for nobody.
+    /// Nodes that wait for no other.
     free: Places,
 }
 
@@ -89,17 +90,18 @@ impl Window {
         self.nodes.iter_mut()
     }
 
-    pub fn at(&self, at: usize) -> Option<&Node> {
-        self.nodes.get(at)
+    /// The packet that this node was read from.
+    pub fn packet(&self, at: usize) -> u32 {
+        self.nodes.get(at).map_or(0, |node| node.packet)
     }
 
     pub fn work(&mut self, at: usize) -> Option<&mut Work> {
         self.nodes.get_mut(at).map(|node| &mut node.work)
     }
 
-    /// Commands and barriers that run.
-    pub fn running(&self) -> Places {
-        self.running
+    /// Whether commands or barriers run.
+    pub fn is_running(&self) -> bool {
+        self.running != Places::default()
     }
 
     pub fn commands_running(&self) -> usize {
@@ -147,14 +149,16 @@ impl Window {
         Places(self.free.0 & self.commands.0 & !self.running.0)
     }
 
-    /// When the next of what runs ends.
+    /// When the next running node ends.
     pub fn next_end(&self) -> Option<Nanos> {
         self.running.filter_map(|at| self.nodes.get(at)?.until).min()
     }
 
-    /// What ends at this time.
-    pub fn ending_at(&self, time: Nanos) -> impl Iterator<Item = usize> + use<'_> {
-        self.running.filter(move |at| self.nodes.get(*at).is_some_and(|node| node.until == Some(time)))
+    /// The nodes that end first, by this time: all of one moment, in the order of the lists.
+    pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
+        let first = self.next_end().filter(|until| *until <= clock);
+        let ends = move |at: &usize| self.nodes.get(*at).is_some_and(|node| node.until == first);
+        self.running.filter(move |at| first.is_some() && ends(at))
     }
 
     /// It runs, until then.
@@ -170,7 +174,7 @@ impl Window {
         let sets =
             [&mut self.commands, &mut self.barriers, &mut self.markers_in, &mut self.running, &mut self.free];
         sets.into_iter().for_each(|set| set.close_gap(at));
-        // Who waits for it is behind it.
+        // Only later nodes wait for it.
         for (place, other) in self.nodes.iter_mut().enumerate().skip(at) {
             other.waits.close_gap(at);
             if other.waits == Places::default() {
