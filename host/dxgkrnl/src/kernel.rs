@@ -152,17 +152,21 @@ impl<M: Miniport> Kernel<M> {
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
     /// which it would be too late is in time.
     fn catch_up(&mut self, now: Nanos, effects: &mut Effects) {
-        while let Some(due) = self.due().filter(|due| *due <= now) {
+        let mut next = self.due();
+        while let Some(due) = next.filter(|due| *due <= now) {
             self.now = self.now.max(due);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
                 self.call_ddi(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
+                self.work_off(effects);
             }
-            self.work_off(effects);
-            self.scheduler_due(effects);
-            self.suspends_due(effects);
-            self.expire_acquires(effects);
-            self.work_off(effects);
-            if self.due() == Some(due) {
+            if self.own_deadline().is_some_and(|due| due <= self.now) {
+                self.scheduler_due(effects);
+                self.suspends_due(effects);
+                self.expire_acquires(effects);
+                self.work_off(effects);
+            }
+            next = self.due();
+            if next == Some(due) {
                 // A miniport that wants the same time again and again gets it with the next input.
                 return;
             }

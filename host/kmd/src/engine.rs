@@ -36,6 +36,7 @@ mod foresight;
 mod lists;
 mod run;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -91,7 +92,7 @@ pub(crate) struct Job {
     /// It has run, and may wait now: the engine has read it.
     pub begun: bool,
     /// Of command lists what was read and is not done.
-    scope: Option<Scope>,
+    scope: Option<Box<Scope>>,
     /// What a witness calls it; 0 if there is none.
     number: u64,
 }

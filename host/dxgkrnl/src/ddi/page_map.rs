@@ -77,7 +77,9 @@ impl<T: Page> PageMap<T> {
     /// What stands from `base` up to `end`, in order.
     pub fn within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<T>> {
         let first = self.find(base).filter(|_| base < end);
-        let others = self.pieces.range(base.saturating_add(1)..end.max(base.saturating_add(1)));
+        // Nearly always there are none, and that is known without a search.
+        let behind = first.map_or(base, |first| first.end);
+        let others = (behind < end).then(|| self.pieces.range(behind..end)).into_iter().flatten();
         let others = others.map(|(base, (end, page))| Piece { base: *base, end: *end, page: *page });
         first.into_iter().chain(others).map(move |piece| Piece { end: piece.end.min(end), ..piece })
     }

@@ -1,5 +1,7 @@
 //! Where an engine has to do with command lists: a scope is read and run, set aside, and comes to grief.
 
+use alloc::boxed::Box;
+
 use d3dkmt::isa::Packet;
 use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{Interrupt, PageFaultFlags};
@@ -28,7 +30,7 @@ impl Engine {
         if begins_scope(&packet) {
             let mut scope = self.lists.begin();
             self.lists.read(job.commands.last(), packet, &mut scope, job.process, shared);
-            job.scope = Some(scope);
+            job.scope = Some(Box::new(scope));
         }
     }
 

@@ -125,6 +125,11 @@ impl Barrier {
         }
     }
 
+    /// The resource whose subresources it may share with others.
+    pub fn resource(&self) -> u32 {
+        self.resource
+    }
+
     /// Two of one subresource act as if the first were complete before the second.
     pub fn shares_subresource(&self, other: &Barrier) -> bool {
         let (Some(ranges), Some(others)) = (&self.ranges, &other.ranges) else { return false };

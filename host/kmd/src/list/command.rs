@@ -34,9 +34,27 @@ const IN_ORDER: [BarrierAccess; 3] =
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Touch {
     pub access: BarrierAccess,
-    scope: BarrierSync,
     pub range: Range,
     pub writes: bool,
+}
+
+/// Where accesses of a command are among the scopes of synchronization.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct ScopeSet {
+    /// Without umbrellas.
+    scopes: BarrierSync,
+    /// Named by its umbrella, as those of the root calls are: a barrier holds it up only with all of it (BAR-094).
+    whole: bool,
+}
+
+impl ScopeSet {
+    fn of(scope: BarrierSync) -> Self {
+        ScopeSet { scopes: scope.expanded(), whole: !BarrierSync::SCOPES.contains(scope) }
+    }
+
+    fn is_held_by(self, sync_after: BarrierSync) -> bool {
+        if self.whole { sync_after.contains(self.scopes) } else { sync_after.intersects(self.scopes) }
+    }
 }
 
 /// One that a fixed stage keeps in order: which one of [`IN_ORDER`].
@@ -73,6 +91,10 @@ pub(super) struct Command {
     operand: u32,
     duration_ns: Nanos,
     touches: SmallVec<[Touch; 2]>,
+    /// Where it is: of each touch that is elsewhere, or of its kind if it touches nothing.
+    places: SmallVec<[ScopeSet; 2]>,
+    /// All scopes of them.
+    scopes: BarrierSync,
     ordered: Vec<Ordered>,
     /// Why it cannot start.
     flaw: Option<Trouble>,
@@ -154,6 +176,13 @@ impl Command {
     ) -> Self {
         let mut flaw = (!is_legal(engine, kind)).then_some(Trouble::Illegal);
         let mut touches = SmallVec::with_capacity(uses.len());
+        let mut places = SmallVec::<[ScopeSet; 2]>::new();
+        let mut is_at = |scope: BarrierSync| {
+            let place = ScopeSet::of(scope);
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        };
         for item in uses {
             let (scope, access) = (item.scope(kind), item.access);
             let Some(desc) = find(item.resource).filter(|_| !scope.is_empty()) else {
@@ -161,15 +190,23 @@ impl Command {
                 continue;
             };
             match range_of(desc, item) {
-                Ok(range) => touches.push(Touch { access, scope, range, writes: item.writes() }),
+                Ok(range) => {
+                    touches.push(Touch { access, range, writes: item.writes() });
+                    is_at(scope);
+                }
                 Err(gpu_address) => {
                     let flags = if item.writes() { PageFaultFlags::WRITE } else { PageFaultFlags::empty() };
                     flaw = flaw.or(Some(Trouble::PageFault(PageFault { gpu_address, flags })));
                 }
             }
         }
+        if touches.is_empty() {
+            is_at(scope_of(kind));
+        }
+        let scopes = places.iter().fold(BarrierSync::NONE, |sum, place| sum | place.scopes);
         let ordered = ordered(&touches);
-        Command { kind, kernel, operand, duration_ns, touches, ordered, flaw, read: Vec::new() }
+        let read = Vec::new();
+        Command { kind, kernel, operand, duration_ns, touches, places, scopes, ordered, flaw, read }
     }
 
     /// A present comes after everything.
@@ -177,26 +214,28 @@ impl Command {
         self.kind == WorkKind::Present
     }
 
-    /// Whether a barrier with this SyncAfter holds it up: one use is enough. A scope that is named by its umbrella - of the
-    /// root calls - needs all of it (BAR-094).
+    pub fn scopes(&self) -> BarrierSync {
+        self.scopes
+    }
+
+    /// A barrier that has one of its scopes in SyncAfter holds it up: none is named by its umbrella.
+    pub fn meets_all_alike(&self) -> bool {
+        self.places.iter().all(|place| !place.whole)
+    }
+
+    /// Whether a barrier with this SyncAfter holds it up: one use is enough.
     pub fn is_held_by(&self, sync_after: BarrierSync) -> bool {
-        let held = |scope: BarrierSync| match BarrierSync::SCOPES.contains(scope) {
-            true => sync_after.intersects(scope),
-            false => sync_after.contains(scope.expanded()),
-        };
-        match self.touches.is_empty() {
-            true => held(scope_of(self.kind)),
-            false => self.touches.iter().any(|touch| held(touch.scope)),
-        }
+        self.places.iter().any(|place| place.is_held_by(sync_after))
     }
 
     /// Whether a barrier with this SyncBefore waits for it: a use all of whose scopes it names.
     pub fn is_waited_for(&self, sync_before: BarrierSync) -> bool {
-        let waited = |scope: BarrierSync| sync_before.contains(scope.expanded());
-        match self.touches.is_empty() {
-            true => waited(scope_of(self.kind)),
-            false => self.touches.iter().any(|touch| waited(touch.scope)),
-        }
+        self.places.iter().any(|place| sync_before.contains(place.scopes))
+    }
+
+    /// There may be others that [`Command::is_in_order_with`] it.
+    pub fn is_ordered(&self) -> bool {
+        !self.ordered.is_empty()
     }
 
     /// A fixed stage of the pipeline keeps the accesses of two draws to one place in the order of the list, without a

@@ -34,6 +34,7 @@ use cache::Caches;
 use memory::{Mover, Shadows};
 use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
+use window::{Slots, Window};
 
 /// Where a use is, if it is where its resource is.
 pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
@@ -97,12 +98,12 @@ impl Lists {
         }
     }
 
-    /// One of these, if there are any. Without a seed: the first.
-    fn pick(&mut self, mut from: impl Iterator<Item = usize>) -> Option<usize> {
+    /// One of these nodes, if there are any. Without a seed: the first.
+    fn pick(&mut self, window: &Window, from: Slots) -> Option<usize> {
         if self.chance == 0 {
-            return from.next();
+            return window.first(from);
         }
-        let all: Vec<usize> = from.collect();
+        let all = window.in_order(from);
         let chosen = self.choose(all.len());
         all.get(chosen).copied()
     }
@@ -141,7 +142,7 @@ impl Lists {
             if !holds && let Some(store) = self.start_all(scope, buffer, ddi)? {
                 return Ok(store);
             }
-            let Some(done) = self.pick(scope.window.first_done(ddi.clock)) else { break };
+            let Some(done) = self.pick(&scope.window, scope.window.first_done(ddi.clock)) else { break };
             let (mut mover, caches) = self.mover(buffer.process, ddi);
             match scope.window.work(done) {
                 Some(Work::Command(command)) => command.finish(caches, &mut mover)?,
@@ -188,7 +189,7 @@ impl Lists {
             if scope.is_full() {
                 return Ok(None);
             }
-            let Some(chosen) = self.pick(scope.window.may_start()) else { return Ok(None) };
+            let Some(chosen) = self.pick(&scope.window, scope.window.may_start()) else { return Ok(None) };
             ddi.shared.witnesses.started(buffer.number, scope.window.packet(chosen), clock);
             let (mut mover, caches) = self.mover(buffer.process, ddi);
             if let Some(Work::Command(command)) = scope.window.work(chosen) {

@@ -11,15 +11,14 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
-use d3dkmt::isa::{BarrierSync, FenceValue, Packet, ResourceDesc};
+use d3dkmt::isa::{FenceValue, Packet, ResourceDesc};
 use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
 use super::command::{Command, Draw};
-use super::window::{Node, Places, Window};
+use super::window::Window;
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Work {
@@ -43,9 +42,6 @@ pub(crate) struct Scope {
     pub(super) window: Window,
     /// Read, and not in the window yet, each with its packet.
     ahead: VecDeque<(u32, Work)>,
-    last_id: u64,
-    /// Barriers with no command behind them.
-    adjacent: Vec<u64>,
     /// How many commands may run at once.
     pub width: usize,
 }
@@ -97,7 +93,7 @@ impl Scope {
 
     /// The fence values that it will store.
     pub fn stores(&self) -> impl Iterator<Item = FenceValue> {
-        let works = self.window.nodes().map(|node| &node.work).chain(self.ahead.iter().map(|(_, work)| work));
+        let works = self.window.works().chain(self.ahead.iter().map(|(_, work)| work));
         works.filter_map(|work| match work {
             Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. } => Some(*store),
             Work::Command(_) | Work::Barrier(_) | Work::Timestamp { .. } => None,
@@ -118,7 +114,7 @@ impl Scope {
     pub fn fill_window(&mut self) -> bool {
         while self.has_room() {
             let Some((packet, work)) = self.ahead.pop_front() else { return true };
-            self.add(packet, work);
+            self.window.push(packet, work);
         }
         self.ahead.is_empty()
     }
@@ -171,63 +167,5 @@ impl Scope {
             | Packet::FenceWait { .. }
             | Packet::WaitBarrier { .. } => {}
         }
-    }
-
-    fn add(&mut self, packet: u32, mut work: Work) {
-        self.last_id += 1;
-        let id = self.last_id;
-        let waits = match &mut work {
-            Work::Command(command) => self.window.places(|node| is_before_command(node, command)),
-            Work::Barrier(barrier) => {
-                self.join(barrier);
-                self.window.places(|node| is_before_barrier(node, barrier))
-            }
-            Work::MarkerOut(_) | Work::Timestamp { .. } => self.window.everywhere(),
-            Work::Signal { barriers, .. } => {
-                let own = id - *barriers as u64;
-                self.window.places(|node| node.id >= own)
-            }
-            Work::MarkerIn(_) => Places::default(),
-        };
-        match &work {
-            Work::Command(_) => self.adjacent.clear(),
-            Work::Barrier(_) => self.adjacent.push(id),
-            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {}
-        }
-        self.window.push(id, packet, work, waits);
-    }
-
-    /// Barriers of one subresource with no command between them hold up what any of them does (BAR-099).
-    fn join(&mut self, barrier: &mut Barrier) {
-        if self.adjacent.is_empty() {
-            return;
-        }
-        for node in self.window.nodes_mut().filter(|node| self.adjacent.contains(&node.id)) {
-            if let Work::Barrier(earlier) = &mut node.work
-                && earlier.shares_subresource(barrier)
-            {
-                barrier.sync_after |= earlier.sync_after;
-                earlier.sync_after = barrier.sync_after;
-            }
-        }
-    }
-}
-
-fn is_before_command(node: &Node, command: &Command) -> bool {
-    match &node.work {
-        Work::Barrier(barrier) => command.is_held_by(barrier.sync_after) || command.comes_last(),
-        Work::Command(earlier) => command.comes_last() || command.is_in_order_with(earlier),
-        Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => false,
-    }
-}
-
-fn is_before_barrier(node: &Node, barrier: &Barrier) -> bool {
-    match &node.work {
-        Work::Barrier(earlier) => {
-            let held = earlier.sync_after & barrier.sync_before;
-            held != BarrierSync::NONE || earlier.shares_subresource(barrier)
-        }
-        Work::Command(command) => command.is_waited_for(barrier.sync_before),
-        Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => false,
     }
 }

@@ -1,186 +1,338 @@
-//! The window of a scope: the commands and barriers that were looked at and are not done, in the order of the lists, with the
-//! nodes that each waits for.
+//! The window of a scope: the commands and barriers that were looked at and are not done, with those that each waits for.
 //!
-//! Ready nodes, nodes that may start and running nodes are sets of places, a bit for each place: no question about the window as a
-//! whole looks at all nodes.
+//! Each has a slot for as long as it is there. Ready nodes, nodes that may start and running nodes are sets of slots, a bit for
+//! each, and what one has to know of all others to find those that it waits for stands in tables by slot: no question about the
+//! window as a whole follows 64 pointers.
 
-use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
+use d3dkmt::isa::BarrierSync;
 use d3dkmt::limits::LIST_WINDOW_MAX;
 use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
+use super::barrier::Barrier;
+use super::command::Command;
 use super::scope::Work;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Node {
-    pub id: u64,
+struct Node {
     /// Its packet in the buffer.
     packet: u32,
-    pub work: Work,
-    waits: Places,
+    work: Work,
     /// When it ends, if it runs.
     until: Option<Nanos>,
 }
 
-/// Places of a window: a bit for each.
+/// Slots of a window: a bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Places(u64);
+pub(super) struct Slots(u64);
 
-/// A bit for each node of the window.
+/// A bit for each slot of the window.
 const _: () = assert!(LIST_WINDOW_MAX <= u64::BITS as usize);
 
-impl Places {
-    fn below(at: usize) -> u64 {
-        1u64.checked_shl(at as u32).map_or(u64::MAX, |bit| bit - 1)
+impl Slots {
+    fn add(&mut self, slot: usize) {
+        self.0 |= 1 << slot;
     }
 
-    fn add(&mut self, at: usize) {
-        self.0 |= 1 << at;
+    fn remove(&mut self, slot: usize) {
+        self.0 &= !(1 << slot);
     }
 
-    /// Removes a place: later places move ahead by one.
-    fn close_gap(&mut self, at: usize) {
-        let ahead = Self::below(at);
-        self.0 = self.0 & ahead | self.0 >> 1 & !ahead;
+    fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
-    fn first(self) -> Option<usize> {
-        (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
+    fn and(self, others: Slots) -> Slots {
+        Slots(self.0 & others.0)
+    }
+
+    fn but(self, others: Slots) -> Slots {
+        Slots(self.0 & !others.0)
+    }
+
+    fn or(self, others: Slots) -> Slots {
+        Slots(self.0 | others.0)
+    }
+
+    /// Those of a table's entries that are so.
+    fn of<T>(table: &[T], wanted: impl Fn(&T) -> bool) -> Slots {
+        Slots(table.iter().rev().fold(0, |slots, entry| slots << 1 | u64::from(wanted(entry))))
     }
 }
 
-impl Iterator for Places {
+impl Iterator for Slots {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let at = self.first()?;
+        let slot = (self.0 != 0).then(|| self.0.trailing_zeros() as usize)?;
         self.0 &= self.0 - 1;
-        Some(at)
+        Some(slot)
     }
 }
 
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Window {
-    nodes: VecDeque<Node>,
-    commands: Places,
-    barriers: Places,
-    markers_in: Places,
+    nodes: Vec<Option<Node>>,
+    /// Nodes are numbered in the order of the lists.
+    numbers: Vec<u64>,
+    last_number: u64,
+    /// What of a node others meet: the SyncAfter of a barrier, all scopes of a command.
+    scopes: Vec<BarrierSync>,
+    /// What a barrier is about; 0: all, or no barrier.
+    resources: Vec<u32>,
+    waits: Vec<Slots>,
+    commands: Slots,
+    barriers: Slots,
+    /// Barriers with no command behind them.
+    adjacent: Slots,
+    markers_in: Slots,
+    others: Slots,
     /// Commands and barriers that have started.
-    running: Places,
+    running: Slots,
     /// Nodes that wait for no other.
-    free: Places,
+    free: Slots,
 }
 
 impl Window {
+    fn used(&self) -> Slots {
+        self.commands.or(self.barriers).or(self.markers_in).or(self.others)
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.used().is_empty()
     }
 
     pub fn has_room(&self) -> bool {
-        self.nodes.len() < LIST_WINDOW_MAX
+        (self.used().0.count_ones() as usize) < LIST_WINDOW_MAX
     }
 
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter()
-    }
-
-    pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.nodes.iter_mut()
+    /// In no order.
+    pub fn works(&self) -> impl Iterator<Item = &Work> {
+        self.nodes.iter().flatten().map(|node| &node.work)
     }
 
     /// The packet that this node was read from.
-    pub fn packet(&self, at: usize) -> u32 {
-        self.nodes.get(at).map_or(0, |node| node.packet)
+    pub fn packet(&self, slot: usize) -> u32 {
+        self.node(slot).map_or(0, |node| node.packet)
     }
 
-    pub fn work(&mut self, at: usize) -> Option<&mut Work> {
-        self.nodes.get_mut(at).map(|node| &mut node.work)
+    fn node(&self, slot: usize) -> Option<&Node> {
+        self.nodes.get(slot)?.as_ref()
+    }
+
+    pub fn work(&mut self, slot: usize) -> Option<&mut Work> {
+        self.nodes.get_mut(slot)?.as_mut().map(|node| &mut node.work)
+    }
+
+    fn command(&self, slot: usize) -> Option<&Command> {
+        match &self.node(slot)?.work {
+            Work::Command(command) => Some(command),
+            Work::Barrier(_)
+            | Work::MarkerIn(_)
+            | Work::MarkerOut(_)
+            | Work::Signal { .. }
+            | Work::Timestamp { .. } => None,
+        }
+    }
+
+    fn barrier(&self, slot: usize) -> Option<&Barrier> {
+        match &self.node(slot)?.work {
+            Work::Barrier(barrier) => Some(barrier),
+            Work::Command(_)
+            | Work::MarkerIn(_)
+            | Work::MarkerOut(_)
+            | Work::Signal { .. }
+            | Work::Timestamp { .. } => None,
+        }
     }
 
     /// Whether commands or barriers run.
     pub fn is_running(&self) -> bool {
-        self.running != Places::default()
+        !self.running.is_empty()
     }
 
     pub fn commands_running(&self) -> usize {
-        (self.running.0 & self.commands.0).count_ones() as usize
+        self.running.and(self.commands).0.count_ones() as usize
     }
 
-    /// The places of the nodes that are so.
-    pub fn places(&self, wanted: impl Fn(&Node) -> bool) -> Places {
-        let mut places = Places::default();
-        let found = self.nodes.iter().enumerate().filter(|(_, node)| wanted(node));
-        found.for_each(|(at, _)| places.add(at));
-        places
+    /// Those that a node behind all others waits for.
+    fn before(&self, work: &Work) -> Slots {
+        match work {
+            Work::Command(command) => self.before_command(command),
+            Work::Barrier(barrier) => self.before_barrier(barrier),
+            Work::MarkerOut(_) | Work::Timestamp { .. } => self.used(),
+            Work::Signal { barriers, .. } => {
+                let own = self.last_number - *barriers as u64;
+                Slots::of(&self.numbers, |number| *number > own).and(self.used())
+            }
+            Work::MarkerIn(_) => Slots::default(),
+        }
     }
 
-    pub fn everywhere(&self) -> Places {
-        Places(Places::below(self.nodes.len()))
+    fn before_command(&self, command: &Command) -> Slots {
+        if command.comes_last() {
+            return self.commands.or(self.barriers);
+        }
+        let holds = |slot: &usize| self.scopes.get(*slot).is_some_and(|after| command.is_held_by(*after));
+        let mut before = self.that_meet(command.scopes()).and(self.barriers);
+        if !command.meets_all_alike() {
+            before = before.filter(holds).collect();
+        }
+        if command.is_ordered() {
+            let in_order =
+                |slot: &usize| self.command(*slot).is_some_and(|earlier| command.is_in_order_with(earlier));
+            before = before.or(self.commands.filter(in_order).collect());
+        }
+        before
     }
 
-    /// Behind all others; it waits for these.
-    pub fn push(&mut self, id: u64, packet: u32, work: Work, waits: Places) {
-        let at = self.nodes.len();
+    fn before_barrier(&self, barrier: &Barrier) -> Slots {
+        let waits_for = |slot: &usize| {
+            self.command(*slot).is_some_and(|command| command.is_waited_for(barrier.sync_before))
+        };
+        let met = self.that_meet(barrier.sync_before);
+        let commands: Slots = met.and(self.commands).filter(waits_for).collect();
+        met.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
+    }
+
+    /// Those that have one of these scopes.
+    fn that_meet(&self, scopes: BarrierSync) -> Slots {
+        Slots::of(&self.scopes, |own| own.intersects(scopes))
+    }
+
+    /// Those of these barriers that are about the same subresource.
+    fn sharing(&self, barrier: &Barrier, barriers: Slots) -> Slots {
+        let resource = barrier.resource();
+        let same = Slots::of(&self.resources, |own| *own == resource && resource != 0).and(barriers);
+        let shares =
+            |slot: &usize| self.barrier(*slot).is_some_and(|earlier| earlier.shares_subresource(barrier));
+        same.filter(shares).collect()
+    }
+
+    /// Barriers of one subresource with no command between them hold up what any of them does (BAR-099).
+    fn join(&mut self, barrier: &mut Barrier) {
+        for slot in self.in_order(self.sharing(barrier, self.adjacent)) {
+            if let Some(after) = self.scopes.get_mut(slot) {
+                barrier.sync_after |= *after;
+                *after = barrier.sync_after;
+            }
+        }
+    }
+
+    /// Behind all others.
+    pub fn push(&mut self, packet: u32, mut work: Work) {
+        if let Work::Barrier(barrier) = &mut work {
+            self.join(barrier);
+        }
+        let waits = self.before(&work);
+        let slot = (!self.used().0).trailing_zeros() as usize;
+        if slot == self.nodes.len() {
+            self.nodes.push(None);
+            self.numbers.push(0);
+            self.scopes.push(BarrierSync::NONE);
+            self.resources.push(0);
+            self.waits.push(Slots::default());
+        }
+        let (scopes, resource) = match &work {
+            Work::Command(command) => (command.scopes(), 0),
+            Work::Barrier(barrier) => (barrier.sync_after, barrier.resource()),
+            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {
+                (BarrierSync::NONE, 0)
+            }
+        };
         match &work {
-            Work::Command(_) => self.commands.add(at),
-            Work::Barrier(_) => self.barriers.add(at),
-            Work::MarkerIn(_) => self.markers_in.add(at),
-            Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {}
+            Work::Command(_) => {
+                self.commands.add(slot);
+                self.adjacent = Slots::default();
+            }
+            Work::Barrier(_) => {
+                self.barriers.add(slot);
+                self.adjacent.add(slot);
+            }
+            Work::MarkerIn(_) => self.markers_in.add(slot),
+            Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => self.others.add(slot),
         }
-        if waits == Places::default() {
-            self.free.add(at);
+        if waits.is_empty() {
+            self.free.add(slot);
         }
-        self.nodes.push_back(Node { id, packet, work, waits, until: None });
+        self.last_number += 1;
+        self.numbers[slot] = self.last_number;
+        self.scopes[slot] = scopes;
+        self.resources[slot] = resource;
+        self.waits[slot] = waits;
+        self.nodes[slot] = Some(Node { packet, work, until: None });
+    }
+
+    /// The first of these in the order of the lists.
+    pub fn first(&self, mut of: Slots) -> Option<usize> {
+        let one = of.next()?;
+        if of.is_empty() { Some(one) } else { of.chain([one]).min_by_key(|slot| self.numbers[*slot]) }
+    }
+
+    /// These, in the order of the lists.
+    pub fn in_order(&self, of: Slots) -> SmallVec<[usize; 4]> {
+        let mut slots: SmallVec<[usize; 4]> = of.collect();
+        slots.sort_unstable_by_key(|slot| self.numbers[*slot]);
+        slots
     }
 
     /// The first that is no command, waits for nothing, and has not started.
     pub fn first_ready(&self) -> Option<usize> {
-        let ready = Places(self.free.0 & !self.commands.0 & !self.running.0 & !self.markers_in.0).first();
-        let unstarted = (self.commands.0 | self.barriers.0) & !self.running.0;
+        let ready = self.first(self.free.but(self.commands).but(self.running).but(self.markers_in));
+        if self.markers_in.is_empty() {
+            return ready;
+        }
+        let unstarted = self.commands.or(self.barriers).but(self.running);
+        let number = |slot: Option<usize>| slot.map_or(u64::MAX, |slot| self.numbers[slot]);
         // If the first of them has to wait until all before it have started, so have all others.
-        let marker = self.markers_in.first().filter(|at| unstarted & Places::below(*at) == 0);
-        ready.into_iter().chain(marker).min()
+        let marker = self.first(self.markers_in);
+        let marker = marker.filter(|_| number(marker) < number(self.first(unstarted)));
+        if number(marker) < number(ready) { marker } else { ready }
     }
 
     /// The commands that may start.
-    pub fn may_start(&self) -> Places {
-        Places(self.free.0 & self.commands.0 & !self.running.0)
+    pub fn may_start(&self) -> Slots {
+        self.free.and(self.commands).but(self.running)
     }
 
     /// When the next running node ends.
     pub fn next_end(&self) -> Option<Nanos> {
-        self.running.filter_map(|at| self.nodes.get(at)?.until).min()
+        self.running.filter_map(|slot| self.node(slot)?.until).min()
     }
 
-    /// The nodes that end first, by this time: all of one moment, in the order of the lists.
-    pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
-        let first = self.next_end().filter(|until| *until <= clock);
-        let ends = move |at: &usize| self.nodes.get(*at).is_some_and(|node| node.until == first);
-        self.running.filter(move |at| first.is_some() && ends(at))
+    /// The nodes that end first, by this time: all of one moment.
+    pub fn first_done(&self, clock: Nanos) -> Slots {
+        let Some(first) = self.next_end().filter(|until| *until <= clock) else { return Slots::default() };
+        self.running.filter(|slot| self.node(*slot).is_some_and(|node| node.until == Some(first))).collect()
     }
 
     /// It runs, until then.
-    pub fn start(&mut self, at: usize, until: Nanos) {
-        let Some(node) = self.nodes.get_mut(at) else { return };
+    pub fn start(&mut self, slot: usize, until: Nanos) {
+        let Some(Some(node)) = self.nodes.get_mut(slot) else { return };
         node.until = Some(until);
-        self.running.add(at);
+        self.running.add(slot);
     }
 
     /// It is done: nobody waits for it any more.
-    pub fn take(&mut self, at: usize) -> Option<Work> {
-        let node = self.nodes.remove(at)?;
-        let sets =
-            [&mut self.commands, &mut self.barriers, &mut self.markers_in, &mut self.running, &mut self.free];
-        sets.into_iter().for_each(|set| set.close_gap(at));
-        // Only later nodes wait for it.
-        for (place, other) in self.nodes.iter_mut().enumerate().skip(at) {
-            other.waits.close_gap(at);
-            if other.waits == Places::default() {
-                self.free.add(place);
-            }
-        }
+    pub fn take(&mut self, slot: usize) -> Option<Work> {
+        let node = self.nodes.get_mut(slot)?.take()?;
+        let kinds = [&mut self.commands, &mut self.barriers, &mut self.markers_in, &mut self.others];
+        kinds.into_iter().for_each(|kind| kind.remove(slot));
+        [&mut self.adjacent, &mut self.running].into_iter().for_each(|state| state.remove(slot));
+        self.waits.iter_mut().for_each(|waits| waits.remove(slot));
+        self.free = Slots::of(&self.waits, |waits| waits.is_empty()).and(self.used());
         Some(node.work)
+    }
+}
+
+impl FromIterator<usize> for Slots {
+    fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {
+        let mut all = Slots::default();
+        slots.into_iter().for_each(|slot| all.add(slot));
+        all
     }
 }
