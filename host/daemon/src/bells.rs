@@ -124,8 +124,7 @@ mod tests {
     use super::*;
 
     fn guest(id: u32) -> Arc<Guest> {
-        let (name, calls, outbox) = Default::default();
-        Arc::new(Guest { id: ProcessId(id), vm: VmId(1), pid: 1, name, calls, outbox })
+        Arc::new(Guest::new(ProcessId(id), VmId(1), 1, String::new()))
     }
 
     #[test]

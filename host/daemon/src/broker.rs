@@ -164,13 +164,13 @@ pub fn first_memory() -> anyhow::Result<(FenceMemory, OwnedFd)> {
 /// More memory for a process: as much again as it has, within limits, and at least what it asks for.
 /// Returns the first slot, the slots, and the descriptor for the process.
 pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Result<(u32, u32, OwnedFd)> {
-    let now = seat.slots(process).context("the process is not attached")?;
+    let now = seat.sessions().slots(process).context("the process is not attached")?;
     let most =
         d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - now.min(d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX);
     anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are asked for, {most} are allowed");
     let pages = pages_for(now).clamp(1, GROW_PAGES_MAX).max(pages_for(slots)).min(most / SLOTS_PER_PAGE);
     let (region, descriptor) = LocalRegion::create(pages)?;
-    let first = seat.add_memory(process, |memory| match memory {
+    let first = seat.sessions().add_memory(process, |memory| match memory {
         FenceMemory::Local(regions) => {
             regions.push((now, region));
             Ok(())
@@ -183,6 +183,6 @@ pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Res
 /// Pages of a process that engines may touch. Returns the descriptor for the process.
 pub fn lend(seat: &Seat, process: dxgkrnl::ProcessId, address: u64, pages: u32) -> anyhow::Result<OwnedFd> {
     let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
-    seat.lend(process, address, pages, LentPages::Local(local))?;
+    seat.sessions().lend(process, address, pages, LentPages::Local(local))?;
     Ok(descriptor)
 }

@@ -188,7 +188,7 @@ impl Channel {
     fn tell_one_way(&mut self) {
         self.one_way = 0;
         let Some(guest) = &self.guest else { return };
-        if let Some(calls) = self.seat.one_way_calls(guest.id) {
+        if let Some(calls) = self.seat.sessions().one_way_calls(guest.id) {
             let body = Some(to_guest::Body::Applied(calls));
             // One that does not read is found so by an answer or a wake.
             let _ = guest.outbox.append(&ToGuest { request: 0, status: 0, body });
@@ -220,7 +220,9 @@ impl Channel {
                 }
                 (None, _) => return Err(ProtocolError::NoHello),
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
-                (Some(guest), to_host::Body::Received(received)) => self.seat.was_read(guest.id, received),
+                (Some(guest), to_host::Body::Received(received)) => {
+                    self.seat.sessions().was_read(guest.id, received)
+                }
                 (Some(_), to_host::Body::Times(times)) => self.told_times(times, calls.len()),
                 (Some(_), body) => {
                     let call =
@@ -245,7 +247,7 @@ impl Channel {
             }
             self.times.push_back((at, told));
         } else {
-            self.seat.tell_times(guest.id, told);
+            self.seat.traces().tell_times(guest.id, told);
         }
     }
 
@@ -254,16 +256,16 @@ impl Channel {
             return Err(ProtocolError::Version(version));
         }
         let token = token.try_into().map_err(|_| ProtocolError::Token)?;
-        let guest = self.seat.redeem(&token, |guest| self.is_stream_of(guest))?;
+        let guest = self.seat.sessions().redeem(&token, |guest| self.is_stream_of(guest))?;
         let guest = guest.ok_or(ProtocolError::Token)?;
         let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
         let guest = self.guest.insert(guest);
-        if self.seat.is_resuming() {
+        if self.seat.resumption().is_resuming() {
             self.unwelcomed = true;
-            let back = self.seat.is_back(guest, sink, received);
+            let back = self.seat.resumption().is_back(guest, sink, received);
             back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
         } else {
-            let greeted = self.seat.greet(guest, sink, received);
+            let greeted = self.seat.sessions().greet(guest, sink, received);
             greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
         }
     }

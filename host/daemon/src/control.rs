@@ -67,7 +67,7 @@ impl Control for Service {
     }
 
     async fn inject(&self, request: Request<InjectRequest>) -> Result<Response<Injected>, Status> {
-        let injection = (self.read_injection)(&request.into_inner().fault, &self.seat.config());
+        let injection = (self.read_injection)(&request.into_inner().fault, &self.seat.views().config());
         let injected = injection.and_then(|injection| self.seat.inject(injection));
         let what = injected.map_err(Status::invalid_argument)?;
         Ok(Response::new(Injected { what }))
@@ -85,7 +85,7 @@ impl Control for Service {
         let (seat, vms) = (self.seat.clone(), self.vms.clone());
         let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
         let looked = tokio::task::spawn_blocking(move || {
-            let (snapshot, why) = seat.look(&question);
+            let (snapshot, why) = seat.views().look(&question);
             TopReply { state: Some(around(&seat, &vms, &snapshot)), why: Some(to_reply(&why, false)) }
         });
         Ok(Response::new(looked.await.map_err(|error| Status::internal(error.to_string()))?))
@@ -93,7 +93,7 @@ impl Control for Service {
 
     async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {
         let path = PathBuf::from(request.into_inner().path);
-        let steps = self.seat.dump_trace(&path).map_err(Status::failed_precondition)?;
+        let steps = self.seat.traces().dump(&path).map_err(Status::failed_precondition)?;
         Ok(Response::new(Dumped { steps }))
     }
 
@@ -107,7 +107,7 @@ impl Control for Service {
 fn answer(seat: &Seat, request: &WhyRequest) -> Result<WhyReply, String> {
     let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
     let most = request.most.map_or(asked.most, |most| most as usize);
-    let why = seat.why(Question { most, ..asked }, &request.process, !request.without_trials)?;
+    let why = seat.views().why(Question { most, ..asked }, &request.process, !request.without_trials)?;
     Ok(to_reply(&why, request.picture))
 }
 

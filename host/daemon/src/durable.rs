@@ -62,7 +62,7 @@ pub(super) struct DiskWriter {
 impl DiskWriter {
     pub fn start(seat: Arc<Seat>, interval: Duration) -> std::io::Result<DiskWriter> {
         let (teller, told) = channel();
-        seat.tell_when_recorded(teller.clone());
+        seat.traces().tell_when_recorded(teller.clone());
         let run = move || write_often(&seat, interval, &told);
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
         Ok(DiskWriter { teller, thread: Some(thread) })
@@ -75,7 +75,7 @@ fn write_often(seat: &Seat, interval: Duration, told: &Receiver<Told>) {
             return;
         }
         // The seat is left before the disk is waited for.
-        if let Some(Err(error)) = seat.flush_trace().map(|file| file.sync_data()) {
+        if let Some(Err(error)) = seat.traces().flush().map(|file| file.sync_data()) {
             tracing::error!("the trace could not be written to the disk: {error}");
         }
     }

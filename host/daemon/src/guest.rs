@@ -43,6 +43,13 @@ pub struct Guest {
     pub calls: Counter,
 }
 
+impl Guest {
+    /// One that nobody is connected to yet.
+    pub fn new(id: ProcessId, vm: VmId, pid: u32, name: String) -> Guest {
+        Guest { id, vm, pid, name, outbox: Outbox::default(), calls: Counter::default() }
+    }
+}
+
 /// Where the bytes go.
 #[derive(Debug)]
 pub enum Sink {

@@ -80,10 +80,10 @@ impl GuestdEndpoint {
             let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
             // Whoever ends a session of guestd ends the processes that it has by then.
             if let Some(process) = process.filter(|_| !is_told || !vm.is_session(session)) {
-                vm.seat.detach(process);
+                vm.seat.sessions().detach(process);
             }
         });
-        self.vm.seat.once_gone_on(self.vm.id, parked)
+        self.vm.seat.resumption().once_gone_on(self.vm.id, parked)
     }
 
     /// Works off one message. The outer error ends the connection, the inner one refuses the request.
@@ -109,28 +109,29 @@ impl GuestdEndpoint {
                 added.map(Reply::FirstSlot)
             }
             Body::Returning(Returning { processes }) => {
-                self.vm.seat.returning(self.vm.id, &processes);
+                self.vm.seat.resumption().returning(self.vm.id, &processes);
                 Ok(Reply::Returned(true))
             }
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
-                self.vm.seat.seen_nt_handle(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
+                self.vm.seat.nt_handles().seen(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
-                let resumed = self.vm.seat.resume(self.vm.id, pid, process, &token, self.no_pages());
+                let resumed =
+                    self.vm.seat.resumption().resume(self.vm.id, pid, process, &token, self.no_pages());
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
             Body::MakeNtHandle(process) => {
                 if !self.owns(ProcessId(process)) {
                     return Ok(Err(not_attached(ProcessId(process))));
                 }
-                self.vm.seat.make_nt_handle(self.vm.id).map(|token| Reply::NtHandle(token.0.to_vec()))
+                self.vm.seat.nt_handles().make(self.vm.id).map(|token| Reply::NtHandle(token.0.to_vec()))
             }
             Body::NtHandleClosed(bytes) => {
                 let token =
                     proto::convert::token(&bytes, "nt_handle_closed").context("guestd's connection")?;
-                self.vm.seat.nt_handle_closed(self.vm.id, token);
+                self.vm.seat.nt_handles().closed(self.vm.id, token);
                 Ok(Reply::NtHandleClosed(true))
             }
             Body::Lend(lend) => self.lend(lend).map(|()| Reply::Lent(true)),
@@ -139,7 +140,7 @@ impl GuestdEndpoint {
                 if !self.owns(process) {
                     return Ok(Err(not_attached(process)));
                 }
-                self.vm.seat.take_back(process, back.address).map(|()| Reply::TakenBack(true))
+                self.vm.seat.sessions().take_back(process, back.address).map(|()| Reply::TakenBack(true))
             }
             Body::KeepEvent(event) => self.keep_event(&event).map(|token| Reply::Bell(token.to_vec())),
             Body::ForgetEvent(KeptEvent { process, event }) => self.guest(process).map(|guest| {
@@ -154,7 +155,7 @@ impl GuestdEndpoint {
             Body::Detach(process) => {
                 // A process of another VM is none of this guestd's business; one that is gone is gone.
                 if self.owns(ProcessId(process)) {
-                    self.vm.seat.detach(ProcessId(process));
+                    self.vm.seat.sessions().detach(ProcessId(process));
                 }
                 Ok(Reply::Detached(true))
             }
@@ -179,12 +180,12 @@ impl GuestdEndpoint {
 
     fn welcome(&self) -> GuestdWelcome {
         // With a journal what a driver signals goes by the stream, and is counted.
-        let keeps_events = !self.vm.seat.has_journal();
+        let keeps_events = !self.vm.seat.traces().has_journal();
         GuestdWelcome {
             version: PROTOCOL_VERSION,
             vm: self.vm.id.0,
             events_max: if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
-            resuming: self.vm.seat.is_resuming_vm(self.vm.id),
+            resuming: self.vm.seat.resumption().is_resuming_vm(self.vm.id),
         }
     }
 
@@ -202,14 +203,14 @@ impl GuestdEndpoint {
 
     /// A process of this VM.
     fn guest(&self, process: u32) -> anyhow::Result<Arc<Guest>> {
-        let guest = self.vm.seat.guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
+        let guest = self.vm.seat.sessions().guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
         guest.ok_or_else(|| not_attached(ProcessId(process)))
     }
 
     /// Has guestd set an event of a process. Gives the token of its bell.
     fn keep_event(&self, event: &KeptEvent) -> anyhow::Result<Token> {
         let guest = self.guest(event.process)?;
-        let of_vm = self.vm.seat.guests().into_iter().filter(|guest| guest.vm == self.vm.id);
+        let of_vm = self.vm.seat.sessions().guests().into_iter().filter(|guest| guest.vm == self.vm.id);
         let kept = of_vm.map(|guest| guest.outbox.kept_count()).sum();
         self.vm.bells.announce(&guest, EventId(event.event), kept)
     }
@@ -237,24 +238,24 @@ impl GuestdEndpoint {
         let (process, count) = (ProcessId(process), pages.len() as u32);
         self.check_pages(process, &pages)?;
         let lent = LentPages::Guest { memory: self.memory.clone(), pages };
-        self.vm.seat.lend(process, address, count, lent)
+        self.vm.seat.sessions().lend(process, address, count, lent)
     }
 
     /// Registers pages of guest RAM as fence memory of a process.
     fn add_memory(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<u32> {
         self.check_pages(process, pages)?;
-        let have = self.vm.seat.slots(process).unwrap_or(0) as usize;
+        let have = self.vm.seat.sessions().slots(process).unwrap_or(0) as usize;
         let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
         anyhow::ensure!(slots <= most, "{slots} fence slots for one process, the limit is {most}");
-        self.vm.seat.add_memory(process, |memory| take_pages(memory, pages))
+        self.vm.seat.sessions().add_memory(process, |memory| take_pages(memory, pages))
     }
 
     /// The same for slots of a process that comes back, which have their values when this returns.
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
         let count = pages.len() as u32;
-        self.vm.seat.regain(process, first, count, |memory| take_pages(memory, pages))
+        self.vm.seat.resumption().regain(process, first, count, |memory| take_pages(memory, pages))
     }
 }
 
@@ -299,8 +300,8 @@ impl Replies {
 }
 
 fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> anyhow::Result<Attached> {
-    let (guest, token) = vm.seat.attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
-    let right = vm.seat.resume_right(guest.id);
+    let (guest, token) = vm.seat.sessions().attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
+    let right = vm.seat.sessions().resume_right(guest.id);
     let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
     Ok(Attached { process: guest.id.0, token: token.to_vec(), resume_token, resume_ms })
 }

@@ -10,12 +10,12 @@ use super::vm::{VmEntry, VmRegistry};
 
 /// The whole live state of a daemon.
 pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
-    around(seat, vms, &seat.snapshot())
+    around(seat, vms, &seat.views().snapshot())
 }
 
 /// The kernel's state, and the daemon around it.
 pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection {
-    let guests = seat.guests();
+    let guests = seat.sessions().guests();
     let counters = &seat.counters;
     let (threads, resident_bytes) = own_size();
     let mut inspection = of_snapshot(snapshot);
@@ -30,7 +30,7 @@ pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection 
         threads,
         resident_bytes,
         recording: seat.recording,
-        recording_dropped: seat.trace_dropped(),
+        recording_dropped: seat.traces().dropped(),
         vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
         counters: Some(Counters {
             frames_received: counters.frames_received.count(),

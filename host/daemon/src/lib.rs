@@ -109,12 +109,12 @@ impl Daemon {
         let seat = Seat::new(&options)?;
         let vms = Arc::new(VmRegistry::new(seat.clone(), options.more_ports.clone()));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
-        if let Some(why) = local_vms.iter().find_map(|vm| seat.vm_refusal(&vm.name)) {
+        if let Some(why) = local_vms.iter().find_map(|vm| seat.sessions().vm_refusal(&vm.name)) {
             anyhow::bail!("{why}");
         }
         let machines = (1..=options.machines).map(|number| (VmId(number), machine_name(number)));
         let kept: Vec<_> = local_vms.iter().map(|vm| (vm.id, vm.name.clone())).chain(machines).collect();
-        let resumed = seat.end_what_is_lost(&kept);
+        let resumed = seat.resumption().end_what_is_lost(&kept);
         let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"), &local_vms)?;
         vms.add_local(local_vms);
         let disk_writer = match options.durable {
@@ -161,12 +161,14 @@ impl Daemon {
     /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
     /// error if it is gone already.
     pub fn cut(&self, process: ProcessId) {
-        let Some(guest) = self.seat.guests().into_iter().find(|guest| guest.id == process) else { return };
+        let Some(guest) = self.seat.sessions().guests().into_iter().find(|guest| guest.id == process) else {
+            return;
+        };
         guest.outbox.cut_off();
         match &self.local {
             Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),
             _ => {
-                self.seat.detach(process);
+                self.seat.sessions().detach(process);
             }
         }
     }
@@ -178,14 +180,14 @@ impl Daemon {
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
         if self.local.is_some() {
-            self.seat.say_goodbye("the daemon was stopped");
+            self.seat.sessions().say_goodbye("the daemon was stopped");
         }
         if let Some(local) = self.local.take() {
             local.stop();
         }
         self.vms.shut_down();
         self.disk_writer = None;
-        self.seat.finish_trace()
+        self.seat.traces().finish()
     }
 }
 

@@ -170,10 +170,10 @@ impl LocalLoop {
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
         }
-        for vm in vms.iter().filter(|vm| !state.seat.has_vm(vm.id)) {
+        for vm in vms.iter().filter(|vm| !state.seat.sessions().has_vm(vm.id)) {
             state.seat.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
         }
-        state.seat.told_of_guests(bell.clone());
+        state.seat.resumption().told_of_guests(bell.clone());
         state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
         Ok(LocalLoop { commands: sender, bell, thread })
@@ -342,7 +342,7 @@ impl Loop {
 
     /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
     fn crash(&mut self, vm: VmId) {
-        let guests = self.seat.guests().into_iter().filter(|guest| guest.vm == vm);
+        let guests = self.seat.sessions().guests().into_iter().filter(|guest| guest.vm == vm);
         for guest in guests {
             guest.outbox.cut_off();
             self.end_process(guest.id);
@@ -468,10 +468,12 @@ impl Loop {
                     Err(error) => refuse(&connection, &error),
                 }
             }
-            (Request::TakeBack { address }, Some(process)) => match self.seat.take_back(process, address) {
-                Ok(()) => answer(&connection, process, &[]),
-                Err(error) => refuse(&connection, &error),
-            },
+            (Request::TakeBack { address }, Some(process)) => {
+                match self.seat.sessions().take_back(process, address) {
+                    Ok(()) => answer(&connection, process, &[]),
+                    Err(error) => refuse(&connection, &error),
+                }
+            }
             (Request::KeepEvent { name, event }, Some(process)) => {
                 match self.keep_event(process, name, event) {
                     Ok(()) => answer(&connection, process, &[]),
@@ -484,7 +486,7 @@ impl Loop {
             },
             (Request::Settle, Some(process)) => {
                 // What is owed is set before an answer is sent; unless there was no memory for it then.
-                self.seat.guest(process).iter().for_each(|guest| guest.outbox.flush());
+                self.seat.sessions().guest(process).iter().for_each(|guest| guest.outbox.flush());
                 answer(&connection, process, &[])
             }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
@@ -505,12 +507,12 @@ impl Loop {
         let setter = self.setter.clone().context("this system cannot set events of other processes")?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
-        let guest = self.seat.guest(process).context("the process has ended")?;
+        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
         Ok(guest.outbox.keep_event(name, Way::Eventfd(setter, event))?)
     }
 
     fn forget_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
-        let guest = self.seat.guest(process).context("the process has ended")?;
+        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
         anyhow::ensure!(guest.outbox.forget_event(name), "event {} is not kept", name.0);
         Ok(())
     }
@@ -535,10 +537,11 @@ impl Loop {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (guest, token) = self.seat.attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
+        let (guest, token) =
+            self.seat.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
         let result = self.watch_process(&guest, pid, ours, &mut keys).and_then(|()| {
-            let right = self.seat.resume_right(guest.id);
+            let right = self.seat.sessions().resume_right(guest.id);
             // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
             let keeps_events = self.setter.is_some() && right.is_none();
             let events_max = if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
@@ -680,10 +683,10 @@ impl Loop {
     fn make_nt_handle(&mut self, vm: VmId) -> anyhow::Result<OwnedFd> {
         // From before there is a token: what fails here has made none.
         self.nt_handles_of(vm)?;
-        let token = self.seat.make_nt_handle(vm)?;
+        let token = self.seat.nt_handles().make(vm)?;
         let made = self.nt_handles_of(vm)?.make(token);
         if made.is_err() {
-            self.seat.nt_handle_closed(vm, token);
+            self.seat.nt_handles().closed(vm, token);
         }
         Ok(made?)
     }
@@ -693,7 +696,7 @@ impl Loop {
         let Some((key, handles)) = self.nt_handles.get_mut(&vm) else { return };
         let key = *key;
         for token in handles.closed() {
-            self.seat.nt_handle_closed(vm, token);
+            self.seat.nt_handles().closed(vm, token);
         }
         if handles.is_empty() {
             self.nt_handles.remove(&vm);
@@ -706,7 +709,7 @@ impl Loop {
         for vm in self.nt_handles.keys().copied().collect::<Vec<_>>() {
             self.close_nt_handles(vm);
         }
-        self.seat.detach(process);
+        self.seat.sessions().detach(process);
         for key in self.keys_of.remove(&process).unwrap_or_default() {
             self.forget(key);
         }

@@ -3,54 +3,62 @@
 //! Whoever has bytes from a guest takes it, calls the kernel, stores fence values, appends answers and
 //! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
 //! the wake-up that it causes need no other thread.
+//!
+//! Here are the lock and the step. What else is done under the lock has a file for each topic, and is reached by a view:
+//! ```text
+//!   seat.sessions()    attach, memory, lend, greet, detach    over Roster, who is attached
+//!   seat.nt_handles()  made, seen, closed                     over NtHandleTable
+//!   seat.resumption()  going on from a journal                over Resuming
+//!   seat.traces()      what is recorded                       over Recording
+//!   seat.views()       snapshot, why                          over a copy of the kernel, where that can be
+//! ```
 
 mod moving;
 mod nt_handles;
 mod recording;
 mod resuming;
+mod roster;
+mod sessions;
 mod timing;
+mod traces;
+mod views;
 
-use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
-use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, Snapshot, VmId};
+use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId};
 use proto::convert;
-use proto::limits::TOKEN_BYTES;
 use tokio::sync::broadcast;
 use vsock_device::locks::{Held, Rank, Ranked};
 
 use super::Options;
-use super::counters::{Counter, Counters};
-use super::durable::Told;
+use super::counters::Counters;
 use super::guest::{Added, Guest, Outbox, OutboxFull};
 use super::journal::Ledger;
-use super::lent::{Lent, LentPages};
 use super::limits::NOTES_QUEUED_MAX;
-use super::memory::FenceMemory;
 use super::observer::Observer;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::tap::{Observed, Step, Tap as _};
 use super::timer::{Clock, Timer};
-use crate::naming;
-use nt_handles::{NtHandles, named_by};
+use nt_handles::{NtHandleTable, named_by};
 use recording::Recording;
 use resuming::Resuming;
+use roster::Roster;
 use timing::Timing;
 
-pub use resuming::{Awaited, Resumed, WentOn};
+pub use nt_handles::NtHandles;
+pub use resuming::{Awaited, Resumed, Resumption, WentOn};
+pub use roster::Token;
+pub(crate) use roster::random;
+pub use sessions::Sessions;
 pub use timing::Told as ToldTimes;
-
-/// One-time password of a process's stream.
-pub type Token = [u8; TOKEN_BYTES];
+pub use traces::Traces;
+pub use views::Views;
 
 /// A line for people, as it is streamed by the control service.
 #[derive(Debug, Clone)]
@@ -71,12 +79,8 @@ struct Seated {
     resuming: Option<Resuming>,
     effects: Effects,
     performer: Performer,
-    guests: Guests,
-    tokens: HashMap<Token, ProcessId>,
-    /// Names of the VMs that are there, whatever the kernel makes of them.
-    vms: BTreeMap<VmId, String>,
-    nt_handles: NtHandles,
-    processes_begun: u32,
+    roster: Roster,
+    nt_handles: NtHandleTable,
     armed: Option<Nanos>,
     /// What the guest told of times whose call comes next.
     told_times: Option<ToldTimes>,
@@ -105,23 +109,6 @@ impl Taps {
     }
 }
 
-type Guests = BTreeMap<ProcessId, Attached>;
-
-struct Attached {
-    guest: Arc<Guest>,
-    memory: FenceMemory,
-    lent: Lent,
-    token: Token,
-}
-
-/// Random bytes that nobody can guess.
-pub(super) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    anyhow::ensure!(filled == N, "the system gave {filled} random bytes");
-    Ok(bytes)
-}
-
 /// See the module.
 pub struct Seat {
     seated: Ranked<Seated>,
@@ -147,12 +134,6 @@ pub struct Seat {
 fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
     let drivers = Drivers::new(drivers, &config);
     Kernel::new(config, drivers)
-}
-
-/// A process that is attached, by its number or name.
-fn process_named(seated: &Seated, wanted: &str) -> Result<ProcessId, String> {
-    let guests = seated.guests.values().map(|attached| (attached.guest.id.0, attached.guest.name.as_str()));
-    naming::process_named(wanted, guests).map(ProcessId)
 }
 
 /// What a running daemon can be made to meet.
@@ -226,11 +207,8 @@ impl Seat {
             resuming: None,
             effects: Effects::default(),
             performer: Performer::default(),
-            guests: Guests::new(),
-            tokens: HashMap::new(),
-            vms: BTreeMap::new(),
-            nt_handles: NtHandles::default(),
-            processes_begun: 0,
+            roster: Roster::default(),
+            nt_handles: NtHandleTable::default(),
             armed: None,
             told_times: None,
         };
@@ -288,190 +266,6 @@ impl Seat {
         self.notes.subscribe()
     }
 
-    pub fn snapshot(&self) -> Snapshot {
-        self.take().kernel.snapshot()
-    }
-
-    /// Why what waits does not go on, of all processes or of one, by name or number. With `trials`, which signal would
-    /// release it is tried on copies of the state; drivers that cannot be saved are asked without.
-    pub fn why(&self, question: Question, process: &str, trials: bool) -> Result<Why, String> {
-        let seated = self.take();
-        let named = Some(process).filter(|process| !process.is_empty());
-        let process = named.map(|process| process_named(&seated, process)).transpose()?;
-        let (process, now) = (process.map(|process| process.0), self.timer.now());
-        let question = Question { process, now, ..question };
-        let state = if trials { seated.kernel.save().ok() } else { None };
-        let config = seated.kernel.config().clone();
-        let copy = || {
-            let drivers = Drivers::new(&self.drivers, &config);
-            Kernel::restore(config.clone(), drivers, state.as_deref()?).ok()
-        };
-        let Some(kernel) = state.as_ref().and_then(|_| copy()) else {
-            return Ok(seated.kernel.why(&question));
-        };
-        // From here on it is the copy's affair.
-        drop(seated);
-        Ok(kernel.why_and_what_if(&question, copy))
-    }
-
-    /// The whole state, and why what waits does not go on, both of one moment. Looked at in a copy: the seat is held as
-    /// long as a save takes. Drivers that cannot be saved are looked at where they are.
-    pub fn look(&self, question: &Question) -> (Snapshot, Why) {
-        let seated = self.take();
-        let question = Question { now: self.timer.now(), ..question.clone() };
-        let look = |kernel: &Kernel<Drivers>| (kernel.snapshot(), kernel.why(&question));
-        let Ok(state) = seated.kernel.save() else { return look(&seated.kernel) };
-        let config = seated.kernel.config().clone();
-        drop(seated);
-        let drivers = Drivers::new(&self.drivers, &config);
-        match Kernel::restore(config, drivers, &state) {
-            Ok(copy) => look(&copy),
-            Err(_) => look(&self.take().kernel),
-        }
-    }
-
-    /// GPU signals, GPU waits and submissions of processes of this VM that attach are one-way (GPV-015): everybody's are,
-    /// or this VM's.
-    pub fn async_submission(&self, vm: VmId) -> bool {
-        self.async_submission.load(Ordering::Relaxed)
-            || self.take().kernel.attached_vm(vm).is_some_and(|vm| vm.asynchronous)
-    }
-
-    /// Why there can be no VM of this name, if so (GPV-012): to be asked before it is made.
-    pub fn vm_refusal(&self, name: &str) -> Option<String> {
-        self.take().kernel.vm_refusal(name)
-    }
-
-    /// Every guest process there is.
-    pub fn guests(&self) -> Vec<Arc<Guest>> {
-        self.take().guests.values().map(|attached| attached.guest.clone()).collect()
-    }
-
-    /// A guest process that is attached.
-    pub fn guest(&self, process: ProcessId) -> Option<Arc<Guest>> {
-        self.take().guests.get(&process).map(|attached| attached.guest.clone())
-    }
-
-    /// A new process, without memory yet, and the token that its stream must present.
-    pub fn attach(
-        &self,
-        vm: VmId,
-        pid: u32,
-        name: String,
-        memory: FenceMemory,
-    ) -> anyhow::Result<(Arc<Guest>, Token)> {
-        let token: Token = random()?;
-        let mut dirty = Dirty::default();
-        let mut seated = self.take();
-        anyhow::ensure!(
-            seated.resuming.is_none(),
-            "the daemon was killed, and waits for its guests to be back"
-        );
-        if let Some(why) = seated.vms.get(&vm).and_then(|name| seated.kernel.vm_refusal(name)) {
-            anyhow::bail!("the VM was refused: {why}");
-        }
-        let of_vm = seated.guests.values().filter(|attached| attached.guest.vm == vm).count();
-        anyhow::ensure!(
-            of_vm < d3dkmt::limits::PROCESSES_PER_VM_MAX,
-            "{of_vm} processes are attached, the limit of one VM"
-        );
-        seated.processes_begun += 1;
-        let id = ProcessId(seated.processes_begun);
-        let guest = Arc::new(Guest {
-            id,
-            vm,
-            pid,
-            name: name.clone(),
-            outbox: Outbox::default(),
-            calls: Counter::default(),
-        });
-        seated.tokens.insert(token, id);
-        let slots = memory.slots();
-        let lent = Lent::default();
-        seated.guests.insert(id, Attached { guest: guest.clone(), memory, lent, token });
-        self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
-        if slots > 0 {
-            self.step(&mut seated, Input::FenceMemoryAdded { process: id, slots }, &mut dirty);
-        }
-        Ok((guest, token))
-    }
-
-    /// Adds fence memory to a process; returns the first slot of it.
-    pub fn add_memory(
-        &self,
-        process: ProcessId,
-        add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
-    ) -> anyhow::Result<u32> {
-        let mut dirty = Dirty::default();
-        let mut seated = self.take();
-        let attached = seated.guests.get_mut(&process).context("no such process")?;
-        let first = attached.memory.slots();
-        add(&mut attached.memory)?;
-        let slots = attached.memory.slots() - first;
-        self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut dirty);
-        Ok(first)
-    }
-
-    /// A process lends pages, which engines may touch from here on.
-    pub fn lend(&self, process: ProcessId, address: u64, pages: u32, lent: LentPages) -> anyhow::Result<()> {
-        let mut seated = self.take();
-        let attached = seated.guests.get_mut(&process).context("no such process")?;
-        attached.lent.check(address, pages)?;
-        attached.lent.add(address, lent);
-        Ok(())
-    }
-
-    /// Nothing of what a process lent at this address is touched after this returns.
-    pub fn take_back(&self, process: ProcessId, address: u64) -> anyhow::Result<()> {
-        let mut seated = self.take();
-        let attached = seated.guests.get_mut(&process).context("no such process")?;
-        anyhow::ensure!(attached.lent.take_back(address), "nothing is lent at {address:#x}");
-        Ok(())
-    }
-
-    /// Slots that a process has.
-    pub fn slots(&self, process: ProcessId) -> Option<u32> {
-        Some(self.take().guests.get(&process)?.memory.slots())
-    }
-
-    /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
-    /// is not used up.
-    pub fn redeem<E>(
-        &self,
-        token: &Token,
-        check: impl FnOnce(&Guest) -> Result<(), E>,
-    ) -> Result<Option<Arc<Guest>>, E> {
-        let mut seated = self.take();
-        let process = seated.tokens.get(token);
-        let Some(attached) = process.and_then(|process| seated.guests.get(process)) else { return Ok(None) };
-        let guest = attached.guest.clone();
-        check(&guest)?;
-        seated.tokens.remove(token);
-        Ok(Some(guest))
-    }
-
-    /// A process is gone: nothing is stored into its memory after this returns. No error if it was
-    /// gone already.
-    pub fn detach(&self, process: ProcessId) {
-        let mut dirty = Dirty::default();
-        let Some(guest) = self.end_process(&mut self.take(), process, &mut dirty) else { return };
-        guest.outbox.disconnect();
-        tracing::debug!("process {} (pid {}) is gone", process.0, guest.pid);
-    }
-
-    fn end_process(&self, seated: &mut Seated, process: ProcessId, dirty: &mut Dirty) -> Option<Arc<Guest>> {
-        let attached = seated.guests.remove(&process)?;
-        seated.tokens.remove(&attached.token);
-        self.is_gone(seated, process);
-        self.step(seated, Input::ProcessGone { process }, dirty);
-        Some(attached.guest)
-    }
-
-    /// A VM is attached, of which a daemon knows that goes on.
-    pub fn has_vm(&self, vm: VmId) -> bool {
-        self.take().vms.contains_key(&vm)
-    }
-
     /// What a guest calls next: see [`Kernel::expect`].
     pub fn expect(&self, process: ProcessId, calls: &[(u64, Call)]) {
         if calls.len() > 1 {
@@ -522,18 +316,13 @@ impl Seat {
                 Input::Fault(fault)
             }
             Injection::Frozen { process, frozen } => {
-                let process = process_named(&seated, &process)?;
+                let process = seated.roster.named(&process)?;
                 Input::ProcessFrozen { process, frozen }
             }
         };
         let text = input.to_string();
         self.step(&mut seated, input, &mut dirty);
         Ok(text)
-    }
-
-    /// The kernel's configuration.
-    pub fn config(&self) -> dxgkrnl::Config {
-        self.take().kernel.config().clone()
     }
 
     /// Makes the kernel wrong from here on, until it is replaced: proof that checkers can fail.
@@ -563,13 +352,13 @@ impl Seat {
     /// as well. Numbers of processes go on.
     pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
         let mut seated = self.take();
-        match seated.guests.len() {
+        match seated.roster.count() {
             0 if seated.taps.recording.is_some() => return Err(Busy::Recording),
             0 => {}
             processes => return Err(Busy::Processes(processes)),
         }
         self.async_submission.store(async_submission, Ordering::Relaxed);
-        let vms = seated.vms.clone();
+        let vms = seated.roster.vms().clone();
         seated.kernel = kernel_over(&self.drivers, config);
         seated.nt_handles.forget_all();
         self.timer.move_to(0);
@@ -605,23 +394,9 @@ impl Seat {
         seated.taps.begins(now, &input);
         let mut effects = std::mem::take(&mut seated.effects);
         let named = named_by(&input);
-        match &input {
-            Input::VmAttached { vm, name } => _ = seated.vms.insert(*vm, name.clone()),
-            Input::VmDetached { vm } => {
-                seated.vms.remove(vm);
-                seated.nt_handles.forget_vm(*vm);
-            }
-            Input::MemoryChanged { .. }
-            | Input::ProcessAttached { .. }
-            | Input::FenceMemoryAdded { .. }
-            | Input::Call { .. }
-            | Input::ProcessGone { .. }
-            | Input::ProcessFrozen { .. }
-            | Input::Deadline
-            | Input::Fault(_)
-            | Input::SystemTime { .. }
-            | Input::DoorbellRung { .. }
-            | Input::NtHandleClosed { .. } => {}
+        seated.roster.follow(&input);
+        if let Input::VmDetached { vm } = &input {
+            seated.nt_handles.forget_vm(*vm);
         }
         if let Some(timing) = &mut timing {
             timing.told();
@@ -635,7 +410,7 @@ impl Seat {
             tell(taps, Step { now, effects, kernel, owed: None });
         };
         step(seated, &effects, Taps::handled);
-        self.cut_off_who_never_read(seated);
+        seated.cut_off_who_never_read();
         self.perform(seated, &mut effects, timing.as_mut(), dirty);
         if let Some(timing) = timing {
             seated.record_times(timing, !effects.events.is_empty());
@@ -671,7 +446,7 @@ impl Seat {
     ) {
         seated.perform_moves(&effects.moves);
         for store in &effects.stores {
-            let Some(attached) = seated.guests.get(&store.process) else { continue };
+            let Some(attached) = seated.roster.get(store.process) else { continue };
             if let Err(error) = attached.memory.store(store.slot, store.value) {
                 tracing::warn!("process {}: {store}: {error:#}", store.process.0);
             }
@@ -710,7 +485,7 @@ impl Seat {
         dirty: &mut Dirty,
         add: impl FnOnce(&Outbox) -> Result<Added, OutboxFull>,
     ) {
-        let Some(attached) = seated.guests.get(&process) else { return };
+        let Some(attached) = seated.roster.get(process) else { return };
         if let Some(asked_ns) = asked_ns {
             attached.guest.outbox.asked(asked_ns);
         }
@@ -725,64 +500,6 @@ impl Seat {
                 tracing::warn!("process {} of vm {} is cut off: {full}", process.0, attached.guest.vm.0);
                 attached.guest.outbox.cut_off();
             }
-        }
-    }
-
-    /// Tells every guest why its stream is about to end.
-    pub fn say_goodbye(&self, reason: &str) {
-        let goodbye = super::channel::goodbye(reason);
-        for guest in self.guests() {
-            guest.outbox.send_last(&goodbye);
-        }
-    }
-
-    /// Whom to tell when there is something of a trace to write to the disk.
-    pub(super) fn tell_when_recorded(&self, writer: Sender<Told>) {
-        if let Some(recording) = &mut self.take().taps.recording {
-            recording.tell_when_recorded(writer);
-        }
-    }
-
-    /// Puts all that was recorded into the trace's file, and gives that. Only who has it written to the disk needs this.
-    pub(super) fn flush_trace(&self) -> Option<std::fs::File> {
-        self.take().taps.recording.as_mut()?.flush()
-    }
-
-    /// Writes what the flight recorder has into a file of its own; how many steps, or why not.
-    pub fn dump_trace(&self, path: &Path) -> Result<u64, String> {
-        let seated = self.take();
-        let recording = seated.taps.recording.as_ref();
-        let recording =
-            recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
-        recording.dump(path, Some(&seated.kernel))
-    }
-
-    /// Begins a trace of a kernel that has run for a while, or ends it: for measuring. Who attached before goes on as if
-    /// nothing were recorded.
-    #[doc(hidden)]
-    pub fn record_into(&self, path: Option<&Path>) -> anyhow::Result<()> {
-        let mut seated = self.take();
-        let Seated { kernel, taps: Taps { recording, .. }, .. } = &mut *seated;
-        if let Some(ended) = recording.take() {
-            ended.finish(kernel)?;
-        }
-        if let Some(path) = path {
-            *recording = Some(Recording::from_here(path, kernel)?);
-        }
-        Ok(())
-    }
-
-    /// Steps that could not be recorded.
-    pub fn trace_dropped(&self) -> u64 {
-        self.take().taps.recording.as_ref().map_or(0, Recording::dropped)
-    }
-
-    /// Ends the recording with the digest of the state.
-    pub fn finish_trace(&self) -> anyhow::Result<()> {
-        let mut seated = self.take();
-        match seated.taps.recording.take() {
-            Some(recording) => Ok(recording.finish(&seated.kernel)?),
-            None => Ok(()),
         }
     }
 }

@@ -119,9 +119,9 @@ impl VmShared {
 
     /// Ends every process of this VM.
     pub fn detach_processes(&self) {
-        for guest in self.seat.guests() {
+        for guest in self.seat.sessions().guests() {
             if guest.vm == self.id {
-                self.seat.detach(guest.id);
+                self.seat.sessions().detach(guest.id);
             }
         }
     }
@@ -155,7 +155,7 @@ impl VmShared {
         self.changed.notify_all();
         self.detach_processes();
         self.bells.forget_all();
-        self.seat.end_nt_handles(self.id);
+        self.seat.nt_handles().end_of(self.id);
     }
 }
 
@@ -210,7 +210,7 @@ impl Services for VmServices {
         }
         drop(status);
         shared.changed.notify_all();
-        if first && shared.seat.machine_is_back(shared.id) {
+        if first && shared.seat.resumption().machine_is_back(shared.id) {
             // The kernel knows of it, and no time passes before its processes are back.
             return;
         }
@@ -248,7 +248,7 @@ impl ChannelEndpoint {
     fn end(&mut self) {
         if let Some(guest) = self.channel.guest() {
             let (seat, id) = (self.channel.seat(), guest.id);
-            seat.detach(id);
+            seat.sessions().detach(id);
         }
         self.closed = true;
     }
@@ -324,7 +324,7 @@ impl VmRegistry {
     /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error as well if the
     /// configuration asks for a VM that cannot be (GPV-012).
     pub fn add(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<VmEntry>> {
-        if let Some(why) = self.seat.vm_refusal(name) {
+        if let Some(why) = self.seat.sessions().vm_refusal(name) {
             anyhow::bail!("{why}");
         }
         let mut vms = self.lock();

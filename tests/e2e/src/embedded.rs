@@ -28,7 +28,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// What is left of a guest, for whoever wants nothing to be: the kernel's state in words.
 pub fn remains(seat: &Seat) -> Vec<String> {
-    let state = seat.snapshot();
+    let state = seat.views().snapshot();
     let mut remains: Vec<String> = state.processes.iter().map(|process| format!("{process:?}")).collect();
     remains.extend(state.devices.iter().map(|device| format!("{device:?}")));
     remains.extend(state.contexts.iter().map(|context| format!("{context:?}")));
@@ -39,7 +39,7 @@ pub fn remains(seat: &Seat) -> Vec<String> {
     if state.objects_alive + state.shares > 0 {
         remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
     }
-    remains.extend(seat.guests().iter().map(|guest| format!("{guest:?}")));
+    remains.extend(seat.sessions().guests().iter().map(|guest| format!("{guest:?}")));
     remains
 }
 

@@ -74,8 +74,8 @@ fn daemon_of_a_process_of_its_own() {
 async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Result<String> {
     let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["processes"] => Ok(daemon.seat.snapshot().processes.len().to_string()),
-        ["waiting"] => Ok(daemon.seat.waiting_to_go_on().to_string()),
+        ["processes"] => Ok(daemon.seat.views().snapshot().processes.len().to_string()),
+        ["waiting"] => Ok(daemon.seat.resumption().waiting_to_go_on().to_string()),
         ["left"] => Ok(remains(&daemon.seat).join("\n")),
         ["ready"] => {
             let ready = entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || false);

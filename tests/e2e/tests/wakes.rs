@@ -54,7 +54,7 @@ impl Pair {
     /// The waiter waits, as the kernel sees it.
     fn waits(&mut self) {
         self.waiter.says("waits");
-        until("the wait is registered", || !self.daemon.seat().snapshot().waits.is_empty());
+        until("the wait is registered", || !self.daemon.seat().views().snapshot().waits.is_empty());
     }
 
     /// Ends all, and tells where the time of each wake-up of the waiter went: the whole and its parts, by their steps.

@@ -33,16 +33,17 @@ pub(super) struct Returning {
 impl Loop {
     /// Waits for the guests of the daemon before this one, if there was one, so long at most.
     pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
-        if !self.seat.is_resuming() {
+        if !self.seat.resumption().is_resuming() {
             return Ok(());
         }
         let mut returning = Returning::default();
         // Whether a process of a machine lives its guestd says.
-        for Awaited { process, pid, .. } in self.seat.awaited().into_iter().filter(|one| !has_machine(one.vm))
+        for Awaited { process, pid, .. } in
+            self.seat.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
         {
             match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
                 // It died while nobody was there to see it.
-                None | Some(Err(Errno::SRCH)) => self.seat.detach(process),
+                None | Some(Err(Errno::SRCH)) => self.seat.sessions().detach(process),
                 Some(Ok(pidfd)) => {
                     let key = self.add(Source::Pid { process, pidfd })?;
                     self.keys_of.insert(process, vec![key]);
@@ -85,7 +86,7 @@ impl Loop {
     /// Goes on once everybody is back, or has ended, or the time for it is over.
     pub(super) fn look_who_is_away(&mut self) {
         let Some(returning) = &self.returning else { return };
-        let awaited = self.seat.awaited();
+        let awaited = self.seat.resumption().awaited();
         if !returning.is_late && awaited.iter().any(|one| one.has_called) {
             return;
         }
@@ -96,7 +97,7 @@ impl Loop {
             }
             self.end_process(process);
         }
-        let WentOn { closed, not_welcomed } = self.seat.go_on();
+        let WentOn { closed, not_welcomed } = self.seat.resumption().go_on();
         if closed > 0 {
             tracing::warn!("{closed} NT handles have ended: no process that came back holds them");
         }
@@ -128,8 +129,8 @@ impl Loop {
         let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
         let pid = pid.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
-        let (slots, token) = self.seat.resume(vm, pid, process, token, memory)?;
-        let guest = self.seat.guest(process).context("the process has ended")?;
+        let (slots, token) = self.seat.resumption().resume(vm, pid, process, token, memory)?;
+        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut keys = self.keys_of.remove(&process).unwrap_or_default();
@@ -151,7 +152,7 @@ impl Loop {
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
         let (region, descriptor) = LocalRegion::create(pages)?;
-        self.seat.regain(process, first, pages, |memory| match memory {
+        self.seat.resumption().regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
                 regions.push((first, region));
                 Ok(())
@@ -169,7 +170,7 @@ impl Loop {
         memory: &OwnedFd,
     ) -> anyhow::Result<()> {
         let local = LocalPages::of(memory, pages)?;
-        self.seat.lend_again(process, address, pages, LentPages::Local(local))
+        self.seat.resumption().lend_again(process, address, pages, LentPages::Local(local))
     }
 
     /// Watches an NT handle that a process of this VM holds.
@@ -177,7 +178,7 @@ impl Loop {
         anyhow::ensure!(self.returning.is_some(), "NT handles are shown by who comes back");
         let token = nt_handle::token_of(handle.as_fd());
         let token = token.with_context(|| format!("descriptor {} is no NT handle", handle.as_raw_fd()))?;
-        self.seat.seen_nt_handle(vm, token)?;
+        self.seat.nt_handles().seen(vm, token)?;
         self.nt_handles_of(vm)?.adopt(handle.as_fd())?;
         Ok(())
     }

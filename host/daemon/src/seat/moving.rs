@@ -2,15 +2,16 @@
 
 use dxgkrnl::{DataMove, NotMoved, ProcessBytes, ProcessId};
 
-use super::{Guests, Seated};
+use super::Seated;
+use super::roster::Roster;
 use crate::lent::Lent;
 
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
-pub(super) struct LentBy<'a>(pub &'a Guests);
+pub(super) struct LentBy<'a>(pub &'a Roster);
 
 impl LentBy<'_> {
     fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> anyhow::Result<()>) -> bool {
-        let Some(attached) = self.0.get(&process) else { return false };
+        let Some(attached) = self.0.get(process) else { return false };
         act(&attached.lent).inspect_err(|error| tracing::debug!("process {}: {error:#}", process.0)).is_ok()
     }
 }
@@ -25,7 +26,7 @@ impl ProcessBytes for LentBy<'_> {
     }
 
     fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
-        let (source, target) = (self.0.get(&from.0)?, self.0.get(&to.0)?);
+        let (source, target) = (self.0.get(from.0)?, self.0.get(to.0)?);
         let done = source.lent.copy(from.1, &target.lent, to.1, usize::try_from(bytes).ok()?);
         done.then_some(true)
     }
@@ -34,17 +35,17 @@ impl ProcessBytes for LentBy<'_> {
 impl Seated {
     /// The moves of a step.
     pub(super) fn perform_moves(&mut self, moves: &[DataMove]) {
-        let Seated { performer, guests, taps, .. } = self;
+        let Seated { performer, roster, taps, .. } = self;
         let failed = &mut |one: &DataMove, why: NotMoved| tracing::warn!("{one}: {why}");
         match (&mut taps.recording, &taps.ledger) {
             // A daemon that goes on with this journal counts them.
             (Some(recording), Some(_)) => {
                 for (at, one) in moves.iter().enumerate() {
-                    performer.perform(one, &mut LentBy(guests)).unwrap_or_else(|why| failed(one, why));
+                    performer.perform(one, &mut LentBy(roster)).unwrap_or_else(|why| failed(one, why));
                     recording.performed(at + 1);
                 }
             }
-            _ => performer.perform_all(moves, &mut LentBy(guests), failed),
+            _ => performer.perform_all(moves, &mut LentBy(roster), failed),
         }
     }
 }

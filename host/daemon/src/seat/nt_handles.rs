@@ -22,7 +22,7 @@ use super::{Dirty, Seat, Seated, random};
 
 /// Every NT handle that somebody holds, by VM; true for one that a call has given an object, or tried to.
 #[derive(Default)]
-pub(super) struct NtHandles(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
+pub(super) struct NtHandleTable(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
 
 /// The process that names an NT handle with this input, and its token.
 pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
@@ -30,7 +30,7 @@ pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
     Some((*process, call.nt_handle_made()?))
 }
 
-impl NtHandles {
+impl NtHandleTable {
     fn make(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         let of_vm = self.0.entry(vm).or_default();
         let count = of_vm.len();
@@ -80,36 +80,59 @@ impl NtHandles {
     }
 }
 
+/// NT handles, for the brokers that make them.
+#[derive(Clone, Copy)]
+pub struct NtHandles<'a> {
+    seat: &'a Seat,
+}
+
 impl Seat {
+    pub fn nt_handles(&self) -> NtHandles<'_> {
+        NtHandles { seat: self }
+    }
+}
+
+impl NtHandles<'_> {
     /// The token of a new NT handle of a VM, for its broker.
-    pub fn make_nt_handle(&self, vm: VmId) -> anyhow::Result<ShareToken> {
+    pub fn make(&self, vm: VmId) -> anyhow::Result<ShareToken> {
         let token = ShareToken(random()?);
-        self.take().nt_handles.make(vm, token)?;
+        self.seat.take().nt_handles.make(vm, token)?;
         Ok(token)
     }
 
     /// The VM's broker saw the last close of a handle. One that is unknown is none of this VM, or ended before.
-    pub fn nt_handle_closed(&self, vm: VmId, token: ShareToken) {
+    pub fn closed(&self, vm: VmId, token: ShareToken) {
         let mut dirty = Dirty::default();
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         if let Some(input) = seated.nt_handles.close(vm, token) {
-            self.step(&mut seated, input, &mut dirty);
+            self.seat.step(&mut seated, input, &mut dirty);
         }
     }
 
     /// The broker of this VM is gone.
-    pub fn end_nt_handles(&self, vm: VmId) {
-        let of_vm = self.take().nt_handles.0.get(&vm).cloned().unwrap_or_default();
+    pub fn end_of(&self, vm: VmId) {
+        let of_vm = self.seat.take().nt_handles.0.get(&vm).cloned().unwrap_or_default();
         for token in of_vm.into_keys() {
-            self.nt_handle_closed(vm, token);
+            self.closed(vm, token);
         }
     }
 
     /// NT handles that the processes of all VMs hold.
-    pub fn nt_handles(&self) -> usize {
-        self.take().nt_handles.0.values().map(BTreeMap::len).sum()
+    pub fn count(&self) -> usize {
+        self.seat.take().nt_handles.0.values().map(BTreeMap::len).sum()
     }
 
+    /// A process shows an NT handle that it holds. True for one that is known or may be: it is watched from now on.
+    pub fn seen(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+        let mut seated = self.seat.take();
+        if let Some(resuming) = &mut seated.resuming {
+            resuming.is_shown(vm, token);
+        }
+        seated.nt_handles.seen(vm, token)
+    }
+}
+
+impl Seat {
     /// After the call of a process that names a handle.
     pub(super) fn nt_handle_named(
         &self,
@@ -118,7 +141,7 @@ impl Seat {
         token: ShareToken,
         dirty: &mut Dirty,
     ) {
-        let Some(vm) = seated.guests.get(&process).map(|attached| attached.guest.vm) else { return };
+        let Some(vm) = seated.roster.get(process).map(|attached| attached.guest.vm) else { return };
         if !seated.nt_handles.name(vm, token) {
             self.step(seated, Input::NtHandleClosed { vm, token }, dirty);
         }

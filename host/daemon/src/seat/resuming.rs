@@ -16,16 +16,13 @@ use d3dkmt::ShareToken;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use dxgkrnl::{DataMove, Fault, Input, ProcessId, VmId};
 use fence_page::SLOTS_PER_PAGE;
-use proto::channel::{ToGuest, Welcome, to_guest};
-use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::moving::LentBy;
-use super::{Attached, Dirty, Seat, Seated, Taps, Token, random};
-use crate::channel::goodbye;
-use crate::counters::Counter;
-use crate::guest::{Guest, Outbox, Sink};
-use crate::journal::{Ledger, NotKept, Replayed};
-use crate::lent::{Lent, LentPages};
+use super::roster::Attached;
+use super::{Dirty, Seat, Seated, Token};
+use crate::guest::{Guest, Sink};
+use crate::journal::Replayed;
+use crate::lent::LentPages;
 use crate::local_vm::has_machine;
 use crate::memory::FenceMemory;
 
@@ -45,6 +42,13 @@ pub(super) struct Resuming {
     unwelcomed: Vec<(Arc<Guest>, Sink, u64)>,
     /// What others want done after that.
     parked: Vec<(VmId, Parked)>,
+}
+
+impl Resuming {
+    /// Somebody holds this NT handle still.
+    pub fn is_shown(&mut self, vm: VmId, token: ShareToken) {
+        self.unseen.remove(&(vm, token));
+    }
 }
 
 /// Something that waits until all guests are back.
@@ -86,56 +90,59 @@ impl Seated {
         let Replayed { kernel, ledger, next_step, moves, .. } = replayed;
         let mut resuming = Resuming { next_step, moves, ..Resuming::default() };
         for of in kernel.attached_processes() {
-            let guest = Guest {
-                id: of.process,
-                vm: of.vm,
-                pid: of.pid,
-                name: of.name.to_owned(),
-                calls: Counter::default(),
-                outbox: Outbox::default(),
-            };
-            let (guest, memory, lent) = (Arc::new(guest), FenceMemory::Local(Vec::new()), Lent::default());
-            // None works before Resume was answered with it.
-            let token = random()?;
-            self.guests.insert(of.process, Attached { guest, memory, lent, token });
+            self.roster.expect(Guest::new(of.process, of.vm, of.pid, of.name.to_owned()))?;
             resuming.away.insert(of.process);
         }
-        self.vms = kernel.attached_vms().map(|(vm, name)| (vm, name.to_owned())).collect();
+        self.roster.expect_vms(kernel.attached_vms().map(|(vm, name)| (vm, name.to_owned())));
         for (vm, token) in kernel.named_nt_handles() {
             self.nt_handles.resumed(vm, token);
             resuming.unseen.insert((vm, token));
         }
-        self.processes_begun = ledger.processes_begun;
+        self.roster.go_on_behind(ledger.processes_begun);
         (self.kernel, self.taps.ledger, self.resuming) = (kernel, Some(ledger), Some(resuming));
         Ok(())
     }
 
     fn resumed(&self, process: ProcessId) -> anyhow::Result<&Attached> {
         let away = self.resuming.as_ref().is_some_and(|resuming| resuming.away.contains(&process));
-        let attached = self.guests.get(&process).filter(|_| away);
+        let attached = self.roster.get(process).filter(|_| away);
         attached
             .context("this session does not go on here: the daemon has gone on without it, or never had it")
     }
 }
 
+/// Going on from a journal.
+#[derive(Clone, Copy)]
+pub struct Resumption<'a> {
+    seat: &'a Seat,
+}
+
 impl Seat {
-    /// Ends what cannot go on: VMs that are not `kept`, and adapters whose engines held bytes that nobody else had. Gives what is gone on with; `None` if there was nothing in the journal.
+    pub fn resumption(&self) -> Resumption<'_> {
+        Resumption { seat: self }
+    }
+}
+
+impl Resumption<'_> {
+    /// Ends what cannot go on: VMs that are not `kept`, and adapters whose engines held bytes that nobody else had. Gives
+    /// what is gone on with; `None` if there was nothing in the journal.
     pub fn end_what_is_lost(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         let next_step = seated.resuming.as_ref()?.next_step;
         let is_kept =
             |(vm, name): &(&VmId, &String)| kept.iter().any(|(id, kept)| (id, kept) == (*vm, *name));
-        let lost = seated.vms.iter().filter(|vm| !is_kept(vm)).map(|(vm, _)| *vm).collect::<Vec<_>>();
+        let lost =
+            seated.roster.vms().iter().filter(|vm| !is_kept(vm)).map(|(vm, _)| *vm).collect::<Vec<_>>();
         for vm in lost {
             tracing::warn!("vm {} does not go on: it is not served any more; its processes end", vm.0);
-            let of_vm: Vec<_> =
-                seated.guests.values().filter(|one| one.guest.vm == vm).map(|one| one.guest.id).collect();
+            let of_vm: Vec<_> = seated.roster.guests_of(vm).map(|guest| guest.id).collect();
             for process in of_vm {
-                self.end_process(&mut seated, process, &mut Dirty::default());
+                self.seat.end_process(&mut seated, process, &mut Dirty::default());
             }
-            self.step(&mut seated, Input::VmDetached { vm }, &mut Dirty::default());
+            self.seat.step(&mut seated, Input::VmDetached { vm }, &mut Dirty::default());
         }
-        let machines: BTreeSet<_> = seated.vms.keys().copied().filter(|vm| has_machine(*vm)).collect();
+        let machines: BTreeSet<_> =
+            seated.roster.vms().keys().copied().filter(|vm| has_machine(*vm)).collect();
         if let Some(resuming) = &mut seated.resuming {
             resuming.machines = machines;
         }
@@ -145,23 +152,23 @@ impl Seat {
             tracing::warn!(
                 "adapter {adapter} is stopped: what its engines had in caches ended with the daemon"
             );
-            self.step(&mut seated, Input::Fault(Fault::StopAdapter { adapter }), &mut Dirty::default());
+            self.seat.step(&mut seated, Input::Fault(Fault::StopAdapter { adapter }), &mut Dirty::default());
         }
         let mut waits = 0;
         seated.kernel.pending_waits(&mut |_| waits += 1);
-        Some(Resumed { next_step, processes: seated.guests.len(), waits })
+        Some(Resumed { next_step, processes: seated.roster.count(), waits })
     }
 
     pub fn is_resuming(&self) -> bool {
-        self.take().resuming.is_some()
+        self.seat.take().resuming.is_some()
     }
 
     /// Guests that have not come back yet.
     pub fn awaited(&self) -> Vec<Awaited> {
-        let seated = self.take();
+        let seated = self.seat.take();
         let away = seated.resuming.iter().flat_map(|resuming| &resuming.away);
         let awaited = away.filter_map(|process| {
-            let guest = &seated.guests.get(process)?.guest;
+            let guest = &seated.roster.get(*process)?.guest;
             let has_called = seated.taps.ledger.as_ref().is_some_and(|ledger| ledger.calls(*process) > 0);
             Some(Awaited { process: *process, vm: guest.vm, pid: guest.pid, has_called })
         });
@@ -178,8 +185,7 @@ impl Seat {
         presented: &[u8],
         memory: FenceMemory,
     ) -> anyhow::Result<(u32, Token)> {
-        let token: Token = random()?;
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         let expected = seated.journal().map(|journal| journal.resume_token(process));
         let guest = &seated.resumed(process)?.guest;
         // As any other comparison of it: who can measure it is on this machine, and asks the broker for each try.
@@ -188,12 +194,7 @@ impl Seat {
         anyhow::ensure!(is_right, "it is not the session of this process");
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
         let slots = of.context("no such process")?.slots;
-        let Seated { guests, tokens, .. } = &mut *seated;
-        let attached = guests.get_mut(&process).context("no such process")?;
-        tokens.remove(&attached.token);
-        tokens.insert(token, process);
-        (attached.token, attached.memory, attached.lent) = (token, memory, Lent::default());
-        Ok((slots, token))
+        Ok((slots, seated.roster.comes_back(process, memory)?))
     }
 
     /// New memory of so many pages for slots of a process that is coming back, with the values that are to stand there.
@@ -204,10 +205,10 @@ impl Seat {
         pages: u32,
         add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         seated.resumed(process)?;
-        let Seated { guests, kernel, .. } = &mut *seated;
-        let attached = guests.get_mut(&process).context("no such process")?;
+        let Seated { roster, kernel, .. } = &mut *seated;
+        let attached = roster.get_mut(process)?;
         let next = attached.memory.slots();
         anyhow::ensure!(first == next, "slot {first} is to be the first of a region, the next one is {next}");
         let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
@@ -235,24 +236,15 @@ impl Seat {
         pages: u32,
         lent: LentPages,
     ) -> anyhow::Result<()> {
-        self.take().resumed(process)?;
-        self.lend(process, address, pages, lent)
-    }
-
-    /// A process shows an NT handle that it holds. True for one that is known or may be: it is watched from now on.
-    pub fn seen_nt_handle(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
-        let mut seated = self.take();
-        if let Some(resuming) = &mut seated.resuming {
-            resuming.unseen.remove(&(vm, token));
-        }
-        seated.nt_handles.seen(vm, token)
+        self.seat.take().resumed(process)?;
+        self.seat.sessions().lend(process, address, pages, lent)
     }
 
     /// A process has said Hello, having read so much: it is welcomed when all are back. It is an error if it did not take
     /// all of its memory.
     pub(crate) fn is_back(&self, guest: &Arc<Guest>, sink: Sink, received: u64) -> anyhow::Result<()> {
         let process = guest.id;
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
         let (has, slots) = (seated.resumed(process)?.memory.slots(), of.context("no such process")?.slots);
         let whole = slots.next_multiple_of(SLOTS_PER_PAGE);
@@ -262,62 +254,66 @@ impl Seat {
             resuming.unwelcomed.push((guest.clone(), sink, received));
         }
         drop(seated);
-        self.tell_who_waits_for_guests();
+        self.seat.tell_who_waits_for_guests();
         Ok(())
     }
 
     /// A VM has its machine. True if it is one that this daemon goes on with, so that the kernel knows of it.
     pub fn machine_is_back(&self, vm: VmId) -> bool {
-        self.take().resuming.as_mut().is_some_and(|resuming| resuming.machines.remove(&vm))
+        self.seat.take().resuming.as_mut().is_some_and(|resuming| resuming.machines.remove(&vm))
     }
 
     /// Guests of this VM are waited for.
     pub fn is_resuming_vm(&self, vm: VmId) -> bool {
-        let seated = self.take();
-        seated.resuming.is_some() && seated.vms.contains_key(&vm)
+        let seated = self.seat.take();
+        seated.resuming.is_some() && seated.roster.vms().contains_key(&vm)
     }
 
     /// Of a VM that comes back these processes are left: all others have ended.
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
-        let ended =
-            self.guests().into_iter().filter(|guest| guest.vm == vm && !processes.contains(&guest.id.0));
-        ended.for_each(|guest| self.detach(guest.id));
+        let ended = self
+            .seat
+            .sessions()
+            .guests()
+            .into_iter()
+            .filter(|guest| guest.vm == vm && !processes.contains(&guest.id.0));
+        ended.for_each(|guest| self.seat.sessions().detach(guest.id));
     }
 
     /// Everybody is back, or has ended: what was under way goes on.
     pub fn go_on(&self) -> WentOn {
         let mut dirty = Dirty::default();
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         let Some(Resuming { moves, unseen, machines, unwelcomed, parked, .. }) = seated.resuming.take()
         else {
             return WentOn::default();
         };
-        let Seated { performer, guests, .. } = &mut *seated;
+        let Seated { performer, roster, .. } = &mut *seated;
         for one in &moves {
-            if let Err(error) = performer.perform(one, &mut LentBy(guests)) {
+            if let Err(error) = performer.perform(one, &mut LentBy(roster)) {
                 tracing::warn!("{one}: {error}");
             }
         }
-        self.timer.go_on();
+        self.seat.timer.go_on();
         for vm in machines {
             tracing::warn!("vm {} does not go on: its machine is not back", vm.0);
-            self.step(&mut seated, Input::VmDetached { vm }, &mut dirty);
+            self.seat.step(&mut seated, Input::VmDetached { vm }, &mut dirty);
         }
         let closed = unseen.len();
         for (vm, token) in unseen {
             if let Some(input) = seated.nt_handles.close(vm, token) {
-                self.step(&mut seated, input, &mut dirty);
+                self.seat.step(&mut seated, input, &mut dirty);
             }
         }
         // Nothing was armed while time stood still.
         seated.armed = None;
-        self.arm(&mut seated);
+        self.seat.arm(&mut seated);
         drop(seated);
         dirty.flush();
         let mut not_welcomed = Vec::new();
         for (guest, sink, received) in unwelcomed {
-            if let Err(error) = self.greet(&guest, sink, received) {
-                self.counters.protocol_errors.add(1);
+            if let Err(error) = self.seat.sessions().greet(&guest, sink, received) {
+                self.seat.counters.protocol_errors.add(1);
                 tracing::warn!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
                 not_welcomed.push(guest.id);
             }
@@ -329,7 +325,7 @@ impl Seat {
     /// Has something of a VM done when guests that are waited for are back. False if none are, or if too much of this VM
     /// waits already: then it is not done.
     pub fn once_gone_on(&self, vm: VmId, parked: Parked) -> bool {
-        let mut seated = self.take();
+        let mut seated = self.seat.take();
         let Some(resuming) = &mut seated.resuming else { return false };
         let of_vm = resuming.parked.iter().filter(|(of, _)| *of == vm).count();
         let has_room = of_vm < PROCESSES_PER_VM_MAX;
@@ -341,14 +337,16 @@ impl Seat {
 
     /// How many things of VMs wait for guests to be back.
     pub fn waiting_to_go_on(&self) -> usize {
-        self.take().resuming.as_ref().map_or(0, |resuming| resuming.parked.len())
+        self.seat.take().resuming.as_ref().map_or(0, |resuming| resuming.parked.len())
     }
 
     /// Who is to look at [`Self::awaited`] when there is something new.
     pub(crate) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
-        let _ = self.returns.set(bell);
+        let _ = self.seat.returns.set(bell);
     }
+}
 
+impl Seat {
     fn tell_who_waits_for_guests(&self) {
         if let Some(bell) = self.returns.get() {
             // A full counter is news already.
@@ -362,74 +360,5 @@ impl Seat {
             resuming.away.remove(&process);
             self.tell_who_waits_for_guests();
         }
-    }
-
-    /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
-    pub(crate) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
-        let async_submission = self.async_submission(guest.vm);
-        let mut seated = self.take();
-        let Seated { taps: Taps { ledger, .. }, kernel, .. } = &mut *seated;
-        let applied = ledger.as_ref().map_or(0, |ledger| ledger.calls(guest.id));
-        let unread = ledger.as_mut().map(|ledger| ledger.go_on_behind(guest.id, received));
-        let unread = match unread.transpose() {
-            Ok(unread) => unread,
-            Err(not_kept) => {
-                let goodbye = goodbye(&format!("the session cannot go on: {not_kept}"));
-                let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
-                return Err(not_kept);
-            }
-        };
-        let welcome = Welcome {
-            version: PROTOCOL_VERSION,
-            process: guest.id.0,
-            recording: self.recording,
-            async_submission,
-            status_slot_plus_one: kernel.status_slot(guest.id).map_or(0, |slot| slot + 1),
-            applied,
-            times: self.times,
-        };
-        guest.outbox.connect(sink);
-        // An outbox that was connected just now has room.
-        let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
-        let _ = guest.outbox.append(&frame);
-        for frame in unread.into_iter().flatten() {
-            guest.outbox.append_frame(frame);
-        }
-        drop(seated);
-        guest.outbox.flush();
-        tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
-        Ok(())
-    }
-
-    /// Guests that do not say what they read would have it kept for ever.
-    pub(super) fn cut_off_who_never_read(&self, seated: &mut Seated) {
-        let over = seated.taps.ledger.as_mut().map(Ledger::take_over).unwrap_or_default();
-        for attached in over.iter().filter_map(|process| seated.guests.get(process)) {
-            let (process, vm) = (attached.guest.id.0, attached.guest.vm.0);
-            tracing::warn!("process {process} of vm {vm} is cut off: it does not say what it has read");
-            attached.guest.outbox.cut_off();
-        }
-    }
-
-    /// A guest says what it has read.
-    pub(crate) fn was_read(&self, process: ProcessId, received: u64) {
-        if let Some(ledger) = &mut self.take().taps.ledger {
-            ledger.read(process, received);
-        }
-    }
-
-    /// One-way calls that a process made in this journal; `None` without one: nobody keeps them.
-    pub(crate) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
-        Some(self.take().taps.ledger.as_ref()?.one_way_calls(process))
-    }
-
-    pub fn has_journal(&self) -> bool {
-        self.take().journal().is_some()
-    }
-
-    /// What a process presents to go on after the daemon was killed, and for how many milliseconds it is to try.
-    pub fn resume_right(&self, process: ProcessId) -> Option<(Token, Option<u64>)> {
-        let token = self.take().journal()?.resume_token(process);
-        Some((token, self.resume_within.map(|limit| limit.as_millis() as u64)))
     }
 }

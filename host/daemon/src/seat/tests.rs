@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use d3dkmt::{Call, EventId, KeyedMutexFlags};
+use dxgkrnl::VmId;
 
 use super::super::observer::DaemonKernel;
 use super::*;
@@ -53,8 +54,8 @@ fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
     use std::io::Read as _;
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
-    let (id, vm, outbox, calls) = (ProcessId(1), VmId(1), Outbox::default(), Counter::default());
-    let guest = Arc::new(Guest { id, vm, pid: 1, name: String::new(), outbox, calls });
+    let (id, vm) = (ProcessId(1), VmId(1));
+    let guest = Arc::new(Guest::new(id, vm, 1, String::new()));
     guest.outbox.connect(super::super::guest::Sink::Local { stream: Arc::new(ours.into()), epoll, key: 1 });
     guest.outbox.wake(d3dkmt::EventId(7), d3dkmt::NtStatus::SUCCESS).unwrap();
     let mut dirty = Dirty::default();

@@ -10,7 +10,7 @@ use dxgkrnl::{Input, Nanos, ProcessId};
 use proto::channel::Times as GuestTimes;
 use trace::{Times, Woken};
 
-use super::{Seat, Seated};
+use super::Seated;
 use crate::timer::monotonic;
 
 /// What a guest told with a call, and when it was read.
@@ -25,7 +25,7 @@ pub struct Told {
 }
 
 impl Told {
-    fn into_times(self, process: ProcessId) -> Times {
+    pub(super) fn into_times(self, process: ProcessId) -> Times {
         let GuestTimes { called_ns, sent_ns, heard_host_ns, heard_ns, woken } = self.times;
         Times {
             process: process.0,
@@ -85,15 +85,6 @@ impl Seated {
         if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || is_told) {
             let step = recording.last_step();
             recording.times(&Times { step, ..times });
-        }
-    }
-}
-
-impl Seat {
-    /// A process tells times outside of its calls.
-    pub fn tell_times(&self, process: ProcessId, told: Told) {
-        if let Some(recording) = &mut self.take().taps.recording {
-            recording.times(&told.into_times(process));
         }
     }
 }

@@ -76,12 +76,12 @@ fn show_hang(daemon: &Daemon) {
 
 /// Waits until a CPU wait is pending: the client hangs as planned.
 fn hang_is_there(seat: &Seat) -> bool {
-    seat.snapshot().waits.iter().any(|wait| wait.event.is_some())
+    seat.views().snapshot().waits.iter().any(|wait| wait.event.is_some())
 }
 
 fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
     let end = Instant::now() + HANG_SHOWS_MAX;
-    while !daemon.seat.snapshot().is_empty() {
+    while !daemon.seat.views().snapshot().is_empty() {
         ensure!(Instant::now() < end, "something of the killed client stayed behind");
         std::thread::yield_now();
     }

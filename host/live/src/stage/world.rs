@@ -423,12 +423,12 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        self.place.daemon().seat.snapshot()
+        self.place.daemon().seat.views().snapshot()
     }
 
     fn why(&mut self, process: Process) -> Why {
         let process = self.process_number(process).to_string();
-        let asked = self.place.daemon().seat.why(Question::default(), &process, false);
+        let asked = self.place.daemon().seat.views().why(Question::default(), &process, false);
         asked.unwrap_or_default()
     }
 

@@ -17,7 +17,7 @@ fn blocked(daemon: &Embedded) -> Actor {
     let fence = actor.create_fence(device, SyncObjectFlags::empty()).object;
     actor.tell(1, plain(wait(device, fence, 1)));
     actor.must(Task::Barrier);
-    assert_eq!(daemon.seat().snapshot().waits.len(), 1);
+    assert_eq!(daemon.seat().views().snapshot().waits.len(), 1);
     actor
 }
 
@@ -103,7 +103,7 @@ fn figures() {
         actor.end();
     }
     each("spawn, first call (attached), end", ACTORS.into(), begun);
-    until("the daemon has forgotten them", || daemon.seat().guests().is_empty());
+    until("the daemon has forgotten them", || daemon.seat().sessions().guests().is_empty());
 
     let mut actor = Actor::start(&daemon);
     let device = actor.open_device();

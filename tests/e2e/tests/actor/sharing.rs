@@ -118,7 +118,7 @@ fn an_object_lives_as_long_as_anybody_has_an_nt_handle_of_it_and_so_does_its_nam
     // In the mailbox nobody has received it yet; the only process that had it is killed.
     giver.kill();
     until("the giver is gone", || daemon.inspection().processes.len() == 2);
-    assert_eq!(daemon.seat().snapshot().shares, 1);
+    assert_eq!(daemon.seat().views().snapshot().shares, 1);
     let Reply::SyncObject(fence) = taker.given(open(device)) else { panic!("not opened") };
     assert_eq!(taker.value(Task::ReadValue(fence.object)), 5);
     third.given(by_name(FOUND));
@@ -152,7 +152,7 @@ fn an_nt_handle_that_nobody_received_ends_with_its_socket() {
     send_named_fence(&daemon, &mut giver, &mut taker, "frame done");
     giver.kill();
     until("the giver is gone", || daemon.inspection().processes.is_empty());
-    let state = daemon.seat().snapshot();
+    let state = daemon.seat().views().snapshot();
     assert_eq!((state.shares, state.objects_alive), (1, 1));
     taker.kill();
     daemon.end();

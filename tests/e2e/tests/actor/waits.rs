@@ -19,7 +19,7 @@ fn a_thread_waits_while_another_signals() {
     let daemon = Embedded::start();
     let mut actor = Actor::start(&daemon);
     wait_and_signal(&mut actor, || {
-        assert_eq!(daemon.seat().snapshot().waits.len(), 1, "the host has the wait");
+        assert_eq!(daemon.seat().views().snapshot().waits.len(), 1, "the host has the wait");
     });
     actor.end();
     daemon.end();
@@ -125,7 +125,7 @@ fn a_barrier_starts_no_session() {
     actor.must(Task::Barrier);
     assert!(actor.has_reported(started));
     assert_eq!(actor.value(Task::MessagesSent), 0);
-    assert!(daemon.seat().guests().is_empty());
+    assert!(daemon.seat().sessions().guests().is_empty());
     // The first call of another thread attaches; the barrier comes after it.
     let first = actor.tell(5, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
     actor.must(Task::Barrier);

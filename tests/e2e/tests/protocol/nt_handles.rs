@@ -21,12 +21,12 @@ fn a_token_without_a_descriptor_opens_nothing() {
     let made_up = ShareToken([7; 16]);
     let (closed, handle) = client.make_nt_handle().unwrap();
     drop(handle);
-    until("the close is seen", || daemon.seat().nt_handles() == 0);
+    until("the close is seen", || daemon.seat().nt_handles().count() == 0);
     for token in [made_up, closed] {
         // It is shared, and its last NT handle is gone with that.
         assert_eq!(client.call(&share_call(fence, token, Some("name"))).0, NtStatus::SUCCESS);
         assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
-        assert_eq!(daemon.seat().snapshot().shares, 0);
+        assert_eq!(daemon.seat().views().snapshot().shares, 0);
     }
     // A refused call leaves a handle that names nothing, and that a later call may name.
     let (token, handle) = client.make_nt_handle().unwrap();

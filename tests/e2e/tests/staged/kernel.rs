@@ -29,7 +29,7 @@ fn a_new_kernel_has_the_same_vms_and_nothing_else() {
     drop(client);
     daemon.wait_until_forgotten();
     assert_eq!(daemon.seat().replace_kernel(config, false), Ok(()));
-    let state = daemon.seat().snapshot();
+    let state = daemon.seat().views().snapshot();
     assert_eq!(state.vms.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert_eq!((state.stopped_adapters, daemon.inspection().now_ns), (vec![], 0));
     let (_, broker) = daemon.daemon().local_vm("a").expect("it is there");

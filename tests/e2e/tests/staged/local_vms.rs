@@ -61,7 +61,7 @@ fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
 
     daemon.daemon().crash_local_vm("a").expect("it is there");
     assert_eq!(of_a(&daemon), 0);
-    let state = daemon.seat().snapshot();
+    let state = daemon.seat().views().snapshot();
     assert!(state.vms.iter().all(|(id, _)| *id != vm.0) && state.vms.len() == 1, "{:?}", state.vms);
     let left: Vec<u32> = state.processes.iter().map(|process| process.process).collect();
     assert!(state.devices.iter().all(|device| left.contains(&device.process)), "{:?}", state.devices);
@@ -105,10 +105,10 @@ fn a_cut_process_hears_nothing_and_is_gone_at_once() {
         for process in [client.process, silent.process] {
             daemon.daemon().cut(ProcessId(process));
             daemon.daemon().cut(ProcessId(process));
-            assert!(daemon.seat().guests().iter().all(|guest| guest.id.0 != process));
+            assert!(daemon.seat().sessions().guests().iter().all(|guest| guest.id.0 != process));
         }
         assert!(client.stream.read().is_err(), "no Goodbye");
-        assert_eq!(daemon.seat().snapshot().processes.len(), 1);
+        assert_eq!(daemon.seat().views().snapshot().processes.len(), 1);
         steady.works();
     }
     drop(steady);

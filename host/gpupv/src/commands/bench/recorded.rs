@@ -28,7 +28,7 @@ impl Recorded {
     /// Returns when it is so.
     pub fn turn_to(&self, record: Record) -> anyhow::Result<()> {
         let path: PathBuf = self.folder.path().join("recorded.gvt");
-        self.seat.record_into(match record {
+        self.seat.traces().record_into(match record {
             Record::On => Some(&path),
             Record::Off => None,
         })

@@ -1,0 +1,165 @@
+//! Who is attached: the processes with what the daemon has of each, the tokens of their streams, the VMs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use d3dkmt::limits::PROCESSES_PER_VM_MAX;
+use dxgkrnl::{Input, ProcessId, VmId};
+use proto::limits::TOKEN_BYTES;
+
+use crate::guest::Guest;
+use crate::lent::Lent;
+use crate::memory::FenceMemory;
+use crate::naming;
+
+/// One-time password of a process's stream.
+pub type Token = [u8; TOKEN_BYTES];
+
+/// Random bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    anyhow::ensure!(filled == N, "the system gave {filled} random bytes");
+    Ok(bytes)
+}
+
+/// A process, with what the daemon has of it.
+pub(super) struct Attached {
+    pub guest: Arc<Guest>,
+    pub memory: FenceMemory,
+    pub lent: Lent,
+    token: Token,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Roster {
+    attached: BTreeMap<ProcessId, Attached>,
+    tokens: HashMap<Token, ProcessId>,
+    /// Names of the VMs that are there, whatever the kernel makes of them.
+    vms: BTreeMap<VmId, String>,
+    processes_begun: u32,
+}
+
+impl Roster {
+    /// A new process, and the token that its stream must present.
+    pub fn begin(
+        &mut self,
+        vm: VmId,
+        pid: u32,
+        name: String,
+        memory: FenceMemory,
+    ) -> anyhow::Result<(Arc<Guest>, Token)> {
+        let token: Token = random()?;
+        let of_vm = self.guests_of(vm).count();
+        anyhow::ensure!(of_vm < PROCESSES_PER_VM_MAX, "{of_vm} processes are attached, the limit of one VM");
+        self.processes_begun += 1;
+        let id = ProcessId(self.processes_begun);
+        let guest = Arc::new(Guest::new(id, vm, pid, name));
+        self.add(guest.clone(), memory, token);
+        Ok((guest, token))
+    }
+
+    fn add(&mut self, guest: Arc<Guest>, memory: FenceMemory, token: Token) {
+        self.tokens.insert(token, guest.id);
+        self.attached.insert(guest.id, Attached { guest, memory, lent: Lent::default(), token });
+    }
+
+    /// Numbers of processes go on behind this one.
+    pub fn go_on_behind(&mut self, processes_begun: u32) {
+        self.processes_begun = processes_begun;
+    }
+
+    /// A process of a daemon that was killed: nothing works of it until it [comes back](Self::comes_back).
+    pub fn expect(&mut self, guest: Guest) -> anyhow::Result<()> {
+        self.add(Arc::new(guest), FenceMemory::Local(Vec::new()), random()?);
+        Ok(())
+    }
+
+    /// What the process said before is forgotten: the token that its new stream must present.
+    pub fn comes_back(&mut self, process: ProcessId, memory: FenceMemory) -> anyhow::Result<Token> {
+        let token: Token = random()?;
+        let Attached { guest, token: old, .. } =
+            self.attached.remove(&process).context("the process is not attached")?;
+        self.tokens.remove(&old);
+        self.add(guest, memory, token);
+        Ok(token)
+    }
+
+    /// The process is gone, and all that the daemon has of it.
+    pub fn end(&mut self, process: ProcessId) -> Option<Arc<Guest>> {
+        let Attached { guest, token, .. } = self.attached.remove(&process)?;
+        self.tokens.remove(&token);
+        Some(guest)
+    }
+
+    pub fn get(&self, process: ProcessId) -> Option<&Attached> {
+        self.attached.get(&process)
+    }
+
+    pub fn get_mut(&mut self, process: ProcessId) -> anyhow::Result<&mut Attached> {
+        self.attached.get_mut(&process).context("the process is not attached")
+    }
+
+    pub fn count(&self) -> usize {
+        self.attached.len()
+    }
+
+    pub fn guests(&self) -> impl Iterator<Item = &Arc<Guest>> + Clone {
+        self.attached.values().map(|attached| &attached.guest)
+    }
+
+    pub fn guests_of(&self, vm: VmId) -> impl Iterator<Item = &Arc<Guest>> {
+        self.guests().filter(move |guest| guest.vm == vm)
+    }
+
+    /// An attached process, by its number or name.
+    pub fn named(&self, wanted: &str) -> Result<ProcessId, String> {
+        let names = self.guests().map(|guest| (guest.id.0, guest.name.as_str()));
+        naming::process_named(wanted, names).map(ProcessId)
+    }
+
+    /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
+    /// is not used up.
+    pub fn redeem<E>(
+        &mut self,
+        token: &Token,
+        check: impl FnOnce(&Guest) -> Result<(), E>,
+    ) -> Result<Option<Arc<Guest>>, E> {
+        let process = self.tokens.get(token).copied();
+        let Some(attached) = process.and_then(|process| self.get(process)) else { return Ok(None) };
+        let guest = attached.guest.clone();
+        check(&guest)?;
+        self.tokens.remove(token);
+        Ok(Some(guest))
+    }
+
+    pub fn vms(&self) -> &BTreeMap<VmId, String> {
+        &self.vms
+    }
+
+    /// Takes note of VMs that come and go.
+    pub fn follow(&mut self, input: &Input) {
+        match input {
+            Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
+            Input::VmDetached { vm } => _ = self.vms.remove(vm),
+            Input::MemoryChanged { .. }
+            | Input::ProcessAttached { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::Call { .. }
+            | Input::ProcessGone { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. }
+            | Input::DoorbellRung { .. }
+            | Input::NtHandleClosed { .. } => {}
+        }
+    }
+
+    /// VMs that a daemon that was killed had.
+    pub fn expect_vms(&mut self, vms: impl Iterator<Item = (VmId, String)>) {
+        self.vms = vms.collect();
+    }
+}
