@@ -210,8 +210,8 @@ impl GuestdEndpoint {
     /// Has guestd set an event of a process. Gives the token of its bell.
     fn keep_event(&self, event: &KeptEvent) -> anyhow::Result<Token> {
         let guest = self.guest(event.process)?;
-        let of_vm = self.vm.seat.sessions().guests().into_iter().filter(|guest| guest.vm == self.vm.id);
-        let kept = of_vm.map(|guest| guest.outbox.kept_count()).sum();
+        let of_vm = self.vm.seat.sessions().guests_of(self.vm.id);
+        let kept = of_vm.iter().map(|guest| guest.outbox.kept_count()).sum();
         self.vm.bells.announce(&guest, EventId(event.event), kept)
     }
 

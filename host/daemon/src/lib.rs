@@ -161,9 +161,7 @@ impl Daemon {
     /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
     /// error if it is gone already.
     pub fn cut(&self, process: ProcessId) {
-        let Some(guest) = self.seat.sessions().guests().into_iter().find(|guest| guest.id == process) else {
-            return;
-        };
+        let Some(guest) = self.seat.sessions().guest(process) else { return };
         guest.outbox.cut_off();
         match &self.local {
             Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),

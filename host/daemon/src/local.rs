@@ -342,8 +342,7 @@ impl Loop {
 
     /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
     fn crash(&mut self, vm: VmId) {
-        let guests = self.seat.sessions().guests().into_iter().filter(|guest| guest.vm == vm);
-        for guest in guests {
+        for guest in self.seat.sessions().guests_of(vm) {
             guest.outbox.cut_off();
             self.end_process(guest.id);
         }

@@ -119,10 +119,8 @@ impl VmShared {
 
     /// Ends every process of this VM.
     pub fn detach_processes(&self) {
-        for guest in self.seat.sessions().guests() {
-            if guest.vm == self.id {
-                self.seat.sessions().detach(guest.id);
-            }
+        for guest in self.seat.sessions().guests_of(self.id) {
+            self.seat.sessions().detach(guest.id);
         }
     }
 

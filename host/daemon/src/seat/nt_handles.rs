@@ -62,7 +62,7 @@ impl NtHandleTable {
     }
 
     /// What the kernel is to be told of a last close.
-    pub(super) fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
+    fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
         let of_vm = self.0.get_mut(&vm)?;
         let named = of_vm.remove(&token)?;
         if of_vm.is_empty() {
@@ -104,9 +104,7 @@ impl NtHandles<'_> {
     pub fn closed(&self, vm: VmId, token: ShareToken) {
         let mut dirty = Dirty::default();
         let mut seated = self.seat.take();
-        if let Some(input) = seated.nt_handles.close(vm, token) {
-            self.seat.step(&mut seated, input, &mut dirty);
-        }
+        self.seat.close_nt_handle(&mut seated, vm, token, &mut dirty);
     }
 
     /// The broker of this VM is gone.
@@ -133,6 +131,19 @@ impl NtHandles<'_> {
 }
 
 impl Seat {
+    /// Nobody holds the handle any more.
+    pub(super) fn close_nt_handle(
+        &self,
+        seated: &mut Seated,
+        vm: VmId,
+        token: ShareToken,
+        dirty: &mut Dirty,
+    ) {
+        if let Some(input) = seated.nt_handles.close(vm, token) {
+            self.step(seated, input, dirty);
+        }
+    }
+
     /// After the call of a process that names a handle.
     pub(super) fn nt_handle_named(
         &self,

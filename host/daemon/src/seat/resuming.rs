@@ -19,7 +19,7 @@ use fence_page::SLOTS_PER_PAGE;
 
 use super::moving::LentBy;
 use super::roster::Attached;
-use super::{Dirty, Seat, Seated, Token};
+use super::{Dirty, Seat, Seated, Token, random};
 use crate::guest::{Guest, Sink};
 use crate::journal::Replayed;
 use crate::lent::LentPages;
@@ -185,6 +185,7 @@ impl Resumption<'_> {
         presented: &[u8],
         memory: FenceMemory,
     ) -> anyhow::Result<(u32, Token)> {
+        let token: Token = random()?;
         let mut seated = self.seat.take();
         let expected = seated.journal().map(|journal| journal.resume_token(process));
         let guest = &seated.resumed(process)?.guest;
@@ -194,7 +195,8 @@ impl Resumption<'_> {
         anyhow::ensure!(is_right, "it is not the session of this process");
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
         let slots = of.context("no such process")?.slots;
-        Ok((slots, seated.roster.comes_back(process, memory)?))
+        seated.roster.comes_back(process, memory, token)?;
+        Ok((slots, token))
     }
 
     /// New memory of so many pages for slots of a process that is coming back, with the values that are to stand there.
@@ -271,12 +273,8 @@ impl Resumption<'_> {
 
     /// Of a VM that comes back these processes are left: all others have ended.
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
-        let ended = self
-            .seat
-            .sessions()
-            .guests()
-            .into_iter()
-            .filter(|guest| guest.vm == vm && !processes.contains(&guest.id.0));
+        let of_vm = self.seat.sessions().guests_of(vm).into_iter();
+        let ended = of_vm.filter(|guest| !processes.contains(&guest.id.0));
         ended.for_each(|guest| self.seat.sessions().detach(guest.id));
     }
 
@@ -301,9 +299,7 @@ impl Resumption<'_> {
         }
         let closed = unseen.len();
         for (vm, token) in unseen {
-            if let Some(input) = seated.nt_handles.close(vm, token) {
-                self.seat.step(&mut seated, input, &mut dirty);
-            }
+            self.seat.close_nt_handle(&mut seated, vm, token, &mut dirty);
         }
         // Nothing was armed while time stood still.
         seated.armed = None;

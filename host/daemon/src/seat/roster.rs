@@ -1,4 +1,4 @@
-//! Who is attached: the processes with what the daemon has of each, the tokens of their streams, the VMs.
+//! The processes that are attached, with what the daemon has of each; the tokens of their streams; the VMs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,22 +43,22 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// A new process, and the token that its stream must present.
+    /// A new process, whose stream must present this token.
     pub fn begin(
         &mut self,
         vm: VmId,
         pid: u32,
         name: String,
         memory: FenceMemory,
-    ) -> anyhow::Result<(Arc<Guest>, Token)> {
-        let token: Token = random()?;
+        token: Token,
+    ) -> anyhow::Result<Arc<Guest>> {
         let of_vm = self.guests_of(vm).count();
         anyhow::ensure!(of_vm < PROCESSES_PER_VM_MAX, "{of_vm} processes are attached, the limit of one VM");
         self.processes_begun += 1;
         let id = ProcessId(self.processes_begun);
         let guest = Arc::new(Guest::new(id, vm, pid, name));
         self.add(guest.clone(), memory, token);
-        Ok((guest, token))
+        Ok(guest)
     }
 
     fn add(&mut self, guest: Arc<Guest>, memory: FenceMemory, token: Token) {
@@ -77,14 +77,18 @@ impl Roster {
         Ok(())
     }
 
-    /// What the process said before is forgotten: the token that its new stream must present.
-    pub fn comes_back(&mut self, process: ProcessId, memory: FenceMemory) -> anyhow::Result<Token> {
-        let token: Token = random()?;
+    /// The process has a new stream, which must present this token: what it said before is forgotten.
+    pub fn comes_back(
+        &mut self,
+        process: ProcessId,
+        memory: FenceMemory,
+        token: Token,
+    ) -> anyhow::Result<()> {
         let Attached { guest, token: old, .. } =
             self.attached.remove(&process).context("the process is not attached")?;
         self.tokens.remove(&old);
         self.add(guest, memory, token);
-        Ok(token)
+        Ok(())
     }
 
     /// The process is gone, and all that the daemon has of it.

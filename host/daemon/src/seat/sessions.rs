@@ -7,7 +7,7 @@ use dxgkrnl::{Input, ProcessId, VmId};
 use proto::channel::{ToGuest, Welcome, to_guest};
 use proto::{Message as _, PROTOCOL_VERSION};
 
-use super::{Dirty, Seat, Seated, Taps, Token};
+use super::{Dirty, Seat, Seated, Taps, Token, random};
 use crate::channel::goodbye;
 use crate::guest::{Guest, Sink};
 use crate::journal::{Ledger, NotKept};
@@ -32,6 +32,11 @@ impl Sessions<'_> {
         self.seat.take().roster.guests().cloned().collect()
     }
 
+    /// Those of one VM.
+    pub fn guests_of(&self, vm: VmId) -> Vec<Arc<Guest>> {
+        self.seat.take().roster.guests_of(vm).cloned().collect()
+    }
+
     /// A guest process that is attached.
     pub fn guest(&self, process: ProcessId) -> Option<Arc<Guest>> {
         self.seat.take().roster.get(process).map(|attached| attached.guest.clone())
@@ -45,6 +50,7 @@ impl Sessions<'_> {
         name: String,
         memory: FenceMemory,
     ) -> anyhow::Result<(Arc<Guest>, Token)> {
+        let token: Token = random()?;
         let mut dirty = Dirty::default();
         let mut seated = self.seat.take();
         anyhow::ensure!(
@@ -55,7 +61,7 @@ impl Sessions<'_> {
             anyhow::bail!("the VM was refused: {why}");
         }
         let slots = memory.slots();
-        let (guest, token) = seated.roster.begin(vm, pid, name.clone(), memory)?;
+        let guest = seated.roster.begin(vm, pid, name.clone(), memory, token)?;
         let id = guest.id;
         self.seat.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
@@ -203,7 +209,7 @@ impl Sessions<'_> {
 }
 
 impl Seat {
-    /// Whatever ends a process: nothing is stored into its memory from here on.
+    /// Ends a process: nothing is stored into its memory from here on.
     pub(super) fn end_process(
         &self,
         seated: &mut Seated,

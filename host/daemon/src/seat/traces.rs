@@ -1,4 +1,4 @@
-//! What is done with the recording from outside of a step.
+//! The recording, as it is used outside of a step.
 
 use std::path::Path;
 use std::sync::mpsc::Sender;

@@ -2,7 +2,7 @@
 
 use drivers::Drivers;
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Kernel, Snapshot};
+use dxgkrnl::{Config, Kernel, Snapshot};
 
 use super::Seat;
 
@@ -19,12 +19,18 @@ impl Seat {
 }
 
 impl Views<'_> {
+    /// A kernel in a state that was saved; `None` if its drivers cannot be restored.
+    fn copy(&self, config: &Config, state: &[u8]) -> Option<Kernel<Drivers>> {
+        let drivers = Drivers::new(&self.seat.drivers, config);
+        Kernel::restore(config.clone(), drivers, state).ok()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.seat.take().kernel.snapshot()
     }
 
     /// The kernel's configuration.
-    pub fn config(&self) -> dxgkrnl::Config {
+    pub fn config(&self) -> Config {
         self.seat.take().kernel.config().clone()
     }
 
@@ -38,11 +44,8 @@ impl Views<'_> {
         let question = Question { process, now, ..question };
         let state = if trials { seated.kernel.save().ok() } else { None };
         let config = seated.kernel.config().clone();
-        let copy = || {
-            let drivers = Drivers::new(&self.seat.drivers, &config);
-            Kernel::restore(config.clone(), drivers, state.as_deref()?).ok()
-        };
-        let Some(kernel) = state.as_ref().and_then(|_| copy()) else {
+        let copy = || self.copy(&config, state.as_deref()?);
+        let Some(kernel) = copy() else {
             return Ok(seated.kernel.why(&question));
         };
         // From here on it is the copy's affair.
@@ -59,10 +62,9 @@ impl Views<'_> {
         let Ok(state) = seated.kernel.save() else { return look(&seated.kernel) };
         let config = seated.kernel.config().clone();
         drop(seated);
-        let drivers = Drivers::new(&self.seat.drivers, &config);
-        match Kernel::restore(config, drivers, &state) {
-            Ok(copy) => look(&copy),
-            Err(_) => look(&self.seat.take().kernel),
+        match self.copy(&config, &state) {
+            Some(copy) => look(&copy),
+            None => look(&self.seat.take().kernel),
         }
     }
 }

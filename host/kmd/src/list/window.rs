@@ -73,6 +73,14 @@ impl Iterator for Slots {
     }
 }
 
+impl FromIterator<usize> for Slots {
+    fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {
+        let mut all = Slots::default();
+        slots.into_iter().for_each(|slot| all.add(slot));
+        all
+    }
+}
+
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Window {
@@ -129,25 +137,13 @@ impl Window {
     }
 
     fn command(&self, slot: usize) -> Option<&Command> {
-        match &self.node(slot)?.work {
-            Work::Command(command) => Some(command),
-            Work::Barrier(_)
-            | Work::MarkerIn(_)
-            | Work::MarkerOut(_)
-            | Work::Signal { .. }
-            | Work::Timestamp { .. } => None,
-        }
+        let Work::Command(command) = &self.node(slot)?.work else { return None };
+        Some(command)
     }
 
     fn barrier(&self, slot: usize) -> Option<&Barrier> {
-        match &self.node(slot)?.work {
-            Work::Barrier(barrier) => Some(barrier),
-            Work::Command(_)
-            | Work::MarkerIn(_)
-            | Work::MarkerOut(_)
-            | Work::Signal { .. }
-            | Work::Timestamp { .. } => None,
-        }
+        let Work::Barrier(barrier) = &self.node(slot)?.work else { return None };
+        Some(barrier)
     }
 
     /// Whether commands or barriers run.
@@ -237,25 +233,21 @@ impl Window {
             self.resources.push(0);
             self.waits.push(Slots::default());
         }
-        let (scopes, resource) = match &work {
-            Work::Command(command) => (command.scopes(), 0),
-            Work::Barrier(barrier) => (barrier.sync_after, barrier.resource()),
-            Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {
-                (BarrierSync::NONE, 0)
+        let (kind, scopes, resource) = match &work {
+            Work::Command(command) => {
+                self.adjacent = Slots::default();
+                (&mut self.commands, command.scopes(), 0)
+            }
+            Work::Barrier(barrier) => {
+                self.adjacent.add(slot);
+                (&mut self.barriers, barrier.sync_after, barrier.resource())
+            }
+            Work::MarkerIn(_) => (&mut self.markers_in, BarrierSync::NONE, 0),
+            Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {
+                (&mut self.others, BarrierSync::NONE, 0)
             }
         };
-        match &work {
-            Work::Command(_) => {
-                self.commands.add(slot);
-                self.adjacent = Slots::default();
-            }
-            Work::Barrier(_) => {
-                self.barriers.add(slot);
-                self.adjacent.add(slot);
-            }
-            Work::MarkerIn(_) => self.markers_in.add(slot),
-            Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => self.others.add(slot),
-        }
+        kind.add(slot);
         if waits.is_empty() {
             self.free.add(slot);
         }
@@ -326,13 +318,5 @@ impl Window {
         self.waits.iter_mut().for_each(|waits| waits.remove(slot));
         self.free = Slots::of(&self.waits, |waits| waits.is_empty()).and(self.used());
         Some(node.work)
-    }
-}
-
-impl FromIterator<usize> for Slots {
-    fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {
-        let mut all = Slots::default();
-        slots.into_iter().for_each(|slot| all.add(slot));
-        all
     }
 }
