@@ -167,3 +167,58 @@ impl Roster {
         self.vms = vms.collect();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VM: VmId = VmId(1);
+
+    fn begin(roster: &mut Roster, token: Token) -> ProcessId {
+        let memory = FenceMemory::Local(Vec::new());
+        roster.begin(VM, 7, "a process".into(), memory, token).unwrap().id
+    }
+
+    fn redeemed(roster: &mut Roster, token: Token) -> Option<ProcessId> {
+        let guest = roster.redeem(&token, |_| Ok::<_, ()>(())).unwrap();
+        guest.map(|guest| guest.id)
+    }
+
+    #[test]
+    fn a_token_works_once_and_a_refused_one_is_not_used_up() {
+        let mut roster = Roster::default();
+        let (token, other) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES]);
+        let process = begin(&mut roster, token);
+        assert_eq!(redeemed(&mut roster, other), None, "nobody was given it");
+        assert!(roster.redeem(&token, |_| Err("not its stream")).is_err());
+        assert_eq!(redeemed(&mut roster, token), Some(process));
+        assert_eq!(redeemed(&mut roster, token), None, "it works once");
+    }
+
+    #[test]
+    fn the_token_of_who_ended_or_came_back_stands_for_nobody() {
+        let mut roster = Roster::default();
+        let (ended, old, new) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES], [3; TOKEN_BYTES]);
+        let gone = begin(&mut roster, ended);
+        let back = begin(&mut roster, old);
+        assert!(roster.end(gone).is_some());
+        assert!(roster.end(gone).is_none(), "it ends once");
+        assert_eq!(roster.tokens.len(), 1, "its token is not kept");
+        roster.comes_back(back, FenceMemory::Local(Vec::new()), new).unwrap();
+        assert_eq!(redeemed(&mut roster, ended), None);
+        assert_eq!(redeemed(&mut roster, old), None);
+        assert_eq!(redeemed(&mut roster, new), Some(back));
+    }
+
+    #[test]
+    fn numbers_of_processes_are_not_given_twice() {
+        let mut roster = Roster::default();
+        let first = begin(&mut roster, [1; TOKEN_BYTES]);
+        roster.end(first);
+        assert_ne!(begin(&mut roster, [2; TOKEN_BYTES]), first);
+        assert_eq!(
+            (roster.count(), roster.guests_of(VM).count(), roster.guests_of(VmId(2)).count()),
+            (1, 1, 0)
+        );
+    }
+}
