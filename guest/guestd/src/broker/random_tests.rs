@@ -131,9 +131,7 @@ impl Host {
                 self.awaited = returning.processes.into_iter().collect();
                 return Some(answered(message.request, Ok(host_to_guestd::Body::Returned(true))));
             }
-            guestd_to_host::Body::NtHandleHeld(token) => {
-                let held = token[..].try_into().unwrap();
-                assert!(self.nt_handles.insert(held), "NT handle {} is held twice", token[0]);
+            guestd_to_host::Body::NtHandleHeld(_) => {
                 return Some(answered(message.request, Ok(host_to_guestd::Body::NtHandleHeld(true))));
             }
             guestd_to_host::Body::Resume(resume) => {
@@ -298,6 +296,14 @@ impl World {
                             let is_other = other.is_some_and(|other| other != lend.pages[0]);
                             assert!(!is_other, "two regions at one address");
                         }
+                        Some(guestd_to_host::Body::NtHandleHeld(token)) => {
+                            let held = token[..].try_into().unwrap();
+                            assert!(
+                                self.host.nt_handles.insert(held),
+                                "NT handle {} is held twice",
+                                token[0]
+                            );
+                        }
                         _ => {}
                     }
                     self.host.requests.push(message);
@@ -449,4 +455,25 @@ proptest! {
         prop_assert!(world.open.is_empty(), "bells without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
     }
+}
+
+/// The host takes requests in their order, in whatever order it answers them.
+#[test]
+fn a_handle_that_is_closed_while_the_host_is_told_that_it_is_held() {
+    let answer = |pick| Step::Answer { pick, refuse: false };
+    let mut world = World::new();
+    let attached = [Step::Arrive, Step::Attach(0), Step::Time(0), answer(0), answer(0), answer(0)];
+    let made = [answer(0), Step::MakeNtHandle(0), answer(0)];
+    let resumed = [Step::LinkLost(true), Step::Time(50), answer(0)];
+    attached.into_iter().chain(made).chain(resumed).for_each(|step| world.step(step));
+    let is_held =
+        |message: &GuestdToHost| matches!(message.body, Some(guestd_to_host::Body::NtHandleHeld(_)));
+    assert!(world.host.requests.iter().any(is_held), "{:?}", world.host.requests);
+    world.step(Step::CloseNtHandle(0));
+    let last = world.host.requests.len() - 1;
+    world.step(answer(last));
+    while !world.host.requests.is_empty() {
+        world.step(answer(0));
+    }
+    assert!(world.host.nt_handles.is_empty(), "the host was not told");
 }
