@@ -5,7 +5,6 @@ mod guest;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use guest::services::{ECHO, Rig};
 use guest::Guest;
