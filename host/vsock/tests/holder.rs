@@ -6,8 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use guest::services::{ECHO, Rig};
 use guest::Guest;
+use guest::services::{ECHO, Rig};
 use vsock_device::Holder;
 use vsock_device::packet::Operation;
 
