@@ -2,17 +2,15 @@
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::thread;
 
 use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use listening::ListenError;
 use proto::limits::{BELL_PORT, GUESTD_PORT};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
+use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::arguments::ServeOptions;
@@ -29,18 +27,14 @@ use crate::{agent, vsock};
 pub const POWER_OFF_STATUS: u8 = 75;
 /// What Rust gives a panicked program.
 const PANIC_STATUS: i32 = 101;
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
 
 /// Why `serve` cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot make the folder of {}: {source}", path.display())]
     Folder { path: PathBuf, source: std::io::Error },
-    #[error("cannot listen at {}: {source}", path.display())]
-    Listen { path: PathBuf, source: std::io::Error },
-    #[error("{} is served by another guestd already; end that one, or use --socket", path.display())]
-    Busy { path: PathBuf },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     #[error("the broker cannot wait for events: {0}")]
@@ -94,26 +88,5 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd, ServeError> {
         std::fs::create_dir_all(folder)
             .map_err(|source| ServeError::Folder { path: path.to_owned(), source })?;
     }
-    bind_at(path).map_err(|error| match error {
-        Errno::ADDRINUSE => ServeError::Busy { path: path.to_owned() },
-        error => ServeError::Listen { path: path.to_owned(), source: error.into() },
-    })
-}
-
-fn bind_at(path: &Path) -> Result<OwnedFd, Errno> {
-    let open =
-        |flags| socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None);
-    let address = SocketAddrUnix::new(path)?;
-    // A socket file that nobody listens at is what a killed guestd left behind.
-    match connect(open(SocketFlags::NONBLOCK)?, &address) {
-        Ok(()) | Err(Errno::AGAIN) => return Err(Errno::ADDRINUSE),
-        Err(Errno::CONNREFUSED) => rustix::fs::unlink(path)?,
-        Err(_) => {}
-    }
-    let listener = open(SocketFlags::NONBLOCK)?;
-    bind(&listener, &address)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    listen(&listener, BACKLOG)?;
-    Ok(listener)
+    Ok(listening::listen(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
 }

@@ -13,6 +13,7 @@
 
 mod abi;
 pub mod client;
+mod environment;
 mod fork;
 pub mod limits;
 mod notice;

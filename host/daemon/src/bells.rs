@@ -17,6 +17,7 @@ use vsock_device::{CloseReason, Connection, Endpoint};
 
 use super::guest::Guest;
 use super::kept_events::Way;
+use super::newcomers::{Newcomer, accepted_from};
 use super::seat::{Token, random};
 use super::vm::VmShared;
 
@@ -60,12 +61,15 @@ pub struct BellEndpoint {
     vm: Arc<VmShared>,
     connection: Connection,
     token: Vec<u8>,
+    /// Until its token has come.
+    newcomer: Option<Newcomer>,
     of: Option<(Arc<Guest>, EventId)>,
 }
 
 impl BellEndpoint {
     pub fn new(vm: Arc<VmShared>, connection: Connection) -> Self {
-        BellEndpoint { vm, connection, token: Vec::new(), of: None }
+        let newcomer = Some(accepted_from(&vm, &connection));
+        BellEndpoint { vm, connection, token: Vec::new(), newcomer, of: None }
     }
 
     /// Takes the token's bytes; an error is a breach of the protocol.
@@ -77,6 +81,7 @@ impl BellEndpoint {
         let (guest, name) = self.vm.bells.redeem(&token).ok_or_else(|| {
             anyhow::anyhow!("the token of a bell is unknown, used up, or of an event that is forgotten")
         })?;
+        self.newcomer = None;
         // False if it was forgotten just now: nothing will come, and guestd ends the stream.
         if guest.outbox.connect_bell(name, self.connection.clone()) {
             self.of = Some((guest, name));

@@ -14,7 +14,8 @@ use proto::frame::{self, FrameBuffer, FrameError};
 use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::guest::{Guest, Sink};
-use super::limits::{CALLS_PER_TURN_MAX, ONE_WAY_TOLD_EVERY};
+use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
+use super::newcomers::{Newcomer, Peer};
 use super::seat::{Dirty, Seat, ToldTimes};
 use super::timer::monotonic;
 
@@ -29,6 +30,8 @@ pub enum ProtocolError {
     NoBody { frame: u64 },
     #[error("the stream begins with something else than Hello")]
     NoHello,
+    #[error("the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no Hello")]
+    LongHello,
     #[error(
         "the guest speaks protocol version {0}, this daemon speaks {PROTOCOL_VERSION}: rebuild libdxcore.so and the daemon from one version"
     )]
@@ -65,6 +68,8 @@ pub struct Channel {
     /// Taken by the guest's outbox once Hello is accepted.
     sink: Option<Sink>,
     guest: Option<Arc<Guest>>,
+    /// Until Hello is accepted.
+    newcomer: Option<Newcomer>,
     /// It is welcomed when all guests of a daemon that goes on are back. Not looked at since, perhaps.
     unwelcomed: bool,
     /// One-way calls since the guest was told how many were made.
@@ -87,10 +92,13 @@ impl Channel {
             Sink::Local { .. } => 0,
             Sink::Vsock(_) => vm.0,
         };
+        let peer = process.map_or(Peer::Vm(vm), Peer::Process);
+        let newcomer = Some(seat.newcomers.accepted(peer, sink.closer()));
         Channel {
             seat,
             vm,
             process,
+            newcomer,
             frames: FrameBuffer::default(),
             count: 0,
             sink: Some(sink),
@@ -205,6 +213,9 @@ impl Channel {
         for _ in 0..frames_max {
             let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
             let frame = self.count;
+            if self.guest.is_none() && self.frames.missing() > HELLO_BYTES_MAX {
+                return Err(ProtocolError::LongHello);
+            }
             let message = match self.frames.next_frame() {
                 Ok(None) => return Ok(false),
                 Ok(Some(bytes)) => frame::decode::<ToHost>(bytes),
@@ -260,6 +271,7 @@ impl Channel {
         let guest = guest.ok_or(ProtocolError::Token)?;
         let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
         let guest = self.guest.insert(guest);
+        self.newcomer = None;
         if self.seat.resumption().is_resuming() {
             self.unwelcomed = true;
             let back = self.seat.resumption().is_back(guest, sink, received);

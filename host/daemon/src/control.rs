@@ -13,6 +13,7 @@ use proto::control::{
     DumpTraceRequest, Dumped, InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest,
     StopReply, StopRequest, TopReply, TopRequest, WhyReply, WhyRequest,
 };
+use rustix::net::SocketType;
 use tokio::sync::{Notify, broadcast};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -21,6 +22,7 @@ use super::Daemon;
 use super::inspection::around;
 pub use super::inspection::inspection;
 use super::seat::{ReadInjection, Seat};
+use super::socket::Listener;
 use super::vm::VmRegistry;
 use crate::why_told::to_reply;
 
@@ -114,10 +116,8 @@ fn answer(seat: &Seat, request: &WhyRequest) -> Result<WhyReply, String> {
 /// Serves the control socket of a daemon until it is stopped or interrupted.
 pub async fn serve(daemon: &Daemon, read_injection: ReadInjection) -> anyhow::Result<()> {
     let path = daemon.directory().join(SOCKET_NAME);
-    let listener = super::socket::listen(&path, rustix::net::SocketType::STREAM)?;
     // Administration is for the user that started the daemon.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&path, mode).context("cannot set the mode of the control socket")?;
+    let listener = Listener::new(&path, SocketType::STREAM, listening::OWNER_ONLY)?;
     let listener = std::os::unix::net::UnixListener::from(listener.descriptor.try_clone()?);
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);

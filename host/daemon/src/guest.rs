@@ -10,6 +10,7 @@ use dxgkrnl::{ProcessId, VmId};
 use proto::convert::{asked_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
+use rustix::net::Shutdown;
 use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{Connection, SendError};
 
@@ -60,6 +61,24 @@ pub enum Sink {
         key: u64,
     },
     Vsock(Connection),
+}
+
+impl Sink {
+    /// Ends the stream for both ends.
+    pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
+        match self {
+            Sink::Local { stream, .. } => {
+                let stream = Arc::clone(stream);
+                Box::new(move || {
+                    let _ = rustix::net::shutdown(&stream, Shutdown::Both);
+                })
+            }
+            Sink::Vsock(connection) => {
+                let connection = connection.clone();
+                Box::new(move || connection.reset())
+            }
+        }
+    }
 }
 
 /// Bytes and wakes on their way to one guest. Appended to under the seat, so their order is the kernel's;

@@ -21,6 +21,7 @@ use super::guest::{Guest, kept_name, without_controls};
 use super::lent::LentPages;
 use super::limits::VSOCK_PIECE_BYTES;
 use super::memory::FenceMemory;
+use super::newcomers::{Newcomer, accepted_from};
 use super::seat::Token;
 use super::vm::VmShared;
 
@@ -29,6 +30,8 @@ pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
     /// Which session of guestd this is, once it said hello.
     session: Option<u64>,
+    /// Until it has said hello.
+    newcomer: Option<Newcomer>,
     memory: GuestMemory,
     frames: FrameBuffer,
     replies: Arc<Replies>,
@@ -46,8 +49,9 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
+        let newcomer = Some(accepted_from(&vm, &connection));
         let replies = Arc::new(Replies { connection, unsent: Ranked::new(Rank::Replies, Vec::new()) });
-        GuestdEndpoint { vm, session: None, memory, frames: FrameBuffer::default(), replies }
+        GuestdEndpoint { vm, session: None, newcomer, memory, frames: FrameBuffer::default(), replies }
     }
 
     fn work_off(&mut self) -> anyhow::Result<()> {
@@ -170,6 +174,7 @@ impl GuestdEndpoint {
             hello.version
         );
         self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
+        self.newcomer = None;
         tracing::debug!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
         Ok(self.welcome())
     }

@@ -26,6 +26,7 @@ pub mod local;
 pub mod local_vm;
 pub mod memory;
 pub mod naming;
+mod newcomers;
 pub mod observer;
 pub mod seat;
 pub mod socket;

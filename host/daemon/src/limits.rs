@@ -12,6 +12,12 @@ pub const ONE_WAY_TOLD_EVERY: u64 = 64;
 pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pages by which a local process's fence memory grows at most at once.
 pub const GROW_PAGES_MAX: u32 = 256;
+/// How long a connection may take to say what it is.
+pub const INTRODUCTION_NS: u64 = 5_000_000_000;
+/// Connections of one user, or of one VM, that have not said what they are. One more ends the oldest.
+pub const NEWCOMERS_PER_PEER_MAX: usize = 1024;
+/// Bytes of the first frame of a stream, which is Hello.
+pub const HELLO_BYTES_MAX: usize = 4096;
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
 /// VMs without a machine that one daemon serves.

@@ -24,7 +24,7 @@ use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
@@ -34,8 +34,9 @@ use super::guest::{Guest, Sink};
 use super::kept_events::Way;
 use super::limits::{CALLS_PER_TURN_MAX, READ_BYTES};
 use super::local_vm::LocalVm;
+use super::newcomers::{Newcomer, Peer};
 use super::seat::Seat;
-use super::socket::{self, Listener};
+use super::socket::Listener;
 use super::timer::monotonic;
 use super::turns::Turns;
 use resuming::Returning;
@@ -44,6 +45,7 @@ use resuming::Returning;
 const TIMER_KEY: u64 = 0;
 const COMMANDS_KEY: u64 = 1;
 const CLOCK_KEY: u64 = 2;
+const NEWCOMERS_KEY: u64 = 3;
 /// How long a listener rests that could not accept.
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
@@ -70,6 +72,8 @@ enum Source {
     Timer,
     /// The system's clock was set.
     Clock,
+    /// The time of connections that have not said what they are is over.
+    Newcomers,
     Commands,
     /// The door of a VM.
     Listener {
@@ -81,6 +85,8 @@ enum Source {
         vm: VmId,
         connection: Arc<OwnedFd>,
         process: Option<ProcessId>,
+        /// Until it has attached a process.
+        newcomer: Option<Newcomer>,
     },
     Stream {
         vm: VmId,
@@ -107,7 +113,11 @@ impl Source {
     /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Timer | Source::Commands | Source::Clock | Source::NtHandles { .. } => None,
+            Source::Timer
+            | Source::Commands
+            | Source::Clock
+            | Source::Newcomers
+            | Source::NtHandles { .. } => None,
             Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
@@ -157,7 +167,7 @@ impl LocalLoop {
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
             nt_handles: BTreeMap::new(),
-            next_key: CLOCK_KEY + 1,
+            next_key: NEWCOMERS_KEY + 1,
             turns: Turns::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
@@ -213,12 +223,9 @@ fn setter() -> Option<Arc<Setter>> {
     setter.ok().map(Arc::new)
 }
 
+/// Every user of this machine may attach; the folder's mode says who comes this far.
 fn listen(path: &Path) -> anyhow::Result<Listener> {
-    let listener = socket::listen(path, SocketType::SEQPACKET)?;
-    // Anybody on this machine may attach; the folder's mode says who comes this far.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    std::fs::set_permissions(path, mode).context("cannot set the mode of the broker's socket")?;
-    Ok(listener)
+    Ok(Listener::new(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
 }
 
 /// Answers a request of a process; true: the connection goes on.
@@ -262,6 +269,7 @@ impl Loop {
             (TIMER_KEY, Source::Timer, self.seat.timer.descriptor()),
             (COMMANDS_KEY, Source::Commands, self.bell.as_fd()),
             (CLOCK_KEY, Source::Clock, self.seat.clock_watch.descriptor()),
+            (NEWCOMERS_KEY, Source::Newcomers, self.seat.newcomers.descriptor()),
         ];
         for (key, source, descriptor) in own {
             epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
@@ -353,6 +361,7 @@ impl Loop {
             Source::Timer
             | Source::Commands
             | Source::Clock
+            | Source::Newcomers
             | Source::Stream { .. }
             | Source::ReturnLimit(_)
             | Source::Pid { .. } => None,
@@ -377,6 +386,7 @@ impl Loop {
                 self.seat.clock_watch.acknowledge();
                 self.seat.tell_system_time();
             }
+            Some(Source::Newcomers) => self.seat.newcomers.expire(),
             Some(Source::ReturnLimit(_)) => self.return_limit_is_over(),
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
@@ -408,7 +418,9 @@ impl Loop {
             match rustix::net::accept_with(&listener.descriptor, flags) {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
-                    if let Err(error) = self.add(Source::Broker { vm, connection, process: None }) {
+                    let newcomer = Some(self.newcomer(&connection));
+                    let source = Source::Broker { vm, connection, process: None, newcomer };
+                    if let Err(error) = self.add(source) {
                         tracing::warn!("a local process could not be accepted: {error:#}");
                     }
                 }
@@ -428,8 +440,19 @@ impl Loop {
         }
     }
 
+    /// A broker connection was accepted. If it attaches no process in time, both ends see it closed.
+    fn newcomer(&self, connection: &Arc<OwnedFd>) -> Newcomer {
+        let uid =
+            rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
+        let connection = Arc::clone(connection);
+        let close = move || {
+            let _ = rustix::net::shutdown(&connection, Shutdown::Both);
+        };
+        self.seat.newcomers.accepted(Peer::Uid(uid), close)
+    }
+
     fn broker_packet(&mut self, key: u64) {
-        let Some(Source::Broker { vm, connection, process }) = self.sources.get(&key) else { return };
+        let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
         let (vm, connection, process) = (*vm, connection.clone(), *process);
         let result = broker::read_request(&*connection).and_then(|request| match (request, process) {
             (Request::End, _) => Ok(false),
@@ -490,12 +513,21 @@ impl Loop {
             }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
         });
+        self.end_broker_packet(key, &connection, result);
+    }
+
+    /// A packet was answered (true), or its connection ends.
+    fn end_broker_packet(&mut self, key: u64, connection: &OwnedFd, result: anyhow::Result<bool>) {
         match result {
-            Ok(true) => {}
+            Ok(true) => {
+                if let Some(Source::Broker { newcomer, .. }) = self.sources.get_mut(&key) {
+                    *newcomer = None;
+                }
+            }
             Ok(false) => self.end_broker(key),
             Err(error) => {
                 tracing::warn!("a local process is refused: {error:#}");
-                let _ = refuse(&connection, &error);
+                let _ = refuse(connection, &error);
                 self.end_broker(key);
             }
         }

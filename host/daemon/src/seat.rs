@@ -41,6 +41,7 @@ use super::counters::Counters;
 use super::guest::{Added, Guest, Outbox, OutboxFull};
 use super::journal::Ledger;
 use super::limits::NOTES_QUEUED_MAX;
+use super::newcomers::Newcomers;
 use super::observer::Observer;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::tap::{Observed, Step, Tap as _};
@@ -116,6 +117,7 @@ pub struct Seat {
     turnstile: Ranked<()>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
+    pub newcomers: Arc<Newcomers>,
     pub counters: Counters,
     /// Everything is recorded, for somebody to look at: guests forward every wait.
     pub recording: bool,
@@ -225,6 +227,7 @@ impl Seat {
             turnstile: Ranked::new(Rank::Turnstile, ()),
             timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
+            newcomers: Newcomers::new().context("cannot make a timer")?,
             counters: Counters::default(),
             async_submission: AtomicBool::new(options.async_submission),
             observer: options.observer.clone(),

@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+pub(super) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Which time the kernel is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -31,14 +32,19 @@ pub(crate) struct TraceFile {
     durable: Durable,
 }
 
+/// Options for a file that only its owner may read, whatever the umask: a trace has everything that guests sent.
+pub(crate) fn owner_only() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
 impl TraceFile {
     /// The file, and its open block.
     pub fn create(path: &Path, trace: u64, durable: Durable) -> Result<(TraceFile, Staging), TraceError> {
         let create = |source| io_error("create", path, source);
         // It is truncated only when it is known to be ours.
-        let options = &mut OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(create)?;
+        let file = owner_only().create(true).truncate(false).open(path).map_err(create)?;
         if !file.metadata().map_err(create)?.is_file() {
             return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is no file".into() });
         }

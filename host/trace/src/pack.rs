@@ -12,7 +12,7 @@ use proto::trace as wire;
 
 use crate::block::{BlockHeader, DEFLATED, HEADER_BYTES, Kind, Written};
 use crate::error::TraceError;
-use crate::file::io_error;
+use crate::file::{io_error, owner_only};
 use crate::index::ENTRY_FROM;
 use crate::places::Place;
 use crate::reader::Reader;
@@ -36,7 +36,7 @@ type Moved = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 /// A trace of which something is lost, for its copy could not tell; a file that exists; those of the system.
 pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
     let mut reader = Reader::open(from)?;
-    let file = File::create_new(to).map_err(|source| io_error("create", to, source))?;
+    let file = owner_only().create_new(true).open(to).map_err(|source| io_error("create", to, source))?;
     let packed = copy(&mut reader, BufWriter::new(file), |source| io_error("write", to, source));
     if packed.is_err() {
         // Half a copy is none; what is wrong is told.

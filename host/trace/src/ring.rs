@@ -9,7 +9,6 @@
 //! snapshots come a quarter of it apart, and two stretches fit. What is kept is at most the room and three states.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use prost::Message as _;
 use proto::trace as wire;
 
 use crate::block::{BlockHeader, HEADER_BYTES, Kind, Written};
+use crate::file::owner_only;
 
 struct Block {
     header: BlockHeader,
@@ -103,7 +103,7 @@ impl Ring {
         let last = self.blocks.back().map_or(1, |block| block.header.next_step());
         let end = next.unwrap_or(last);
         let first = first.or(open.as_ref().map(|(header, _)| header.first_step)).unwrap_or(end);
-        let mut written = Written::new(BufWriter::new(File::create(path)?));
+        let mut written = Written::new(BufWriter::new(owner_only().create(true).truncate(true).open(path)?));
         let mut write =
             |header, content: &[u8]| written.block(BlockHeader { trace, ..header }, content).map(drop);
         for block in &self.blocks {

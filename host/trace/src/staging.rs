@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::MemfdFlags;
 
 use crate::block::{BlockHeader, Kind};
+use crate::file::owner_only;
 use crate::mapping::Mapping;
 use crate::pen::{self, End, Pen};
 
@@ -53,7 +54,7 @@ impl Staging {
         {
             return Err(error);
         }
-        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        let file = owner_only().create_new(true).open(&path)?;
         let mut staging = Staging::over(file, Some(path))?;
         staging.mapping.write(TRACE_AT, &trace.to_le_bytes());
         staging.mapping.write(0, &MAGIC);

@@ -21,13 +21,13 @@ use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatu
 use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
 use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
 use crate::locks::{Rank, Ranked};
-use crate::memory::{GuestMemory, MemoryTable};
+use crate::memory::{self, GuestMemory, MemoryTable, check_region};
 use crate::services::CloseReason;
 use crate::serving::Scissors;
 use crate::session::Session;
@@ -65,7 +65,8 @@ const FEATURES: u64 = VSOCK_F_STREAM
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     listener: Arc<UnixListener>,
-    table: MemoryTable,
+    /// Guest memory that was checked: rings and [`GuestMemory`] look here.
+    pub memory: MemoryTable,
     pub scissors: Arc<Scissors>,
     /// A timer that runs only while a second QEMU waits.
     pub grace: OneShot,
@@ -100,11 +101,11 @@ impl Backend {
     pub fn new(
         shared: Arc<Shared>,
         listener: Arc<UnixListener>,
-        table: MemoryTable,
         scissors: Arc<Scissors>,
     ) -> io::Result<Self> {
         let (grace, untold) = (OneShot::new()?, OneShot::new()?);
-        Ok(Self { shared, listener, table, scissors, grace, untold, running: OnceLock::new() })
+        let memory = MemoryTable::new(GuestMemoryMmap::new());
+        Ok(Self { shared, listener, memory, scissors, grace, untold, running: OnceLock::new() })
     }
 
     /// What the worker serves; waits for its first event.
@@ -121,7 +122,7 @@ impl Backend {
             let _ = rustix::thread::set_name(&name);
         }
         let rings = std::array::from_fn(|index| rings[index].clone());
-        let session = Arc::new(Session::new(&self.shared, self.table.clone(), rings));
+        let session = Arc::new(Session::new(&self.shared, self.memory.clone(), rings));
         let services = Arc::clone(&self.shared.services);
         let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
         Running { session, worker: Ranked::new(Rank::Worker, worker) }
@@ -194,12 +195,19 @@ impl VhostUserBackend for Backend {
         if table.memory().num_regions() as u64 > MEMORY_REGIONS_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many memory regions"));
         }
+        let regions = table.memory();
+        if let Err(error) = regions.iter().try_for_each(check_region) {
+            let cid = self.shared.config.guest_cid;
+            tracing::warn!(cid, "QEMU's memory is refused: {error}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
         let Running { session, worker } = self.running();
         let turn = worker.lock();
         session.note_request_thread();
+        memory::replace(&self.memory, GuestMemoryMmap::clone(&regions));
         session.rings.iter().for_each(Ring::revalidate);
         session.has_memory.store(true, Ordering::Release);
-        self.shared.services.memory_changed(GuestMemory::new(table));
+        self.shared.services.memory_changed(GuestMemory::new(self.memory.clone()));
         drop(turn);
         session.ask_for_look();
         Ok(())

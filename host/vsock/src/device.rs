@@ -1,12 +1,14 @@
 //! The device: a socket for QEMU, and the thread that serves it.
 
 use std::fmt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use listening::ListenError;
+use rustix::net::SocketType;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::connection::Connection;
@@ -34,22 +36,9 @@ pub enum DeviceError {
     /// The CID is one of the reserved ones.
     #[error("{0} cannot be a guest's CID: take one from 3 to 4294967294")]
     GuestCid(u64),
-    /// Another process listens there.
-    #[error("socket {path} is in use by {owner}; stop that process or take another path")]
-    SocketInUse {
-        /// The socket.
-        path: PathBuf,
-        /// "process 123 (name)".
-        owner: String,
-    },
     /// The socket could not be made.
-    #[error("cannot listen on {path}: {source}")]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The kernel refused an eventfd, an epoll or a thread.
     #[error("cannot start the vsock device: {0}")]
     System(#[from] std::io::Error),
@@ -245,31 +234,9 @@ impl fmt::Debug for Device {
     }
 }
 
-/// A leftover socket file that nobody listens on is replaced.
+/// The socket of a QEMU: for the user that started the daemon.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
-    let failed = |source| DeviceError::Listen { path: path.to_owned(), source };
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            if let Ok(stream) = UnixStream::connect(path) {
-                return Err(DeviceError::SocketInUse { path: path.to_owned(), owner: owner_of(&stream) });
-            }
-            std::fs::remove_file(path).map_err(failed)?;
-            UnixListener::bind(path).map_err(failed)?
-        }
-        outcome => outcome.map_err(failed)?,
-    };
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
-}
-
-/// The process that called listen() on the other end.
-fn owner_of(stream: &UnixStream) -> String {
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else {
-        return "another process".to_owned();
-    };
-    let pid = peer.pid.as_raw_nonzero();
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("process {pid} ({})", name.trim())
+    Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?.into())
 }
 
 fn eventfd_flags() -> i32 {

@@ -28,6 +28,8 @@ pub enum Rank {
     Replies,
     /// What a process is still to be sent.
     Outbox,
+    /// Connections that are not admitted yet.
+    Newcomers,
     /// The session of the QEMU that is there.
     Attached,
     /// Whether that QEMU is to be cut off.

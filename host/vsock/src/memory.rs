@@ -2,12 +2,18 @@
 //!
 //! QEMU may send its table again at any time, and the old mapping is then gone. So nothing here keeps a host
 //! pointer: every access looks its address up in the table of that moment.
+//!
+//! A store to a page behind the end of its file would end this process by SIGBUS, and every VM with it. So only memory is
+//! accepted that nobody can shorten ([`check_region`]), and nothing is read or written before it was checked.
 
 use std::fmt;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::SealFlags;
 use vm_memory::{
-    Bytes, GuestAddress, GuestAddressSpace, GuestMemory as _, GuestMemoryAtomic, GuestMemoryMmap, Permissions,
+    Bytes, GuestAddress, GuestAddressSpace, GuestMemory as _, GuestMemoryAtomic, GuestMemoryMmap,
+    GuestMemoryRegion as _, GuestRegionMmap, Permissions,
 };
 
 /// The table that rings and [`GuestMemory`] share.
@@ -38,6 +44,39 @@ pub enum MemoryError {
         /// The address.
         gpa: u64,
     },
+}
+
+/// Guest memory becomes `memory` for all that look at this table.
+pub(crate) fn replace(table: &MemoryTable, memory: GuestMemoryMmap) {
+    table.lock().unwrap_or_else(PoisonError::into_inner).replace(memory);
+}
+
+/// Why a region of QEMU's memory is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegionError {
+    #[error(
+        "the file behind guest-physical {gpa:#x} can be shortened, which would end this process: it needs \
+         F_SEAL_SHRINK. Start QEMU with -object memory-backend-memfd,share=on, which seals it"
+    )]
+    CanShrink { gpa: u64 },
+    #[error("the file behind guest-physical {gpa:#x} ends before the region does")]
+    TooShort { gpa: u64 },
+}
+
+/// Whether the file behind a region has all of it, now and ever after.
+pub(crate) fn check_region(region: &GuestRegionMmap) -> Result<(), RegionError> {
+    let gpa = region.start_addr().0;
+    let file = region.file_offset().ok_or(RegionError::CanShrink { gpa })?;
+    let seals = rustix::fs::fcntl_get_seals(file.file()).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(RegionError::CanShrink { gpa });
+    }
+    // After the seal: it may have been shortened while it was mapped.
+    let length = file.file().metadata().map_or(0, |metadata| metadata.len());
+    match file.start().checked_add(region.len()) {
+        Some(end) if end <= length => Ok(()),
+        _ => Err(RegionError::TooShort { gpa }),
+    }
 }
 
 impl GuestMemory {

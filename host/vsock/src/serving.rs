@@ -21,7 +21,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use crate::backend::{Backend, GRACE, LISTENER, NEWS, UNTOLD};
 use crate::device::{Attached, Shared};
 use crate::locks::{Rank, Ranked};
-use crate::memory::MemoryTable;
+use crate::memory::{self, MemoryTable};
 use crate::session::Session;
 
 /// Cuts QEMU off: at once, or as soon as it is there.
@@ -115,10 +115,10 @@ impl Server {
         let table = MemoryTable::new(GuestMemoryMmap::new());
         let scissors = Arc::new(Scissors::default());
         let socket = Arc::clone(&self.socket);
-        let backend = Backend::new(Arc::clone(&shared), socket, table.clone(), scissors);
+        let backend = Backend::new(Arc::clone(&shared), socket, scissors);
         let backend = Arc::new(backend.map_err(DaemonError::StartDaemon)?);
         let name = format!("vsock-{}-rq", shared.config.guest_cid);
-        let mut daemon = VhostUserDaemon::new(name, Arc::clone(&backend), table)?;
+        let mut daemon = VhostUserDaemon::new(name, Arc::clone(&backend), table.clone())?;
         if let Err(error) = self.rouse(&daemon, &backend) {
             // The worker waits for what will never come, and nothing reaches it: better one idle thread than a hang.
             std::mem::forget(daemon);
@@ -133,6 +133,8 @@ impl Server {
         drop(daemon);
         *shared.attached.lock() = None;
         session.end();
+        // The crate's threads are gone; what is left of its vrings is not to keep QEMU's memory.
+        memory::replace(&table, GuestMemoryMmap::new());
         if !self.stopping() {
             shared.known.lock().clear();
         }
@@ -150,7 +152,7 @@ impl Server {
             let _ = self.shared.news.write(1);
             let session = &backend.running().session;
             for (index, ring) in session.rings.iter().enumerate() {
-                ring.attach(index, session, &epoll);
+                ring.attach(index, session, &epoll, backend.memory.clone());
             }
         }
         Ok(())

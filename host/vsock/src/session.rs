@@ -11,7 +11,7 @@
 //! across a call into an endpoint, a write to an eventfd or a line of log about packets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 use vm_memory::GuestMemoryMmap;
@@ -23,7 +23,7 @@ use crate::device::Shared;
 use crate::known::Known;
 use crate::limits::QUEUE_SIZE_MAX;
 use crate::locks::{Rank, Ranked};
-use crate::memory::MemoryTable;
+use crate::memory::{self, MemoryTable};
 use crate::muxer::{Change, ConnectionId, Event, Muxer};
 use crate::packet::HEADER_BYTES;
 use crate::queues::{QueueError, Segments};
@@ -195,7 +195,7 @@ impl Session {
         outbound.alive = false;
         outbound.muxer.close_all(CloseReason::Disconnected);
         drop(outbound);
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
+        memory::replace(&self.table, GuestMemoryMmap::new());
     }
 }
 

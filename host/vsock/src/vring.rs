@@ -48,7 +48,6 @@ pub(crate) struct Ring(Arc<Shared>);
 /// A vring of the crate, and what is known of it besides. Where several locks are held, `vring` is taken first.
 struct Shared {
     vring: VringMutex<MemoryTable>,
-    table: MemoryTable,
     call: Ranked<Option<Call>>,
     /// The guest broke the ring itself, or it is not in guest memory. Written with `vring` held.
     broken: AtomicBool,
@@ -63,6 +62,7 @@ struct Shared {
 /// Where a vring belongs. Weak, because the other side owns the vring.
 struct Place {
     index: usize,
+    memory: MemoryTable,
     session: Weak<Session>,
     epoll: Weak<VringEpollHandler<Arc<Backend>>>,
 }
@@ -96,8 +96,16 @@ impl OpenRing<'_> {
 
 impl Ring {
     /// Tells the vring where it belongs, before QEMU's first request.
-    pub fn attach(&self, index: usize, session: &Arc<Session>, epoll: &Arc<VringEpollHandler<Arc<Backend>>>) {
-        let place = Place { index, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
+    ///
+    /// From here on it looks at guest memory in `memory`, never in the crate's table: that has memory before it is checked.
+    pub fn attach(
+        &self,
+        index: usize,
+        session: &Arc<Session>,
+        epoll: &Arc<VringEpollHandler<Arc<Backend>>>,
+        memory: MemoryTable,
+    ) {
+        let place = Place { index, memory, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
         let _ = self.0.place.set(place);
     }
 
@@ -107,7 +115,7 @@ impl Ring {
         if !state.is_enabled() || !state.get_queue().ready() || self.0.broken.load(Ordering::Relaxed) {
             return None;
         }
-        Some(OpenRing { ring: &self.0, memory: self.0.table.memory(), state })
+        Some(OpenRing { ring: &self.0, memory: self.memory()?, state })
     }
 
     /// The memory table changed: a ring outside it must stop, and a ring that was outside may be inside now.
@@ -126,8 +134,14 @@ impl Ring {
         self.0.kicks.load(Ordering::Relaxed)
     }
 
+    /// Memory that was checked, as it is now.
+    fn memory(&self) -> Option<<MemoryTable as GuestAddressSpace>::T> {
+        Some(self.0.place.get()?.memory.memory())
+    }
+
     fn judge(&self, queue: &Queue) {
-        let fits = || !self.0.misfit.load(Ordering::Relaxed) && queue.is_valid(&*self.0.table.memory());
+        let is_inside = || self.memory().is_some_and(|memory| queue.is_valid(&*memory));
+        let fits = || !self.0.misfit.load(Ordering::Relaxed) && is_inside();
         self.0.broken.store(queue.ready() && !fits(), Ordering::Relaxed);
     }
 
@@ -151,8 +165,7 @@ impl<'a> VringStateMutGuard<'a, MemoryTable> for Ring {
 impl VringT<MemoryTable> for Ring {
     fn new(table: MemoryTable, queue_size_max: u16) -> Result<Self, Error> {
         Ok(Self(Arc::new(Shared {
-            vring: VringMutex::new(table.clone(), queue_size_max)?,
-            table,
+            vring: VringMutex::new(table, queue_size_max)?,
             call: Ranked::new(Rank::Call, None),
             broken: AtomicBool::new(false),
             misfit: AtomicBool::new(false),
@@ -219,7 +232,9 @@ impl VringT<MemoryTable> for Ring {
     }
 
     fn queue_used_idx(&self) -> Result<u16, Error> {
-        self.0.vring.queue_used_idx()
+        let memory = self.memory().ok_or(Error::InvalidAvailRingIndex)?;
+        let index = self.0.vring.get_ref().get_queue().used_idx(&*memory, Ordering::Relaxed)?;
+        Ok(index.0)
     }
 
     fn set_queue_size(&self, size: u16) {

@@ -3,10 +3,14 @@
 mod guest;
 
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
 
 use guest::queue::QUEUE_SIZE;
 use guest::services::{ECHO, RECORD, Rig, Told};
 use guest::{FREE_AREA, Guest, MEMORY_START, threads_come_to};
+use listening::ListenError;
+use rustix::fs::SealFlags;
+use vm_memory::{Bytes as _, GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vsock_device::limits::QUEUE_SIZE_MAX;
 use vsock_device::packet::{HEADER_BYTES, Operation};
 use vsock_device::{CloseReason, Device, DeviceConfig, DeviceError, SendError};
@@ -265,6 +269,34 @@ fn memory_tables_are_looked_up_afresh() {
     assert_eq!(tables, 2);
 }
 
+/// Attack H3: a store to a page behind the end of its file is a SIGBUS, which ends the daemon and every VM with it.
+#[test]
+fn memory_that_can_be_shortened_is_refused_and_never_touched() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, RECORD);
+    let connection = rig.accepted();
+    let memory = rig.device.memory().unwrap();
+    memory.store_u64(FREE_AREA, 1).unwrap();
+    let old = std::mem::replace(
+        &mut guest.memory,
+        guest::memory_sealed(MEMORY_START, guest::MEMORY_BYTES, SealFlags::GROW),
+    );
+    let region = guest.memory.iter().next().unwrap();
+    region.file_offset().unwrap().file().set_len(0).unwrap();
+    assert!(guest.try_memory_table().is_err());
+    // Whether or not the device still serves this QEMU: neither a store nor a packet touches the new pages.
+    let _ = connection.send(b"to a ring in the old memory or nowhere");
+    guest.tx.kick.write(1).unwrap();
+    let stored = memory.store_u64(FREE_AREA, 2).is_ok();
+    let value = u64::from_le(old.load(vm_memory::GuestAddress(FREE_AREA), Ordering::Relaxed).unwrap());
+    assert_eq!(value, if stored { 2 } else { 1 });
+    // The device is there for the next.
+    drop(guest);
+    let mut next = Guest::boot(&rig.socket);
+    assert_still_works(&mut next, 1);
+}
+
 #[test]
 fn rings_that_fall_out_of_the_memory_table_stop_without_a_crash() {
     let rig = Rig::new();
@@ -291,10 +323,10 @@ fn setting_up_says_what_is_wrong() {
     for cid in [0, 1, 2, u64::from(u32::MAX), u64::MAX] {
         assert!(matches!(serve(cid, &rig.socket), Err(DeviceError::GuestCid(told)) if told == cid));
     }
-    let Err(DeviceError::SocketInUse { owner, .. }) = serve(9, &rig.socket) else { panic!() };
+    let Err(DeviceError::Listen(ListenError::InUse { owner, .. })) = serve(9, &rig.socket) else { panic!() };
     assert!(owner.starts_with(&format!("process {}", std::process::id())), "{owner}");
     let nowhere = std::path::Path::new("/nonexistent/socket");
-    assert!(matches!(serve(9, nowhere), Err(DeviceError::Listen { .. })));
+    assert!(matches!(serve(9, nowhere), Err(DeviceError::Listen(ListenError::Failed { .. }))));
     // A leftover of a killed daemon is in nobody's way.
     let directory = tempfile::tempdir().unwrap();
     let leftover = directory.path().join("leftover");

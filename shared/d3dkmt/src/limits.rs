@@ -12,8 +12,8 @@ pub const ADAPTERS_MAX: usize = 34;
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Private driver data of one call: what fits a message beside the largest fixed part.
 pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
-/// Handles of one process: the 24-bit index of a handle, less the last.
-pub const HANDLES_PER_PROCESS_MAX: usize = 0xFF_FFFF;
+/// Handles of one process: the 24-bit indices of a handle, less the first two (W-001).
+pub const HANDLES_PER_PROCESS_MAX: usize = (1 << 24) - 2;
 /// CPU waits that one process may have pending.
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
 /// Wake-ups that one frozen process has not heard of.

@@ -450,7 +450,7 @@ fn a_second_broker_at_the_same_path_names_the_first_and_a_left_over_socket_is_re
     let path = folder.path().join("below/broker.sock");
     let first = crate::serve::listen_at(&path).unwrap();
     let error = crate::serve::listen_at(&path).unwrap_err().to_string();
-    assert!(error.contains("served by another guestd"), "{error}");
+    assert!(error.contains("in use by process"), "{error}");
     drop(first);
     crate::serve::listen_at(&path).unwrap();
 }

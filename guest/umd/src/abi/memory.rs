@@ -5,6 +5,7 @@
 //! that no message could carry) is answered with INVALID_PARAMETER.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use abi::Plain;
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
@@ -44,13 +45,14 @@ pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
 
 /// A caller's array, copied once: short ones without an allocation.
 pub(crate) struct Array<T> {
-    inline: [T; OBJECTS_WAITED_ON_MAX],
+    /// Of a short one the first entries are written. Clearing all of it would cost as much as a wait that is over.
+    inline: [MaybeUninit<T>; OBJECTS_WAITED_ON_MAX],
     heap: Vec<T>,
 }
 
 impl<T: Plain + Default> Default for Array<T> {
     fn default() -> Self {
-        Array { inline: [T::default(); OBJECTS_WAITED_ON_MAX], heap: Vec::new() }
+        Array { inline: [const { MaybeUninit::uninit() }; OBJECTS_WAITED_ON_MAX], heap: Vec::new() }
     }
 }
 
@@ -61,8 +63,9 @@ impl<T: Plain + Default> Array<T> {
         if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let target = if count <= OBJECTS_WAITED_ON_MAX {
-            self.inline.as_mut_ptr()
+        let is_short = count <= OBJECTS_WAITED_ON_MAX;
+        let target = if is_short {
+            self.inline.as_mut_ptr().cast::<T>()
         } else {
             self.heap.resize(count, T::default());
             self.heap.as_mut_ptr()
@@ -73,7 +76,8 @@ impl<T: Plain + Default> Array<T> {
                 std::ptr::copy_nonoverlapping(array.cast::<u8>(), target.cast::<u8>(), count * size_of::<T>())
             };
         }
-        Ok(if count <= OBJECTS_WAITED_ON_MAX { &self.inline[..count] } else { &self.heap })
+        // SAFETY: `target` has `count` entries, which were written just now.
+        Ok(unsafe { std::slice::from_raw_parts(target, count) })
     }
 }
 

@@ -25,6 +25,7 @@ use rustix::net::{
 
 use super::link::ResumeRight;
 use super::memory::{MemoryError, Region};
+use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
@@ -66,7 +67,7 @@ impl AttachError {
 
 /// Where the broker's socket is: `$GPUPV_BROKER`, or the usual place.
 pub fn broker_path() -> PathBuf {
-    std::env::var_os(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
+    variable(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
 }
 
 /// For a reply while a session is begun or got again: a connection that is too slow is given up with all of its replies.

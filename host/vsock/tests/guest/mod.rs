@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::SealFlags;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -89,12 +90,17 @@ impl Guest {
     }
 
     pub fn send_memory_table(&self) {
+        self.try_memory_table().unwrap();
+    }
+
+    /// An error is the device's refusal.
+    pub fn try_memory_table(&self) -> Result<(), String> {
         let regions: Vec<_> = self
             .memory
             .iter()
             .map(|region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap())
             .collect();
-        self.frontend.set_mem_table(&regions).unwrap();
+        self.frontend.set_mem_table(&regions).map(drop).map_err(|error| error.to_string())
     }
 
     /// Starts all rings at `base` with a full rx ring.
@@ -225,8 +231,15 @@ impl Guest {
 
 /// Shared memory as QEMU's memory-backend-memfd makes it.
 pub fn memory(start: u64, bytes: usize) -> GuestMemoryMmap {
-    let memfd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    memory_sealed(start, bytes, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
+}
+
+/// The same with other seals.
+pub fn memory_sealed(start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryMmap {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let memfd = rustix::fs::memfd_create("guest", flags).unwrap();
     rustix::fs::ftruncate(&memfd, bytes as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&memfd, seals).unwrap();
     let file = FileOffset::new(File::from(memfd), 0);
     GuestMemoryMmap::from_ranges_with_files([(GuestAddress(start), bytes, Some(file))]).unwrap()
 }

@@ -214,6 +214,27 @@ fn the_broker_refuses_with_a_reason() {
     daemon.end();
 }
 
+/// Attacks H1 and H6: an idle connection holds a descriptor, the beginning of a long frame memory.
+#[test]
+fn a_connection_that_does_not_say_what_it_is_is_closed_and_no_other() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let mut long = Attached::new(&daemon.broker());
+    // The length of the largest frame that there is.
+    assert!(long.stream.send(&[0x80, 0x80, 0x08]));
+    let goodbye = long.stream.read_goodbye().expect("it is closed with a reason");
+    assert!(goodbye.contains("so it is no Hello"), "{goodbye}");
+    let silent = Broker::connect(&daemon.broker());
+    let mut mute = Attached::new(&daemon.broker());
+    until("the silent connection is closed", || !silent.is_silent());
+    assert!(silent.reply().is_none());
+    assert!(mute.stream.read().is_err(), "its stream is closed");
+    until("the process is gone", || daemon.inspection().processes.len() == 1);
+    steady.works();
+    drop((long, silent, mute, steady));
+    daemon.end();
+}
+
 #[test]
 fn a_name_is_cut_at_its_limit_and_stays_text() {
     let daemon = Embedded::start();

@@ -1,0 +1,118 @@
+//! Listening Unix sockets with a path and a mode.
+//!
+//! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
+//! with ECONNREFUSED, so the mode is set between the two: at no time can a process connect that the mode refuses.
+
+use std::fs::Permissions;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that the system keeps before they are accepted.
+const BACKLOG: i32 = 128;
+
+/// Mode of a socket for every user of the machine; the folder's mode may still refuse them.
+pub const EVERY_USER: u32 = 0o666;
+
+/// Mode of a socket for the user that listens, and root.
+pub const OWNER_ONLY: u32 = 0o600;
+
+/// Why a path cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another process listens there.
+    #[error("{path} is in use by {owner}: stop that process or take another path")]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+        /// "process 123 (name)".
+        owner: String,
+    },
+    /// The system refused, or the path is a file that is no socket.
+    #[error("cannot listen on {path}: {source}")]
+    Failed {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A nonblocking listening socket at `path` with exactly the permissions `mode`.
+///
+/// A socket file that no process serves is replaced.
+///
+/// # Errors
+///
+/// A socket that another process serves, a file that is no socket, and those of the system.
+pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, ListenError> {
+    let failed = |source: std::io::Error| ListenError::Failed { path: path.to_owned(), source };
+    let refused = |error: Errno| failed(error.into());
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let open = || rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(refused);
+    let socket = open()?;
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            let is_socket = std::fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket();
+            let probe = open()?;
+            match rustix::net::connect(&probe, &address) {
+                Ok(()) => return Err(ListenError::InUse { path: path.to_owned(), owner: peer(&probe) }),
+                // Its backlog is full: the probe is connected to nobody whom it could name.
+                Err(Errno::AGAIN) => {
+                    return Err(ListenError::InUse {
+                        path: path.to_owned(),
+                        owner: "another process".into(),
+                    });
+                }
+                // Left over from a process that was killed.
+                Err(Errno::CONNREFUSED) if is_socket => std::fs::remove_file(path).map_err(failed)?,
+                Err(_) => return Err(refused(Errno::ADDRINUSE)),
+            }
+            rustix::net::bind(&socket, &address).map_err(refused)?;
+        }
+        other => other.map_err(refused)?,
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
+    Ok(socket)
+}
+
+/// The process at the other end of a connected socket, for people.
+fn peer(socket: impl AsFd) -> String {
+    let Ok(credentials) = rustix::net::sockopt::socket_peercred(socket) else {
+        return "another process".to_owned();
+    };
+    let pid = credentials.pid.as_raw_nonzero();
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("process {pid} ({})", name.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_served_path_is_kept_and_a_left_one_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let served = listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap();
+        let error = listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap_err();
+        let own = format!("process {} ", std::process::id());
+        assert!(matches!(&error, ListenError::InUse { owner, .. } if owner.starts_with(&own)), "{error}");
+        drop(served);
+        listen(&path, SocketType::SEQPACKET, OWNER_ONLY).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "mine").unwrap();
+        assert!(matches!(listen(&path, SocketType::STREAM, OWNER_ONLY), Err(ListenError::Failed { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+}

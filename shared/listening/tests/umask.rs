@@ -1,0 +1,21 @@
+//! Alone in its program: a umask is the whole process's.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use listening::{EVERY_USER, OWNER_ONLY, listen};
+use rustix::fs::Mode;
+use rustix::net::SocketType;
+use rustix::process::umask;
+
+#[test]
+fn no_umask_changes_the_mode_of_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mode, mask) in [(OWNER_ONLY, 0), (EVERY_USER, 0o777)] {
+        let path = folder.path().join(format!("{mode:o}"));
+        let before = umask(Mode::from_raw_mode(mask));
+        let socket = listen(&path, SocketType::STREAM, mode);
+        umask(before);
+        socket.unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+    }
+}
