@@ -157,6 +157,7 @@ impl Miniport for Drivers {
         per_engine_tdr_ddis(adapter: u32) -> PerEngineTdrDdis
             = |_routes| Some(adapter) => PerEngineTdrDdis::all();
         ring_bytes(hw_queue: HwQueueId) -> usize = |routes| routes.hw_queue(hw_queue) => 0;
+        held_bytes(adapter: u32, process: ProcessId) -> usize = |_routes| Some(adapter) => 0;
         has_begun(engine: EngineId, id: u64) -> bool = |_routes| Some(engine.adapter) => true;
         engine_state(engine: EngineId) -> EngineState = |_routes| Some(engine.adapter) => EngineState::Idle;
         pending_faults(engine: EngineId) -> PendingFaults

@@ -547,6 +547,12 @@ pub trait Miniport {
         let _ = hw_queue;
         0
     }
+    /// No DDI: bytes of memory that the driver holds of a process's command buffers on an adapter, until each has run. They
+    /// count against the process's limit of queued bytes.
+    fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
+        let _ = (adapter, process);
+        0
+    }
     /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with so many entries each. Logging is mandatory (FEN-126).
     fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
         let _ = (hw_queue, entries);

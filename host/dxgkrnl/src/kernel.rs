@@ -347,7 +347,9 @@ impl<M: Miniport> Kernel<M> {
             self.end_wait(wait);
         }
         self.abandon_user_mode_queues(id, effects);
-        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Device(_))) {
+        let devices =
+            self.process(id).devices.values().map(|device| self.processes.devices()[*device].handle);
+        for handle in devices.collect::<Vec<_>>() {
             let _ = self.destroy_device(id, handle, effects);
         }
         for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Sync(_))) {

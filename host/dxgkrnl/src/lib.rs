@@ -69,6 +69,8 @@ pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, 
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;
+#[cfg(debug_assertions)]
+pub use slab::visited;
 pub use sync::mapping::FenceMapping;
 pub use tdr::bugcheck::Bugcheck;
 pub use vidsch::DoorbellStatus;
@@ -76,4 +78,4 @@ pub use view::snapshot::Snapshot;
 pub use view::{AttachedProcess, snapshot, views, why};
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 9;
+pub const SEMANTIC_VERSION: u32 = 10;

@@ -2,6 +2,9 @@
 //!
 //! What is free is linked through the free entries themselves, so that freeing allocates nothing. The table grows
 //! by an eighth at a time, so that not much of a big one stands empty.
+//!
+//! Builds with debug assertions count the entries that are looked at ([`visited`]): a test shows by it that no call looks at
+//! what others own.
 
 use alloc::vec::Vec;
 
@@ -23,6 +26,21 @@ enum Entry<T> {
     Live(T),
     /// The entry that was freed before this one, or [`NONE`].
     Free(u32),
+}
+
+#[cfg(debug_assertions)]
+static VISITED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
+/// Entries of all tables of this program that were looked at so far.
+#[cfg(debug_assertions)]
+pub fn visited() -> u64 {
+    VISITED.load(core::sync::atomic::Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn visit() {
+    #[cfg(debug_assertions)]
+    VISITED.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
 }
 
 /// See the module.
@@ -78,6 +96,7 @@ impl<T> Slab<T> {
     }
 
     pub fn get(&self, index: u32) -> Option<&T> {
+        visit();
         match self.entries.get(index as usize)? {
             Entry::Live(value) => Some(value),
             Entry::Free(_) => None,
@@ -85,6 +104,7 @@ impl<T> Slab<T> {
     }
 
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        visit();
         match self.entries.get_mut(index as usize)? {
             Entry::Live(value) => Some(value),
             Entry::Free(_) => None,
@@ -92,7 +112,8 @@ impl<T> Slab<T> {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.entries.iter().enumerate().filter_map(|(index, entry)| match entry {
+        let visited = self.entries.iter().inspect(|_| visit());
+        visited.enumerate().filter_map(|(index, entry)| match entry {
             Entry::Live(value) => Some((index as u32, value)),
             Entry::Free(_) => None,
         })

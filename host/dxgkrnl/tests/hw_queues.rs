@@ -357,3 +357,26 @@ fn a_process_has_so_many_hw_queues_and_no_more() {
     assert_eq!(world.try_hw_queue(context, NONE).err(), Some(NtStatus::NO_MEMORY));
     world.finish();
 }
+
+/// Attack H1: what the engine holds was counted for nobody, not even when the progress fence ran ahead of it.
+#[test]
+fn what_an_engine_holds_of_a_process_counts_against_its_limit() {
+    let mut world = World::with_config(Config {
+        tdr: dxgkrnl::TdrConfig { level: 0, ..Default::default() },
+        ..Config::default()
+    });
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, u64::MAX >> 1), Hang]), OK);
+    let piece = vec![busy(1); 2000];
+    let most = limits::QUEUED_BYTES_PER_PROCESS_MAX / (2000 * 16);
+    // No more of them than that are tried.
+    let refused =
+        world.filling(|world| (0..2 * most).find(|at| world.submit_hw(queue, 2 + *at as u64, &piece) != OK));
+    assert!(refused.is_some(), "{most} buffers of {} bytes are the limit", d3dkmt::isa::encode(&piece).len());
+    let other = world.queue_on(device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(other, 1, &[]), NtStatus::NO_MEMORY);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    assert_eq!(world.submit_hw(other, 1, &[]), OK);
+    world.finish();
+}

@@ -569,3 +569,24 @@ fn a_native_fence_needs_a_fence_slot_and_a_working_device() {
     assert_ne!(NativeFenceId(0), NativeFenceId(1));
     world.finish();
 }
+
+/// Found by reading: a preempted buffer that waits stands behind another of its line, and nobody looked at it there.
+#[test]
+fn a_wait_in_hardware_ends_wherever_its_buffer_stands() {
+    for first_runs_on in [false, true] {
+        let mut world = World::new();
+        let device = world.device();
+        let (a, b) = (world.context(device, ADVANCED), world.context(device, ADVANCED));
+        let [f, g, done] = [(); 3].map(|()| world.native(device));
+        assert_eq!(world.submit(b, &[wait(&f, 1), write(&done, 1)]), OK);
+        // The engine is asked for its turn at 100 ms, and has the waiting buffer behind this one from then on.
+        let long = [busy(50_000_000), wait(&g, if first_runs_on { 0 } else { 1 })];
+        assert_eq!(world.submit(a, &long), OK);
+        world.advance(160_000_000);
+        assert_eq!(world.signal(device, f.object, 1), OK);
+        assert_eq!(world.signal(device, g.object, 1), OK);
+        world.advance(300_000_000);
+        assert_eq!(world.value(done.object), 1);
+        world.finish();
+    }
+}

@@ -33,11 +33,12 @@
 
 mod commands;
 mod foresight;
+mod lines;
 mod lists;
 mod run;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use dxgkrnl::ddi::{
@@ -50,6 +51,7 @@ use serde::{Deserialize, Serialize};
 
 use commands::Commands;
 pub(crate) use foresight::of_commands as foresee;
+use lines::{Lines, Saved};
 
 use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
@@ -113,6 +115,13 @@ impl Job {
         self.scope.as_ref().is_some_and(|scope| scope.is_running())
     }
 
+    /// Memory that it takes, the same in every build: saved states and replays count with it.
+    fn weight(&self) -> usize {
+        const JOB_BYTES: usize = 512;
+        const { assert!(size_of::<Job>() <= JOB_BYTES) };
+        JOB_BYTES + self.commands.bytes().len()
+    }
+
     fn buffer(&self) -> Buffer {
         Buffer { process: self.process, number: self.number }
     }
@@ -159,12 +168,12 @@ pub(crate) struct Engine {
     releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
-    /// What does not run, in the order it came.
-    queue: VecDeque<Job>,
+    /// What does not run.
+    queue: Lines,
     /// Suspended contexts, with the suspends that are yet to be acknowledged.
     suspended: BTreeMap<HwContext, Vec<u64>>,
-    /// What was preempted or queued at a reset, by the id that it had.
-    saved: BTreeMap<u64, Job>,
+    /// What was preempted or queued at a reset.
+    saved: Saved,
     /// The preemption request that is not answered.
     preempting: Option<u64>,
     /// The last id of a context without hardware queues whose work is done.
@@ -184,9 +193,9 @@ impl Engine {
             releases_progress: config.ring_buffer_fence_release,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
-            queue: VecDeque::new(),
+            queue: Lines::default(),
             suspended: BTreeMap::new(),
-            saved: BTreeMap::new(),
+            saved: Saved::default(),
             preempting: None,
             completed: 0,
             halted: false,
@@ -220,7 +229,7 @@ impl Engine {
 
     /// What was preempted, or queued at a reset, under this id.
     pub fn take_saved(&mut self, submission_fence_id: u64) -> Option<Job> {
-        self.saved.remove(&submission_fence_id)
+        self.saved.remove(submission_fence_id)
     }
 
     /// Stops at the next boundary, or reports at once that there is nothing to stop (TDR-034).
@@ -241,10 +250,7 @@ impl Engine {
     }
 
     fn save_queue(&mut self) {
-        let all = core::mem::take(&mut self.queue).into_iter();
-        let (saved, kept): (VecDeque<Job>, _) = all.partition(Job::is_preemptible);
-        self.queue = kept;
-        self.saved.extend(saved.into_iter().map(|job| (job.submission_fence_id, job)));
+        self.queue.take_line(None).for_each(|job| self.saved.insert(job));
     }
 
     /// `DxgkDdiResetEngine`: the last id that is aborted.
@@ -279,10 +285,9 @@ impl Engine {
         let Some(aborted) = aborted else { return Ok(None) };
         let culprit = aborted.context;
         ddi.shared.drop_ring_bytes(&aborted);
-        for job in self.queue.iter().filter(|job| job.context == culprit) {
-            ddi.shared.drop_ring_bytes(job);
+        for line in self.queue.lines_of(culprit) {
+            self.queue.take_line(line).for_each(|job| ddi.shared.drop_ring_bytes(&job));
         }
-        self.queue.retain(|job| job.context != culprit);
         Ok(Some(culprit))
     }
 
@@ -364,11 +369,23 @@ impl Engine {
         }
     }
 
-    /// Drops what `gone` says; the next command buffer starts if it was the running one.
-    pub fn drop_jobs(&mut self, gone: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
-        self.queue.retain(|job| !gone(job));
-        self.saved.retain(|_, job| !gone(job));
-        if self.running.as_ref().is_some_and(&gone) {
+    /// Drops the buffer of a context without hardware queues; the next one starts if it was the one that runs.
+    pub fn drop_submission(&mut self, submission_fence_id: u64, ddi: &mut DdiCall<'_>) {
+        self.queue.remove(submission_fence_id);
+        self.saved.remove(submission_fence_id);
+        let is_it =
+            |job: &Job| job.origin == Origin::Context && job.submission_fence_id == submission_fence_id;
+        self.drop_running(is_it, ddi);
+    }
+
+    /// Drops everything of a hardware queue.
+    pub fn drop_hw_queue(&mut self, hw_queue: HwQueueId, ddi: &mut DdiCall<'_>) {
+        self.queue.take_line(Some(hw_queue)).for_each(drop);
+        self.drop_running(|job| job.hw_queue() == Some(hw_queue), ddi);
+    }
+
+    fn drop_running(&mut self, gone: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
+        if self.running.as_ref().is_some_and(gone) {
             self.running = None;
             self.lists.abort(ddi.callbacks);
         }
@@ -378,7 +395,8 @@ impl Engine {
     /// What a context that ends has saved is lost.
     pub fn forget_context(&mut self, context: HwContext) {
         self.suspended.remove(&context);
-        self.saved.retain(|_, job| job.context != context);
+        self.queue.resume(context);
+        self.saved.forget_context(context);
     }
 
     /// Nothing of the context is started from here on.
@@ -395,17 +413,22 @@ impl Engine {
 
     pub fn resume(&mut self, context: HwContext, ddi: &mut DdiCall<'_>) {
         self.suspended.remove(&context);
+        self.queue.resume(context);
         self.start_next(ddi);
     }
 
     /// Looks at the waits for a fence again.
     pub fn look_at_waits(&mut self, fence: NativeFenceId, ddi: &mut DdiCall<'_>) {
         let Some(current) = ddi.shared.native.value(fence) else { return };
-        for job in self.queue.iter_mut().chain(self.saved.values_mut()) {
-            let Some((gpu_address, value, observed)) = job.waits_for else { continue };
-            let here = ddi.shared.native.at(self.id.adapter, job.process, gpu_address) == Some(fence);
-            if here && current >= value {
-                job.waits_for = None;
+        let places: Vec<_> = ddi.shared.native.places_of(fence).collect();
+        for (_, process, gpu_address) in
+            places.into_iter().filter(|(adapter, ..)| *adapter == self.id.adapter)
+        {
+            let mut reached = |job: &mut Job| {
+                let Some((_, value, observed)) = job.waits_for.filter(|(_, value, _)| current >= *value)
+                else {
+                    return false;
+                };
                 if let Some(hw_queue) = job.hw_queue() {
                     let log = NativeFenceLogType::Waits;
                     let entry = NativeFenceLogEntry {
@@ -416,7 +439,10 @@ impl Engine {
                     };
                     ddi.shared.log(hw_queue, log, entry, ddi.callbacks);
                 }
-            }
+                true
+            };
+            self.queue.look_at_waits((process, gpu_address), &mut reached);
+            self.saved.look_at_waits((process, gpu_address), &mut reached);
         }
         self.start_next(ddi);
     }
@@ -437,9 +463,9 @@ impl Engine {
     /// Drops everything; nothing is called back.
     pub fn stop(&mut self) {
         self.running = None;
-        self.queue.clear();
+        self.queue = Lines::default();
         self.suspended.clear();
-        self.saved.clear();
+        self.saved = Saved::default();
         self.preempting = None;
         self.halted = false;
         self.faults = PendingFaults::default();
@@ -453,9 +479,14 @@ impl Engine {
         }
     }
 
-    /// Whether a submission has run, or runs.
+    /// Memory of the buffers of a process that do not run.
+    pub fn held_bytes(&self, process: ProcessId) -> usize {
+        self.queue.held_bytes(process) + self.saved.held_bytes(process)
+    }
+
+    /// Whether a submission has run, or runs; of one that it gave back, whether it had.
     pub fn has_begun(&self, submission_fence_id: u64) -> bool {
-        !self.queue.iter().any(|job| job.submission_fence_id == submission_fence_id && !job.begun)
+        !self.queue.has_unbegun(submission_fence_id) && !self.saved.has_unbegun(submission_fence_id)
     }
 
     pub fn faults(&self) -> PendingFaults {
@@ -476,21 +507,14 @@ impl Engine {
         }
     }
 
-    /// The first buffer that may run.
-    fn next(&self) -> Option<usize> {
-        (0..self.queue.len()).find(|at| {
-            let job = &self.queue[*at];
-            let first = self.queue.iter().take(*at).all(|earlier| earlier.hw_queue() != job.hw_queue());
-            job.waits_for.is_none() && !self.suspended.contains_key(&job.context) && first
-        })
-    }
-
     fn start_next(&mut self, ddi: &mut DdiCall<'_>) {
         while self.running.is_none() && !self.halted {
             if self.preempting.is_some() {
                 self.preempted(ddi.callbacks);
             }
-            let Some(job) = self.next().and_then(|at| self.queue.remove(at)) else { return };
+            let suspended = &self.suspended;
+            let next = self.queue.take_startable(|context| suspended.contains_key(&context));
+            let Some(job) = next else { return };
             self.run(job, ddi);
         }
     }

@@ -37,7 +37,7 @@ use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, Pro
 
 use debug::DebugLayers;
 use display::Displays;
-use engine::{Engine, Job, NewJob, Origin};
+use engine::{Engine, NewJob, Origin};
 use page_table::PageFault;
 use private::Clients;
 use queues::{DdiCall, Doorbells, Shared};
@@ -279,9 +279,9 @@ impl Miniport for SimulatedMiniport {
     ) {
         self.engines.values_mut().for_each(|engine| engine.forget_context(context));
         if let Some((engine, submission_fence_id)) = submitted {
-            let gone =
-                |job: &Job| job.origin == Origin::Context && job.submission_fence_id == submission_fence_id;
-            self.with_engine(engine, now, callbacks, |engine, ddi| engine.drop_jobs(gone, ddi));
+            self.with_engine(engine, now, callbacks, |engine, ddi| {
+                engine.drop_submission(submission_fence_id, ddi);
+            });
         }
     }
 
@@ -331,11 +331,7 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let Some(queue) = self.shared.queues.remove(&hw_queue) else { return };
-        let gone = |job: &Job| match job.origin {
-            Origin::Context => false,
-            Origin::HwQueue { hw_queue: of, .. } | Origin::Ring { hw_queue: of, .. } => of == hw_queue,
-        };
-        self.with_engine(queue.engine, now, callbacks, |engine, ddi| engine.drop_jobs(gone, ddi));
+        self.with_engine(queue.engine, now, callbacks, |engine, ddi| engine.drop_hw_queue(hw_queue, ddi));
     }
 
     fn submit_command_to_hw_queue(
@@ -425,6 +421,11 @@ impl Miniport for SimulatedMiniport {
     fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let seen = self.shared.notified(hw_queue);
         self.fetch(now, hw_queue, seen, callbacks);
+    }
+
+    fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
+        let here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
+        here.map(|(_, engine)| engine.held_bytes(process)).sum()
     }
 
     fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {

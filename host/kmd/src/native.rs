@@ -4,7 +4,7 @@
 //! global handles of a cross-adapter fence have one. A wait in hardware is looked at when something is stored from
 //! its own adapter, or when the kernel says so: a store of another adapter changes the memory and nothing else.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use d3dkmt::isa::ResourceName;
@@ -39,8 +39,14 @@ pub(crate) struct NativeFences {
     locals: BTreeMap<LocalNativeFenceId, Place>,
     /// With whether engines may store there.
     mapped: BTreeMap<Place, (NativeFenceId, bool)>,
-    /// Of which fence it was said: it stays when the kernel closes one and opens it anew.
+    /// The same the other way round.
+    places: BTreeMap<NativeFenceId, BTreeSet<Place>>,
+    /// What was said of the fence at each place: it stays when the kernel closes one and opens it anew.
     described: BTreeMap<Place, (NativeFenceId, Described)>,
+    /// Where something was said of each fence.
+    described_at: BTreeMap<NativeFenceId, BTreeSet<Place>>,
+    /// Fences by storage.
+    sharers: BTreeMap<NativeFenceStorage, BTreeSet<NativeFenceId>>,
     /// Fences whose waits in hardware are to be looked at, in the order of what happened.
     pub touched: VecDeque<NativeFenceId>,
 }
@@ -62,16 +68,25 @@ impl NativeFences {
         let NewNativeFence { fence, adapter, storage, monitored_value, .. } = *new;
         let memory = self.memory.entry(storage).or_insert((new.current_value, 0));
         memory.1 += 1;
+        self.sharers.entry(storage).or_default().insert(fence);
         self.fences.insert(fence, Fence { adapter, storage, monitored_value, always_signaled: false });
     }
 
     pub fn destroy(&mut self, fence: NativeFenceId) {
         let Some(state) = self.fences.remove(&fence) else { return };
-        self.described.retain(|_, (of, _)| *of != fence);
+        for place in self.described_at.remove(&fence).unwrap_or_default() {
+            self.described.remove(&place);
+        }
         if let Some(memory) = self.memory.get_mut(&state.storage) {
             memory.1 -= 1;
             if memory.1 == 0 {
                 self.memory.remove(&state.storage);
+            }
+        }
+        if let Some(sharers) = self.sharers.get_mut(&state.storage) {
+            sharers.remove(&fence);
+            if sharers.is_empty() {
+                self.sharers.remove(&state.storage);
             }
         }
     }
@@ -80,20 +95,43 @@ impl NativeFences {
         let Some(fence) = self.fences.get(&opened.fence) else { return };
         let place = (fence.adapter, opened.process, opened.gpu_address);
         self.locals.insert(opened.local, place);
+        self.unmap(place);
         self.mapped.insert(place, (opened.fence, opened.writable));
+        self.places.entry(opened.fence).or_default().insert(place);
     }
 
     /// Gives where it was mapped.
     pub fn close(&mut self, local: LocalNativeFenceId) -> Option<Place> {
         let place = self.locals.remove(&local)?;
-        self.mapped.remove(&place);
+        self.unmap(place);
         Some(place)
+    }
+
+    fn unmap(&mut self, place: Place) {
+        let Some((fence, _)) = self.mapped.remove(&place) else { return };
+        if let Some(places) = self.places.get_mut(&fence) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.places.remove(&fence);
+            }
+        }
+    }
+
+    /// Where a fence is mapped, of all processes.
+    pub fn places_of(&self, fence: NativeFenceId) -> impl Iterator<Item = Place> {
+        self.places.get(&fence).into_iter().flatten().copied()
     }
 
     /// A process says something of the fence that is mapped there. Whether there is one.
     pub fn describe(&mut self, place: Place, described: Described) -> bool {
         let Some((fence, _)) = self.mapped.get(&place) else { return false };
-        self.described.insert(place, (*fence, described));
+        let fence = *fence;
+        if let Some((before, _)) = self.described.insert(place, (fence, described))
+            && let Some(places) = self.described_at.get_mut(&before)
+        {
+            places.remove(&place);
+        }
+        self.described_at.entry(fence).or_default().insert(place);
         true
     }
 
@@ -112,12 +150,10 @@ impl NativeFences {
 
     /// Wherever a fence's storage is mapped, but there.
     pub fn also_at(&self, fence: NativeFenceId, but: Option<Place>) -> Vec<Place> {
-        let storage = |fence| self.fences.get(&fence).map(|fence: &Fence| fence.storage);
-        let own = storage(fence);
-        let same = |(place, (other, _)): &(&Place, &(NativeFenceId, bool))| {
-            storage(*other) == own && Some(**place) != but
-        };
-        self.mapped.iter().filter(same).map(|(place, _)| *place).collect()
+        let Some(state) = self.fences.get(&fence) else { return Vec::new() };
+        let sharers = self.sharers.get(&state.storage).into_iter().flatten();
+        let places = sharers.flat_map(|fence| self.places_of(*fence));
+        places.filter(|place| Some(*place) != but).collect()
     }
 
     pub fn at(&self, adapter: u32, process: ProcessId, gpu_address: u64) -> Option<NativeFenceId> {
@@ -156,7 +192,7 @@ impl NativeFences {
     /// Another adapter's engine stored: the memory is one. Gives a fence that has it, if there is any.
     pub fn written_elsewhere(&mut self, storage: NativeFenceStorage, value: u64) -> Option<NativeFenceId> {
         self.memory.get_mut(&storage)?.0 = value;
-        self.fences.iter().find(|(_, fence)| fence.storage == storage).map(|(id, _)| *id)
+        self.sharers.get(&storage)?.first().copied()
     }
 
     /// `DxgkDdiUpdateMonitoredValues`: stores the MonitoredValues, a barrier, reads the CurrentValues; gives the fences

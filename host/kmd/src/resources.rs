@@ -1,7 +1,7 @@
 //! Resources that commands name by number. A user-mode driver makes them by an escape; they end by another, or with their
 //! device. A number is of one process, on one adapter; it is never used again while the process lives.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -18,12 +18,16 @@ pub(crate) type Space = (u32, ProcessId);
 struct Table {
     last: u32,
     resources: BTreeMap<u32, (KmdDevice, ResourceDesc)>,
+    /// Numbers by device.
+    of_device: BTreeMap<KmdDevice, BTreeSet<u32>>,
 }
 
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Resources {
     tables: BTreeMap<Space, Table>,
+    /// Where a device has any.
+    space_of: BTreeMap<KmdDevice, Space>,
 }
 
 /// Why there is no such resource: for the caller, and for people.
@@ -44,14 +48,18 @@ impl Resources {
         }
         table.last = table.last.checked_add(1).ok_or_else(full)?;
         table.resources.insert(table.last, (device, desc));
+        table.of_device.entry(device).or_default().insert(table.last);
+        self.space_of.insert(device, space);
         Ok(table.last)
     }
 
     pub fn destroy(&mut self, space: Space, device: KmdDevice, number: u32) -> Result<(), Refused> {
-        let table = self.tables.get_mut(&space).map(|table| &mut table.resources);
-        match table {
-            Some(resources) if resources.get(&number).is_some_and(|(of, _)| *of == device) => {
-                resources.remove(&number);
+        match self.tables.get_mut(&space) {
+            Some(table) if table.resources.get(&number).is_some_and(|(of, _)| *of == device) => {
+                table.resources.remove(&number);
+                if let Some(numbers) = table.of_device.get_mut(&device) {
+                    numbers.remove(&number);
+                }
                 Ok(())
             }
             _ => {
@@ -73,16 +81,13 @@ impl Resources {
 
     /// Gives what has ended.
     pub fn end_device(&mut self, device: KmdDevice) -> Vec<(Space, u32)> {
-        let mut ended = Vec::new();
-        for (space, table) in &mut self.tables {
-            table.resources.retain(|number, (of, _)| {
-                if *of == device {
-                    ended.push((*space, *number));
-                }
-                *of != device
-            });
+        let Some(space) = self.space_of.remove(&device) else { return Vec::new() };
+        let Some(table) = self.tables.get_mut(&space) else { return Vec::new() };
+        let numbers = table.of_device.remove(&device).unwrap_or_default();
+        for number in &numbers {
+            table.resources.remove(number);
         }
-        ended
+        numbers.into_iter().map(|number| (space, number)).collect()
     }
 
     pub fn end_process(&mut self, space: Space) {

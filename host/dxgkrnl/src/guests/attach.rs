@@ -78,6 +78,8 @@ impl<M: Miniport> Kernel<M> {
     /// The processes of the VM have ended; so does what drivers know of it.
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
         let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
+        self.vidsch.forget_vm(vm);
+        self.tdr.forget_vm(vm);
         for adapter in adapters {
             self.run_ddi(effects, |miniport, _, callbacks| {
                 miniport.destroy_process(adapter, worker, callbacks);

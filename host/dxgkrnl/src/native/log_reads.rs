@@ -42,11 +42,14 @@ impl<M: Miniport> Kernel<M> {
         hw_queue: Option<HwQueueId>,
         effects: &mut Effects,
     ) {
-        let of_engine = self.vidsch.hw_queues().iter().filter(|(_, queue)| {
-            queue.logs.is_some() && self.vidsch.contexts()[queue.context].engine == engine
-        });
-        let all = of_engine.map(|(id, _)| id);
-        let queues: Vec<u32> = all.filter(|id| hw_queue.is_none_or(|queue| queue.0 == *id)).collect();
+        let has_logs = |id: &u32| {
+            let queue = self.vidsch.hw_queues().get(*id).filter(|queue| queue.logs.is_some());
+            queue.is_some_and(|queue| self.vidsch.contexts()[queue.context].engine == engine)
+        };
+        let queues: Vec<u32> = match hw_queue {
+            Some(HwQueueId(id)) => [id].into_iter().filter(has_logs).collect(),
+            None => self.vidsch.hw_queues().iter().map(|(id, _)| id).filter(has_logs).collect(),
+        };
         for queue in queues {
             self.call_ddi(effects, |miniport, _, callbacks| {
                 miniport.update_native_fence_logs(HwQueueId(queue), callbacks);

@@ -38,11 +38,11 @@ impl<M: Miniport> Kernel<M> {
         let mut adapters = Vec::with_capacity(count);
         for ordinal in shown {
             let luid = self.config.adapters[ordinal as usize].luid;
-            match self.insert_handle(process, HandleTarget::Adapter(ordinal)) {
+            match self.open_adapter(process, ordinal) {
                 Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
                 Err(refusal) => {
                     for adapter in adapters {
-                        self.process_mut(process).handles.remove(adapter.handle);
+                        self.remove_adapter_handle(process, adapter.handle);
                     }
                     return Err(refusal);
                 }
@@ -53,7 +53,24 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> CallResult {
         let ordinal = self.adapter_of_luid(process, luid)?;
-        Ok(Reply::Adapter(self.insert_handle(process, HandleTarget::Adapter(ordinal))?))
+        Ok(Reply::Adapter(self.open_adapter(process, ordinal)?))
+    }
+
+    fn open_adapter(&mut self, process: ProcessId, ordinal: u32) -> Result<Handle, Refusal> {
+        let handle = self.insert_handle(process, HandleTarget::Adapter(ordinal))?;
+        *self.process_mut(process).adapter_opens.entry(ordinal).or_default() += 1;
+        Ok(handle)
+    }
+
+    fn remove_adapter_handle(&mut self, process: ProcessId, handle: Handle) {
+        let owner = self.process_mut(process);
+        let Some(HandleTarget::Adapter(ordinal)) = owner.handles.remove(handle) else { return };
+        if let Some(opens) = owner.adapter_opens.get_mut(&ordinal) {
+            *opens -= 1;
+            if *opens == 0 {
+                owner.adapter_opens.remove(&ordinal);
+            }
+        }
     }
 
     /// The adapter that the process has by this name, and that has started.
@@ -75,11 +92,12 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let ordinal = self.adapter(process, adapter)?;
-        self.process_mut(process).handles.remove(adapter);
-        if self.process(process).opens_of_adapter(ordinal) == 0 {
-            let devices = self.process(process).handles_where(
-                |local| matches!(local, HandleTarget::Device(device) if self.processes.devices[*device].adapter == ordinal),
-            );
+        self.remove_adapter_handle(process, adapter);
+        let owner = self.process(process);
+        if owner.opens_of_adapter(ordinal) == 0 {
+            let own = owner.devices.values().map(|device| &self.processes.devices[*device]);
+            let on_adapter = own.filter(|device| device.adapter == ordinal);
+            let devices: Vec<Handle> = on_adapter.map(|device| device.handle).collect();
             for device in devices {
                 self.destroy_device(process, device, effects)?;
             }
@@ -115,6 +133,8 @@ impl<M: Miniport> Kernel<M> {
             adapter,
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
+            queues: BTreeSet::new(),
+            paging_queues: BTreeSet::new(),
             disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
             kmd,
             cpu_events: BTreeSet::new(),
@@ -124,6 +144,7 @@ impl<M: Miniport> Kernel<M> {
         match self.insert_handle(process, HandleTarget::Device(id)) {
             Ok(handle) => {
                 self.processes.devices[id].handle = handle;
+                self.process_mut(process).devices.insert(handle.index(), id);
                 Ok(Reply::Device(handle))
             }
             Err(refusal) => {
@@ -164,7 +185,9 @@ impl<M: Miniport> Kernel<M> {
         self.past.set_ending(before);
         self.end_unused_objects(effects);
         self.end_cpu_events_and_kmd_device(id, effects);
-        self.process_mut(process).handles.remove(device);
+        let owner = self.process_mut(process);
+        owner.handles.remove(device);
+        owner.devices.remove(&device.index());
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
             self.process_mut(process).devices_stopped -= 1;

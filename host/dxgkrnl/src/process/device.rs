@@ -17,6 +17,9 @@ pub(crate) struct Device {
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.
     pub children: BTreeSet<Handle>,
+    /// Queues of its contexts and hardware queues.
+    pub queues: BTreeSet<u32>,
+    pub paging_queues: BTreeSet<u32>,
     /// Its flag DisableGpuTimeout.
     pub disable_gpu_timeout: bool,
     /// What its driver calls it.

@@ -2,8 +2,9 @@
 //!
 //! Handles are handed out in sequence, each the previous one + 0x40, one sequence for all kinds of a
 //! process (W-005); a destroyed handle is not reused by the next create (W-006). A table grows by 1024
-//! entries; when it is full and more than 128 entries are free, the longest-free entry is reused with
-//! another generation, so that a stale handle is refused.
+//! entries; when these are used and more than 128 of them are free, the longest-free entry is reused with
+//! another generation, so that a stale handle is refused. A table that has as many entries as a handle has numbers for
+//! does not grow: there any free entry is reused.
 //!
 //! An entry is 8 bytes. Each call looks at entries, in whatever order the callers please: of 100,000 fences they are
 //! 0.8 MB to the processor's caches.
@@ -13,7 +14,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::marker::PhantomData;
 
-use d3dkmt::Handle;
+use d3dkmt::{Handle, limits};
 use serde::{Deserialize, Serialize};
 
 const GROWTH: usize = 1024;
@@ -22,6 +23,8 @@ const FREE_BEFORE_REUSE: usize = 128;
 
 /// Indices 0 and 1 are never used: the first local handle is 0x40000080, as seen in the field.
 const FIRST_INDEX: usize = 2;
+
+const _: () = assert!(limits::HANDLES_PER_PROCESS_MAX + FIRST_INDEX == 1 << 24);
 
 /// What a handle can stand for: positions in tables.
 pub(crate) trait Referent: Copy {
@@ -71,11 +74,16 @@ pub(crate) struct HandleTable<T> {
 }
 
 impl<T: Referent> HandleTable<T> {
+    /// A table of `most` handles at a time.
     pub fn new(most: usize) -> Self {
+        debug_assert!(
+            most <= limits::HANDLES_PER_PROCESS_MAX,
+            "a handle has no number for the last of {most}"
+        );
         HandleTable {
             entries: Vec::new(),
             free: VecDeque::new(),
-            limit: GROWTH,
+            limit: GROWTH.min(most),
             most,
             live: 0,
             of: PhantomData,
@@ -89,7 +97,7 @@ impl<T: Referent> HandleTable<T> {
             return None;
         }
         if self.entries.len() >= self.limit && self.free.len() <= FREE_BEFORE_REUSE {
-            self.limit += GROWTH;
+            self.limit = (self.limit + GROWTH).min(self.most);
         }
         let reused = if self.entries.len() >= self.limit { self.free.pop_front() } else { None };
         self.live += 1;

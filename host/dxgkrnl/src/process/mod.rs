@@ -155,6 +155,10 @@ pub(crate) struct Process {
     pub waits: Names,
     /// Pending acquires of keyed mutexes by the guest's name for them.
     pub acquires: BTreeMap<EventId, u64>,
+    /// Devices in the order of their handles, by the index of the handle.
+    pub devices: BTreeMap<u32, u32>,
+    /// Handles of each adapter, by its ordinal.
+    pub adapter_opens: BTreeMap<u32, usize>,
     pub keyed_mutexes: usize,
     pub allocations: usize,
     pub contexts: usize,
@@ -189,6 +193,8 @@ impl Process {
             slots: Slots::default(),
             waits: Names::default(),
             acquires: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            adapter_opens: BTreeMap::new(),
             keyed_mutexes: 0,
             allocations: 0,
             contexts: 0,
@@ -207,7 +213,7 @@ impl Process {
 
     /// How many handles of this adapter the process has open.
     pub fn opens_of_adapter(&self, adapter: u32) -> usize {
-        self.handles.iter().filter(|(_, local)| *local == HandleTarget::Adapter(adapter)).count()
+        self.adapter_opens.get(&adapter).copied().unwrap_or(0)
     }
 
     /// Handles of the given kind, in order.
@@ -218,6 +224,8 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::{HandleTarget, OBJECT_BITS, OPEN_BITS, SyncRef};
     use crate::process::handles::{HandleTable, Referent};
 
@@ -249,5 +257,17 @@ mod tests {
             let too_high = HandleTarget::Sync(SyncRef { open, object });
             assert_eq!((too_high.pack(), table.insert(too_high)), (None, None));
         }
+    }
+
+    #[test]
+    fn a_full_table_reuses_what_is_free_and_does_not_grow() {
+        let mut table = HandleTable::new(100);
+        let handles: Vec<_> =
+            (0..100).map(|index| table.insert(HandleTarget::Device(index)).unwrap()).collect();
+        assert_eq!(table.insert(HandleTarget::Device(100)), None);
+        assert_eq!(table.remove(handles[7]), Some(HandleTarget::Device(7)));
+        let again = table.insert(HandleTarget::Device(100)).unwrap();
+        assert_eq!((again.index(), table.get(handles[7])), (handles[7].index(), None));
+        assert_eq!(table.insert(HandleTarget::Device(101)), None);
     }
 }

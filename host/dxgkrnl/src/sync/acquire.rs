@@ -23,31 +23,23 @@ impl<M: Miniport> Kernel<M> {
         if !state.is_idle() || values_missing {
             return false;
         }
-        if self.can_acquire(queue) {
-            self.acquire(queue, effects);
-            return true;
-        }
+        let Some(lacks) = self.lacks(queue) else { return self.acquire(queue, effects) };
         if acquire.place.is_none() {
-            self.line_up(queue);
+            self.line_up(queue, lacks);
         }
         false
     }
 
-    /// Whether everything that the head of this queue takes can be had now.
-    fn can_acquire(&self, queue: u32) -> bool {
-        let Some(Packet::Acquire(Acquire { objects, .. })) = self.vidsch.queues()[queue].packets.front()
-        else {
-            return false;
-        };
+    /// The first object that the head of this queue takes and cannot have now; `None` if it can have all.
+    fn lacks(&self, queue: u32) -> Option<u32> {
+        let Some(Packet::Acquire(acquire)) = self.vidsch.queues()[queue].packets.front() else { return None };
         let me = self.mutex_owner(queue);
-        objects.iter().all(|object| match self.sync.legacy.objects[object].kind {
+        let has = |object: &u32| match self.sync.legacy.objects[object].kind {
             Kind::Mutex { owner } => owner.is_none_or(|owner| owner == me),
-            Kind::Semaphore { .. } => {
-                let wanted = objects.iter().filter(|other| *other == object).count() as u64;
-                self.sync.objects.value(*object) >= wanted
-            }
+            Kind::Semaphore { .. } => self.sync.objects.value(*object) >= acquire.takes(*object),
             Kind::Notification { .. } => false,
-        })
+        };
+        acquire.objects.iter().find(|object| !has(object)).copied()
     }
 
     fn mutex_owner(&self, queue: u32) -> MutexOwner {
@@ -55,14 +47,16 @@ impl<M: Miniport> Kernel<M> {
         MutexOwner { process, by: self.vidsch.contexts()[context].handle }
     }
 
-    /// Takes what the head of this queue takes, and the packet out of the queue.
-    fn acquire(&mut self, queue: u32, effects: &mut Effects) {
+    /// Takes what the head of this queue takes, and the packet out of the queue. False if the head takes nothing.
+    fn acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let owner = self.mutex_owner(queue);
-        let Some(packet @ Packet::Acquire(_)) = self.vidsch.queue_mut(queue).packets.pop_front() else {
-            return;
-        };
+        let packets = &mut self.vidsch.queue_mut(queue).packets;
+        if !matches!(packets.front(), Some(Packet::Acquire(_))) {
+            return false;
+        }
+        let Some(packet) = packets.pop_front() else { return false };
         self.process_mut(owner.process).queued_bytes -= packet.weight();
-        let Packet::Acquire(acquire) = packet else { return };
+        let Packet::Acquire(acquire) = packet else { return false };
         let by = self.orderer(queue);
         acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
         if let Some(wait) = acquire.wait {
@@ -82,9 +76,10 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.drop_acquire(acquire);
+        true
     }
 
-    fn line_up(&mut self, queue: u32) {
+    fn line_up(&mut self, queue: u32, lacks: u32) {
         let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
         let place = self.sync.legacy.arrivals;
         self.sync.legacy.arrivals += 1;
@@ -93,6 +88,17 @@ impl<M: Miniport> Kernel<M> {
             if let Some(state) = self.sync.legacy.objects.get_mut(object) {
                 state.line.insert(place, queue);
             }
+        }
+        self.watch(queue, lacks);
+    }
+
+    /// A queue that stands in line is asked again when this object can be had: until then it cannot go on.
+    fn watch(&mut self, queue: u32, lacks: u32) {
+        let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
+        self.sync.legacy.unwatch(acquire);
+        acquire.watches = Some(lacks);
+        if let Some(place) = acquire.place {
+            self.sync.legacy.watch(lacks, acquire.takes(lacks), place, queue);
         }
     }
 
@@ -108,15 +114,29 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An object can be had again: those that stand in its line are asked in order.
+    /// An object can be had again: those in its line that lack it are asked in order, as long as it can be had. One that
+    /// lacks another object as well is asked about that from now on.
     fn look_at_line(&mut self, object: u32, effects: &mut Effects) {
-        let Some(state) = self.sync.legacy.objects.get(&object) else { return };
-        let line: Vec<u32> = state.line.values().copied().collect();
-        for queue in line {
-            if self.can_acquire(queue) {
-                self.acquire(queue, effects);
-                self.vidsch.work_mut().run_queue(queue);
+        while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
+            match self.lacks(queue) {
+                None => {
+                    if !self.acquire(queue, effects) {
+                        debug_assert!(false, "a queue stands in line whose head takes nothing");
+                        return;
+                    }
+                    self.vidsch.work_mut().run_queue(queue);
+                }
+                Some(lacks) => self.watch(queue, lacks),
             }
+        }
+    }
+
+    /// How often an object can be taken; a mutex any number of times by one owner.
+    fn there_is(&self, object: u32) -> u64 {
+        match self.sync.legacy.objects.get(&object).map(|state| &state.kind) {
+            Some(Kind::Mutex { owner: None }) => u64::MAX,
+            Some(Kind::Semaphore { .. }) => self.sync.objects.value(object),
+            Some(Kind::Mutex { owner: Some(_) } | Kind::Notification { .. }) | None => 0,
         }
     }
 
@@ -227,8 +247,16 @@ impl<M: Miniport> Kernel<M> {
                 if acquire.place != Some(*place) || !acquire.objects.contains(object) {
                     return Some("a place in a line");
                 }
-                if self.can_acquire(*queue) {
+                let lacks = self.lacks(*queue);
+                if lacks.is_none() {
                     return Some("a queue that waits for what it could have");
+                }
+                let lacks_what_it_watches = acquire.watches.is_some_and(|object| {
+                    self.there_is(object) < acquire.takes(object)
+                        && self.sync.legacy.is_watched(object, *place)
+                });
+                if !lacks_what_it_watches {
+                    return Some("a queue that nobody would ask");
                 }
             }
         }

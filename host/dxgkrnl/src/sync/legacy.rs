@@ -62,6 +62,8 @@ pub(crate) struct LegacyObject {
     pub kind: Kind,
     /// Queues whose head waits for it, in the order they came to it.
     pub line: BTreeMap<u64, u32>,
+    /// Of those, the ones to ask when it can be had: what they lack is this. By how much of it they take, then by place.
+    watched: BTreeMap<u64, BTreeMap<u64, u32>>,
 }
 
 /// The objects of legacy types, by their index, and who owns the mutexes among them.
@@ -81,8 +83,17 @@ pub(crate) struct Acquire {
     pub objects: Vec<u32>,
     /// Its place in the lines of its objects, once it stands there.
     pub place: Option<u64>,
+    /// The one of them that it lacks and is asked about.
+    pub watches: Option<u32>,
     /// Since when it stands there.
     pub since: Nanos,
+}
+
+impl Acquire {
+    /// How much of an object it takes: once for each time that it names it.
+    pub fn takes(&self, object: u32) -> u64 {
+        self.objects.iter().filter(|other| **other == object).count() as u64
+    }
 }
 
 /// How a call gives the values of its objects.
@@ -109,7 +120,7 @@ impl Legacy {
             (SyncObjectType::CPU_NOTIFICATION, Some(event)) => Kind::Notification { process, event },
             _ => return,
         };
-        self.objects.insert(object, LegacyObject { kind, line: BTreeMap::new() });
+        self.objects.insert(object, LegacyObject { kind, line: BTreeMap::new(), watched: BTreeMap::new() });
     }
 
     /// The object is gone.
@@ -147,6 +158,38 @@ impl Legacy {
                 state.line.remove(&place);
             }
         }
+        self.unwatch(acquire);
+    }
+
+    /// A queue that stands in line is asked when `object` can be had, of which it takes that much.
+    pub(super) fn watch(&mut self, object: u32, takes: u64, place: u64, queue: u32) {
+        if let Some(state) = self.objects.get_mut(&object) {
+            state.watched.entry(takes).or_default().insert(place, queue);
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, acquire: &Acquire) {
+        let (Some(place), Some(object)) = (acquire.place, acquire.watches) else { return };
+        let takes = acquire.takes(object);
+        let Some(state) = self.objects.get_mut(&object) else { return };
+        if let Some(queues) = state.watched.get_mut(&takes) {
+            queues.remove(&place);
+            if queues.is_empty() {
+                state.watched.remove(&takes);
+            }
+        }
+    }
+
+    pub(super) fn is_watched(&self, object: u32, place: u64) -> bool {
+        let state = self.objects.get(&object);
+        state.is_some_and(|state| state.watched.values().any(|queues| queues.contains_key(&place)))
+    }
+
+    /// The first in line of those that lack this object and take no more of it than there is.
+    pub(super) fn first_watcher(&self, object: u32, there_is: u64) -> Option<u32> {
+        let watched = self.objects.get(&object)?.watched.range(..=there_is);
+        let firsts = watched.filter_map(|(_, queues)| queues.first_key_value());
+        firsts.min_by_key(|(place, _)| **place).map(|(_, queue)| *queue)
     }
 }
 

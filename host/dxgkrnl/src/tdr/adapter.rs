@@ -43,15 +43,16 @@ impl<M: Miniport> Kernel<M> {
         self.run_ddi(effects, |miniport, _, callbacks| miniport.restart_from_timeout(adapter, callbacks));
         self.tdr.forget_adapter(adapter);
         self.each_engine(adapter, |engine| {
-            engine.submitted.clear();
-            engine.of_hw_queues.clear();
-            engine.rings.clear();
-            engine.hw_since = None;
+            engine.forget_work();
             engine.completed = engine.last;
         });
         let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let (guilty, others): (Vec<u32>, Vec<u32>) =
             on_adapter.map(|(id, _)| id).partition(|id| guilty.contains(id));
+        if let Some(device) = guilty.first().filter(|_| cause.timeout) {
+            let vm = self.process(self.processes.devices()[*device].process).vm;
+            self.tdr.back_offs.timed_out(vm, self.now, self.config.tdr.delay_ns);
+        }
         let (state, page_fault) = (cause.state, cause.page_fault);
         self.lose(Loss { devices: guilty, state, page_fault, poisons: true }, effects);
         let (state, page_fault) = (DeviceExecutionState::RESET, None);

@@ -52,8 +52,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
-        let of_devices = self.vidsch.queues().iter().filter(|(_, queue)| devices.contains(&queue.device));
-        let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
+        let of_devices = devices.iter().flat_map(|device| &self.processes.devices()[*device].queues);
+        let queues: BTreeSet<u32> = of_devices.copied().collect();
         let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
             self.remember_queue(id);

@@ -196,7 +196,10 @@ impl<M: Miniport> Kernel<M> {
             self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, [0xA, aborted, completed, last], why, effects);
             return Ok(None);
         }
+        let now = self.now;
         let state = self.vidsch.engine_mut(engine);
+        state.charge_oldest(now);
+        state.unserved_since = None;
         state.completed = aborted;
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
         let kept = state.submitted.split_off(hit);
@@ -219,7 +222,11 @@ impl<M: Miniport> Kernel<M> {
         let invalidated = core::mem::take(&mut self.tdr.invalidated);
         result?;
         let (mut hit, mut kept) = (Vec::new(), VecDeque::new());
-        for one in core::mem::take(&mut self.vidsch.engine_mut(engine).submitted) {
+        let now = self.now;
+        let state = self.vidsch.engine_mut(engine);
+        state.charge_oldest(now);
+        state.unserved_since = None;
+        for one in core::mem::take(&mut state.submitted) {
             let context = self.vidsch.queues()[one.queue].context;
             match invalidated.iter().find(|(id, _)| *id == context) {
                 Some((_, reason)) => hit.push((one, *reason)),
@@ -279,6 +286,7 @@ impl<M: Miniport> Kernel<M> {
         let (most, window) = (tdr.limit_count.saturating_sub(1) as usize, tdr.limit_time_ns);
         let unconditional = self.tdr.debug_mode == 3;
         let Some(owner) = self.processes.get_mut(process) else { return };
+        self.tdr.back_offs.timed_out(owner.vm, now, tdr.delay_ns);
         owner.engine_timeouts.retain(|time| now - *time < window);
         owner.engine_timeouts.push_back(now);
         if unconditional || owner.engine_timeouts.len() <= most || owner.is_blocked {
@@ -287,8 +295,7 @@ impl<M: Miniport> Kernel<M> {
         owner.is_blocked = true;
         let text = format!("0x142: {} engine timeouts, the process may use the GPU no more", most + 1);
         self.note(process, text, effects);
-        let own = self.processes.devices().iter().filter(|(_, device)| device.process == process);
-        let devices = own.map(|(id, _)| id).collect();
+        let devices = self.process(process).devices.values().copied().collect();
         let (state, page_fault) = (DeviceExecutionState::HUNG, None);
         self.lose(Loss { devices, state, page_fault, poisons: true }, effects);
     }

@@ -10,7 +10,7 @@
 //!                    stays in the hardware and goes on after ResumeHwEngine (TDR-021)
 //! ```
 //! While a queue that may take as long as it likes (SCH-016) has work there, nobody can say whose turn it is: there is
-//! no timeout. What is in the rings of user-mode submission the kernel does not see, but it knows two values: a ring has
+//! no timeout, unless several VMs have work there. What is in the rings of user-mode submission the kernel does not see, but it knows two values: a ring has
 //! work while its progress fence is below the last-queued value (SCH-030), and progress is a greater value of that
 //! fence. The documents have no rule of their own for these; TDR-001 is for all work of an engine.
 
@@ -21,7 +21,7 @@ use crate::Nanos;
 use crate::ddi::{EngineId, HwQueueId, Invalidation, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{HwQueue, HwSubmission, OnEngine, Submitted};
+use crate::vidsch::{HwQueue, HwSubmission, Submitted};
 
 /// What a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
@@ -30,11 +30,6 @@ pub(super) struct Hit {
     pub devices: Vec<u32>,
     pub reason: Invalidation,
     pub is_paging: bool,
-}
-
-/// Hardware queues of which an engine has something, oldest first, and then those with work in their rings.
-fn hw_queues_with_work(engine: &OnEngine) -> impl Iterator<Item = u32> {
-    engine.of_hw_queues.iter().map(|(_, queue)| *queue).chain(engine.rings.iter().copied())
 }
 
 impl<M: Miniport> Kernel<M> {
@@ -57,12 +52,12 @@ impl<M: Miniport> Kernel<M> {
     /// Whether an engine has anything to do, rings included.
     pub(crate) fn has_work(&self, engine: EngineId) -> bool {
         let known = self.vidsch.in_flight().engines.get(&engine);
-        known.is_some_and(|engine| !engine.submitted.is_empty() || !engine.of_hw_queues.is_empty())
+        known.is_some_and(|engine| !engine.submitted.is_empty() || engine.hw_work.submissions_count() > 0)
             || self.hw_queues_of(engine).any(|(id, _)| self.miniport.ring_bytes(HwQueueId(id)) > 0)
     }
 
     pub(super) fn oldest_hw_device(&self, engine: EngineId) -> Option<u32> {
-        let queue = hw_queues_with_work(self.vidsch.in_flight().engines.get(&engine)?).next()?;
+        let queue = self.vidsch.in_flight().engines.get(&engine)?.hw_work.queues().next()?;
         Some(self.vidsch.queues()[queue].device)
     }
 
@@ -70,11 +65,15 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
         let since = engine.hw_since?;
-        if self.is_held(id) || !self.times_out(id) {
+        if self.is_held(id) || !self.times_out(engine) {
             return None;
         }
-        let is_exempt = hw_queues_with_work(engine).any(|queue| self.is_queue_exempt(queue));
-        (!is_exempt).then(|| since.saturating_add(self.config.tdr.delay_ns))
+        let since = match engine.hw_work.any_exempt() {
+            // Whatever there is has as long from when another VM came.
+            true => engine.is_contended().then(|| since.max(engine.contended_since))?,
+            false => since,
+        };
+        Some(since.saturating_add(self.config.tdr.delay_ns))
     }
 
     /// The suspend of a context was not acknowledged in time.
@@ -130,8 +129,9 @@ impl<M: Miniport> Kernel<M> {
     pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
         self.vidsch.work_mut().dispatch(engine);
         self.reset_ends_suspends(engine, effects);
+        let now = self.now;
         let state = self.vidsch.engine_mut(engine);
-        state.hw_since = state.has_hw_work().then_some(self.now);
+        state.restart_hw_clock(now);
         let queues: Vec<u32> = self.hw_queues_of(engine).map(|(_, queue)| queue.queue).collect();
         queues.into_iter().for_each(|queue| self.vidsch.work_mut().run_queue(queue));
     }

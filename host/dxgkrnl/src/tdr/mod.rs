@@ -18,11 +18,12 @@
 //! Nothing here calls a DDI from inside of another: what is to be done is work (`vidsch/work.rs`) until the kernel is
 //! out of the driver.
 //!
-//! State is here, in `loss.rs` and in `bugcheck.rs`. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
+//! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
 //! engines, `hardware.rs` hardware queues with them, `adapter.rs` adapters; `device.rs` is what a lost device costs,
 //! `poison.rs` what becomes of its fences, `page_fault.rs` has the faults, `test_hooks.rs` what a test may force.
 
 mod adapter;
+mod back_off;
 pub(crate) mod bugcheck;
 mod crash;
 mod device;
@@ -39,14 +40,15 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use back_off::BackOffs;
 use bugcheck::Bugcheck;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use loss::Loss;
 
-use crate::Nanos;
 use crate::ddi::{EngineId, Invalidation};
+use crate::{Nanos, VmId};
 
 /// What the kernel waits for from one engine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -135,6 +137,7 @@ pub(crate) struct Tdr {
     /// By adapter.
     engine_resets: BTreeMap<u32, u64>,
     adapter_resets: BTreeMap<u32, u64>,
+    back_offs: BackOffs,
     /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
     debug_mode: u32,
     /// Adapters that are gone for their users, by ordinal.
@@ -169,6 +172,16 @@ impl Tdr {
             .into_iter()
             .filter_map(|resets| resets.get(&adapter))
             .sum()
+    }
+
+    /// Whether work of others comes before this VM's, because its own hung.
+    pub fn is_backed_off(&self, vm: VmId, now: Nanos) -> bool {
+        self.back_offs.includes(vm, now)
+    }
+
+    /// The VM is gone; another one with its number begins anew.
+    pub fn forget_vm(&mut self, vm: VmId) {
+        self.back_offs.forget(vm);
     }
 
     pub fn stop_adapter(&mut self, adapter: u32) {

@@ -3,12 +3,13 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use super::back_off::PATIENCE_NS;
 use super::{Cause, Recovery, Watch};
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::Effects;
 use crate::ids::earliest;
 use crate::kernel::Kernel;
-use crate::vidsch::QUANTUM_NS;
+use crate::vidsch::{OnEngine, QUANTUM_NS, Submitted, Submitter, VM_SLICE_NS};
 use crate::{AdapterConfig, Nanos, VidSchCaps};
 
 impl<M: Miniport> Kernel<M> {
@@ -17,10 +18,16 @@ impl<M: Miniport> Kernel<M> {
         self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.tdr.bugcheck.is_none()
     }
 
-    /// Whether the oldest submission of an engine may take as long as it likes (SCH-016).
-    fn is_exempt(&self, engine: EngineId) -> bool {
-        let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
-        oldest.is_some_and(|one| self.is_queue_exempt(one.queue))
+    /// Whether the oldest submission of an engine may take as long as it likes (SCH-016): not while another VM waits.
+    fn is_exempt(&self, engine: &OnEngine) -> bool {
+        let exempt = |one: &Submitted| self.is_queue_exempt(one.queue) && !engine.is_wanted_by_other(one.vm);
+        engine.submitted.front().is_some_and(exempt)
+    }
+
+    /// What the time of a queue's work counts for.
+    pub(crate) fn submitter(&self, queue: u32) -> Submitter {
+        let vm = self.process(self.vidsch.queues()[queue].process).vm;
+        Submitter { vm, is_exempt: self.is_queue_exempt(queue) }
     }
 
     /// DisableGpuTimeout of a queue, its context or its device.
@@ -39,23 +46,56 @@ impl<M: Miniport> Kernel<M> {
     /// When an engine's watch is next due.
     pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
-        let delay = self.config.tdr.delay_ns;
         match &engine.watch {
             Watch::Running if engine.submitted.is_empty() => None,
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
                 // Nobody asks for the engine if nobody wants it and the work may take as long as it likes.
                 let wanted = engine.submitted.len() + engine.ready.len() > 1;
-                (wanted || self.times_out(id)).then(|| engine.since.saturating_add(QUANTUM_NS))
+                (wanted || self.times_out(engine)).then(|| engine.since.saturating_add(self.slice(engine)))
             }
-            Watch::Running => self.times_out(id).then(|| engine.since.saturating_add(delay)),
-            Watch::Preempting { since, .. } => self.times_out(id).then(|| since.saturating_add(delay)),
+            Watch::Running => self.times_out(engine).then(|| self.end_of_patience(engine, engine.since)),
+            Watch::Preempting { since, .. } => {
+                self.times_out(engine).then(|| self.end_of_patience(engine, *since))
+            }
             Watch::Resetting { until, .. } => Some(*until),
             Watch::Held => None,
         }
     }
 
-    pub(super) fn times_out(&self, engine: EngineId) -> bool {
+    pub(super) fn times_out(&self, engine: &OnEngine) -> bool {
         self.detects_timeouts() && !self.is_exempt(engine)
+    }
+
+    /// How long the oldest submission runs before the engine is asked for it.
+    fn slice(&self, engine: &OnEngine) -> Nanos {
+        match engine.submitted.front() {
+            Some(one) if engine.is_wanted_by_other(one.vm) => VM_SLICE_NS,
+            Some(_) | None => QUANTUM_NS,
+        }
+    }
+
+    /// When work that has made no progress since then times out: after TdrDelay. Work that might take as long as it likes has
+    /// that long from when another VM came; work of a VM that hung before, less.
+    fn end_of_patience(&self, engine: &OnEngine, since: Nanos) -> Nanos {
+        let delay = self.config.tdr.delay_ns;
+        let in_time = since.saturating_add(delay);
+        let contended_since = since.max(engine.contended_since);
+        match engine.submitted.front() {
+            Some(one) if self.tdr.is_backed_off(one.vm, self.now) && engine.is_wanted_by_other(one.vm) => {
+                in_time.min(contended_since.saturating_add(PATIENCE_NS))
+            }
+            Some(one) if self.is_queue_exempt(one.queue) => contended_since.saturating_add(delay),
+            Some(_) | None => in_time,
+        }
+    }
+
+    /// When an engine has done nothing for what it was submitted: it gives everything back before it begins any.
+    fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
+        let engine = self.vidsch.in_flight().engines.get(&id)?;
+        let is_watched = !engine.submitted.is_empty() && !engine.watch.is_masked() && self.times_out(engine);
+        let since = engine.unserved_since.filter(|_| is_watched)?;
+        // As late as if it had begun, and was asked to preempt.
+        Some(since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
     }
 
     /// When the scheduler next wants to look at an engine.
@@ -64,7 +104,12 @@ impl<M: Miniport> Kernel<M> {
             return None;
         }
         let engines = self.vidsch.in_flight().engines.keys();
-        let due = |engine: &EngineId| earliest(self.watch_due(*engine), self.hw_queues_due(*engine));
+        let due = |engine: &EngineId| {
+            earliest(
+                earliest(self.watch_due(*engine), self.hw_queues_due(*engine)),
+                self.unserved_due(*engine),
+            )
+        };
         engines.map(due).fold(None, earliest)
     }
 
@@ -72,8 +117,10 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn scheduler_due(&mut self, effects: &mut Effects) {
         let engines: Vec<EngineId> = self.vidsch.in_flight().engines.keys().copied().collect();
         for engine in engines {
-            let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= self.now);
-            if is_due(self.hw_queues_due(engine)) {
+            let now = self.now;
+            let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= now);
+            let is_unserved = is_due(self.unserved_due(engine)) && !self.has_begun_oldest(engine);
+            if is_due(self.hw_queues_due(engine)) || is_unserved {
                 self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
                 continue;
             }
@@ -92,6 +139,16 @@ impl<M: Miniport> Kernel<M> {
                 Watch::Resetting { .. } | Watch::Held => {}
             }
         }
+    }
+
+    /// Whether an engine is at the oldest of its submissions. If so its time is looked at by [`Kernel::watch_due`] alone.
+    fn has_begun_oldest(&mut self, engine: EngineId) -> bool {
+        let oldest = self.vidsch.engine_mut(engine).submitted.front().map(|one| one.id);
+        let has_begun = oldest.is_none_or(|id| self.miniport.has_begun(engine, id));
+        if has_begun {
+            self.vidsch.engine_mut(engine).unserved_since = None;
+        }
+        has_begun
     }
 
     /// Interrupt 16: the hardware found the timeout itself.

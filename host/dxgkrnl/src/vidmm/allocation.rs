@@ -87,10 +87,25 @@ pub(crate) struct Memory {
     pub allocation_opens: Slab<AllocationOpen>,
     pub resources: Slab<Resource>,
     pub resource_opens: Slab<ResourceOpen>,
+    /// Allocations by the process that created them.
+    pub(super) owned: BTreeSet<(ProcessId, u32)>,
     pub(super) allocations_made: u64,
 }
 
 impl Memory {
+    pub(super) fn insert(&mut self, allocation: Allocation) -> u32 {
+        let owner = allocation.owner;
+        let index = self.allocations.insert(allocation);
+        self.owned.insert((owner, index));
+        index
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        if let Some(allocation) = self.allocations.remove(index) {
+            self.owned.remove(&(allocation.owner, index));
+        }
+    }
+
     /// How many have a global handle.
     pub fn globals(&self) -> usize {
         self.resources.iter().filter(|(_, resource)| resource.global.is_some()).count()

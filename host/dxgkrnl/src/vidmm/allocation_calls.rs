@@ -58,7 +58,7 @@ impl<M: Miniport> Kernel<M> {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
         }
         self.vidmm.memory.allocations_made += 1;
-        let allocation = self.vidmm.memory.allocations.insert(Allocation {
+        let allocation = self.vidmm.memory.insert(Allocation {
             owner: process,
             system_memory,
             size,
@@ -80,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
             }),
         };
         if made.is_err() {
-            self.vidmm.memory.allocations.remove(allocation);
+            self.vidmm.memory.remove(allocation);
         }
         made
     }
@@ -264,7 +264,7 @@ impl<M: Miniport> Kernel<M> {
         if !opens.is_empty() || self.is_kept(&self.vidmm.memory.allocations[allocation]) {
             return;
         }
-        self.vidmm.memory.allocations.remove(allocation);
+        self.vidmm.memory.remove(allocation);
         if let Some(resource) = resource {
             self.vidmm.memory.resources[resource].allocations.retain(|one| *one != allocation);
         }

@@ -55,6 +55,7 @@ impl<M: Miniport> Kernel<M> {
             last_value: 0,
             pending: VecDeque::new(),
         });
+        self.processes.device_mut(device).paging_queues.insert(id);
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
         let made = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
@@ -72,6 +73,7 @@ impl<M: Miniport> Kernel<M> {
             Err(refusal) => {
                 self.sync.remove_unopened(object);
                 self.vidmm.paging_queues.remove(id);
+                self.processes.device_mut(device).paging_queues.remove(&id);
                 self.end_system_context(context, effects);
                 return Err(refusal);
             }
@@ -96,7 +98,9 @@ impl<M: Miniport> Kernel<M> {
         let id = self.paging_queue(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let queue = self.vidmm.paging_queues.remove(id).expect("a handle names a live paging queue");
-        self.processes.device_mut(queue.device).children.remove(&handle);
+        let device = self.processes.device_mut(queue.device);
+        device.children.remove(&handle);
+        device.paging_queues.remove(&id);
         let adapter = self.processes.devices()[queue.device].adapter;
         for (_, pending) in queue.pending {
             self.has_run(process, adapter, pending);
@@ -137,9 +141,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// The paging queue through which a device maps what it opens, with room for it: the oldest.
     pub(crate) fn mapping_queue(&self, device: u32) -> Result<Option<u32>, Refusal> {
-        let of_device = self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.device == device);
-        let Some((id, queue)) = of_device.min_by_key(|(_, queue)| queue.number) else { return Ok(None) };
-        self.require_room(self.vidsch.contexts()[queue.context].queue)?;
+        let of_device = self.processes.devices()[device].paging_queues.iter().copied();
+        let oldest = of_device.min_by_key(|id| self.vidmm.paging_queues[*id].number);
+        let Some(id) = oldest else { return Ok(None) };
+        self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
         Ok(Some(id))
     }
 
@@ -227,7 +232,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn paging_queues_of(&self, process: ProcessId) -> usize {
-        self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.process == process).count()
+        let devices = self.process(process).devices.values();
+        devices.map(|device| self.processes.devices()[*device].paging_queues.len()).sum()
     }
 
     pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {

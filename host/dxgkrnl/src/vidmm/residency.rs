@@ -267,8 +267,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// A process is gone and its memory with it: what others have mapped of it is NoAccess.
     pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
-        let of_it = self.vidmm.memory.allocations.iter().filter(|(_, one)| one.owner == process);
-        let of_it: Vec<u32> = of_it.map(|(index, _)| index).collect();
+        let of_it = self.vidmm.memory.owned.range((process, 0)..=(process, u32::MAX));
+        let of_it: Vec<u32> = of_it.map(|(_, index)| *index).collect();
         self.tell_engines_of(&of_it);
     }
 

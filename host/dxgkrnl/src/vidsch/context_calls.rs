@@ -143,14 +143,15 @@ impl<M: Miniport> Kernel<M> {
 
     /// A queue that can take one more packet, of a device that is at work.
     pub(crate) fn require_room(&self, id: u32) -> Result<(), Refusal> {
-        let Queue { process, device, context, packets, .. } = &self.vidsch.queues[id];
+        let Queue { process, device, context, packets, engine, .. } = &self.vidsch.queues[id];
         self.require_active(*device)?;
         if packets.len() >= limits::PACKETS_PER_CONTEXT_MAX {
             let handle = self.vidsch.contexts[*context].handle;
             let why = format!("the queue of context {handle} is full: {} packets", packets.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
-        let queued = self.process(*process).queued_bytes;
+        let held = self.miniport.held_bytes(engine.adapter, *process);
+        let queued = self.process(*process).queued_bytes + held;
         if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
         }

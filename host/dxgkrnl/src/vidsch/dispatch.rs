@@ -8,17 +8,17 @@ use d3dkmt::NtStatus;
 
 use super::Packet;
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
-use super::ready::{Level, Place};
+use super::ready::{First, Level, Place};
 use super::ready_command::ReadyCommand;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
-use crate::{Nanos, VidSchCaps};
+use crate::{Nanos, VidSchCaps, VmId};
 
 enum Next {
-    Submit,
+    Submit(First),
     Preempt,
 }
 
@@ -26,6 +26,8 @@ impl<M: Miniport> Kernel<M> {
     /// A command buffer came to the head of its queue.
     pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
+        let vm = self.vm_of_queue(id);
+        self.vidsch.in_flight.engine(self.vidsch.queues[id].engine).joins(vm, self.now);
         let place = self.place_of(id);
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
     }
@@ -39,8 +41,10 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn make_ready(&mut self, id: u32, command: ReadyCommand) {
+        let vm = self.vm_of_queue(id);
         let queue = &mut self.vidsch.queues[id];
-        self.vidsch.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
+        let engine = self.vidsch.in_flight.engine(queue.engine);
+        engine.ready.insert(vm, queue.process, id, command.place);
         self.vidsch.work.dispatch(queue.engine);
         queue.ready = Some(command);
     }
@@ -49,7 +53,11 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn unready(&mut self, id: u32) -> Option<ReadyCommand> {
         let queue = self.vidsch.queues.get_mut(id)?;
         let command = queue.ready.take()?;
-        self.vidsch.in_flight.engine(queue.engine).ready.remove(queue.process, id, command.place);
+        let (engine, process) = (queue.engine, queue.process);
+        let vm = self.process(process).vm;
+        let engine = self.vidsch.in_flight.engine(engine);
+        engine.ready.remove(vm, process, id, command.place);
+        engine.note_if_unwanted();
         Some(command)
     }
 
@@ -71,7 +79,7 @@ impl<M: Miniport> Kernel<M> {
         }
         match self.next_step(engine) {
             None => {}
-            Some(Next::Submit) => self.submit_next(engine, effects),
+            Some(Next::Submit(first)) => self.submit_next(engine, first, effects),
             Some(Next::Preempt) => self.request_preemption(engine, false, effects),
         }
     }
@@ -87,24 +95,44 @@ impl<M: Miniport> Kernel<M> {
         }
         let room = engine.submitted.len() < HARDWARE_QUEUE_DEPTH;
         let can_preempt = self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE);
-        let highest = engine.ready.highest()?;
-        let paging = |one: &Submitted| one.level.is_paging();
-        if can_preempt && engine.submitted.iter().any(|one| !paging(one) && one.level < highest) {
+        let first =
+            engine.ready.first(|vm| (self.tdr.is_backed_off(vm, self.now), engine.shares.used(vm)))?;
+        let is_paging = |one: &Submitted| one.level.is_paging();
+        let makes_way = |one: &Submitted| {
+            let higher_of_its_vm =
+                || engine.ready.highest_of(one.vm).is_some_and(|highest| one.level < highest);
+            !is_paging(one)
+                && (first.level.is_paging() || higher_of_its_vm() || self.yields_to(one.vm, first.vm))
+        };
+        if can_preempt && engine.submitted.iter().any(makes_way) {
             return Some(Next::Preempt);
         }
         // The next paging buffer is chosen when the one before it is done (FEN-092).
-        let room = room && !(highest.is_paging() && engine.submitted.iter().any(paging));
-        room.then_some(Next::Submit)
+        let room = room && !(first.level.is_paging() && engine.submitted.iter().any(is_paging));
+        // What would have to make way at once is not given to an engine that is at work for others.
+        let room = room && !engine.submitted.front().is_some_and(|one| self.yields_to(first.vm, one.vm));
+        room.then_some(Next::Submit(first))
+    }
+
+    /// Whether work of `other` comes before that of `vm` at once, and not only with its turn.
+    fn yields_to(&self, vm: VmId, other: VmId) -> bool {
+        self.tdr.is_backed_off(vm, self.now) && !self.tdr.is_backed_off(other, self.now)
+    }
+
+    /// The VM that a queue's engine time counts for.
+    fn vm_of_queue(&self, queue: u32) -> VmId {
+        self.process(self.vidsch.queues[queue].process).vm
     }
 
     /// The engine is asked again whether it has room.
-    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) {
-        let Some(id) = self.vidsch.in_flight.engine(engine).ready.take() else { return };
+    fn submit_next(&mut self, engine: EngineId, first: First, effects: &mut Effects) {
+        let Some(id) = self.vidsch.in_flight.engine(engine).ready.take(first) else { return };
         let queue = &mut self.vidsch.queues[id];
         let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
-        let submission_fence_id = self.vidsch.in_flight.begin(engine, self.now, id, place.level, resubmits);
+        let submission_fence_id =
+            self.vidsch.in_flight.begin(engine, self.now, first.vm, id, place.level, resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
@@ -150,12 +178,17 @@ impl<M: Miniport> Kernel<M> {
 
     /// The answer to a preemption request: what is left is ready again.
     pub(super) fn preempted(&mut self, id: EngineId, answered: u64) {
+        let now = self.now;
         let engine = self.vidsch.in_flight.engine(id);
         let Watch::Preempting { preemption_fence_id, time_is_up, .. } = engine.watch else { return };
         if preemption_fence_id != answered {
             return;
         }
         engine.watch = Watch::Running;
+        if engine.submitted.front().is_some_and(|oldest| self.miniport.has_begun(id, oldest.id)) {
+            engine.charge_oldest(now);
+            engine.unserved_since = None;
+        }
         let given_back = core::mem::take(&mut engine.submitted);
         self.take_back(id, given_back, time_is_up);
     }
@@ -163,7 +196,7 @@ impl<M: Miniport> Kernel<M> {
     /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
     /// first and under their own (SCH-008, TDR-019).
     pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
-        for (at, Submitted { id, queue, level }) in given_back.into_iter().enumerate() {
+        for (at, Submitted { id, queue, level, .. }) in given_back.into_iter().enumerate() {
             let turn = self.vidsch.queues[queue].turn;
             let mut place = self.place_of(queue);
             if !(time_is_up && at == 0) {

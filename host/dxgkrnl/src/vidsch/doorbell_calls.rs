@@ -1,5 +1,6 @@
 //! The calls of doorbells, and what a rung doorbell does. See `doorbell.rs` for the rules.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -211,15 +212,21 @@ impl<M: Miniport> Kernel<M> {
 
     /// A device is lost: its doorbells say ABORT (TDR-039).
     pub(crate) fn abort_doorbells(&mut self, device: u32, effects: &mut Effects) {
-        let here = self
-            .vidsch
-            .hw_queues
-            .iter()
-            .filter(|(_, queue)| self.vidsch.contexts[queue.context].device == device);
-        let queues: Vec<u32> = here.map(|(id, _)| id).collect();
-        for queue in queues {
+        for queue in self.hw_queues_of_device(device) {
             self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
         }
+    }
+
+    /// The hardware queues of a device, in the order of their numbers.
+    fn hw_queues_of_device(&self, device: u32) -> BTreeSet<u32> {
+        let queues = self.processes.devices()[device].queues.iter();
+        queues.filter_map(|queue| self.vidsch.queues[*queue].hw_queue).collect()
+    }
+
+    /// The same of all devices of a process.
+    pub(super) fn hw_queues_of_process(&self, process: ProcessId) -> BTreeSet<u32> {
+        let devices = self.process(process).devices.values();
+        devices.flat_map(|device| self.hw_queues_of_device(*device)).collect()
     }
 
     /// [`crate::Input::DoorbellRung`]: a write to the doorbell's address. Nobody is answered.
@@ -268,14 +275,15 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         let bytes: usize = buffers.iter().map(|buffer| buffer.len() + RING_BUFFER_BYTES).sum();
-        let of_process = self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == process);
-        let held: usize = of_process.map(|(id, _)| self.miniport.ring_bytes(HwQueueId(id))).sum();
+        let of_process = self.hw_queues_of_process(process).into_iter();
+        let held: usize = of_process.map(|id| self.miniport.ring_bytes(HwQueueId(id))).sum();
         if held + bytes > limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
         }
         let HwQueue { queue, progress, .. } = self.vidsch.hw_queues[id];
         if self.sync.objects().value(progress) < last_queued {
-            self.vidsch.in_flight.ring_has_work(self.vidsch.queues[queue].engine, self.now, queue);
+            let by = self.submitter(queue);
+            self.vidsch.in_flight.ring_has_work(self.vidsch.queues[queue].engine, self.now, queue, by);
         }
         for _ in &buffers {
             self.edge(Edge::Submitted { process, queue: Orderer::HwQueue(HwQueueId(id)) });

@@ -17,14 +17,16 @@
 //! The last completed id moves with a completion, a reset of the engine that succeeds (to what the driver says it
 //! aborted), and a reset of the adapter (to the last submitted one); a preemption does not move it (SCH-007).
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use super::hw_work::{HwWork, Submitter};
 use super::ready::{Level, Ready};
-use crate::Nanos;
+use super::shares::Shares;
 use crate::ddi::EngineId;
 use crate::tdr::Watch;
+use crate::{Nanos, VmId};
 
 /// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
@@ -32,6 +34,7 @@ pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitted {
     pub id: u64,
+    pub vm: VmId,
     /// Whose it is.
     pub queue: u32,
     /// Of when it was submitted.
@@ -50,11 +53,14 @@ pub(crate) struct OnEngine {
     /// Since when the oldest submission runs without progress.
     pub since: Nanos,
     pub watch: Watch,
-    /// What it has of hardware queues: ids, which grow, and their queues.
-    pub of_hw_queues: VecDeque<(u64, u32)>,
-    /// Queues of user-mode submission that were rung and whose progress fence is below the last-queued value.
-    pub rings: BTreeSet<u32>,
-    /// Since when nothing happened to either. `None`: it is not expected that anything does.
+    /// Since when it has submissions and did nothing for the kernel: none ended, and none was found begun. `None`: it has
+    /// none, or is at one.
+    pub unserved_since: Option<Nanos>,
+    pub shares: Shares,
+    /// When the last VM came that was not alone here.
+    pub contended_since: Nanos,
+    pub hw_work: HwWork,
+    /// Since when nothing happened to that. `None`: it is not expected that anything does.
     pub hw_since: Option<Nanos>,
 }
 
@@ -63,13 +69,71 @@ impl OnEngine {
         self.submitted.binary_search_by_key(&submission_fence_id, |one| one.id).is_ok()
     }
 
-    pub fn has_hw_work(&self) -> bool {
-        !self.of_hw_queues.is_empty() || !self.rings.is_empty()
+    /// Its clock of hardware work begins again, if it has any.
+    pub fn restart_hw_clock(&mut self, now: Nanos) {
+        self.hw_since = (!self.hw_work.is_empty()).then_some(now);
+        // It is at work, if not at what waits to begin.
+        self.unserved_since = self.unserved_since.map(|_| now);
+    }
+
+    /// VMs with work here or ready for it, some perhaps more than once.
+    pub fn vms(&self) -> impl Iterator<Item = VmId> {
+        let submitted = self.submitted.iter().map(|one| one.vm);
+        submitted.chain(self.ready.vms()).chain(self.hw_work.vms())
+    }
+
+    /// Whether a VM beside this one has work here or ready for it.
+    pub fn is_wanted_by_other(&self, vm: VmId) -> bool {
+        self.vms().any(|other| other != vm)
+    }
+
+    /// Whether more than one VM has work here or ready for it.
+    pub fn is_contended(&self) -> bool {
+        self.vms().next().is_some_and(|first| self.is_wanted_by_other(first))
+    }
+
+    /// Nothing is expected of it while it has no submission and none is ready for it.
+    pub fn note_if_unwanted(&mut self) {
+        if self.submitted.is_empty() && self.ready.len() == 0 {
+            self.unserved_since = None;
+        }
+    }
+
+    /// A VM is about to have work here, for its contexts or in hardware.
+    pub fn arrives(&mut self, vm: VmId, now: Nanos) {
+        if !self.is_contended() && self.is_wanted_by_other(vm) {
+            self.contended_since = now;
+        }
+    }
+
+    /// The same for the queue of a context, whose engine time counts.
+    pub fn joins(&mut self, vm: VmId, now: Nanos) {
+        self.arrives(vm, now);
+        if !self.submitted.iter().map(|one| one.vm).chain(self.ready.vms()).any(|other| other == vm) {
+            self.shares.join(vm);
+        }
+    }
+
+    /// The time of the oldest submission so far is its VM's.
+    pub fn charge_oldest(&mut self, now: Nanos) {
+        if let Some(Submitted { vm, .. }) = self.submitted.front().copied() {
+            let alone = !self.is_wanted_by_other(vm);
+            self.shares.charge(vm, now.saturating_sub(self.since), alone);
+        }
+    }
+
+    /// Nothing that it has will complete.
+    pub fn forget_work(&mut self) {
+        self.submitted.clear();
+        self.unserved_since = None;
+        self.hw_work = HwWork::default();
+        self.hw_since = None;
     }
 
     /// The oldest submission is another one, or there is none: that is progress.
     pub(super) fn moved_on(&mut self, now: Nanos) {
         self.since = now;
+        self.unserved_since = (!self.submitted.is_empty()).then_some(now);
         self.hw_since = self.hw_since.map(|_| now);
         match &mut self.watch {
             watch @ Watch::Preempting { .. } if self.submitted.is_empty() => *watch = Watch::Running,
@@ -102,6 +166,7 @@ impl InFlight {
         &mut self,
         engine: EngineId,
         now: Nanos,
+        vm: VmId,
         queue: u32,
         level: Level,
         resubmits: Option<u64>,
@@ -114,15 +179,18 @@ impl InFlight {
         if engine.submitted.is_empty() {
             engine.since = now;
         }
-        engine.submitted.push_back(Submitted { id, queue, level });
+        engine.unserved_since.get_or_insert(now);
+        engine.shares.serve(vm);
+        engine.submitted.push_back(Submitted { id, vm, queue, level });
         id
     }
 
     /// The next `SubmissionFenceId` of an engine for the queue of a hardware queue.
-    pub fn begin_hw(&mut self, engine: EngineId, now: Nanos, queue: u32) -> u64 {
+    pub fn begin_hw(&mut self, engine: EngineId, now: Nanos, queue: u32, by: Submitter) -> u64 {
         let engine = self.engine(engine);
         engine.last += 1;
-        engine.of_hw_queues.push_back((engine.last, queue));
+        engine.arrives(by.vm, now);
+        engine.hw_work.begin(engine.last, queue, by);
         engine.hw_since.get_or_insert(now);
         engine.last
     }
@@ -130,33 +198,34 @@ impl InFlight {
     /// One of a hardware queue is over.
     pub fn end_hw(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
-        engine.of_hw_queues.retain(|(id, _)| *id != submission_fence_id);
-        engine.hw_since = engine.has_hw_work().then_some(now);
+        engine.hw_work.end(submission_fence_id);
+        engine.restart_hw_clock(now);
     }
 
     /// The ring of this queue has work.
-    pub fn ring_has_work(&mut self, engine: EngineId, now: Nanos, queue: u32) {
+    pub fn ring_has_work(&mut self, engine: EngineId, now: Nanos, queue: u32, by: Submitter) {
         let engine = self.engine(engine);
-        engine.rings.insert(queue);
+        engine.arrives(by.vm, now);
+        engine.hw_work.ring(queue, by);
         engine.hw_since.get_or_insert(now);
     }
 
     /// The work in the ring of this queue made progress, or is over.
     pub fn ring_progressed(&mut self, engine: EngineId, now: Nanos, queue: u32, is_over: bool) {
-        let Some(engine) = self.engines.get_mut(&engine).filter(|engine| engine.rings.contains(&queue))
+        let Some(engine) = self.engines.get_mut(&engine).filter(|engine| engine.hw_work.has_ring(queue))
         else {
             return;
         };
         if is_over {
-            engine.rings.remove(&queue);
+            engine.hw_work.end_ring(queue);
         }
-        engine.hw_since = engine.has_hw_work().then_some(now);
+        engine.restart_hw_clock(now);
     }
 
     /// Something was stored that work in hardware may wait for.
     pub fn expect_hw_progress(&mut self, adapter: u32, now: Nanos) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            if engine.has_hw_work() {
+            if !engine.hw_work.is_empty() {
                 engine.hw_since.get_or_insert(now);
             }
         }
@@ -176,6 +245,7 @@ impl InFlight {
         let engine = self.engines.get_mut(&engine)?;
         engine.completed = engine.completed.max(submission_fence_id);
         engine.submitted.front().filter(|oldest| oldest.id <= submission_fence_id)?;
+        engine.charge_oldest(now);
         let oldest = engine.submitted.pop_front();
         engine.moved_on(now);
         oldest
@@ -185,6 +255,9 @@ impl InFlight {
     pub fn forget(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
         if let Ok(at) = engine.submitted.binary_search_by_key(&submission_fence_id, |one| one.id) {
+            if at == 0 {
+                engine.charge_oldest(now);
+            }
             engine.submitted.remove(at);
             if at == 0 {
                 engine.moved_on(now);
@@ -195,11 +268,8 @@ impl InFlight {
     /// Nothing of this adapter will complete.
     pub fn forget_adapter(&mut self, adapter: u32) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            engine.submitted.clear();
+            engine.forget_work();
             engine.watch = Watch::default();
-            engine.of_hw_queues.clear();
-            engine.rings.clear();
-            engine.hw_since = None;
         }
     }
 }

@@ -229,6 +229,7 @@ impl<M: Miniport> Kernel<M> {
             self.process_mut(hw_queue.process).handles.remove(hw_queue.handle);
         }
         let queue = self.vidsch.queues.remove(hw_queue.queue).expect("its owner is live");
+        self.processes.device_mut(queue.device).queues.remove(&hw_queue.queue);
         self.vidsch.in_flight.ring_progressed(queue.engine, self.now, hw_queue.queue, true);
         for submission in &queue.in_flight {
             self.vidsch.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);
@@ -386,7 +387,8 @@ impl<M: Miniport> Kernel<M> {
         let Some(hw_queue) = self.vidsch.queues[queue].hw_queue else { return };
         let engine = self.vidsch.queues[queue].engine;
         self.wake_adapter(engine.adapter, effects);
-        let submission_fence_id = self.vidsch.in_flight.begin_hw(engine, self.now, queue);
+        let by = self.submitter(queue);
+        let submission_fence_id = self.vidsch.in_flight.begin_hw(engine, self.now, queue, by);
         self.vidsch.queues[queue]
             .in_flight
             .push_back(HwSubmission { submission_fence_id, progress_fence_id });

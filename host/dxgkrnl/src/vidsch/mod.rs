@@ -22,7 +22,7 @@
 //! other up (FEN-024).
 //!
 //! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (what is with the
-//! miniport), `ready.rs` (what comes next on an engine), `work.rs` (what is still to be done). Behaviour: `run.rs` makes,
+//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `work.rs` (what is still to be done). Behaviour: `run.rs` makes,
 //! ends and runs queues and has the loop that works everything off, `head.rs`
 //! decides when the head packet can go on, `context_calls.rs`, `signal.rs`, `priority_calls.rs`, `hw_queue_calls.rs`
 //! and `doorbell_calls.rs` are the calls, `dispatch.rs` gives engines their work, `interrupts.rs` takes it back,
@@ -37,6 +37,7 @@ mod engine;
 mod head;
 mod hw_queue;
 mod hw_queue_calls;
+mod hw_work;
 mod interrupts;
 pub(crate) mod priority;
 mod priority_calls;
@@ -44,6 +45,7 @@ mod queue;
 mod ready;
 mod ready_command;
 mod run;
+mod shares;
 mod signal;
 mod suspend;
 mod suspension;
@@ -57,14 +59,16 @@ pub(crate) use context::Context;
 pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hw_queue::HwQueue;
+pub(crate) use hw_work::Submitter;
 pub(crate) use queue::{Broadcast, HwSubmission, Packet, Queue, Signal, commands};
 pub(crate) use ready::Level;
 pub(crate) use ready_command::QUANTUM_NS;
+pub(crate) use shares::VM_SLICE_NS;
 use work::WorkQueue;
 
-use crate::Nanos;
 use crate::ddi::{EngineId, Interrupt};
 use crate::slab::Slab;
+use crate::{Nanos, VmId};
 
 /// The scheduler's tables, and the work that the kernel has still to do.
 #[derive(Default, Serialize, Deserialize)]
@@ -138,14 +142,18 @@ impl VidSch {
     /// What a hardware queue has on its engine is what the engine says that it has.
     pub fn forget_ended_submissions(&mut self, queue: u32) {
         let queue = &mut self.queues[queue];
-        let on_engine = &self.in_flight.engine(queue.engine).of_hw_queues;
-        let has = |one: &HwSubmission| on_engine.iter().any(|(id, _)| *id == one.submission_fence_id);
-        queue.in_flight.retain(has);
+        let on_engine = &self.in_flight.engine(queue.engine).hw_work;
+        queue.in_flight.retain(|one| on_engine.has(one.submission_fence_id));
     }
 
     /// Interrupts of an adapter are lost before their DPC.
     pub fn forget_interrupts(&mut self, adapter: u32) {
         self.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
+    }
+
+    /// The VM is gone: it has used nothing.
+    pub fn forget_vm(&mut self, vm: VmId) {
+        self.in_flight.engines.values_mut().for_each(|engine| engine.shares.forget(vm));
     }
 
     pub fn forget_adapter(&mut self, adapter: u32) {

@@ -9,6 +9,7 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::error::{CallResult, invalid};
 use crate::kernel::Kernel;
+use crate::process::HandleTarget;
 
 const CLASS_REALTIME: u32 = 5;
 
@@ -31,7 +32,7 @@ impl<M: Miniport> Kernel<M> {
         let context = &mut self.vidsch.contexts[id];
         let place = if in_process { &mut context.in_process_priority } else { &mut context.priority };
         *place = priority;
-        self.replace_queues(|owner| owner == id);
+        self.replace_ready(self.vidsch.contexts[id].queue);
         Ok(Reply::None)
     }
 
@@ -51,8 +52,9 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("priority class {class} is not one of IDLE 0 to REALTIME 5"));
         }
         self.process_mut(process).priority_class = class;
-        let own: Vec<u32> = self.contexts_of(process);
-        self.replace_queues(|owner| own.binary_search(&owner).is_ok());
+        for context in self.contexts_of(process) {
+            self.replace_ready(self.vidsch.contexts[context].queue);
+        }
         Ok(Reply::None)
     }
 
@@ -60,17 +62,19 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::Priority(self.process(process).priority_class as i32))
     }
 
+    /// Contexts of a process, in the order of their handles.
     fn contexts_of(&self, process: ProcessId) -> Vec<u32> {
-        let own = self.vidsch.contexts.iter().filter(|(_, context)| context.process == process);
-        own.map(|(id, _)| id).collect()
-    }
-
-    fn replace_queues(&mut self, of_context: impl Fn(u32) -> bool) {
-        let waiting = |queue: &super::Queue| queue.ready.is_some() && of_context(queue.context);
-        let queues = self.vidsch.queues.iter().filter(|(_, queue)| waiting(queue));
-        let queues: Vec<u32> = queues.map(|(id, _)| id).collect();
-        for queue in queues {
-            self.replace_ready(queue);
-        }
+        let context = |(_, named)| match named {
+            HandleTarget::Context(context) => Some(context),
+            HandleTarget::Adapter(_)
+            | HandleTarget::Device(_)
+            | HandleTarget::Sync(_)
+            | HandleTarget::KeyedMutex(_)
+            | HandleTarget::HwQueue(_)
+            | HandleTarget::PagingQueue(_)
+            | HandleTarget::Resource(_)
+            | HandleTarget::Allocation(_) => None,
+        };
+        self.process(process).handles.iter().filter_map(context).collect()
     }
 }

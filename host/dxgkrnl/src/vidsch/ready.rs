@@ -1,13 +1,15 @@
-//! What is ready for an engine and not yet with it: the choice of what comes next (SCH-042).
+//! What is ready for an engine and not yet with it: the choice of what comes next (SCH-042, GPV-032).
 //!
 //! ```text
-//!   level: class of the process, then priority of the context    the highest first
-//!     turns, in the order in which they were asked for           the oldest first: round robin
-//!       a turn is its process's: of what that process has ready at this level, the context with the
-//!       highest in-process priority takes it, of equal ones the oldest
+//!   VM: one client each, the host's processes together     the least engine time first (`shares.rs`)
+//!     level: class of the process, then priority of the context    the highest first
+//!       turns, in the order in which they were asked for             the oldest first: round robin
+//!         a turn is its process's: of what that process has ready at this level, the context with the
+//!         highest in-process priority takes it, of equal ones the oldest
 //! ```
-//! Paging buffers have levels of their own above all others: one for each paging queue, by its priority and age
-//! (FEN-092), one for what paging contexts have, and one for the buffer that the engine gave back (SCH-008).
+//! So no priority gets a VM ahead of another. Paging buffers go before everything else, with levels of their own inside of
+//! a VM: one for each paging queue, by its priority and age (FEN-092), one for what paging contexts have, and one for the
+//! buffer that the engine gave back (SCH-008).
 //!
 //! So the priority inside of a process never gets that process ahead of another. The documents give the two
 //! parts and not how they combine: that the class comes first is our reading.
@@ -16,7 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProcessId;
+use crate::{ProcessId, VmId};
 
 /// Class of the process and priority of the context in one number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -67,10 +69,78 @@ struct OfProcess {
     queues: BTreeSet<(i32, u64, u32)>,
 }
 
+/// What one VM has ready, paging buffers or others.
+#[derive(Default, Serialize, Deserialize)]
+struct OfVm {
+    levels: BTreeMap<Level, Round>,
+}
+
+impl OfVm {
+    fn insert(&mut self, process: ProcessId, queue: u32, place: Place) {
+        let round = self.levels.entry(place.level).or_default();
+        // Its turn may stand here for another context of its process, which this one went ahead of: the next is as good.
+        let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
+        round.turns.insert(turn, process);
+        let own = round.of_process.entry(process).or_default();
+        own.turns.insert(turn);
+        own.queues.insert((-place.in_process, place.turn, queue));
+    }
+
+    /// The level of what comes next, and the turn it has.
+    fn first(&self) -> Option<(Level, u64)> {
+        let (level, round) = self.levels.last_key_value()?;
+        Some((*level, *round.turns.first_key_value()?.0))
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let (level, turn) = self.first()?;
+        let round = self.levels.get(&level)?;
+        let process = *round.turns.get(&turn)?;
+        let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
+        let place = Place { level, in_process: -in_process, turn: asked };
+        self.remove_with(process, queue, place, turn).then_some(queue)
+    }
+
+    fn remove(&mut self, process: ProcessId, queue: u32, place: Place) -> bool {
+        // Its own turn may have been taken by another context of its process: then that one's is left over.
+        let left = |round: &Round| {
+            let turns = &round.of_process.get(&process)?.turns;
+            turns.get(&place.turn).or(turns.last()).copied()
+        };
+        let turn = self.levels.get(&place.level).and_then(left);
+        turn.is_some_and(|turn| self.remove_with(process, queue, place, turn))
+    }
+
+    fn remove_with(&mut self, process: ProcessId, queue: u32, place: Place, turn: u64) -> bool {
+        let Some(round) = self.levels.get_mut(&place.level) else { return false };
+        let Some(own) = round.of_process.get_mut(&process) else { return false };
+        if !own.queues.remove(&(-place.in_process, place.turn, queue)) {
+            return false;
+        }
+        own.turns.remove(&turn);
+        round.turns.remove(&turn);
+        if own.queues.is_empty() {
+            round.of_process.remove(&process);
+        }
+        if round.of_process.is_empty() {
+            self.levels.remove(&place.level);
+        }
+        true
+    }
+}
+
+/// The next of what is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct First {
+    pub vm: VmId,
+    pub level: Level,
+}
+
 /// The queues whose command buffer waits for one engine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Ready {
-    levels: BTreeMap<Level, Round>,
+    paging: BTreeMap<VmId, OfVm>,
+    work: BTreeMap<VmId, OfVm>,
     count: usize,
 }
 
@@ -79,69 +149,68 @@ impl Ready {
         self.count
     }
 
-    pub fn insert(&mut self, process: ProcessId, queue: u32, place: Place) {
-        let round = self.levels.entry(place.level).or_default();
-        // Its turn may stand here for another context of its process, which this one went ahead of: the next is as good.
-        let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
-        round.turns.insert(turn, process);
-        let own = round.of_process.entry(process).or_default();
-        own.turns.insert(turn);
-        own.queues.insert((-place.in_process, place.turn, queue));
+    fn class(&mut self, level: Level) -> &mut BTreeMap<VmId, OfVm> {
+        if level.is_paging() { &mut self.paging } else { &mut self.work }
+    }
+
+    pub fn insert(&mut self, vm: VmId, process: ProcessId, queue: u32, place: Place) {
+        self.class(place.level).entry(vm).or_default().insert(process, queue, place);
         self.count += 1;
     }
 
     /// Each that is ready has a turn, and each turn somebody.
     pub fn is_sound(&self) -> bool {
-        let rounds = || self.levels.values();
+        let vms = || self.paging.values().chain(self.work.values());
+        let rounds = || vms().flat_map(|vm| vm.levels.values());
         let each = |own: &OfProcess| own.turns.len() == own.queues.len() && !own.queues.is_empty();
         let queues = rounds().flat_map(|round| round.of_process.values()).map(|own| own.queues.len());
         let turns = rounds().map(|round| round.turns.len());
-        rounds().all(|round| round.of_process.values().all(each))
+        vms().all(|vm| !vm.levels.is_empty())
+            && rounds().all(|round| round.of_process.values().all(each))
             && (queues.sum::<usize>(), turns.sum::<usize>()) == (self.count, self.count)
     }
 
-    /// The level of what comes next.
-    pub fn highest(&self) -> Option<Level> {
-        self.levels.last_key_value().map(|(level, _)| *level)
+    /// VMs with anything ready, some perhaps twice.
+    pub fn vms(&self) -> impl Iterator<Item = VmId> {
+        self.paging.keys().chain(self.work.keys()).copied()
     }
 
-    /// Takes out what comes next.
-    pub fn take(&mut self) -> Option<u32> {
-        let (level, round) = self.levels.last_key_value()?;
-        let process = *round.turns.first_key_value()?.1;
-        let (in_process, turn, queue) = *round.of_process.get(&process)?.queues.first()?;
-        let place = Place { level: *level, in_process: -in_process, turn };
-        let first_turn = *round.turns.first_key_value()?.0;
-        self.remove_with(process, queue, place, first_turn);
+    /// The highest level of what a VM has ready, without paging buffers.
+    pub fn highest_of(&self, vm: VmId) -> Option<Level> {
+        Some(self.work.get(&vm)?.first()?.0)
+    }
+
+    /// What comes next: of the VM that `rank` puts first, of equal ones the one that asked first.
+    pub fn first<R: Ord>(&self, rank: impl Fn(VmId) -> R) -> Option<First> {
+        let class = if self.paging.is_empty() { &self.work } else { &self.paging };
+        let of_vm = class.iter().filter_map(|(vm, of_vm)| {
+            let (level, turn) = of_vm.first()?;
+            Some(((rank(*vm), turn), First { vm: *vm, level }))
+        });
+        of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
+    }
+
+    /// Takes out what [`Ready::first`] said.
+    pub fn take(&mut self, first: First) -> Option<u32> {
+        let of_vm = self.class(first.level).get_mut(&first.vm)?;
+        let queue = of_vm.take()?;
+        self.removed(first.vm, first.level);
         Some(queue)
     }
 
     /// Takes out a queue that does not want to run any more.
-    pub fn remove(&mut self, process: ProcessId, queue: u32, place: Place) {
-        // Its own turn may have been taken by another context of its process: then that one's is left over.
-        let left = |round: &Round| {
-            let turns = &round.of_process.get(&process)?.turns;
-            turns.get(&place.turn).or(turns.last()).copied()
-        };
-        if let Some(turn) = self.levels.get(&place.level).and_then(left) {
-            self.remove_with(process, queue, place, turn);
+    pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: Place) {
+        let of_vm = self.class(place.level).get_mut(&vm);
+        if of_vm.is_some_and(|of_vm| of_vm.remove(process, queue, place)) {
+            self.removed(vm, place.level);
         }
     }
 
-    fn remove_with(&mut self, process: ProcessId, queue: u32, place: Place, turn: u64) {
-        let Some(round) = self.levels.get_mut(&place.level) else { return };
-        let Some(own) = round.of_process.get_mut(&process) else { return };
-        if !own.queues.remove(&(-place.in_process, place.turn, queue)) {
-            return;
-        }
-        own.turns.remove(&turn);
-        round.turns.remove(&turn);
+    fn removed(&mut self, vm: VmId, level: Level) {
         self.count -= 1;
-        if own.queues.is_empty() {
-            round.of_process.remove(&process);
-        }
-        if round.of_process.is_empty() {
-            self.levels.remove(&place.level);
+        let class = self.class(level);
+        if class.get(&vm).is_some_and(|of_vm| of_vm.levels.is_empty()) {
+            class.remove(&vm);
         }
     }
 }

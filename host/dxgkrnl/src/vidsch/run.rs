@@ -16,7 +16,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.processes.devices()[device].process;
         let packets = VecDeque::new();
-        self.vidsch.queues.insert(Queue {
+        let id = self.vidsch.queues.insert(Queue {
             process,
             device,
             engine,
@@ -27,7 +27,9 @@ impl<M: Miniport> Kernel<M> {
             turn: 0,
             hw_queue: None,
             in_flight: VecDeque::new(),
-        })
+        });
+        self.processes.device_mut(device).queues.insert(id);
+        id
     }
 
     /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and
@@ -35,6 +37,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let ready = self.unready(id);
         let queue = self.vidsch.queues.remove(id).expect("its owner is live");
+        self.processes.device_mut(queue.device).queues.remove(&id);
         let (engine, context) = (queue.engine, queue.context);
         if let Some(submission_fence_id) = queue.running {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);

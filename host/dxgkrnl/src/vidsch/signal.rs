@@ -131,7 +131,10 @@ impl<M: Miniport> Kernel<M> {
                     None
                 }
             };
-            self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None, since: 0 }));
+            self.enqueue(
+                queue,
+                Packet::Acquire(Acquire { wait, objects, place: None, watches: None, since: 0 }),
+            );
             return Ok(Reply::None);
         }
         self.enqueue_wait(queue, items);

@@ -182,9 +182,9 @@ impl<M: Miniport> Kernel<M> {
     /// A process died with queues of user-mode submission: its devices are in error, the contexts are suspended and
     /// the doorbells disconnected, before all is destroyed (SCH-035).
     pub(crate) fn abandon_user_mode_queues(&mut self, process: ProcessId, effects: &mut Effects) {
-        let user_mode =
-            self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == process && queue.user_mode());
-        let contexts: BTreeSet<u32> = user_mode.map(|(_, queue)| queue.context).collect();
+        let own = self.hw_queues_of_process(process).into_iter().map(|id| &self.vidsch.hw_queues[id]);
+        let contexts: BTreeSet<u32> =
+            own.filter(|queue| queue.user_mode()).map(|queue| queue.context).collect();
         for context in contexts {
             let device = self.vidsch.contexts[context].device;
             self.stop_device_of_abandoned(device);

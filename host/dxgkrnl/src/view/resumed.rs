@@ -1,11 +1,14 @@
 //! What whoever runs a restored kernel needs to find its guests again: who is attached, what stands in their fence memory,
 //! which NT handles are out there.
 
+use alloc::vec::Vec;
+
 use d3dkmt::ShareToken;
 
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::Kernel;
+use crate::process::{HandleTarget, SyncRef};
 use crate::{Nanos, ProcessId, VmId};
 
 /// A process that is attached.
@@ -64,7 +67,26 @@ impl<M: Miniport> Kernel<M> {
                 each(FenceStore { process: *process, slot, value: of.devices_stopped });
             }
         }
-        for (_, open) in self.sync.opens().iter().filter(|(_, open)| is_of(open.process)) {
+        let (mut opens, mut hw_queues) = (Vec::new(), Vec::new());
+        for (_, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
+            for (_, named) in of.handles.iter() {
+                match named {
+                    HandleTarget::Sync(SyncRef { open, .. }) => opens.push(open),
+                    HandleTarget::HwQueue(queue) => hw_queues.push(queue),
+                    HandleTarget::Adapter(_)
+                    | HandleTarget::Device(_)
+                    | HandleTarget::Context(_)
+                    | HandleTarget::KeyedMutex(_)
+                    | HandleTarget::PagingQueue(_)
+                    | HandleTarget::Resource(_)
+                    | HandleTarget::Allocation(_) => {}
+                }
+            }
+        }
+        opens.sort_unstable();
+        hw_queues.sort_unstable();
+        for open in opens {
+            let open = &self.sync.opens()[open];
             if let Some(slot) = open.slot {
                 each(FenceStore {
                     process: open.process,
@@ -73,7 +95,8 @@ impl<M: Miniport> Kernel<M> {
                 });
             }
         }
-        for (_, queue) in self.vidsch.hw_queues().iter().filter(|(_, queue)| is_of(queue.process)) {
+        for queue in hw_queues {
+            let queue = &self.vidsch.hw_queues()[queue];
             if let Some(doorbell) = &queue.doorbell {
                 let (slot, value) = (doorbell.slot, doorbell.status as u64);
                 each(FenceStore { process: queue.process, slot, value });

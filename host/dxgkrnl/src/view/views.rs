@@ -375,11 +375,11 @@ impl<M: Miniport> Kernel<M> {
             in_flight += queue.in_flight.len();
         }
         let engines = || self.vidsch.in_flight().engines.values();
-        if in_flight != engines().map(|engine| engine.of_hw_queues.len()).sum::<usize>() {
+        if in_flight != engines().map(|engine| engine.hw_work.submissions_count()).sum::<usize>() {
             return Some("what the engines have of hardware queues");
         }
-        if engines().flat_map(|engine| &engine.rings).any(|queue| self.vidsch.queues().get(*queue).is_none())
-        {
+        let mut rings = engines().flat_map(|engine| engine.hw_work.rings());
+        if rings.any(|queue| self.vidsch.queues().get(queue).is_none()) {
             return Some("the rings with work");
         }
         if !engines().all(|engine| engine.ready.is_sound()) {

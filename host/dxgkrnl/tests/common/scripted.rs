@@ -317,6 +317,7 @@ impl Miniport for Scripted {
     forwarded! {
         validate(adapter: u32, commands: &[u8]) -> Result<(), BadCommands>;
         ring_bytes(hw_queue: HwQueueId) -> usize;
+        held_bytes(adapter: u32, process: ProcessId) -> usize;
         next_deadline() -> Option<Nanos>;
         has_begun(engine: EngineId, id: u64) -> bool;
         engine_state(engine: EngineId) -> EngineState;

@@ -4,6 +4,7 @@ use d3dkmt::{SyncObjectFlags, isa};
 
 use super::packets::Packet;
 use super::paging::PAGING_NODE;
+use super::shares::Used;
 use super::{Naive, Open};
 
 /// A command buffer: of a context's own queue, or of a hardware queue.
@@ -12,11 +13,11 @@ pub struct Job {
     pub queue: usize,
     commands: Vec<isa::Packet>,
     /// `HwQueueProgressFenceId`: what the hardware stores when a buffer of a hardware queue is done (SCH-013).
-    progress: Option<u64>,
+    pub(super) progress: Option<u64>,
     /// In hardware, for a native fence at this address: this value (SCH-016).
     waits_for: Option<(u64, u64)>,
     /// It has run, and may wait.
-    begun: bool,
+    pub(super) begun: bool,
 }
 
 pub struct Engine {
@@ -25,16 +26,25 @@ pub struct Engine {
     /// The advanced kind: it tells of each write at once (FEN-019); the basic kind when a buffer is done (FEN-017).
     tells_at_once: bool,
     /// Buffers of contexts that wait for their turn.
-    waiting: Vec<Job>,
+    pub(super) waiting: Vec<Job>,
     /// What it was given and does not run.
-    given: Vec<Job>,
-    running: Option<Job>,
+    pub(super) given: Vec<Job>,
+    pub(super) running: Option<Job>,
+    /// Contexts whose buffers it was given, the oldest first.
+    pub(super) order: Vec<usize>,
+    /// Since when it has done nothing for those. `None`: it is at one, or has none.
+    pub(super) idle_since: Option<u64>,
+    pub(super) used: Vec<Used>,
+    /// What the VM that it was given something of last had used, or more.
+    pub(super) floor: u64,
+    /// When the last VM came that was not alone here.
+    pub(super) several_since: u64,
     /// When the running command ends; `None` of one that never does.
     pub busy_until: Option<u64>,
     /// When the oldest buffer of contexts began.
     pub since: u64,
-    /// When it was asked to make way for others, if it has not.
-    pub asked: Option<u64>,
+    /// When it was asked to make way for others, if it has not, and whether because its time was over.
+    pub asked: Option<(u64, bool)>,
     /// Since when nothing happened to what it has of hardware queues. `None`: it has nothing of them, or it said that it
     /// is at work (TDR-001).
     pub hw_since: Option<u64>,
@@ -54,6 +64,11 @@ impl Engine {
             waiting: vec![],
             given: vec![],
             running: None,
+            order: vec![],
+            idle_since: None,
+            used: vec![],
+            floor: 0,
+            several_since: 0,
             busy_until: None,
             since: 0,
             asked: None,
@@ -65,6 +80,7 @@ impl Engine {
     pub(super) fn clear(&mut self) {
         (self.waiting, self.given, self.running) = (vec![], vec![], None);
         (self.busy_until, self.asked, self.hw_since) = (None, None, None);
+        (self.order, self.idle_since) = (vec![], None);
     }
 
     /// Of contexts it is given so many at a time; hardware queues it has whole.
@@ -77,6 +93,13 @@ impl Engine {
         self.given_of_contexts() + self.waiting.len() > 1
     }
 
+    /// Nothing is expected of it if nobody wants it.
+    fn note_if_unwanted(&mut self) {
+        if self.given_of_contexts() == 0 && self.waiting.is_empty() {
+            self.idle_since = None;
+        }
+    }
+
     pub(super) fn runs(&self) -> bool {
         self.running.is_some()
     }
@@ -87,8 +110,14 @@ impl Engine {
 
     /// What it was given of contexts and does not run comes after those that wait.
     pub(super) fn makes_way(&mut self) {
-        self.asked = None;
+        let time_is_up = self.asked.take().is_some_and(|(_, time_is_up)| time_is_up);
         let mut given = self.take_given_of_contexts();
+        self.order.clear();
+        if !time_is_up {
+            given.append(&mut self.waiting);
+            self.waiting = given;
+            return;
+        }
         // Only the one whose turn it was goes to the end of its round; what came after it keeps its place.
         let had_its_turn = if given.is_empty() { vec![] } else { vec![given.remove(0)] };
         given.append(&mut self.waiting);
@@ -106,6 +135,7 @@ impl Engine {
     /// The oldest buffer of contexts is another one now, or there is none: that is progress.
     fn moves_on(&mut self, time: u64) {
         self.since = time;
+        self.idle_since = (self.given_of_contexts() > 0).then_some(time);
         self.hw_since = self.hw_since.map(|_| time);
     }
 }
@@ -116,6 +146,7 @@ impl Naive {
         self.contexts[context].on_engine = true;
         self.contexts[context].submitted = false;
         let job = Job { queue: context, commands, progress: None, waits_for: None, begun: false };
+        self.comes_to(engine, context);
         self.engines[engine].waiting.push(job);
         self.fill(engine);
     }
@@ -132,22 +163,27 @@ impl Naive {
     /// Gives the engine what it has room for. An idle one begins at once.
     pub(super) fn fill(&mut self, engine: usize) {
         let depth = if self.engines[engine].node == PAGING_NODE { 1 } else { DEPTH };
-        while self.engines[engine].given_of_contexts() < depth && !self.engines[engine].waiting.is_empty() {
-            // Of paging buffers the most important is next (FEN-092), of all others the one that came first.
-            let rank = |at: &usize| self.contexts[self.engines[engine].waiting[*at].queue].system;
-            let most = (0..self.engines[engine].waiting.len()).filter_map(|at| rank(&at)).max();
-            let next =
-                (0..self.engines[engine].waiting.len()).find(|at| rank(at) == most).expect("there is one");
-            let state = &mut self.engines[engine];
+        while let Some(next) = self.next_waiting(engine) {
             // Whoever is to make way is given nothing.
-            if state.asked.is_some() {
+            if self.engines[engine].asked.is_some() {
                 return;
             }
+            if self.must_make_way(engine, next) {
+                return self.ask_to_make_way(engine, false);
+            }
+            if self.engines[engine].given_of_contexts() >= depth || self.would_be_in_the_way(engine, next) {
+                return;
+            }
+            let state = &mut self.engines[engine];
             if state.given_of_contexts() == 0 {
                 state.since = self.now;
             }
             let job = state.waiting.remove(next);
             let queue = job.queue;
+            self.is_given(engine, queue);
+            let state = &mut self.engines[engine];
+            state.idle_since.get_or_insert(self.now);
+            state.order.push(queue);
             state.given.push(job);
             self.contexts[queue].submitted = true;
             if let Some(Packet::Signal(_)) = self.contexts[queue].queue.first() {
@@ -160,25 +196,30 @@ impl Naive {
     /// The context's buffer is dropped, and the engine goes on with the next that it has.
     pub(super) fn take_from_engine(&mut self, context: usize) {
         let engine = self.contexts[context].engine;
-        let (now, state) = (self.now, &mut self.engines[engine]);
+        let now = self.now;
+        let was_oldest = self.engines[engine].order.first() == Some(&context);
+        if was_oldest {
+            self.charge(engine, now);
+        }
+        let state = &mut self.engines[engine];
         state.waiting.retain(|job| job.queue != context);
-        let oldest = state.running.iter().chain(&state.given).find(|job| job.progress.is_none());
-        let was_oldest = oldest.is_some_and(|job| job.queue == context);
-        let had = state.given.len();
+        state.order.retain(|queue| *queue != context);
         state.given.retain(|job| job.queue != context);
+        let runs = state.running.as_ref().is_some_and(|job| job.queue == context);
         if was_oldest {
             state.moves_on(now);
+            // What runs of it is about to be dropped.
+            state.idle_since = state.idle_since.filter(|_| state.given_of_contexts() > usize::from(runs));
         }
         if state.running.as_ref().is_some_and(|job| job.queue == context) {
             (state.running, state.busy_until) = (None, None);
             if state.asked.is_some() {
-                state.makes_way();
+                self.make_way(engine, now);
             }
             self.start_next(engine, now);
-        } else if had == state.given.len() {
-            return;
         }
-        self.fill(engine);
+        self.engines[engine].note_if_unwanted();
+        // What waits gets its turn when all that ends has ended: it may be among it.
     }
 
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
@@ -206,18 +247,32 @@ impl Naive {
 
     /// The engine has been at it for so long that somebody else's turn has come. What runs of a context is yet to come to
     /// a place where it can stop; if it runs something else, or nothing, it has made way (TDR-034).
-    pub(super) fn ask_to_make_way(&mut self, engine: usize) {
-        self.engines[engine].asked = Some(self.now);
+    pub(super) fn ask_to_make_way(&mut self, engine: usize, time_is_up: bool) {
+        self.engines[engine].asked = Some((self.now, time_is_up));
         if !self.engines[engine].runs_of_context() {
-            self.engines[engine].makes_way();
+            self.make_way(engine, self.now);
             self.fill(engine);
         }
+    }
+
+    /// It gives back what it was given.
+    fn make_way(&mut self, engine: usize, now: u64) {
+        let oldest = self.engines[engine].order.first().copied();
+        let state = &self.engines[engine];
+        let begun = oldest.is_some_and(|queue| state.given.iter().any(|job| job.queue == queue && job.begun));
+        if begun {
+            self.charge(engine, now);
+            self.engines[engine].idle_since = None;
+        }
+        self.engines[engine].makes_way();
     }
 
     /// What runs is lost, and all that the engine has of its context's hardware queues (TDR-020); what it was given of
     /// other contexts comes first when it goes on (TDR-019). Gives the context.
     pub(super) fn abort(&mut self, engine: usize) -> usize {
+        self.charge(engine, self.now);
         let culprit = self.engines[engine].running.take().expect("it hangs").queue;
+        (self.engines[engine].order, self.engines[engine].idle_since) = (vec![], None);
         let context = self.contexts[culprit].hardware.as_ref().map_or(culprit, |hardware| hardware.of);
         let queues = self.hw_queues_in(context);
         let state = &mut self.engines[engine];
@@ -239,18 +294,19 @@ impl Naive {
 
     pub(super) fn forget_jobs_of(&mut self, engine: usize, context: usize) {
         self.engines[engine].waiting.retain(|job| job.queue != context);
+        self.engines[engine].note_if_unwanted();
     }
 
     /// When something is due next.
     pub fn next_deadline(&self) -> Option<u64> {
         let engines = 0..self.engines.len();
-        let timeouts =
-            engines.flat_map(|engine| [self.timeout_of(engine), self.end_of_turn(engine)]).flatten();
+        let timeouts = engines
+            .flat_map(|engine| [self.timeout_of(engine), self.unserved(engine), self.end_of_turn(engine)]);
         self.engines
             .iter()
             .filter_map(|engine| engine.busy_until)
             .chain(self.next_timeout())
-            .chain(timeouts)
+            .chain(timeouts.flatten())
             .min()
     }
 
@@ -269,23 +325,32 @@ impl Naive {
             self.look_in_hardware(time);
         }
         self.run_contexts();
+        // The reset of one may make another be late.
+        while self.look_at_the_clock() {}
+        self.end_late_acquires();
+    }
+
+    /// Engines whose time is over make way, or are reset; true if any was.
+    fn look_at_the_clock(&mut self) -> bool {
         let is_due = |due: Option<u64>, now: u64| due.is_some_and(|due| due <= now);
         let mut late = vec![];
         for engine in 0..self.engines.len() {
-            if is_due(self.timeout_of(engine), self.now) {
+            let is_unserved = is_due(self.unserved(engine), self.now) && !self.is_at_the_oldest(engine);
+            if is_due(self.timeout_of(engine), self.now) || is_unserved {
                 late.push(engine);
             } else if is_due(self.end_of_turn(engine), self.now) {
-                self.ask_to_make_way(engine);
+                self.ask_to_make_way(engine, true);
             }
         }
         // All of them are asked before the first is reset.
         late.retain(|engine| !self.says_that_it_is_at_work(*engine));
+        let any = !late.is_empty();
         for engine in late {
             self.reset_engine(engine);
             self.fill(engine);
         }
         self.run_contexts();
-        self.end_late_acquires();
+        any
     }
 
     /// The first buffer runs that may: none of its queue is before it, and it waits for nothing. All contexts without
@@ -344,7 +409,7 @@ impl Naive {
                 match progress {
                     Some(id) => self.hw_buffer_is_done(engine, queue, id),
                     None => {
-                        self.engines[engine].moves_on(time);
+                        self.ends_oldest(engine, queue, time);
                         self.contexts[queue].on_engine = false;
                         self.able.push(queue);
                         self.look_at_fences_of(self.contexts[queue].process);
@@ -355,6 +420,15 @@ impl Naive {
                 }
                 return;
             }
+            if self.engines[engine].asked.is_some() && self.engines[engine].runs_of_context() {
+                // Between two commands it can stop.
+                let state = &mut self.engines[engine];
+                let job = state.running.take().expect("it runs");
+                state.given.insert(0, job);
+                self.make_way(engine, time);
+                return;
+            }
+            let Some(job) = &mut self.engines[engine].running else { return };
             match job.commands.remove(0) {
                 isa::Packet::Busy { duration_ns } => {
                     self.engines[engine].busy_until = Some(time + duration_ns);
@@ -375,6 +449,19 @@ impl Naive {
                 }
                 other => unreachable!("no sequence has a {other:?}"),
             }
+        }
+    }
+
+    fn ends_oldest(&mut self, engine: usize, queue: usize, time: u64) {
+        // Of its place alone: the job is gone.
+        let vm = self.vm_of(self.contexts[queue].process);
+        self.charge_vm(engine, vm, time);
+        self.engines[engine].order.retain(|other| *other != queue);
+        self.engines[engine].moves_on(time);
+        match self.engines[engine].given_of_contexts() {
+            0 => self.engines[engine].asked = None,
+            _ if self.engines[engine].asked.is_some() => self.make_way(engine, time),
+            _ => {}
         }
     }
 

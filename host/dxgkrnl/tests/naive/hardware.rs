@@ -140,6 +140,8 @@ impl Naive {
     pub(super) fn something_is_over(&mut self, engine: usize) {
         let has_more = self.hw_queues_on(engine).next().is_some();
         self.engines[engine].hw_since = has_more.then_some(self.now);
+        // It is at work, if not at what waits to begin.
+        self.engines[engine].idle_since = self.engines[engine].idle_since.map(|_| self.now);
     }
 
     /// Something was stored that hardware may wait for: engines that said that they are at work are to go on again.
@@ -267,8 +269,9 @@ impl Naive {
     }
 
     pub(super) fn start_in_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
-        self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.push(id);
         let engine = self.contexts[queue].engine;
+        self.arrives_at(engine, queue);
+        self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.push(id);
         self.engines[engine].hw_since.get_or_insert(self.now);
         self.give_to_hw_queue(queue, id, commands);
     }

@@ -8,12 +8,19 @@ use super::{Context, Kind, Naive, Object, Owner};
 /// `TdrDelay`: how long it may refuse (TDR-001).
 const TDR_DELAY_NS: u64 = 2_000_000_000;
 
+/// What a VM's work may run while another VM waits.
+const SLICE_NS: u64 = 10_000_000;
+
+/// How long work of a VM that hung before may refuse while another VM waits.
+const PATIENCE_NS: u64 = 80_000_000;
+
 impl Naive {
     /// When others' turn comes: of contexts, the engine has had its time with one.
     pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let is_asked = state.is_wanted() || self.rules.timeouts;
-        (state.given_of_contexts() > 0 && state.asked.is_none() && is_asked).then(|| state.since + QUANTUM_NS)
+        let turn = if self.is_wanted_by_another(engine) { SLICE_NS } else { QUANTUM_NS };
+        (state.given_of_contexts() > 0 && state.asked.is_none() && is_asked).then(|| state.since + turn)
     }
 
     /// When somebody finds that an engine makes no progress: it does not make way, or nothing happens to what it has of
@@ -22,9 +29,40 @@ impl Naive {
     pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let asked = state.asked.filter(|_| state.given_of_contexts() > 0);
-        let exempt = self.hw_queues_on(engine).any(|queue| queue.takes_its_time);
-        let since = asked.into_iter().chain(state.hw_since.filter(|_| !exempt)).min();
-        since.filter(|_| self.rules.timeouts).map(|since| since + TDR_DELAY_NS)
+        let since_several = |since: u64| since.max(state.several_since);
+        let limit = |since: u64| match self.is_in_the_way(engine) {
+            true => (since + TDR_DELAY_NS).min(since_several(since) + PATIENCE_NS),
+            false => since + TDR_DELAY_NS,
+        };
+        let takes_its_time = self.hw_queues_on(engine).any(|queue| queue.takes_its_time);
+        let of_hardware = match (takes_its_time, self.several_vms_want(engine)) {
+            (false, _) => state.hw_since,
+            (true, true) => state.hw_since.map(since_several),
+            (true, false) => None,
+        };
+        let of_hardware = of_hardware.map(|since| since + TDR_DELAY_NS);
+        let due = asked.map(|(since, _)| limit(since)).into_iter().chain(of_hardware).min();
+        due.filter(|_| self.rules.timeouts)
+    }
+
+    /// When it has done nothing for what it was given, as late as if it had begun and was asked to make way.
+    pub(super) fn unserved(&self, engine: usize) -> Option<u64> {
+        let has_some = self.engines[engine].given_of_contexts() > 0;
+        let since = self.engines[engine].idle_since.filter(|_| self.rules.timeouts && has_some)?;
+        Some(since + QUANTUM_NS + TDR_DELAY_NS)
+    }
+
+    /// It is at the oldest of what it was given: that has a time limit of its own.
+    pub(super) fn is_at_the_oldest(&mut self, engine: usize) -> bool {
+        let state = &mut self.engines[engine];
+        let oldest = state.order.first().copied();
+        let others = state.waiting.iter().chain(&state.given);
+        let at_it =
+            !others.filter(|job| job.progress.is_none()).any(|job| Some(job.queue) == oldest && !job.begun);
+        if at_it {
+            state.idle_since = None;
+        }
+        at_it
     }
 
     /// One that runs nothing is at work: it waits for something that was not stored.
@@ -55,6 +93,7 @@ impl Naive {
             }
         }
         self.lose(device, DeviceExecutionState::HUNG, true);
+        self.hung(self.vm_of(self.devices[device].process), TDR_DELAY_NS);
         self.something_is_over(engine);
         for queue in 0..self.contexts.len() {
             let Context { engine: of, hardware, gone, .. } = &self.contexts[queue];

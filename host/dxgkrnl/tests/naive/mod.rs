@@ -35,6 +35,7 @@ mod objects;
 mod packets;
 mod paging;
 mod queued;
+mod shares;
 mod sharing;
 mod waits;
 
@@ -137,6 +138,8 @@ pub struct Naive {
     /// When the system's clock was told, and what it said.
     pub system_time: (u64, i64),
     pub engines: Vec<Engine>,
+    /// VMs whose work hung.
+    hung: Vec<shares::Hung>,
     /// Adapters that are gone for their users (R03).
     pub stopped_adapters: Vec<usize>,
     /// What engines wrote, for which process, since somebody looked.
@@ -180,6 +183,7 @@ impl Naive {
             acquires: vec![],
             system_time: (0, 0),
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
+            hung: vec![],
             stopped_adapters: vec![],
             unseen: vec![],
             cpu_events: vec![],
@@ -416,6 +420,8 @@ impl Naive {
             }
         }
         self.end_shares_of(vm);
+        self.hung.retain(|hung| !hung.is_of(vm));
+        self.engines.iter_mut().for_each(|engine| engine.forget_vm(vm));
         let lives = |id: u32| self.processes.iter().any(|process| process.id == id && !process.gone);
         let woken = std::mem::take(&mut self.woken);
         self.woken = woken.into_iter().filter(|(owner, ..)| lives(*owner)).collect();

@@ -69,7 +69,7 @@ impl Engine {
             return self.meet(trouble, job, ddi);
         }
         if self.preempting.is_some() && job.is_preemptible() {
-            self.saved.insert(job.submission_fence_id, job);
+            self.saved.insert(job);
             self.preempted(ddi.callbacks);
         } else {
             self.queue.push_front(job);

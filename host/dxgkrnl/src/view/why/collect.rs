@@ -125,7 +125,7 @@ impl<M: Miniport> Look<'_, M> {
             }
             let Some(known) = known else { continue };
             let software = known.submitted.iter().map(|one| (one.id, one.queue));
-            for (submission, queue) in software.chain(known.of_hw_queues.iter().copied()) {
+            for (submission, queue) in software.chain(known.hw_work.submissions()) {
                 let node = self.submission(queue, submission);
                 if matches!(node, Node::Unheard { .. }) {
                     let root = Root::new(node, kernel.vidsch.queues()[queue].process, since);

@@ -397,7 +397,7 @@ impl<M: Miniport> Look<'_, M> {
         let behind = |engine: &&EngineId| {
             let known = &kernel.vidsch.in_flight().engines[*engine];
             known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues()[one.queue].process))
-                || !known.of_hw_queues.is_empty()
+                || known.hw_work.submissions_count() > 0
         };
         let adapter = kernel.sync.objects()[object].adapter;
         let mut engines = kernel.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);

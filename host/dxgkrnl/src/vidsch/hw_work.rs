@@ -1,0 +1,110 @@
+//! What an engine has of hardware queues, and in the rings of user-mode submission.
+//!
+//! Every question of the scheduler's is answered from counts: what one client has in flight costs no other's step.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+
+use serde::{Deserialize, Serialize};
+
+use crate::VmId;
+
+/// Whose work it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Submitter {
+    pub vm: VmId,
+    /// DisableGpuTimeout of its queue, context or device (SCH-016).
+    pub is_exempt: bool,
+}
+
+/// See the module.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct HwWork {
+    /// Submissions by their id, which grows, and their queues.
+    submissions: BTreeMap<u64, (u32, Submitter)>,
+    /// Queues of user-mode submission that were rung and whose progress fence is below the last-queued value.
+    rings: BTreeMap<u32, Submitter>,
+    exempt: usize,
+    of_vm: BTreeMap<VmId, usize>,
+}
+
+impl HwWork {
+    pub fn is_empty(&self) -> bool {
+        self.submissions.is_empty() && self.rings.is_empty()
+    }
+
+    pub fn begin(&mut self, submission_fence_id: u64, queue: u32, by: Submitter) {
+        self.submissions.insert(submission_fence_id, (queue, by));
+        self.count(by);
+    }
+
+    pub fn end(&mut self, submission_fence_id: u64) {
+        if let Some((_, by)) = self.submissions.remove(&submission_fence_id) {
+            self.uncount(by);
+        }
+    }
+
+    pub fn has(&self, submission_fence_id: u64) -> bool {
+        self.submissions.contains_key(&submission_fence_id)
+    }
+
+    pub fn ring(&mut self, queue: u32, by: Submitter) {
+        if let Entry::Vacant(ring) = self.rings.entry(queue) {
+            ring.insert(by);
+            self.count(by);
+        }
+    }
+
+    pub fn has_ring(&self, queue: u32) -> bool {
+        self.rings.contains_key(&queue)
+    }
+
+    pub fn end_ring(&mut self, queue: u32) {
+        if let Some(by) = self.rings.remove(&queue) {
+            self.uncount(by);
+        }
+    }
+
+    /// Ids and queues, oldest first.
+    pub fn submissions(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.submissions.iter().map(|(id, (queue, _))| (*id, *queue))
+    }
+
+    pub fn submissions_count(&self) -> usize {
+        self.submissions.len()
+    }
+
+    pub fn rings(&self) -> impl Iterator<Item = u32> {
+        self.rings.keys().copied()
+    }
+
+    /// Queues with work: of submissions, oldest first, and then those with work in their rings.
+    pub fn queues(&self) -> impl Iterator<Item = u32> {
+        self.submissions().map(|(_, queue)| queue).chain(self.rings())
+    }
+
+    /// Some of it may take as long as it likes.
+    pub fn any_exempt(&self) -> bool {
+        self.exempt > 0
+    }
+
+    /// VMs with work here.
+    pub fn vms(&self) -> impl Iterator<Item = VmId> {
+        self.of_vm.keys().copied()
+    }
+
+    fn count(&mut self, by: Submitter) {
+        self.exempt += usize::from(by.is_exempt);
+        *self.of_vm.entry(by.vm).or_default() += 1;
+    }
+
+    fn uncount(&mut self, by: Submitter) {
+        self.exempt -= usize::from(by.is_exempt);
+        if let Some(count) = self.of_vm.get_mut(&by.vm) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_vm.remove(&by.vm);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! VMs as clients of an engine (GPV-032): who has used the least is next, and who hung waits behind all others.
+
+use super::Naive;
+use super::engines::{Engine, Job};
+
+/// The engine time of one VM.
+pub struct Used {
+    vm: u32,
+    nanos: u64,
+}
+
+/// A VM whose work hung.
+pub struct Hung {
+    vm: u32,
+    times: u32,
+    until: u64,
+}
+
+impl Hung {
+    pub(super) fn is_of(&self, vm: u32) -> bool {
+        self.vm == vm
+    }
+}
+
+/// What the shortest buffer costs.
+const LEAST_NS: u64 = 1_000;
+
+impl Engine {
+    fn used_by(&self, vm: u32) -> u64 {
+        self.used.iter().find(|used| used.vm == vm).map_or(0, |used| used.nanos)
+    }
+
+    fn set_used(&mut self, vm: u32, nanos: u64) {
+        self.used.retain(|used| used.vm != vm);
+        self.used.push(Used { vm, nanos });
+    }
+
+    pub(super) fn forget_vm(&mut self, vm: u32) {
+        self.used.retain(|used| used.vm != vm);
+    }
+
+    /// The oldest buffer of contexts that it was given.
+    fn oldest(&self) -> Option<&Job> {
+        let mut given = self.order.iter().filter_map(|queue| self.job_of(*queue));
+        given.next()
+    }
+
+    fn job_of(&self, queue: usize) -> Option<&Job> {
+        self.running.iter().chain(&self.given).find(|job| job.queue == queue && job.progress.is_none())
+    }
+}
+
+impl Naive {
+    fn vm_of_queue(&self, queue: usize) -> u32 {
+        self.vm_of(self.contexts[queue].process)
+    }
+
+    /// Whoever has something at an engine, or waits for it.
+    fn vms_at(&self, engine: usize) -> Vec<u32> {
+        let state = &self.engines[engine];
+        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
+        let of_contexts = jobs.filter(|job| job.progress.is_none()).map(|job| job.queue);
+        let hardware = (0..self.contexts.len()).filter(|queue| {
+            let context = &self.contexts[*queue];
+            let has_some = context.hardware.as_ref().is_some_and(|hardware| !hardware.in_flight.is_empty());
+            !context.gone && context.engine == engine && has_some
+        });
+        of_contexts.chain(hardware).map(|queue| self.vm_of_queue(queue)).collect()
+    }
+
+    /// Something of this queue's VM comes to an engine.
+    pub(super) fn arrives_at(&mut self, engine: usize, queue: usize) {
+        let (vm, there) = (self.vm_of_queue(queue), self.vms_at(engine));
+        if there.iter().all(|other| *other == there[0]) && there.iter().any(|other| *other != vm) {
+            self.engines[engine].several_since = self.now;
+        }
+    }
+
+    /// The same of a context. A VM that had nothing there is no earlier than the one that was given to the engine last.
+    pub(super) fn comes_to(&mut self, engine: usize, queue: usize) {
+        self.arrives_at(engine, queue);
+        let vm = self.vm_of_queue(queue);
+        let state = &self.engines[engine];
+        let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
+        let mut own = jobs.filter(|job| job.progress.is_none()).map(|job| self.vm_of_queue(job.queue));
+        if !own.any(|other| other == vm) {
+            let state = &mut self.engines[engine];
+            state.set_used(vm, state.used_by(vm).max(state.floor));
+        }
+    }
+
+    pub(super) fn is_given(&mut self, engine: usize, queue: usize) {
+        let vm = self.vm_of_queue(queue);
+        let state = &mut self.engines[engine];
+        state.floor = state.floor.max(state.used_by(vm));
+    }
+
+    /// Whether what is next would have to make way for what the engine is at.
+    pub(super) fn would_be_in_the_way(&self, engine: usize, next: usize) -> bool {
+        let state = &self.engines[engine];
+        let next = self.vm_of_queue(state.waiting[next].queue);
+        state.oldest().is_some_and(|job| self.is_behind(next) && !self.is_behind(self.vm_of_queue(job.queue)))
+    }
+
+    /// The time that the oldest buffer has had so far is its VM's.
+    pub(super) fn charge(&mut self, engine: usize, now: u64) {
+        let state = &self.engines[engine];
+        let Some(oldest) = state.oldest().map(|job| job.queue) else { return };
+        self.charge_vm(engine, self.vm_of_queue(oldest), now);
+    }
+
+    pub(super) fn charge_vm(&mut self, engine: usize, vm: u32, now: u64) {
+        let alone = self.vms_at(engine).into_iter().all(|other| other == vm);
+        let state = &mut self.engines[engine];
+        state.set_used(vm, state.used_by(vm) + (now - state.since).max(LEAST_NS));
+        if alone {
+            state.floor = state.floor.max(state.used_by(vm));
+        }
+    }
+
+    pub(super) fn is_behind(&self, vm: u32) -> bool {
+        self.hung.iter().any(|hung| hung.vm == vm && self.now < hung.until)
+    }
+
+    /// What of those that wait is next.
+    pub(super) fn next_waiting(&self, engine: usize) -> Option<usize> {
+        let state = &self.engines[engine];
+        let vm_of = |at: usize| self.vm_of_queue(state.waiting[at].queue);
+        // Of paging buffers the most important of a VM is next (FEN-092), of all others the one that came first.
+        let system = |at: usize| self.contexts[state.waiting[at].queue].system;
+        let first_of = |vm: u32| {
+            let own = || (0..state.waiting.len()).filter(|at| vm_of(*at) == vm);
+            let most = own().map(system).max()?;
+            own().find(|at| system(*at) == most)
+        };
+        let firsts: Vec<usize> =
+            (0..state.waiting.len()).filter(|at| first_of(vm_of(*at)) == Some(*at)).collect();
+        let rank = |at: &usize| (self.is_behind(vm_of(*at)), state.used_by(vm_of(*at)), *at);
+        firsts.into_iter().min_by_key(rank)
+    }
+
+    /// Whether something that it was given is of a VM that is behind, and what comes next is not.
+    pub(super) fn must_make_way(&self, engine: usize, next: usize) -> bool {
+        let state = &self.engines[engine];
+        let next = self.vm_of_queue(state.waiting[next].queue);
+        let given = state.running.iter().chain(&state.given).filter(|job| job.progress.is_none());
+        let mut vms = given.map(|job| self.vm_of_queue(job.queue));
+        !self.is_behind(next) && vms.any(|vm| self.is_behind(vm))
+    }
+
+    /// Whether a VM beside that of the oldest buffer wants the engine.
+    pub(super) fn is_wanted_by_another(&self, engine: usize) -> bool {
+        let Some(oldest) = self.engines[engine].oldest() else { return false };
+        let vm = self.vm_of_queue(oldest.queue);
+        self.vms_at(engine).into_iter().any(|other| other != vm)
+    }
+
+    pub(super) fn several_vms_want(&self, engine: usize) -> bool {
+        let vms = self.vms_at(engine);
+        vms.iter().any(|vm| *vm != vms[0])
+    }
+
+    /// Whether the oldest buffer is of a VM that hung and is in the way of another.
+    pub(super) fn is_in_the_way(&self, engine: usize) -> bool {
+        let oldest = self.engines[engine].oldest().map(|job| self.vm_of_queue(job.queue));
+        self.is_wanted_by_another(engine) && oldest.is_some_and(|vm| self.is_behind(vm))
+    }
+
+    /// Its work hung: for TdrDelay, doubled each time, the others are first.
+    pub(super) fn hung(&mut self, vm: u32, delay: u64) {
+        let length = |times: u32| delay << times.min(5);
+        let before = self.hung.iter().position(|hung| hung.vm == vm).map(|at| self.hung.remove(at));
+        let again = before.filter(|hung| self.now <= hung.until + length(hung.times));
+        let times = again.map_or(0, |hung| hung.times) + 1;
+        self.hung.push(Hung { vm, times, until: self.now + length(times) });
+    }
+}

@@ -1,0 +1,302 @@
+//! What an engine has that does not run: a line of buffers for each hardware queue, and one for all contexts without.
+//!
+//! ```text
+//!   first of its line, and does not wait for a native fence:  startable
+//!                                                               |   ^
+//!                                        it is to run, and      v   |  resumed
+//!                                        its context is       suspended
+//! ```
+//! The oldest that is startable runs. Each line has its place in one of the three, so that no question walks the lines of
+//! others: what one client has queued costs no other's step (attack C5).
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use dxgkrnl::ProcessId;
+use dxgkrnl::ddi::{HwContext, HwQueueId};
+use serde::{Deserialize, Serialize};
+
+use super::Job;
+
+/// Memory of buffers, by the process that they are of.
+#[derive(Default, Serialize, Deserialize)]
+struct Held(BTreeMap<ProcessId, usize>);
+
+impl Held {
+    fn add(&mut self, job: &Job) {
+        *self.0.entry(job.process).or_default() += job.weight();
+    }
+
+    fn remove(&mut self, job: &Job) {
+        if let Some(bytes) = self.0.get_mut(&job.process) {
+            *bytes -= job.weight();
+            if *bytes == 0 {
+                self.0.remove(&job.process);
+            }
+        }
+    }
+
+    fn of(&self, process: ProcessId) -> usize {
+        self.0.get(&process).copied().unwrap_or(0)
+    }
+}
+
+/// The line of a hardware queue, or of all contexts without.
+pub(super) type Line = Option<HwQueueId>;
+
+/// Where a buffer waits in hardware: whose address, and the address.
+type Place = (ProcessId, u64);
+
+/// See the module. The smaller the number of a buffer, the older it is.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Lines {
+    lines: BTreeMap<Line, VecDeque<(i64, Job)>>,
+    startable: BTreeMap<i64, Line>,
+    suspended: BTreeMap<HwContext, BTreeMap<i64, Line>>,
+    waiting: BTreeMap<Place, BTreeMap<i64, Line>>,
+    /// Ids of buffers that have not begun.
+    unbegun: BTreeSet<u64>,
+    held: Held,
+    next: i64,
+    first: i64,
+    len: usize,
+}
+
+impl Lines {
+    /// Bytes that are held of a process.
+    pub fn held_bytes(&self, process: ProcessId) -> usize {
+        self.held.of(process)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Oldest first; for looking at.
+    pub fn iter(&self) -> impl Iterator<Item = &Job> {
+        let mut all: Vec<&(i64, Job)> = self.lines.values().flatten().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, job)| job)
+    }
+
+    pub fn push_back(&mut self, job: Job) {
+        let (number, line) = (self.next, job.hw_queue());
+        self.next += 1;
+        self.counted(number, &job);
+        let jobs = self.lines.entry(line).or_default();
+        jobs.push_back((number, job));
+        if jobs.len() == 1 {
+            self.enlist(line);
+        }
+    }
+
+    /// A buffer that ran is the oldest of all.
+    pub fn push_front(&mut self, job: Job) {
+        let line = job.hw_queue();
+        self.first -= 1;
+        self.counted(self.first, &job);
+        self.unlist(line);
+        self.lines.entry(line).or_default().push_front((self.first, job));
+        self.enlist(line);
+    }
+
+    /// Takes out the oldest that may start.
+    pub fn take_startable(&mut self, is_suspended: impl Fn(HwContext) -> bool) -> Option<Job> {
+        loop {
+            let (number, line) = self.startable.pop_first()?;
+            let context = self.lines.get(&line)?.front()?.1.context;
+            if is_suspended(context) {
+                self.suspended.entry(context).or_default().insert(number, line);
+                continue;
+            }
+            let jobs = self.lines.get_mut(&line)?;
+            let (number, job) = jobs.pop_front()?;
+            self.uncounted(number, &job);
+            self.enlist(line);
+            return Some(job);
+        }
+    }
+
+    /// A context is not suspended any more.
+    pub fn resume(&mut self, context: HwContext) {
+        self.startable.extend(self.suspended.remove(&context).unwrap_or_default());
+    }
+
+    /// Takes out a whole line, oldest first.
+    pub fn take_line(&mut self, line: Line) -> impl Iterator<Item = Job> + use<> {
+        self.unlist(line);
+        let jobs = self.lines.remove(&line).unwrap_or_default();
+        jobs.iter().for_each(|(number, job)| self.uncounted(*number, job));
+        jobs.into_iter().map(|(_, job)| job)
+    }
+
+    /// Lines of the hardware queues of a context.
+    pub fn lines_of(&self, context: HwContext) -> Vec<Line> {
+        let of_context =
+            |jobs: &VecDeque<(i64, Job)>| jobs.front().is_some_and(|(_, job)| job.context == context);
+        let lines = self.lines.iter().filter(|(line, jobs)| line.is_some() && of_context(jobs));
+        lines.map(|(line, _)| *line).collect()
+    }
+
+    /// Takes out the buffer with this id of a context without hardware queues.
+    pub fn remove(&mut self, submission_fence_id: u64) {
+        let Some(jobs) = self.lines.get(&None) else { return };
+        let is_it = |(_, job): &(i64, Job)| job.submission_fence_id == submission_fence_id;
+        let Some(at) = jobs.iter().position(is_it) else { return };
+        self.unlist(None);
+        let removed = self.lines.get_mut(&None).and_then(|jobs| jobs.remove(at));
+        if let Some((number, job)) = removed {
+            self.uncounted(number, &job);
+        }
+        self.enlist(None);
+    }
+
+    /// Each buffer that waits at this address of the process, oldest first, is handed to `reached`; those for which it is true
+    /// wait no longer. One that was preempted may wait behind others of its line.
+    pub fn look_at_waits(&mut self, place: Place, mut reached: impl FnMut(&mut Job) -> bool) {
+        for (number, line) in self.waiting.get(&place).cloned().unwrap_or_default() {
+            let jobs = self.lines.get_mut(&line).into_iter().flatten();
+            let Some((_, job)) = jobs.into_iter().find(|(one, _)| *one == number) else { continue };
+            if reached(job) {
+                job.waits_for = None;
+                self.forget_wait(place, number);
+                self.enlist(line);
+            }
+        }
+    }
+
+    /// Whether the buffer with this id is here and has not begun.
+    pub fn has_unbegun(&self, submission_fence_id: u64) -> bool {
+        self.unbegun.contains(&submission_fence_id)
+    }
+
+    fn counted(&mut self, number: i64, job: &Job) {
+        self.len += 1;
+        self.held.add(job);
+        if !job.begun && job.submission_fence_id != 0 {
+            self.unbegun.insert(job.submission_fence_id);
+        }
+        if let Some((gpu_address, ..)) = job.waits_for {
+            self.waiting.entry((job.process, gpu_address)).or_default().insert(number, job.hw_queue());
+        }
+    }
+
+    fn uncounted(&mut self, number: i64, job: &Job) {
+        self.len -= 1;
+        self.held.remove(job);
+        self.unbegun.remove(&job.submission_fence_id);
+        if let Some((gpu_address, ..)) = job.waits_for {
+            self.forget_wait((job.process, gpu_address), number);
+        }
+    }
+
+    fn forget_wait(&mut self, place: Place, number: i64) {
+        if let Some(numbers) = self.waiting.get_mut(&place) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.waiting.remove(&place);
+            }
+        }
+    }
+
+    /// The first of a line is startable unless it waits; an empty line goes.
+    fn enlist(&mut self, line: Line) {
+        let Some(jobs) = self.lines.get(&line) else { return };
+        match jobs.front() {
+            None => drop(self.lines.remove(&line)),
+            Some((number, job)) if job.waits_for.is_none() => drop(self.startable.insert(*number, line)),
+            Some(_) => {}
+        }
+    }
+
+    /// The first of a line is startable no longer.
+    fn unlist(&mut self, line: Line) {
+        let Some((number, job)) = self.lines.get(&line).and_then(VecDeque::front) else { return };
+        if self.startable.remove(number).is_none()
+            && let Some(lines) = self.suspended.get_mut(&job.context)
+        {
+            lines.remove(number);
+            if lines.is_empty() {
+                self.suspended.remove(&job.context);
+            }
+        }
+    }
+}
+
+/// Buffers that were preempted, or queued at a reset: as in the save areas of their contexts.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Saved {
+    /// By the id that each had.
+    jobs: BTreeMap<u64, Job>,
+    of_context: BTreeMap<HwContext, BTreeSet<u64>>,
+    waiting: BTreeMap<Place, BTreeSet<u64>>,
+    held: Held,
+}
+
+impl Saved {
+    pub fn insert(&mut self, job: Job) {
+        let id = job.submission_fence_id;
+        self.of_context.entry(job.context).or_default().insert(id);
+        if let Some((gpu_address, ..)) = job.waits_for {
+            self.waiting.entry((job.process, gpu_address)).or_default().insert(id);
+        }
+        self.held.add(&job);
+        self.jobs.insert(id, job);
+    }
+
+    pub fn remove(&mut self, submission_fence_id: u64) -> Option<Job> {
+        let job = self.jobs.remove(&submission_fence_id)?;
+        self.held.remove(&job);
+        if let Some(ids) = self.of_context.get_mut(&job.context) {
+            ids.remove(&submission_fence_id);
+            if ids.is_empty() {
+                self.of_context.remove(&job.context);
+            }
+        }
+        if let Some((gpu_address, ..)) = job.waits_for {
+            self.forget_wait((job.process, gpu_address), submission_fence_id);
+        }
+        Some(job)
+    }
+
+    fn forget_wait(&mut self, place: Place, submission_fence_id: u64) {
+        if let Some(ids) = self.waiting.get_mut(&place) {
+            ids.remove(&submission_fence_id);
+            if ids.is_empty() {
+                self.waiting.remove(&place);
+            }
+        }
+    }
+
+    pub fn forget_context(&mut self, context: HwContext) {
+        for id in self.of_context.get(&context).cloned().unwrap_or_default() {
+            self.remove(id);
+        }
+    }
+
+    /// Bytes that are held of a process.
+    pub fn held_bytes(&self, process: ProcessId) -> usize {
+        self.held.of(process)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// As [`Lines::look_at_waits`].
+    pub fn look_at_waits(&mut self, place: Place, mut reached: impl FnMut(&mut Job) -> bool) {
+        for id in self.waiting.get(&place).cloned().unwrap_or_default() {
+            if let Some(job) = self.jobs.get_mut(&id)
+                && reached(job)
+            {
+                job.waits_for = None;
+                self.forget_wait(place, id);
+            }
+        }
+    }
+
+    /// Whether the buffer with this id is here and had not begun.
+    pub fn has_unbegun(&self, submission_fence_id: u64) -> bool {
+        self.jobs.get(&submission_fence_id).is_some_and(|job| !job.begun)
+    }
+}
