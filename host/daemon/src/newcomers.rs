@@ -25,7 +25,7 @@ use super::limits::{INTRODUCTION_NS, NEWCOMERS_PER_PEER_MAX};
 use super::timer::{NANOS_PER_SECOND, monotonic};
 use super::vm::VmShared;
 
-/// Whose connections count together.
+/// A client whose connections count together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Peer {
     /// A user of this machine.

@@ -172,7 +172,7 @@ pub(crate) struct Engine {
     queue: Lines,
     /// Suspended contexts, with the suspends that are yet to be acknowledged.
     suspended: BTreeMap<HwContext, Vec<u64>>,
-    /// What was preempted or queued at a reset.
+    /// Buffers that were preempted, or queued at a reset.
     saved: Saved,
     /// The preemption request that is not answered.
     preempting: Option<u64>,

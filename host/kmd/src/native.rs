@@ -41,7 +41,7 @@ pub(crate) struct NativeFences {
     mapped: BTreeMap<Place, (NativeFenceId, bool)>,
     /// The same the other way round.
     places: BTreeMap<NativeFenceId, BTreeSet<Place>>,
-    /// What was said of the fence at each place: it stays when the kernel closes one and opens it anew.
+    /// Debug-layer descriptions of fences by place; each stays when the kernel closes one and opens it anew.
     described: BTreeMap<Place, (NativeFenceId, Described)>,
     /// Where something was said of each fence.
     described_at: BTreeMap<NativeFenceId, BTreeSet<Place>>,

@@ -69,7 +69,7 @@ impl<M: Miniport> Kernel<M> {
             return None;
         }
         let since = match engine.hw_work.any_exempt() {
-            // Whatever there is has as long from when another VM came.
+            // All hardware work of the engine has TdrDelay from the arrival of another VM.
             true => engine.is_contended().then(|| since.max(engine.contended_since))?,
             false => since,
         };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::VmId;
 
-/// Whose work it is.
+/// The VM that work is charged to, and whether it is exempt from time-outs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitter {
     pub vm: VmId,

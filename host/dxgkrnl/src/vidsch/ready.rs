@@ -1,4 +1,4 @@
-//! What is ready for an engine and not yet with it: the choice of what comes next (SCH-042, GPV-032).
+//! Command buffers that wait for an engine, and the choice of the next (SCH-042, GPV-032).
 //!
 //! ```text
 //!   VM: one client each, the host's processes together     the least engine time first (`shares.rs`)

@@ -55,7 +55,7 @@ impl Naive {
         self.vm_of(self.contexts[queue].process)
     }
 
-    /// Whoever has something at an engine, or waits for it.
+    /// VMs that have work at an engine, or wait for it.
     fn vms_at(&self, engine: usize) -> Vec<u32> {
         let state = &self.engines[engine];
         let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
