@@ -23,6 +23,9 @@ pub fn attach(path: &Path, name: &str) -> Result<Session, AttachError> {
 }
 
 /// The output of an operation of a [`Session`]. The port blocks until the operation is over.
+// Always inlined, because a future that is passed to a function is copied into its frame. With the copy of some hundred
+// bytes a satisfied wait takes half as long again.
+#[inline(always)]
 pub fn block_on<F: Future>(operation: F) -> F::Output {
     match poll_once(pin!(operation)) {
         Poll::Ready(output) => output,
