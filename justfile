@@ -43,6 +43,7 @@ doctor:
 # over a link; 200 kills of a daemon that records, and 200 of one that goes on
 soak:
     PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
+    GPUPV_OBJECTS=1000000 cargo test --package dxgkrnl --test own_costs
     cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames
     GPUPV_KILLS=200 cargo test --release --package e2e --test recording nothing_that_a_guest

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use d3dkmt::Call;
 use dxgkrnl::{ProcessId, VmId};
 use proto::channel::{Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
@@ -16,7 +15,7 @@ use proto::{Message as _, PROTOCOL_VERSION};
 use super::guest::{Guest, Sink};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
 use super::newcomers::{Newcomer, Peer};
-use super::seat::{Dirty, Seat, ToldTimes};
+use super::seat::{Dirty, Made, Seat, ToldTimes};
 use super::timer::monotonic;
 
 /// How a guest broke the protocol.
@@ -74,10 +73,12 @@ pub struct Channel {
     unwelcomed: bool,
     /// One-way calls since the guest was told how many were made.
     one_way: u64,
-    /// What a turn has, empty between turns: request and call.
-    calls: Vec<(u64, Call)>,
-    /// Of a daemon that asks for times: what was told of the call at this place of the turn.
-    times: VecDeque<(usize, ToldTimes)>,
+    /// What a turn has. Between turns, what comes after something that the kernel still does for the process.
+    calls: VecDeque<Made>,
+    /// How the guest broke the protocol behind those.
+    broken: Option<ProtocolError>,
+    /// Of a daemon that asks for times: what was told of the call that comes next.
+    next_times: Option<Box<ToldTimes>>,
     /// Whose clock the guest has: 0 for the host's, else the number of its VM.
     clock: u32,
     /// When the thread that reads woke up, if that is known, and when it read last.
@@ -105,8 +106,9 @@ impl Channel {
             guest: None,
             unwelcomed: false,
             one_way: 0,
-            calls: Vec::new(),
-            times: VecDeque::new(),
+            calls: VecDeque::new(),
+            broken: None,
+            next_times: None,
             clock,
             awake_ns: 0,
             read_ns: 0,
@@ -166,30 +168,42 @@ impl Channel {
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
+        // What it did before comes first, and its turn goes into that.
+        if self.guest.as_ref().is_some_and(|guest| self.seat.go_on_for(guest.id)) {
+            return Ok(true);
+        }
         let mut calls = std::mem::take(&mut self.calls);
-        let result = self.decode_frames(frames_max, &mut calls);
-        // What came before a breach of the protocol is done like everything else.
+        let mut may_have_more = true;
+        if calls.is_empty() {
+            match self.decode_frames(frames_max, &mut calls) {
+                Ok(more) => may_have_more = more,
+                // What came before a breach of the protocol is done like everything else.
+                Err(broken) => self.broken = Some(broken),
+            }
+            if let Some(guest) = &self.guest {
+                self.seat.expect(guest.id, &calls);
+                guest.calls.add(calls.len() as u64);
+                self.one_way += calls.iter().filter(|made| made.request == 0).count() as u64;
+            }
+        }
         if let Some(guest) = &self.guest {
-            self.seat.expect(guest.id, &calls);
-            guest.calls.add(calls.len() as u64);
-            self.one_way += calls.iter().filter(|(request, _)| *request == 0).count() as u64;
-            for (at, (request, call)) in calls.drain(..).enumerate() {
-                let told = match self.times.front() {
-                    Some((of, _)) if *of == at => self.times.pop_front().map(|(_, told)| told),
-                    Some(_) | None => None,
-                };
-                self.seat.call(guest.id, request, call, told, &mut self.dirty);
+            while let Some(made) = calls.pop_front() {
+                if let Some(kept) = self.seat.call(guest.id, made, &mut self.dirty) {
+                    calls.push_front(kept);
+                    break;
+                }
                 // A wake of somebody else is never held back for the rest of this batch.
                 self.dirty.flush_others(guest.id);
             }
         }
-        // Their call comes with the next turn.
-        self.times.iter_mut().for_each(|(at, _)| *at = 0);
         self.calls = calls;
         if self.one_way >= ONE_WAY_TOLD_EVERY {
             self.tell_one_way();
         }
-        result
+        if !self.calls.is_empty() {
+            return Ok(true);
+        }
+        self.broken.take().map_or(Ok(may_have_more), Err)
     }
 
     /// A guest of a journal keeps its one-way calls until it knows that they were made.
@@ -208,7 +222,7 @@ impl Channel {
     fn decode_frames(
         &mut self,
         frames_max: usize,
-        calls: &mut Vec<(u64, Call)>,
+        calls: &mut VecDeque<Made>,
     ) -> Result<bool, ProtocolError> {
         for _ in 0..frames_max {
             let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
@@ -234,29 +248,27 @@ impl Channel {
                 (Some(guest), to_host::Body::Received(received)) => {
                     self.seat.sessions().was_read(guest.id, received)
                 }
-                (Some(_), to_host::Body::Times(times)) => self.told_times(times, calls.len()),
+                (Some(_), to_host::Body::Times(times)) => self.told_times(times),
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
-                    calls.push((message.request, call));
+                    let (request, told) = (message.request, self.next_times.take());
+                    calls.push_back(Made { request, call, told });
                 }
             }
         }
         Ok(true)
     }
 
-    /// Times of the call that comes next, at this place of the turn; those that nobody asked for are nobody's business.
-    fn told_times(&mut self, times: Times, at: usize) {
+    /// Times of the call that comes next; those that nobody asked for are nobody's business.
+    fn told_times(&mut self, times: Times) {
         let Some(guest) = self.guest.as_ref().filter(|_| self.seat.times) else { return };
         let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
         let about_a_call = times.called_ns != 0;
         let told = ToldTimes { times, clock, awake_ns, read_ns };
         if about_a_call {
             // A second one without a call in between takes the place of the first.
-            if self.times.back().is_some_and(|(of, _)| *of == at) {
-                self.times.pop_back();
-            }
-            self.times.push_back((at, told));
+            self.next_times = Some(Box::new(told));
         } else {
             self.seat.traces().tell_times(guest.id, told);
         }

@@ -33,6 +33,7 @@ pub mod socket;
 pub mod system_clock;
 mod tap;
 mod timer;
+mod timer_thread;
 mod turns;
 pub mod vm;
 pub mod why_told;
@@ -48,6 +49,7 @@ use durable::DiskWriter;
 use journal::JournalOptions;
 use local::LocalLoop;
 use seat::{Resumed, Seat};
+use timer_thread::TimerThread;
 use vm::VmRegistry;
 
 pub use durable::Durable;
@@ -94,6 +96,7 @@ pub struct Daemon {
     pub seat: Arc<Seat>,
     pub vms: Arc<VmRegistry>,
     local: Option<LocalLoop>,
+    timer_thread: Option<TimerThread>,
     disk_writer: Option<DiskWriter>,
     directory: PathBuf,
     /// What the journal had.
@@ -124,7 +127,9 @@ impl Daemon {
             }
             Durable::Interval(_) | Durable::None | Durable::Block => None,
         };
-        Ok(Daemon { seat, vms, local: Some(local), disk_writer, directory: options.directory, resumed })
+        let timer_thread = Some(TimerThread::start(seat.clone())?);
+        let (local, directory) = (Some(local), options.directory);
+        Ok(Daemon { seat, vms, local, timer_thread, disk_writer, directory, resumed })
     }
 
     /// The broker's socket: what `GPUPV_BROKER` must say.
@@ -185,6 +190,7 @@ impl Daemon {
             local.stop();
         }
         self.vms.shut_down();
+        self.timer_thread = None;
         self.disk_writer = None;
         self.seat.traces().finish()
     }

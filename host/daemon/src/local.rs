@@ -1,7 +1,6 @@
 //! Local guest processes: one thread that waits for all of them.
 //!
-//! It accepts broker connections, reads streams, notices the end of processes, and tells the kernel
-//! the time when the timer says so. It sleeps in `epoll_wait` without a timeout. The host itself and each
+//! It accepts broker connections, reads streams and notices the end of processes. It sleeps in `epoll_wait` without a timeout. The host itself and each
 //! VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
@@ -42,10 +41,9 @@ use super::turns::Turns;
 use resuming::Returning;
 
 /// Keys of the loop's own sources.
-const TIMER_KEY: u64 = 0;
-const COMMANDS_KEY: u64 = 1;
-const CLOCK_KEY: u64 = 2;
-const NEWCOMERS_KEY: u64 = 3;
+const COMMANDS_KEY: u64 = 0;
+const CLOCK_KEY: u64 = 1;
+const NEWCOMERS_KEY: u64 = 2;
 /// How long a listener rests that could not accept.
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
@@ -69,7 +67,6 @@ enum Command {
 
 /// What an epoll event is about, by its key.
 enum Source {
-    Timer,
     /// The system's clock was set.
     Clock,
     /// The time of connections that have not said what they are is over.
@@ -95,6 +92,8 @@ enum Source {
         channel: Box<Channel>,
         /// Its last turn was over before all that had come was worked off.
         more: bool,
+        /// Its process is at its end, and so often it is still read.
+        last_reads: Option<u8>,
     },
     /// Readable when NT handles of this VM are closed.
     NtHandles {
@@ -113,11 +112,7 @@ impl Source {
     /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Timer
-            | Source::Commands
-            | Source::Clock
-            | Source::Newcomers
-            | Source::NtHandles { .. } => None,
+            Source::Commands | Source::Clock | Source::Newcomers | Source::NtHandles { .. } => None,
             Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
@@ -266,7 +261,6 @@ fn read_rest(stream: &OwnedFd, channel: &mut Channel) -> Option<Result<usize, Er
 impl Loop {
     fn watch_own(&mut self) -> anyhow::Result<()> {
         let own = [
-            (TIMER_KEY, Source::Timer, self.seat.timer.descriptor()),
             (COMMANDS_KEY, Source::Commands, self.bell.as_fd()),
             (CLOCK_KEY, Source::Clock, self.seat.clock_watch.descriptor()),
             (NEWCOMERS_KEY, Source::Newcomers, self.seat.newcomers.descriptor()),
@@ -358,8 +352,7 @@ impl Loop {
             Source::Listener { vm: of, .. }
             | Source::Broker { vm: of, .. }
             | Source::NtHandles { vm: of } => (*of == vm).then_some(*key),
-            Source::Timer
-            | Source::Commands
+            Source::Commands
             | Source::Clock
             | Source::Newcomers
             | Source::Stream { .. }
@@ -378,10 +371,6 @@ impl Loop {
             // An event of a source that an earlier event of this round ended.
             None | Some(Source::Commands) => {}
             Some(Source::Listener { .. }) => self.accept(key),
-            Some(Source::Timer) => {
-                self.seat.timer.acknowledge();
-                self.seat.input(Input::Deadline);
-            }
             Some(Source::Clock) => {
                 self.seat.clock_watch.acknowledge();
                 self.seat.tell_system_time();
@@ -390,8 +379,7 @@ impl Loop {
             Some(Source::ReturnLimit(_)) => self.return_limit_is_over(),
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
-                self.last_turn(process);
-                self.end_process(process);
+                self.end_behind_calls(process);
             }
             Some(Source::NtHandles { vm }) => {
                 let vm = *vm;
@@ -553,8 +541,7 @@ impl Loop {
         match self.sources.get(&key) {
             Some(Source::Broker { process: Some(process), .. }) => {
                 let process = *process;
-                self.last_turn(process);
-                self.end_process(process);
+                self.end_behind_calls(process);
             }
             _ => self.forget(key),
         }
@@ -616,7 +603,14 @@ impl Loop {
         let (vm, process, stream) = (guest.vm, guest.id, Arc::new(stream));
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
         let channel = Box::new(Channel::new(self.seat.clone(), vm, Some(process), sink));
-        keys.push(self.add(Source::Stream { vm, process, stream, channel, more: false })?);
+        keys.push(self.add(Source::Stream {
+            vm,
+            process,
+            stream,
+            channel,
+            more: false,
+            last_reads: None,
+        })?);
         Ok(())
     }
 
@@ -640,18 +634,26 @@ impl Loop {
 
     /// One read of a stream, unless all of the last one is still to be worked off; then so many calls of it.
     fn turn(&mut self, key: u64, calls_max: usize) {
-        let Some(Source::Stream { vm, process, stream, channel, more }) = self.sources.get_mut(&key) else {
+        let Some(Source::Stream { vm, process, stream, channel, more, last_reads }) =
+            self.sources.get_mut(&key)
+        else {
             return;
         };
         let (vm, process) = (*vm, *process);
         channel.awake_since(self.awake_ns);
-        let read = match more {
-            true => Ok(true),
-            false => match read(stream, channel, &mut self.scratch) {
-                Ok(0) => channel.end_of_stream().map(|()| false),
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-                Err(_) => Ok(false),
-            },
+        let read = match (*more, last_reads.as_mut()) {
+            (true, _) => Ok(true),
+            (false, Some(0)) => Ok(false),
+            (false, reads) => {
+                if let Some(reads) = reads {
+                    *reads -= 1;
+                }
+                match read(stream, channel, &mut self.scratch) {
+                    Ok(0) => channel.end_of_stream().map(|()| false),
+                    Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+                    Err(_) => Ok(false),
+                }
+            }
         };
         let result = match read {
             Ok(true) => channel.work_off(calls_max).map(Some),
@@ -662,7 +664,7 @@ impl Loop {
         match result {
             Ok(Some(left)) => {
                 *more = left;
-                if left {
+                if left || last_reads.is_some() {
                     self.turns.join(vm, key);
                 }
             }
@@ -674,13 +676,19 @@ impl Loop {
         }
     }
 
-    /// A process is at its end: what it said before counts, as far as one more read brings it.
-    fn last_turn(&mut self, process: ProcessId) {
+    /// A process is at its end: what it said before counts, as far as one more read brings it. It ends with the turn in which
+    /// nothing of that is left.
+    fn end_behind_calls(&mut self, process: ProcessId) {
+        let mut has_streams = false;
         for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
-            self.turns.leave(key);
-            // What is left of the last read, then another.
-            self.turn(key, usize::MAX);
-            self.turn(key, usize::MAX);
+            if let Some(Source::Stream { vm, last_reads, .. }) = self.sources.get_mut(&key) {
+                last_reads.get_or_insert(1);
+                self.turns.join(*vm, key);
+                has_streams = true;
+            }
+        }
+        if !has_streams {
+            self.end_process(process);
         }
     }
 

@@ -23,6 +23,7 @@ mod timing;
 mod traces;
 mod views;
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +32,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
-use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId};
+use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, VmId};
 use proto::convert;
 use tokio::sync::broadcast;
 use vsock_device::locks::{Held, Rank, Ranked};
@@ -61,6 +62,14 @@ pub use timing::Told as ToldTimes;
 pub use traces::Traces;
 pub use views::Views;
 
+/// A call as a guest made it, and what the guest told of times with it. `request` 0 is one-way.
+#[derive(Debug)]
+pub struct Made {
+    pub request: u64,
+    pub call: Call,
+    pub told: Option<Box<ToldTimes>>,
+}
+
 /// A line for people, as it is streamed by the control service.
 #[derive(Debug, Clone)]
 pub struct NoteLine {
@@ -83,8 +92,6 @@ struct Seated {
     roster: Roster,
     nt_handles: NtHandleTable,
     armed: Option<Nanos>,
-    /// What the guest told of times whose call comes next.
-    told_times: Option<ToldTimes>,
 }
 
 /// What follows each step, in this order: what guests are owed is known when the trace is written.
@@ -129,6 +136,8 @@ pub struct Seat {
     returns: OnceLock<Arc<OwnedFd>>,
     drivers: Registry,
     async_submission: AtomicBool,
+    /// As the last step left it, for who asks without the seat.
+    has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
     notes: broadcast::Sender<NoteLine>,
 }
@@ -212,7 +221,6 @@ impl Seat {
             roster: Roster::default(),
             nt_handles: NtHandleTable::default(),
             armed: None,
-            told_times: None,
         };
         if let Some(journal) = &options.journal {
             seated.open_journal(journal, options, &timer)?;
@@ -230,6 +238,7 @@ impl Seat {
             newcomers: Newcomers::new().context("cannot make a timer")?,
             counters: Counters::default(),
             async_submission: AtomicBool::new(options.async_submission),
+            has_backlog: AtomicBool::new(false),
             observer: options.observer.clone(),
             notes: broadcast::Sender::new(NOTES_QUEUED_MAX),
         }))
@@ -270,24 +279,56 @@ impl Seat {
     }
 
     /// What a guest calls next: see [`Kernel::expect`].
-    pub fn expect(&self, process: ProcessId, calls: &[(u64, Call)]) {
+    pub fn expect(&self, process: ProcessId, calls: &VecDeque<Made>) {
         if calls.len() > 1 {
-            self.take().kernel.expect(process, calls.iter().map(|(_, call)| call));
+            self.take().kernel.expect(process, calls.iter().map(|made| &made.call));
         }
     }
 
-    /// One call of a guest; effects are performed, what is to be sent is left to `dirty`.
-    pub fn call(
-        &self,
-        process: ProcessId,
-        request: u64,
-        call: Call,
-        told_times: Option<ToldTimes>,
-        dirty: &mut Dirty,
-    ) {
+    /// One call of a guest; effects are performed, what is to be sent is left to `dirty`. It is given back if it comes after
+    /// something that the kernel still does for the process: see [`Seat::go_on_for`].
+    pub fn call(&self, process: ProcessId, made: Made, dirty: &mut Dirty) -> Option<Made> {
         let mut seated = self.take();
-        seated.told_times = told_times;
-        self.step(&mut seated, Input::Call { process, request, call }, dirty);
+        let now = self.timer.now();
+        if seated.is_due(now) {
+            self.step_at(&mut seated, now, Input::Deadline, None, dirty);
+        }
+        if seated.kernel.is_behind(process) {
+            return Some(made);
+        }
+        let Made { request, call, told } = made;
+        let told = told.map(|told| *told);
+        self.step_behind(&mut seated, now, Input::Call { process, request, call }, told, dirty);
+        None
+    }
+
+    /// Goes on with what the kernel has left to do, if some of it comes before the next call of this process; true if so.
+    pub fn go_on_for(&self, process: ProcessId) -> bool {
+        if !self.has_backlog.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        let is_behind = seated.kernel.is_behind(process);
+        if is_behind {
+            self.step(&mut seated, Input::Deadline, &mut dirty);
+        }
+        is_behind
+    }
+
+    /// Waits until nothing of an earlier VM of this number is left.
+    pub fn clear_vm(&self, vm: VmId) {
+        while self.take().kernel.is_clearing(vm) {
+            self.give_way();
+            self.input(Input::Deadline);
+        }
+    }
+
+    /// The timer has come, or the kernel has left something to do.
+    pub fn deadline(&self) {
+        self.timer.acknowledge();
+        self.give_way();
+        self.input(Input::Deadline);
     }
 
     /// Anything else that happened; effects are performed and sent.
@@ -378,11 +419,26 @@ impl Seat {
     /// that has nothing to do with them.
     fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
         let now = self.timer.now();
-        let told = seated.told_times.take();
-        if !matches!(input, Input::Deadline) && seated.armed.is_some_and(|due| due <= now) {
+        if !matches!(input, Input::Deadline) && seated.is_due(now) {
             self.step_at(seated, now, Input::Deadline, None, dirty);
         }
+        self.step_behind(seated, now, input, None, dirty);
+    }
+
+    /// The same once what was due is done.
+    fn step_behind(
+        &self,
+        seated: &mut Seated,
+        now: Nanos,
+        input: Input,
+        told: Option<ToldTimes>,
+        dirty: &mut Dirty,
+    ) {
         self.step_at(seated, now, input, told, dirty);
+        // No timer goes on with it.
+        while self.timer.clock() == Clock::Virtual && seated.kernel.has_backlog() {
+            self.step_at(seated, now, Input::Deadline, None, dirty);
+        }
     }
 
     fn step_at(
@@ -433,6 +489,7 @@ impl Seat {
 
     /// The timer is armed for what the kernel wants.
     fn arm(&self, seated: &mut Seated) {
+        self.has_backlog.store(seated.kernel.has_backlog(), Ordering::Relaxed);
         let due = seated.kernel.next_deadline();
         if due != seated.armed {
             seated.armed = due;
@@ -504,6 +561,17 @@ impl Seat {
                 attached.guest.outbox.cut_off();
             }
         }
+    }
+}
+
+impl Seated {
+    /// Whether time has something to do. What the kernel has left of other steps is not in the way of the next.
+    fn is_due(&self, now: Nanos) -> bool {
+        let due = match self.kernel.has_backlog() {
+            true => self.kernel.next_event(),
+            false => self.armed,
+        };
+        due.is_some_and(|due| due <= now)
     }
 }
 

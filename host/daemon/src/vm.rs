@@ -212,6 +212,9 @@ impl Services for VmServices {
             // The kernel knows of it, and no time passes before its processes are back.
             return;
         }
+        if first {
+            shared.seat.clear_vm(shared.id);
+        }
         shared.seat.input(if first {
             Input::VmAttached { vm: shared.id, name: shared.name.clone() }
         } else {

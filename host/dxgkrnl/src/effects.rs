@@ -64,6 +64,16 @@ impl Effects {
         notes.clear();
     }
 
+    /// What a later input leads to, behind this.
+    pub fn append(&mut self, later: Effects) {
+        let Effects { moves, stores, answers, events, notes } = later;
+        self.moves.extend(moves);
+        self.stores.extend(stores);
+        self.answers.extend(answers);
+        self.events.extend(events);
+        self.notes.extend(notes);
+    }
+
     pub fn is_empty(&self) -> bool {
         let Effects { moves, stores, answers, events, notes } = self;
         let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty();

@@ -13,6 +13,7 @@ use crate::error::{Refusal, refuse};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
+use crate::tdr::LostFences;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
@@ -111,7 +112,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
         self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
         for device in devices {
-            self.always_signal_native_fences(*device, effects);
+            self.begin_to_lose(*device, LostFences::NativeOnesAreSignaled, effects);
         }
     }
 
@@ -176,7 +177,7 @@ impl<M: Miniport> Kernel<M> {
             queue.running = None;
             queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
-            self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+            self.drop_packets(process, None, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }
         self.past.set_ending(before);
         queues.len()

@@ -17,7 +17,7 @@ use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
-use crate::ddi::{Callback, Edge, Miniport, Orderer, interrupt_type};
+use crate::ddi::{Callback, Miniport, interrupt_type};
 use crate::driver::Driver;
 use crate::driver::edges::Edges;
 use crate::driver::start;
@@ -34,7 +34,6 @@ use crate::process::{HandleTarget, Process, Processes};
 use crate::sharing::Sharing;
 use crate::sync::Sync;
 use crate::sync::keyed_mutex::KeyedMutexes;
-use crate::sync::waits::WaitId;
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
 use crate::vidsch::VidSch;
@@ -42,6 +41,9 @@ use crate::{Config, Input, Nanos, ProcessId};
 
 /// So many objects of calls that are expected are looked at.
 const EXPECTED_MAX: usize = 32;
+
+/// So many times at which something is due are caught up with in a step.
+const MOMENTS_PER_STEP: u32 = 128;
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel<M: Miniport> {
@@ -98,6 +100,14 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.has_backlog() {
+            return Some(self.now);
+        }
+        self.next_event()
+    }
+
+    /// When something is due that takes time, whatever steps have left.
+    pub fn next_event(&self) -> Option<Nanos> {
         if !self.sync.answered().is_empty() {
             return Some(self.now);
         }
@@ -111,14 +121,28 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.sync.forget_stores();
         self.events.begin_step();
+        let comes_after_something = self.has_backlog();
+        self.begin_work();
         if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
             self.work_off(effects);
         }
-        self.catch_up(now, effects);
-        self.now = self.now.max(now);
+        if self.catch_up(now, effects) {
+            self.now = self.now.max(now);
+        }
+        self.begin_work();
+        if comes_after_something {
+            self.finish_what_comes_before(&input, effects);
+        }
+        let goes_on = matches!(input, Input::Deadline);
         self.apply(input, effects);
         self.work_off(effects);
+        if goes_on {
+            self.work_on_backlog(effects);
+        }
+        if self.has_backlog() {
+            self.forget_effects_of_ended(effects);
+        }
         self.tell_of_edges(effects);
     }
 
@@ -151,9 +175,15 @@ impl<M: Miniport> Kernel<M> {
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
     /// which it would be too late is in time.
-    fn catch_up(&mut self, now: Nanos, effects: &mut Effects) {
-        let mut next = self.due();
+    ///
+    /// False if that is more than a step does: then time has not come to `now` yet, and what happens is earlier.
+    fn catch_up(&mut self, now: Nanos, effects: &mut Effects) -> bool {
+        let (mut next, mut moments) = (self.due(), 0);
         while let Some(due) = next.filter(|due| *due <= now) {
+            if moments == MOMENTS_PER_STEP {
+                return false;
+            }
+            moments += 1;
             self.now = self.now.max(due);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
                 self.call_ddi(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
@@ -168,9 +198,10 @@ impl<M: Miniport> Kernel<M> {
             next = self.due();
             if next == Some(due) {
                 // A miniport that wants the same time again and again gets it with the next input.
-                return;
+                return true;
             }
         }
+        true
     }
 
     /// As [`Kernel::next_deadline`], from what is kept.
@@ -192,17 +223,12 @@ impl<M: Miniport> Kernel<M> {
 
     #[inline]
     fn apply(&mut self, input: Input, effects: &mut Effects) {
+        if let Input::Call { process, .. } = &input {
+            self.act_for(*process);
+        }
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
-            Input::VmDetached { vm } => {
-                let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
-                let gone: Vec<ProcessId> = self.processes.by_id().iter().filter_map(of_vm).collect();
-                for process in gone {
-                    self.end_process(process, Ending::Vm, effects);
-                }
-                self.end_shares_of(vm);
-                self.forget_vm(vm, effects);
-            }
+            Input::VmDetached { vm } => self.end_vm(vm, effects),
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
@@ -336,43 +362,6 @@ impl<M: Miniport> Kernel<M> {
             self.callback(callback, effects);
         }
         self.miniport.keep_dpc_callbacks(callbacks);
-    }
-
-    /// Everything a process has ends, in the order of its handles; nothing stays behind.
-    fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
-        let Some(process) = self.processes.get(id) else { return };
-        self.past.set_ending(ending);
-        let waits: Vec<WaitId> = process.waits.iter(id, self.sync.waits()).collect();
-        for wait in waits {
-            self.end_wait(wait);
-        }
-        self.abandon_user_mode_queues(id, effects);
-        let devices =
-            self.process(id).devices.values().map(|device| self.processes.devices()[*device].handle);
-        for handle in devices.collect::<Vec<_>>() {
-            let _ = self.destroy_device(id, handle, effects);
-        }
-        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Sync(_))) {
-            let _ = self.destroy_sync_object(id, handle, effects);
-        }
-        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::KeyedMutex(_))) {
-            let _ = self.destroy_keyed_mutex(id, handle, effects);
-        }
-        self.end_unused_objects(effects);
-        self.past.set_ending(Ending::default());
-        self.end_address_spaces(id);
-        self.end_kmd_processes(id, effects);
-        self.processes.remove(id);
-        self.memory_of_process_is_gone(id);
-        self.guests.thaw(id);
-        self.edge(Edge::Gone(Orderer::Process(id)));
-        self.sync.forget_shared_writes(id);
-        self.change_iommu_mapping(id, None);
-        // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-        self.sync.forget_stores();
-        effects.moves.retain(|moved| moved.processes().all(|process| process != id));
-        effects.stores.retain(|store| store.process != id);
-        effects.events.retain(|event| event.process != id);
     }
 
     /// Stores how many devices of a process are not ACTIVE, if it has memory.

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Ends the list of free entries.
 const NONE: u32 = u32::MAX;
 
+/// In place of the next free entry: this one is not free yet.
+const KEPT: u32 = u32::MAX - 1;
+
 /// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
 const KEPT_MAX: usize = 64;
 
@@ -82,6 +85,32 @@ impl<T> Slab<T> {
             return None;
         }
         let Entry::Live(value) = core::mem::replace(entry, Entry::Free(self.free)) else { return None };
+        self.freed(index);
+        Some(value)
+    }
+
+    /// Takes out a value; its index is not reused before [`Slab::free`].
+    pub fn take(&mut self, index: u32) -> Option<T> {
+        let entry = self.entries.get_mut(index as usize)?;
+        if matches!(entry, Entry::Free(_)) {
+            return None;
+        }
+        match core::mem::replace(entry, Entry::Free(KEPT)) {
+            Entry::Live(value) => Some(value),
+            Entry::Free(_) => None,
+        }
+    }
+
+    /// Nobody uses the index of a value any more that was taken out.
+    pub fn free(&mut self, index: u32) {
+        let Some(entry) = self.entries.get_mut(index as usize) else { return };
+        debug_assert!(matches!(entry, Entry::Free(KEPT)), "{index} was not taken out");
+        *entry = Entry::Free(self.free);
+        self.freed(index);
+    }
+
+    /// An entry is linked to those that are free.
+    fn freed(&mut self, index: u32) {
         self.free = index;
         self.live -= 1;
         if self.live == 0 {
@@ -92,7 +121,6 @@ impl<T> Slab<T> {
                 self.entries = Vec::new();
             }
         }
-        Some(value)
     }
 
     pub fn get(&self, index: u32) -> Option<&T> {
@@ -119,6 +147,7 @@ impl<T> Slab<T> {
         })
     }
 
+    /// With those that were taken out and are kept.
     pub fn len(&self) -> usize {
         self.live
     }

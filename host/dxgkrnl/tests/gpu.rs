@@ -394,6 +394,24 @@ fn a_command_buffer_that_writes_a_fence_often_stores_it_once_with_the_last_value
 }
 
 #[test]
+fn a_process_has_no_more_devices_than_the_limit() {
+    let mut world = World::new();
+    let adapter = world.adapter();
+    let create = Call::CreateDevice { adapter, flags: 0 };
+    let last = world.filling(|world| {
+        (0..d3dkmt::limits::DEVICES_PER_PROCESS_MAX)
+            .map(|_| world.ok(create.clone()))
+            .last()
+            .expect("there are some")
+    });
+    assert_eq!(world.status(create.clone()), NtStatus::NO_MEMORY);
+    let Reply::Device(device) = last else { panic!("{last:?}") };
+    world.ok(Call::DestroyDevice { device });
+    world.ok(create);
+    world.finish();
+}
+
+#[test]
 fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() {
     // With work that grew with the square of this, the test would take minutes.
     let mut world = World::new();

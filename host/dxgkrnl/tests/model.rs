@@ -38,6 +38,7 @@ mod residency;
 mod scheduling;
 mod sharing;
 mod shorter_moves;
+mod small_steps;
 mod state_machine;
 mod status;
 mod suspend;

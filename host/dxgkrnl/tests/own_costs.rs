@@ -1,20 +1,25 @@
 //! What a call costs depends on what its caller owns: with a hundred times as many objects of others about, each step of a
-//! busy session looks at exactly as many entries of the kernel's tables. Counted, not timed; alone in its program, because
-//! the count is the whole program's.
+//! busy session looks at exactly as many entries of the kernel's tables. And however much it owns, no step is long. Counted,
+//! not timed; alone in its program, because the count is the whole program's.
 #![cfg(debug_assertions)]
 
 #[path = "common/session.rs"]
 mod session;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
+use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, Handle, Handles, HwQueueFlags, Luid, NtStatus, Reply, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, NtStatus, Reply,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId, visited};
 use kmd::SimulatedMiniport;
 use session::{Session, Step};
+
+/// The count of entries is of all threads.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A VM that no session has.
 const STRANGERS: VmId = VmId(9);
@@ -133,6 +138,7 @@ fn steps(seed: u64) -> Vec<Step> {
 
 #[test]
 fn a_step_looks_at_nothing_that_strangers_own() {
+    let _alone = ALONE.lock();
     let mut worse: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for seed in 0..6 {
         let steps = steps(seed);
@@ -164,4 +170,319 @@ fn a_step_looks_at_nothing_that_strangers_own() {
         worse.is_empty(),
         "more entries looked at because of strangers, and how many without: {worse:#?}"
     );
+}
+
+/// What a client may own a lot of, how it ends or is let go, and of how much of it.
+struct Case {
+    name: &'static str,
+    make: fn(&mut Owner, u32),
+    end: fn(&Owner) -> Input,
+    /// Of one process there may be fewer than of the others.
+    most: u32,
+}
+
+/// A process that owns much.
+struct Owner {
+    world: World,
+    process: ProcessId,
+    adapter: Handle,
+    device: Handle,
+    fence: Handle,
+    context: Handle,
+    event: u64,
+}
+
+const OWNER: ProcessId = ProcessId(1);
+
+impl Owner {
+    fn ok(&mut self, call: Call) -> Reply {
+        self.world.ok(self.process, call)
+    }
+
+    fn call(&self, call: Call) -> Input {
+        Input::Call { process: self.process, request: 1, call }
+    }
+
+    fn new(count: u32) -> Owner {
+        let mut world = World::new();
+        let (name, vm) = (|| "owner".to_owned(), VmId(1));
+        let mut input = |input| world.kernel.handle(0, input, &mut Effects::default());
+        input(Input::VmAttached { vm, name: name() });
+        input(Input::ProcessAttached { process: OWNER, vm, pid: 1, name: name() });
+        input(Input::FenceMemoryAdded { process: OWNER, slots: count + 64 });
+        let Reply::Adapter(adapter) = world.ok(OWNER, Call::OpenAdapterFromLuid { luid: first_luid() })
+        else {
+            panic!("no adapter")
+        };
+        let mut owner = Owner {
+            world,
+            process: OWNER,
+            adapter,
+            device: Handle::NULL,
+            fence: Handle::NULL,
+            context: Handle::NULL,
+            event: 0,
+        };
+        owner.device = owner.new_device();
+        owner.fence = owner.new_fence(owner.device);
+        owner.context = owner.new_context();
+        owner
+    }
+
+    fn new_device(&mut self) -> Handle {
+        let adapter = self.adapter;
+        let Reply::Device(device) = self.ok(Call::CreateDevice { adapter, flags: 0 }) else {
+            panic!("no device")
+        };
+        device
+    }
+
+    fn new_fence(&mut self, device: Handle) -> Handle {
+        let object_type = SyncObjectType::MONITORED_FENCE;
+        let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
+        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
+        created.object
+    }
+
+    fn new_context(&mut self) -> Handle {
+        let create = Call::CreateContextVirtual {
+            device: self.device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
+        context
+    }
+
+    fn wait(&mut self, value: u64) {
+        self.event += 1;
+        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
+        let (device, flags, event) = (self.device, WaitFromCpuFlags::empty(), EventId(self.event));
+        self.ok(Call::WaitFromCpu { device, objects, values, flags, event });
+    }
+
+    fn waits(&mut self, count: u32) {
+        (0..count).for_each(|at| self.wait(u64::from(at % 3) + 1));
+    }
+
+    fn signal(&self, value: u64) -> Input {
+        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
+        self.call(Call::SignalFromCpu { device: self.device, objects, values, flags: SignalFlags::empty() })
+    }
+
+    /// Signals queued behind a wait for the fence.
+    fn packets(&mut self, count: u32) {
+        let (context, fence) = (self.context, self.fence);
+        let objects = Handles::from_slice(&[fence]);
+        let values = Values::from_slice(&[1]);
+        self.ok(Call::WaitFromGpu { context, objects, values });
+        let other = self.new_fence(self.device);
+        for value in 1..=u64::from(count) {
+            let (objects, values) = (Handles::from_slice(&[other]), Values::from_slice(&[value]));
+            let signal = GpuSignal::Monitored { objects, values };
+            let contexts = Handles::from_slice(&[context]);
+            self.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+        }
+    }
+
+    fn devices(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_device());
+    }
+
+    fn fences(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_fence(self.device));
+    }
+
+    fn contexts(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_context());
+    }
+
+    fn queue_waits(&mut self, count: u32) {
+        for _ in 0..count {
+            let context = self.new_context();
+            let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[1]));
+            self.ok(Call::WaitFromGpu { context, objects, values });
+        }
+    }
+
+    /// Command buffers with the engine, one after the other.
+    fn hw_buffers(&mut self, count: u32) {
+        let create = Call::CreateContextVirtual {
+            device: self.device,
+            node_ordinal: 2,
+            engine_affinity: 0,
+            flags: CreateContextFlags::HW_QUEUE_SUPPORTED,
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
+        let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
+        let Reply::HwQueue { queue, .. } = self.ok(Call::CreateHwQueue { context, flags, private_data })
+        else {
+            panic!("no hardware queue")
+        };
+        for progress_fence_id in 1..=u64::from(count) {
+            let private_data = vec![0xEE; 8];
+            let (commands, length) = (0, 0);
+            self.ok(Call::SubmitCommandToHwQueue {
+                queue,
+                progress_fence_id,
+                commands,
+                length,
+                private_data,
+            });
+        }
+        self.context = context;
+    }
+
+    fn native_fences(&mut self, count: u32) {
+        for _ in 0..count {
+            self.ok(Call::CreateNativeFence {
+                device: self.device,
+                initial_value: 0,
+                native_type: 0,
+                flags: SyncObjectFlags::empty(),
+                engine_affinity: 0,
+            });
+        }
+    }
+
+    fn gone(&self) -> Input {
+        Input::ProcessGone { process: self.process }
+    }
+}
+
+const CASES: [Case; 16] = [
+    Case {
+        name: "a signal that many wait for",
+        make: Owner::waits,
+        end: |owner| owner.signal(3),
+        most: u32::MAX,
+    },
+    Case {
+        name: "a fence that many wait for",
+        make: Owner::waits,
+        end: |owner| owner.call(Call::DestroySynchronizationObject { object: owner.fence }),
+        most: u32::MAX,
+    },
+    Case { name: "a process with many waits", make: Owner::waits, end: Owner::gone, most: u32::MAX },
+    Case { name: "many signals let go", make: Owner::packets, end: |owner| owner.signal(1), most: 60_000 },
+    Case {
+        name: "a context with many packets",
+        make: Owner::packets,
+        end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
+        most: 60_000,
+    },
+    Case { name: "a process with many packets", make: Owner::packets, end: Owner::gone, most: 60_000 },
+    Case { name: "many queues let go", make: Owner::queue_waits, end: |owner| owner.signal(1), most: 16_000 },
+    Case {
+        name: "a device with many contexts",
+        make: Owner::contexts,
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
+        most: 16_000,
+    },
+    Case {
+        name: "a device with many fences",
+        make: Owner::fences,
+        end: |owner| owner.call(Call::DestroyDevice { device: owner.device }),
+        most: u32::MAX,
+    },
+    Case {
+        name: "a device with many fences is lost",
+        make: Owner::fences,
+        end: |owner| owner.call(Call::MarkDeviceAsError { device: owner.device, reason: 0 }),
+        most: u32::MAX,
+    },
+    Case { name: "a process with many fences", make: Owner::fences, end: Owner::gone, most: u32::MAX },
+    Case {
+        name: "the VM of a process with many fences",
+        make: Owner::fences,
+        end: |_| Input::VmDetached { vm: VmId(1) },
+        most: u32::MAX,
+    },
+    Case {
+        name: "an adapter with many devices is closed",
+        make: Owner::devices,
+        end: |owner| owner.call(Call::CloseAdapter { adapter: owner.adapter }),
+        most: 60_000,
+    },
+    Case {
+        name: "a context with many buffers in hardware",
+        make: Owner::hw_buffers,
+        end: |owner| owner.call(Call::DestroyContext { context: owner.context }),
+        most: 60_000,
+    },
+    Case {
+        name: "a process with many native fences",
+        make: Owner::native_fences,
+        end: Owner::gone,
+        most: u32::MAX,
+    },
+    Case { name: "a process with many devices", make: Owner::devices, end: Owner::gone, most: 60_000 },
+];
+
+/// What the steps of a case come to: the most entries and units of one, of all together, and how many there were.
+#[derive(Debug, Default)]
+struct Cost {
+    entries: u64,
+    units: u64,
+    all_entries: u64,
+    steps: u64,
+    longest: std::time::Duration,
+}
+
+fn cost(case: &Case, count: u32) -> Cost {
+    let mut owner = Owner::new(count);
+    (case.make)(&mut owner, count);
+    let mut input = (case.end)(&owner);
+    let world = &mut owner.world;
+    let mut cost = Cost::default();
+    loop {
+        let (entries, units, begun) = (visited(), world.kernel.work_units(), std::time::Instant::now());
+        world.kernel.handle(0, input, &mut Effects::default());
+        let taken = begun.elapsed();
+        let entries = visited() - entries;
+        cost.entries = cost.entries.max(entries);
+        cost.units = cost.units.max(world.kernel.work_units() - units);
+        cost.all_entries += entries;
+        cost.steps += 1;
+        cost.longest = cost.longest.max(taken);
+        if !world.kernel.has_backlog() {
+            return cost;
+        }
+        input = Input::Deadline;
+    }
+}
+
+/// However much one client owns, of which much ends, wakes or is let go: no step is long, and all of them together cost each
+/// of it the same. `GPUPV_OBJECTS=1000000` is the long run (`just soak`).
+#[test]
+fn no_step_is_long_however_much_ends_in_it() {
+    let _alone = ALONE.lock();
+    let count = std::env::var("GPUPV_OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
+    for case in &CASES {
+        let many = count.min(case.most);
+        let (few, all) = (cost(case, many / 4), cost(case, many));
+        println!(
+            "{:40} {many:8} {:6} steps, at most {:5} units, {:6} entries, {:?}",
+            case.name, all.steps, all.units, all.entries, all.longest
+        );
+        let most = u64::from(WORK_UNITS_PER_STEP);
+        assert!(all.units <= 2 * most + 64, "{}: {all:?}", case.name);
+        assert!(all.entries <= 40 * most, "{}: a step looks at many entries: {all:?}", case.name);
+        assert!(
+            all.steps >= u64::from(many) / most || case.name.contains("hardware"),
+            "{}: it is not cut at all: {all:?}",
+            case.name
+        );
+        assert!(
+            all.all_entries <= 5 * few.all_entries,
+            "{}: four times as many cost {all:?}, a quarter {few:?}",
+            case.name
+        );
+    }
 }

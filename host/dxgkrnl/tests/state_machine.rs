@@ -11,7 +11,21 @@ use proptest::strategy::ValueTree;
 
 /// Runs a sequence on both; the first difference, and after which operation.
 fn run(policy: Policy, timeouts: bool, sequence: &Sequence, bug: Option<PlantedBug>) -> Result<(), String> {
+    run_in_steps(0, policy, timeouts, sequence, bug)
+}
+
+/// The same with so many units of work for each step of the kernel; 0: as many as there are.
+fn run_in_steps(
+    units: u32,
+    policy: Policy,
+    timeouts: bool,
+    sequence: &Sequence,
+    bug: Option<PlantedBug>,
+) -> Result<(), String> {
     let mut pair = Pair::new(policy, timeouts);
+    if units > 0 {
+        pair.in_small_steps(units);
+    }
     if let Some(bug) = bug {
         pair.kernel.plant(bug);
     }
@@ -44,6 +58,22 @@ proptest! {
     ) {
         let policy = Policy::from_bits(bits).expect("as many switches");
         run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// However little fits a step, what it leaves is done as if it had been one. Without timeouts: what a reset leaves comes
+    /// after what the engine does for others meanwhile.
+    #[test]
+    fn the_kernel_does_it_in_small_steps_too(
+        units in 1..12u32,
+        bits in 0..1u32 << Policy::SWITCHES.len(),
+        sequence in sequences(60),
+    ) {
+        let policy = Policy::from_bits(bits).expect("as many switches");
+        run_in_steps(units, policy, false, &sequence.with_time(), None).map_err(TestCaseError::fail)?;
     }
 }
 

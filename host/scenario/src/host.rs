@@ -205,8 +205,18 @@ impl<'a> Host<'a> {
         self.restores_in = state.len() / RESTORED_EACH_STEP_BYTES;
     }
 
-    /// One step. What it leads to is in `effects`.
+    /// One input, and what the kernel leaves of it for later steps. What it leads to is in `effects`.
     pub fn input(&mut self, input: Input) {
+        self.step(input);
+        while self.kernel.has_backlog() {
+            let mut effects = std::mem::take(&mut self.effects);
+            self.step(Input::Deadline);
+            effects.append(std::mem::take(&mut self.effects));
+            self.effects = effects;
+        }
+    }
+
+    fn step(&mut self, input: Input) {
         let told = self.checks.then(|| Told::of(&input));
         let (made, asked) = (handle_made_by(&input), Memory::asked(&input));
         if let Input::VmDetached { vm } = input {

@@ -22,10 +22,15 @@ pub const HELD_WAKES_PER_PROCESS_MAX: usize = 1 << 16;
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
 /// Bytes that the queues of one process's contexts may hold: command buffers and the packets themselves.
 pub const QUEUED_BYTES_PER_PROCESS_MAX: usize = 32 << 20;
+/// Devices of one process. Programs have a few.
+pub const DEVICES_PER_PROCESS_MAX: usize = 1 << 16;
 /// Contexts of one process.
 pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Hardware queues of one process.
 pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
+/// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object that ends, a wait that wakes, a
+/// packet that is reached or dropped. What is left is done in later steps, on behalf of whoever it is for.
+pub const WORK_UNITS_PER_STEP: u32 = 1024;
 /// Opens of one synchronization object, in all processes.
 pub const OPENS_PER_OBJECT_MAX: usize = 1024;
 /// NT handles of shared objects that the processes of one VM have at a time.

@@ -352,7 +352,7 @@ const KERNEL_PARTS: [(&str, &[&str]); 12] = [
     ("sync", &["process", "sharing", "vidsch"]),
     ("sharing", &["process", "sync"]),
     ("vidmm", &["process", "sharing", "sync", "vidsch"]),
-    ("vidsch", &["native", "process", "sync", "tdr", "vidmm"]),
+    ("vidsch", &["history", "native", "process", "sync", "tdr", "vidmm"]),
     ("tdr", &["history", "process", "sync", "vidsch"]),
     ("events", &[]),
     ("native", &["sharing", "sync", "tdr"]),

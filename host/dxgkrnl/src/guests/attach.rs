@@ -89,7 +89,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// A process comes that may: one of the host, or of a VM that is attached.
     pub(crate) fn may_attach(&self, vm: VmId) -> bool {
-        vm == VmId::HOST || self.guests.vms.contains_key(&vm)
+        vm == VmId::HOST || (self.guests.vms.contains_key(&vm) && !self.is_clearing(vm))
     }
 
     /// The VM that a process is in; `None` for one of the host.

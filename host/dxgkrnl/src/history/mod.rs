@@ -62,6 +62,10 @@ impl Past {
         self.ending = ending;
     }
 
+    pub fn ending(&self) -> Ending {
+        self.ending
+    }
+
     /// What ends from here on ends for this reason, unless it is part of something bigger. What was so before.
     pub fn begin(&mut self, ending: Ending) -> Ending {
         let before = self.ending;

@@ -14,6 +14,9 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::vidsch::Packet;
 
+/// So many packets of a queue that is emptied are looked at: nothing is decided by them.
+const LOOKED_AT_MAX: usize = 256;
+
 impl<M: Miniport> Kernel<M> {
     fn remember(&mut self, object: u32, process: ProcessId, would_signal: Option<u64>, text: String) {
         let Some(owner) = self.processes.get(process) else { return };
@@ -63,7 +66,7 @@ impl<M: Miniport> Kernel<M> {
             foreseen.extend(work.flat_map(|work| work.foreseen));
         }
         foreseen.extend(queue.ready.iter().filter_map(|ready| foresee(&ready.commands)).flatten());
-        for packet in &queue.packets {
+        for packet in queue.packets.iter().take(LOOKED_AT_MAX) {
             match packet {
                 Packet::Signal(signal) => signal.targets.iter().for_each(|target| lose(*target)),
                 Packet::Broadcast(id) => {

@@ -134,20 +134,11 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A device is in error: the native fences that it may signal are signaled for ever (FEN-111).
-    pub(crate) fn always_signal_native_fences(&mut self, device: u32, effects: &mut Effects) {
-        if self.tdr.stopped_adapters().contains(&self.processes.devices()[device].adapter) {
-            return;
-        }
-        let may_signal = |(open, object): &(u32, u32)| {
-            let is_native = self.native.of_open(*object, *open).is_some();
-            is_native && !self.sync.opens()[*open].flags.contains(SyncObjectFlags::NO_SIGNAL)
-        };
-        let opens = self.opens_of_device(device);
-        let objects: Vec<u32> = opens.into_iter().filter(may_signal).map(|(_, object)| object).collect();
-        for object in objects {
-            self.poison(object, effects);
-        }
+    /// Whether hardware that works is to learn that a fence, of which a device that is lost has this open, is signaled for
+    /// ever (FEN-111).
+    pub(crate) fn is_native_on(&self, device: u32, object: u32, open: u32) -> bool {
+        let adapter = self.processes.devices()[device].adapter;
+        !self.tdr.stopped_adapters().contains(&adapter) && self.native.of_open(object, open).is_some()
     }
 
     /// An engine stored to a fence: who looks at its waits, and when.

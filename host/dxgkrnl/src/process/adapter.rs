@@ -10,7 +10,6 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
-use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::process::Device;
 use crate::process::{HandleTarget, Process};
@@ -93,16 +92,8 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let ordinal = self.adapter(process, adapter)?;
         self.remove_adapter_handle(process, adapter);
-        let owner = self.process(process);
-        if owner.opens_of_adapter(ordinal) == 0 {
-            let own = owner.devices.values().map(|device| &self.processes.devices[*device]);
-            let on_adapter = own.filter(|device| device.adapter == ordinal);
-            let devices: Vec<Handle> = on_adapter.map(|device| device.handle).collect();
-            for device in devices {
-                self.destroy_device(process, device, effects)?;
-            }
-            self.end_kmd_process(process, ordinal, effects);
-            self.end_address_space(process, ordinal);
+        if self.process(process).opens_of_adapter(ordinal) == 0 {
+            self.end_devices_on(process, ordinal, 0, effects);
         }
         Ok(Reply::None)
     }
@@ -125,6 +116,10 @@ impl<M: Miniport> Kernel<M> {
         if self.process(process).is_blocked {
             let why = "the process is blocked from the GPU (0x142): its work timed out too often";
             return refuse(NtStatus::ACCESS_DENIED, why);
+        }
+        let owned = self.process(process).devices.len();
+        if owned >= limits::DEVICES_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {owned} devices, the limit"));
         }
         let kmd = self.begin_kmd_device(process, adapter, effects)?;
         let device = Device {
@@ -153,47 +148,6 @@ impl<M: Miniport> Kernel<M> {
                 Err(refusal)
             }
         }
-    }
-
-    pub(crate) fn destroy_device(
-        &mut self,
-        process: ProcessId,
-        device: Handle,
-        effects: &mut Effects,
-    ) -> CallResult {
-        let id = self.device(process, device)?;
-        let before = self.past.begin(Ending::Device);
-        for child in core::mem::take(&mut self.processes.devices[id].children) {
-            match self.process(process).handles.get(child) {
-                Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects)?,
-                // A progress fence goes with its hardware queue.
-                Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
-                Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
-                Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
-                Some(HandleTarget::Resource(_)) => self.end_resource(process, child),
-                Some(HandleTarget::Allocation(_)) => self.end_allocation(process, child),
-                Some(
-                    HandleTarget::Adapter(_)
-                    | HandleTarget::Device(_)
-                    | HandleTarget::HwQueue(_)
-                    | HandleTarget::KeyedMutex(_),
-                )
-                | None => Reply::None,
-            };
-        }
-        self.abandon_mutexes(process, device, effects);
-        self.past.set_ending(before);
-        self.end_unused_objects(effects);
-        self.end_cpu_events_and_kmd_device(id, effects);
-        let owner = self.process_mut(process);
-        owner.handles.remove(device);
-        owner.devices.remove(&device.index());
-        let device = self.processes.devices.remove(id).expect("a handle names a live device");
-        if device.state != DeviceExecutionState::ACTIVE {
-            self.process_mut(process).devices_stopped -= 1;
-            self.store_status(process, effects);
-        }
-        Ok(Reply::None)
     }
 
     pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> CallResult {

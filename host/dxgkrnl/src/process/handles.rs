@@ -153,6 +153,22 @@ impl<T: Referent> HandleTable<T> {
         })
     }
 
+    /// The first handle that is wanted among `many` places from this one; or the place behind them, `None` at the end.
+    pub fn find_from(
+        &self,
+        from: usize,
+        many: usize,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Result<(Handle, T), Option<usize>> {
+        let end = (from + many).min(self.entries.len());
+        let named = |index: &usize| self.entries[*index].named::<T>().filter(|named| wanted(named));
+        let found = (from..end).find_map(|index| {
+            let handle = Handle::local((index + FIRST_INDEX) as u32, self.entries[index].unique());
+            Some((handle, named(&index)?))
+        });
+        found.ok_or((end < self.entries.len()).then_some(end))
+    }
+
     pub fn len(&self) -> usize {
         self.live
     }

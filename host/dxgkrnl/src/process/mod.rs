@@ -6,6 +6,8 @@
 
 mod adapter;
 mod device;
+pub(crate) mod end;
+mod ending;
 pub(crate) mod handles;
 pub(crate) mod names;
 pub(crate) mod slots;
@@ -14,7 +16,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, Handle, limits};
+use d3dkmt::{EventId, limits};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use device::Device;
@@ -214,11 +216,6 @@ impl Process {
     /// How many handles of this adapter the process has open.
     pub fn opens_of_adapter(&self, adapter: u32) -> usize {
         self.adapter_opens.get(&adapter).copied().unwrap_or(0)
-    }
-
-    /// Handles of the given kind, in order.
-    pub fn handles_where(&self, wanted: impl Fn(&HandleTarget) -> bool) -> Vec<Handle> {
-        self.handles.iter().filter(|(_, local)| wanted(local)).map(|(handle, _)| handle).collect()
     }
 }
 

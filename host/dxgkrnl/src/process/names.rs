@@ -46,27 +46,33 @@ impl Names {
         self.sweep(process, waits);
     }
 
-    /// One of them has ended.
-    pub fn forget(&mut self, process: ProcessId, waits: &Waits) {
+    /// One of them has ended. Says in how many chunks stale entries were looked for.
+    pub fn forget(&mut self, process: ProcessId, waits: &Waits) -> u32 {
         self.pending -= 1;
         if self.pending == 0 {
             self.entries.clear();
-        } else {
-            self.sweep(process, waits);
+            return 0;
+        }
+        u32::from(self.sweep(process, waits))
+    }
+
+    /// Takes out the pending wait that has the lowest name, which is about to end; or what is stale before it.
+    pub fn pop(&mut self, process: ProcessId, waits: &Waits) -> Option<WaitId> {
+        loop {
+            let Entry { key, wait, .. } = self.entries.pop_first()?;
+            if waits.is_named(wait, process, EventId(key)) {
+                return Some(waits.id(wait));
+            }
         }
     }
 
-    /// The pending waits in the order of their names.
-    pub fn iter(&self, process: ProcessId, waits: &Waits) -> impl Iterator<Item = WaitId> {
-        let named = move |entry: &&Entry| waits.is_named(entry.wait, process, EventId(entry.key));
-        self.entries.iter().filter(named).map(|entry| waits.id(entry.wait))
-    }
-
-    fn sweep(&mut self, process: ProcessId, waits: &Waits) {
+    fn sweep(&mut self, process: ProcessId, waits: &Waits) -> bool {
         let stale = self.entries.len() - self.pending;
-        if stale > STALE_KEPT + self.pending / 3 {
+        let is_worth_it = stale > STALE_KEPT + self.pending / 3;
+        if is_worth_it {
             let named = |entry: &Entry| waits.is_named(entry.wait, process, EventId(entry.key));
             self.next = self.entries.retain_in_chunk(self.next, named);
         }
+        is_worth_it
     }
 }

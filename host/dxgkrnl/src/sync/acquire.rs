@@ -2,7 +2,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, SyncObjectType};
 
@@ -12,7 +11,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
-use crate::vidsch::{Packet, Queue, Signal};
+use crate::vidsch::{Packet, Queue, Signal, Task};
 
 impl<M: Miniport> Kernel<M> {
     /// The head of a queue is a packet that takes objects: true if it did.
@@ -118,6 +117,10 @@ impl<M: Miniport> Kernel<M> {
     /// lacks another object as well is asked about that from now on.
     fn look_at_line(&mut self, object: u32, effects: &mut Effects) {
         while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
+            self.vidsch.work_mut().backlog_mut().spend(1);
+            if self.leaves_line_at_its_end(queue) {
+                continue;
+            }
             match self.lacks(queue) {
                 None => {
                     if !self.acquire(queue, effects) {
@@ -129,6 +132,21 @@ impl<M: Miniport> Kernel<M> {
                 Some(lacks) => self.watch(queue, lacks),
             }
         }
+    }
+
+    /// Who is being cleared away takes nothing any more.
+    fn leaves_line_at_its_end(&mut self, queue: u32) -> bool {
+        let Queue { process, device, .. } = self.vidsch.queues()[queue];
+        if !self.vidsch.work().backlog().is_ending(process, device) {
+            return false;
+        }
+        let packets = &mut self.vidsch.queue_mut(queue).packets;
+        let Some(packet) = packets.pop_front() else { return false };
+        self.process_mut(process).queued_bytes -= packet.weight();
+        if let Packet::Acquire(acquire) = packet {
+            self.drop_acquire(acquire);
+        }
+        true
     }
 
     /// How often an object can be taken; a mutex any number of times by one owner.
@@ -200,12 +218,16 @@ impl<M: Miniport> Kernel<M> {
     /// The context or device of this handle ends: what becomes of the mutexes that it owns.
     pub(crate) fn abandon_mutexes(&mut self, process: ProcessId, by: Handle, effects: &mut Effects) {
         let owner = MutexOwner { process, by };
-        let abandoned = self.sync.legacy.owned.range((owner, 0)..=(owner, u32::MAX));
-        let abandoned: Vec<u32> = abandoned.map(|(_, object)| *object).collect();
-        for object in abandoned {
-            if self.sync.legacy.owner(object) != Some(owner) {
-                continue;
+        let first = |kernel: &Self| {
+            let mut abandoned = kernel.sync.legacy.owned.range((owner, 0)..=(owner, u32::MAX));
+            abandoned.next().map(|(_, object)| *object)
+        };
+        while let Some(object) = first(self) {
+            if self.vidsch.work().backlog().is_spent() {
+                self.leave(process, Task::AbandonMutexes(by));
+                return;
             }
+            self.vidsch.work_mut().backlog_mut().spend(1);
             self.note(process, format!("{by} ended and owned a mutex"), effects);
             match self.config.policy.abandoned_mutex {
                 AbandonedMutex::Freed => self.free_mutex(object, effects),

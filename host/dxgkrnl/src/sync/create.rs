@@ -1,13 +1,13 @@
 //! Synchronization objects are created, opened and destroyed. See `open.rs` for the rules.
 
 use alloc::format;
-use alloc::vec::Vec;
 
 use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 
 use super::open::{Open, OpenPlace, check_flags, is_mapped};
+use crate::ProcessId;
 use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -16,8 +16,6 @@ use crate::process::{HandleTarget, Process, SyncRef};
 use crate::sharing::Global;
 use crate::sync::mapping::Mapping;
 use crate::sync::object::SyncObject;
-use crate::sync::waits::WaitOwner;
-use crate::{ProcessId, policy::DestroyedWait};
 
 /// What a new object's value is, by type; refuses what cannot be created.
 fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
@@ -231,7 +229,7 @@ impl<M: Miniport> Kernel<M> {
         let (id, _) = self.sync_object(process, handle)?;
         self.end_cpu_event_of(process, handle, effects);
         self.process_mut(process).handles.remove(handle);
-        let open = self.sync.opens.remove(id).expect("a handle names a live open");
+        let open = self.sync.opens[id];
         self.native_open_ended(id, &open);
         if let Some(device) = open.device {
             self.processes.device_mut(device).children.remove(&handle);
@@ -242,66 +240,23 @@ impl<M: Miniport> Kernel<M> {
             self.release_slot(slot, &open);
         }
         let object = &self.sync.objects[open.object];
-        if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
-            self.forget_open(open.object, id);
-        } else {
-            self.release_cpu_waiters(open.object, Some(id), effects);
+        let is_done = match object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
+            true => self.forget_open(open.object, id, effects),
+            false => self.release_cpu_waiters(open.object, Some(id), effects),
+        };
+        if is_done {
+            self.sync.opens.remove(id);
         }
         self.end_global_of(open.object);
         self.end_object_if_unused(open.object);
         Ok(Reply::None)
     }
 
-    /// Waits that outlive the open they were made through no longer name it: its index may be reused.
-    fn forget_open(&mut self, object: u32, open: u32) {
-        for entry in self.sync.objects.waiters(object) {
-            self.sync.waits.forget_open(entry.wait, entry.item, open);
-        }
-    }
-
-    /// Ends the CPU waits on an object: those made through `open`, or all.
-    fn release_cpu_waiters(&mut self, object: u32, open: Option<u32>, effects: &mut Effects) {
-        let status = match self.config.policy.destroyed_wait {
-            DestroyedWait::Success => NtStatus::SUCCESS,
-            DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
-        };
-        self.end_cpu_waits(object, open, status, "its fence was destroyed", effects);
-    }
-
-    /// Ends the CPU waits on an object, those made through `open` or all, with a status and for a reason.
-    pub(crate) fn end_cpu_waits(
-        &mut self,
-        object: u32,
-        open: Option<u32>,
-        status: NtStatus,
-        why: &str,
-        effects: &mut Effects,
-    ) {
-        let released: Vec<_> = self
-            .sync
-            .objects
-            .waiters(object)
-            .filter(|entry| {
-                let wait = self.sync.waits.at(entry.wait);
-                let item = self.sync.waits.items(wait).as_ref()[entry.item as usize];
-                matches!(wait.owner(), WaitOwner::Cpu { .. })
-                    && open.is_none_or(|open| item.open == Some(open))
-            })
-            .map(|entry| self.sync.waits.id(entry.wait))
-            .collect();
-        for wait in released {
-            // One wait may name the object twice.
-            let Some(wait) = self.end_wait(wait) else { continue };
-            if let WaitOwner::Cpu { process, event } = wait.owner() {
-                self.note(process, format!("wait {} ended: {why}", event.0), effects);
-                self.wake(process, event, status, effects);
-            }
-        }
-    }
-
     /// Takes out an object that nothing names any more.
     pub(crate) fn end_object(&mut self, object: u32, effects: &mut Effects) {
-        self.release_cpu_waiters(object, None, effects);
+        if !self.release_cpu_waiters(object, None, effects) {
+            return;
+        }
         self.native_object_ended(object);
         self.end_notification_of(object);
         self.sync.objects.remove(object);

@@ -149,9 +149,17 @@ impl<M: Miniport> Kernel<M> {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &self.keyed.mutexes[mutex];
         let owns = state.state == State::Owned(open);
-        let concerned = |(_, id): &&(u64, u64)| owns || self.keyed.acquires[id].open == open;
-        let ended: Vec<u64> = state.waiters.iter().filter(concerned).map(|(_, id)| *id).collect();
+        let ended: Vec<u64> = match owns {
+            true => state.waiters.iter().map(|(_, id)| *id).collect(),
+            false => {
+                let own = self.process(process).acquires.values();
+                let mut by_it: Vec<_> = own.filter(|id| self.keyed.acquires[id].open == open).collect();
+                by_it.sort_by_key(|id| (self.keyed.acquires[id].key, **id));
+                by_it.into_iter().copied().collect()
+            }
+        };
         for id in ended {
+            self.vidsch.work_mut().backlog_mut().spend(1);
             self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
         }
         if owns {
@@ -254,15 +262,25 @@ impl<M: Miniport> Kernel<M> {
             state.data = data;
         }
         (state.key, state.fence_value, state.state) = (key, fence_value, State::Free);
-        let next = state.waiters.range((key, 0)..=(key, u64::MAX)).next().map(|(_, id)| *id);
         self.keyed_mutex_given(process, mutex);
-        if let Some(id) = next {
+        if let Some(id) = self.next_taker(mutex, key, effects) {
             let PendingAcquire { open, process: taker, .. } = self.keyed.acquires[&id];
             self.keyed.mutexes[mutex].state = State::Owned(open);
             self.keyed_mutex_taken(taker, mutex);
             self.end_acquire(id, Some(NtStatus::SUCCESS), effects);
         }
         Ok(Reply::None)
+    }
+
+    /// The acquire that gets a mutex with this key: who is being cleared away gets none any more.
+    fn next_taker(&mut self, mutex: u32, key: u64, effects: &mut Effects) -> Option<u64> {
+        loop {
+            let (_, id) = *self.keyed.mutexes[mutex].waiters.range((key, 0)..=(key, u64::MAX)).next()?;
+            if !self.is_ending(self.keyed.acquires[&id].process) {
+                return Some(id);
+            }
+            self.end_acquire(id, None, effects);
+        }
     }
 
     /// Takes a pending acquire out of every table; its event is set if there is a status to say.
@@ -293,7 +311,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// Ends the acquires whose time is up.
     pub(crate) fn expire_acquires(&mut self, effects: &mut Effects) {
-        while let Some(id) = self.keyed.expired(self.now) {
+        while !self.vidsch.work().backlog().is_spent()
+            && let Some(id) = self.keyed.expired(self.now)
+        {
+            self.vidsch.work_mut().backlog_mut().spend(1);
             self.end_acquire(id, Some(NtStatus::TIMEOUT), effects);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered.rs` (waiters by value),
 //! `stored.rs` (stores of this step), `legacy.rs` (mutexes, semaphores), `keyed_mutex.rs`. Behaviour: `create.rs`
-//! (creation, opens and their end), `wait.rs` (signals and waits), `window.rs` (32-bit values), `acquire.rs` (mutexes
+//! (creation, opens and their end), `wait.rs` (signals and waits), `waiters.rs` (many waits that end together), `window.rs` (32-bit values), `acquire.rs` (mutexes
 //! and semaphores in queues), `keyed_mutex_calls.rs`, `mapping_calls.rs`.
 
 mod acquire;
@@ -16,8 +16,10 @@ pub(crate) mod object;
 pub(crate) mod objects;
 mod open;
 pub(crate) mod ordered;
+pub(crate) mod reached;
 pub(crate) mod stored;
 mod wait;
+mod waiters;
 pub(crate) mod waits;
 pub(crate) mod window;
 

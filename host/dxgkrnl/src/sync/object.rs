@@ -167,6 +167,16 @@ impl SyncObject {
         self.rare.iter().flat_map(|rare| rare.waiters.iter().copied())
     }
 
+    /// Those that are not before this place: see [`Ordered::iter_from`].
+    pub fn other_waiters_from(
+        &self,
+        value: u64,
+        among_equals: impl Fn(&Entry) -> Ordering,
+    ) -> impl Iterator<Item = Entry> {
+        let rare = self.rare.as_ref();
+        rare.map(|rare| rare.waiters.iter_from(value, among_equals).copied()).into_iter().flatten()
+    }
+
     pub fn other_waiters_count(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.waiters.len())
     }

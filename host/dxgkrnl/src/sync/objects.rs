@@ -303,6 +303,17 @@ impl Objects {
         first.into_iter().chain(self.rest[index].other_waiters())
     }
 
+    /// Those that are not before this place, and perhaps the first of all: see [`crate::sync::ordered::Ordered::iter_from`].
+    pub fn waiters_from(
+        &self,
+        index: u32,
+        value: u64,
+        among_equals: impl Fn(&Entry) -> Ordering,
+    ) -> impl Iterator<Item = Entry> {
+        let first = self.hot[index as usize].first_waiter();
+        first.into_iter().chain(self.rest[index].other_waiters_from(value, among_equals))
+    }
+
     /// Who waits for the highest value.
     pub fn last_waiter(&self, index: u32) -> Option<Entry> {
         self.rest[index].last_other_waiter().or_else(|| self.hot[index as usize].first_waiter())

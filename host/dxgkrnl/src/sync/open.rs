@@ -20,7 +20,7 @@ pub(crate) struct OpenPlace {
     pub slot: Option<u32>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Open {
     pub process: ProcessId,
     pub handle: Handle,

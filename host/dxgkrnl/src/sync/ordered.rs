@@ -67,6 +67,19 @@ impl Ordered {
         self.head.iter().chain(self.tail.iter().flat_map(|tail| tail.chunks.iter().flatten()))
     }
 
+    /// What is not before this place: `among_equals` says how an entry of this key stands to it.
+    pub fn iter_from(
+        &self,
+        key: u64,
+        among_equals: impl Fn(&Entry) -> Ordering,
+    ) -> impl Iterator<Item = &Entry> {
+        let compare = |entry: &Entry| entry.key.cmp(&key).then_with(|| among_equals(entry));
+        let at = self.chunk_of(key, compare);
+        let (Ok(position) | Err(position)) = self.search(at, key, compare);
+        let later = self.tail.iter().flat_map(move |tail| tail.chunks.iter().skip(at).flatten());
+        self.chunk(at).iter().skip(position).chain(later)
+    }
+
     pub fn last(&self) -> Option<&Entry> {
         self.chunk(self.tail.as_ref().map_or(0, |tail| tail.chunks.len())).back()
     }
@@ -175,16 +188,21 @@ impl Ordered {
 
     fn place_of(&self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Place> {
         let compare = |entry: &Entry| entry.key.cmp(&key).then_with(|| among_equals(entry));
-        let mut at = self.chunks_up_to(key);
-        if let Some(tail) = &self.tail
-            && at > 0
-            && tail.bounds[at - 1] == key
-        {
-            // Equal keys may begin in an earlier chunk.
-            let not_after = |chunk: &Chunk| chunk.front().is_some_and(|front| compare(front).is_le());
-            at = tail.chunks.partition_point(not_after);
-        }
+        let at = self.chunk_of(key, compare);
         Some((at, self.search(at, key, compare).ok()?))
+    }
+
+    /// The chunk in which an entry of this key is, or would be.
+    fn chunk_of(&self, key: u64, compare: impl Fn(&Entry) -> Ordering) -> usize {
+        let at = self.chunks_up_to(key);
+        match &self.tail {
+            // Equal keys may begin in an earlier chunk.
+            Some(tail) if at > 0 && tail.bounds[at - 1] == key => {
+                let not_after = |chunk: &Chunk| chunk.front().is_some_and(|front| compare(front).is_le());
+                tail.chunks.partition_point(not_after)
+            }
+            _ => at,
+        }
     }
 
     /// As `binary_search_by` of a chunk, for an entry of this key.

@@ -37,6 +37,9 @@ fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Resul
     Ok(())
 }
 
+/// Units of work of looking for stale names in a chunk of them.
+const UNITS_OF_A_CHUNK: u32 = 16;
+
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromCpu`: all or nothing.
     pub(crate) fn signal_from_cpu(
@@ -102,6 +105,7 @@ impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
         for (process, object, value) in core::mem::take(&mut self.sync.answered) {
+            self.act_for(process);
             self.apply_cpu_signal(process, object, value, effects);
             self.release_reference(object);
         }
@@ -271,7 +275,8 @@ impl<M: Miniport> Kernel<M> {
         match wait.owner() {
             WaitOwner::Cpu { process, .. } => {
                 let owner = self.processes.get_mut(process).expect("its waits end before a process does");
-                owner.waits.forget(process, &self.sync.waits);
+                let chunks = owner.waits.forget(process, &self.sync.waits);
+                self.vidsch.work_mut().backlog_mut().spend(chunks * UNITS_OF_A_CHUNK);
             }
             WaitOwner::Gpu { .. } => {
                 for item in items.as_ref() {
@@ -345,7 +350,10 @@ impl<M: Miniport> Kernel<M> {
     fn evaluate_waits(&mut self, object: u32, is_watched: bool, effects: &mut Effects) {
         let events = effects.events.len();
         let mut fetched = 0;
-        while let Some(entry) = self.sync.objects.pop_reached(object) {
+        while !self.is_left_reached(object)
+            && let Some(entry) = self.sync.objects.pop_reached(object)
+        {
+            self.vidsch.work_mut().backlog_mut().spend(1);
             if fetched == 0 && self.sync.objects.may_wake(object) {
                 fetched = self.fetch_reached(object);
             }
@@ -361,6 +369,22 @@ impl<M: Miniport> Kernel<M> {
             self.complete_progress(object);
             self.mark_monitored(object);
         }
+    }
+
+    /// Whether waits that a value has reached are left for later steps.
+    #[inline]
+    fn is_left_reached(&mut self, object: u32) -> bool {
+        let is_left = self.vidsch.work().backlog().is_spent()
+            && self
+                .sync
+                .objects
+                .waiters(object)
+                .next()
+                .is_some_and(|first| first.key <= self.sync.objects.value(object));
+        if is_left {
+            self.leave_reached(object);
+        }
+        is_left
     }
 
     /// Begins to load the next of the waits that this object's value has reached: of a million waits those of one fence

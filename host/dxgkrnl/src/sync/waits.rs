@@ -162,6 +162,11 @@ impl Waits {
         WaitId { number, slot: self.table.insert(wait) }
     }
 
+    /// How many there were ever: the number of the next.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
     pub fn get(&self, id: WaitId) -> Option<&Wait> {
         self.table.get(id.slot).filter(|wait| wait.number == id.number)
     }

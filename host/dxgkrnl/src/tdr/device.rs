@@ -3,11 +3,12 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::Bound::{Excluded, Unbounded};
 
-use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply, SyncObjectFlags};
 
 use super::Recovery;
-use super::loss::Loss;
+use super::loss::{Loss, LossOfFences, LostFences};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -16,7 +17,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
 use crate::process::HandleTarget;
-use crate::vidsch::commands;
+use crate::vidsch::{Task, commands};
 
 impl<M: Miniport> Kernel<M> {
     /// Whether a device that goes into error without a reset poisons its fences.
@@ -41,12 +42,59 @@ impl<M: Miniport> Kernel<M> {
         self.set_device_state(&ids, state, effects);
         self.empty_queues_of(&devices, effects);
         for id in &ids {
-            self.end_waits_of_device(*id, effects);
-            self.always_signal_native_fences(*id, effects);
+            self.begin_to_lose(*id, LostFences::WaitsEnd, effects);
+            self.begin_to_lose(*id, LostFences::NativeOnesAreSignaled, effects);
         }
         if poisons {
             for id in &ids {
-                self.poison_fences_of(*id, effects);
+                self.begin_to_lose(*id, LostFences::AllAreSignaled, effects);
+            }
+        }
+    }
+
+    /// Something is to be done to each fence of a lost device.
+    pub(crate) fn begin_to_lose(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
+        let owned = &self.processes.devices()[device];
+        let (handle, process) = (owned.handle, owned.process);
+        self.lose_fences(LossOfFences { device, handle, process, what, behind: None }, effects);
+    }
+
+    /// Goes on with it, in the order of their handles.
+    pub(crate) fn lose_fences(&mut self, mut loss: LossOfFences, effects: &mut Effects) {
+        loop {
+            // It may have ended by now.
+            let Some(device) = self.processes.devices().get(loss.device) else { return };
+            let process = device.process;
+            if (process, device.handle) != (loss.process, loss.handle) {
+                return;
+            }
+            let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
+            let Some(child) = next.copied() else { return };
+            if self.vidsch.work().backlog().is_spent() {
+                self.leave(process, Task::LoseFences(loss));
+                return;
+            }
+            self.vidsch.work_mut().backlog_mut().spend(1);
+            loss.behind = Some(child);
+            if let Some((open, object)) = self.open_of_child(process, child) {
+                self.lose_fence(loss, open, object, effects);
+            }
+        }
+    }
+
+    fn lose_fence(&mut self, loss: LossOfFences, open: u32, object: u32, effects: &mut Effects) {
+        let may_signal = !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL);
+        match loss.what {
+            LostFences::WaitsEnd => self.end_waits_of_lost(object, open, effects),
+            LostFences::NativeOnesAreSignaled => {
+                if may_signal && self.is_native_on(loss.device, object, open) {
+                    self.poison(object, effects);
+                }
+            }
+            LostFences::AllAreSignaled => {
+                if may_signal {
+                    self.poison(object, effects);
+                }
             }
         }
     }
@@ -71,32 +119,22 @@ impl<M: Miniport> Kernel<M> {
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
             self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
-            self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+            self.drop_packets(process, None, packets, Some(NtStatus::DEVICE_REMOVED), effects);
             self.evaluate_written(process, effects);
         }
         self.past.set_ending(before);
     }
 
-    /// The opens that a device has, each with its object, in the order of their handles.
-    pub(crate) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
-        let device = &self.processes.devices()[device];
-        let handles = &self.process(device.process).handles;
-        let open = |handle: &Handle| match handles.get(*handle)? {
+    /// The open, with its object, that is a child of a device; the fence of a paging queue is not, but goes with the queue.
+    fn open_of_child(&self, process: ProcessId, child: Handle) -> Option<(u32, u32)> {
+        let handles = &self.process(process).handles;
+        let open = |handle: Handle| match handles.get(handle)? {
             HandleTarget::Sync(named) => Some((named.open, named.object)),
             _ => None,
         };
-        // The fence of a paging queue is not the device's child but goes with the queue.
-        let child = |child: &Handle| match handles.get(*child)? {
-            HandleTarget::PagingQueue(queue) => open(&self.vidmm.paging_queues()[queue].fence),
+        match handles.get(child)? {
+            HandleTarget::PagingQueue(queue) => open(self.vidmm.paging_queues()[queue].fence),
             _ => open(child),
-        };
-        device.children.iter().filter_map(child).collect()
-    }
-
-    fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {
-        for (open, object) in self.opens_of_device(device) {
-            let (status, why) = (NtStatus::DEVICE_REMOVED, "its device is lost");
-            self.end_cpu_waits(object, Some(open), status, why, effects);
         }
     }
 

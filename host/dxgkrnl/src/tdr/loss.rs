@@ -9,8 +9,10 @@
 
 use alloc::vec::Vec;
 
-use d3dkmt::{DeviceExecutionState, PageFaultState};
+use d3dkmt::{DeviceExecutionState, Handle, PageFaultState};
 use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
 
 /// Devices that go into one state together.
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,4 +21,27 @@ pub(crate) struct Loss {
     pub state: DeviceExecutionState,
     pub page_fault: Option<PageFaultState>,
     pub poisons: bool,
+}
+
+/// What becomes of the fences of a lost device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum LostFences {
+    /// CPU waits made through its opens end.
+    WaitsEnd,
+    /// Hardware is told that those it may signal are, for ever.
+    NativeOnesAreSignaled,
+    /// Those it may signal are poisoned.
+    AllAreSignaled,
+}
+
+/// How far that is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct LossOfFences {
+    pub device: u32,
+    /// Its handle: the index may be another's by now.
+    pub handle: Handle,
+    pub process: ProcessId,
+    pub what: LostFences,
+    /// The last child of the device that was looked at.
+    pub behind: Option<Handle>,
 }

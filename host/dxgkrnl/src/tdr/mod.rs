@@ -45,7 +45,7 @@ use bugcheck::Bugcheck;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use loss::Loss;
+pub(crate) use loss::{Loss, LossOfFences, LostFences};
 
 use crate::ddi::{EngineId, Invalidation};
 use crate::{Nanos, VmId};

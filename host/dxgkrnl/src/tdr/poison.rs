@@ -20,14 +20,6 @@ use crate::policy::PoisonedFence;
 use crate::sync::is_mapped;
 
 impl<M: Miniport> Kernel<M> {
-    pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
-        for (open, object) in self.opens_of_device(device) {
-            if !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL) {
-                self.poison(object, effects);
-            }
-        }
-    }
-
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
 
-use super::Packet;
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
 use super::ready::{First, Level, Place};
 use super::ready_command::ReadyCommand;
+use super::{Packet, Queue};
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
+use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
@@ -127,6 +128,10 @@ impl<M: Miniport> Kernel<M> {
     /// The engine is asked again whether it has room.
     fn submit_next(&mut self, engine: EngineId, first: First, effects: &mut Effects) {
         let Some(id) = self.vidsch.in_flight.engine(engine).ready.take(first) else { return };
+        if self.ends_before_its_turn(id, effects) {
+            self.vidsch.work.dispatch(engine);
+            return;
+        }
         let queue = &mut self.vidsch.queues[id];
         let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
         let (context, process) = (HwContext(queue.context), queue.process);
@@ -142,6 +147,21 @@ impl<M: Miniport> Kernel<M> {
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
         self.submit(submission, effects);
         self.vidsch.work.dispatch(engine);
+    }
+
+    /// The device or process of this queue is being cleared away, and what it has ready is not submitted any more.
+    fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
+        let Queue { process, device, context, .. } = self.vidsch.queues[queue];
+        // What the system does for a process is done while that is there.
+        let context = &self.vidsch.contexts[context];
+        if !self.vidsch.work.backlog().is_ending(process, device) || context.paging.is_some() {
+            return false;
+        }
+        let handle = context.handle;
+        let before = self.past.begin(Ending::Process);
+        let _ = self.destroy_context(process, handle, effects);
+        self.past.set_ending(before);
+        true
     }
 
     fn submit(&mut self, submission: Submission, effects: &mut Effects) {

@@ -225,7 +225,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// The same of all devices of a process.
     pub(super) fn hw_queues_of_process(&self, process: ProcessId) -> BTreeSet<u32> {
-        let devices = self.process(process).devices.values();
+        let owner = self.process(process);
+        let devices = owner.devices.values().filter(|_| owner.hw_queues > 0);
         devices.flat_map(|device| self.hw_queues_of_device(*device)).collect()
     }
 

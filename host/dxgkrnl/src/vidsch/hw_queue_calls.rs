@@ -228,7 +228,7 @@ impl<M: Miniport> Kernel<M> {
         if hw_queue.handle != Handle::NULL {
             self.process_mut(hw_queue.process).handles.remove(hw_queue.handle);
         }
-        let queue = self.vidsch.queues.remove(hw_queue.queue).expect("its owner is live");
+        let queue = self.vidsch.queues.take(hw_queue.queue).expect("its owner is live");
         self.processes.device_mut(queue.device).queues.remove(&hw_queue.queue);
         self.vidsch.in_flight.ring_progressed(queue.engine, self.now, hw_queue.queue, true);
         for submission in &queue.in_flight {
@@ -238,7 +238,7 @@ impl<M: Miniport> Kernel<M> {
             miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
         });
         self.evaluate_written(queue.process, effects);
-        self.drop_packets(queue.process, queue.packets, None, effects);
+        self.drop_packets(queue.process, Some(hw_queue.queue), queue.packets, None, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
         self.end_unused_objects(effects);
         self.edge(Edge::Gone(Orderer::HwQueue(HwQueueId(id))));

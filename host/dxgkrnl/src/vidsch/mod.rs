@@ -22,12 +22,14 @@
 //! other up (FEN-024).
 //!
 //! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (what is with the
-//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `work.rs` (what is still to be done). Behaviour: `run.rs` makes,
+//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `work.rs` (what is still to be done),
+//! `backlog.rs` (what steps leave for later ones). Behaviour: `left.rs` leaves it and goes on with it, `run.rs` makes,
 //! ends and runs queues and has the loop that works everything off, `head.rs`
 //! decides when the head packet can go on, `context_calls.rs`, `signal.rs`, `priority_calls.rs`, `hw_queue_calls.rs`
 //! and `doorbell_calls.rs` are the calls, `dispatch.rs` gives engines their work, `interrupts.rs` takes it back,
 //! `suspend.rs` stops and resumes hardware contexts.
 
+mod backlog;
 mod context;
 mod context_calls;
 mod dispatch;
@@ -39,6 +41,7 @@ mod hw_queue;
 mod hw_queue_calls;
 mod hw_work;
 mod interrupts;
+mod left;
 pub(crate) mod priority;
 mod priority_calls;
 mod queue;
@@ -55,6 +58,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use backlog::{Task, Turn};
 pub(crate) use context::Context;
 pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
@@ -122,6 +126,11 @@ impl VidSch {
     pub fn dispatch_all_of(&mut self, adapter: u32) {
         let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
         used.for_each(|engine| self.work.dispatch(*engine));
+    }
+
+    #[inline]
+    pub fn work(&self) -> &WorkQueue {
+        &self.work
     }
 
     #[inline]

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use d3dkmt::NtStatus;
 
+use super::backlog::Task;
 use super::queue::{Packet, Queue, commands};
 use super::work::{Called, Work};
 use crate::ProcessId;
@@ -36,7 +37,7 @@ impl<M: Miniport> Kernel<M> {
     /// then what is queued.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let ready = self.unready(id);
-        let queue = self.vidsch.queues.remove(id).expect("its owner is live");
+        let queue = self.vidsch.queues.take(id).expect("its owner is live");
         self.processes.device_mut(queue.device).queues.remove(&id);
         let (engine, context) = (queue.engine, queue.context);
         if let Some(submission_fence_id) = queue.running {
@@ -55,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
             // A buffer that was dropped will not complete: what it wrote is looked at now.
             self.evaluate_written(queue.process, effects);
         }
-        self.drop_packets(queue.process, queue.packets, None, effects);
+        self.drop_packets(queue.process, Some(id), queue.packets, None, effects);
         if queue.hw_queue.is_none() {
             self.edge(Edge::Gone(Orderer::Context(HwContext(context))));
         }
@@ -69,16 +70,36 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
-    /// if there is a status to say, or else never.
+    /// if there is a status to say, or else never. The index of a queue that is gone with it is free then.
     pub(crate) fn drop_packets(
         &mut self,
         process: ProcessId,
-        queue: VecDeque<Packet>,
+        gone: Option<u32>,
+        mut packets: VecDeque<Packet>,
         status: Option<NtStatus>,
         effects: &mut Effects,
     ) {
-        self.process_mut(process).queued_bytes -= queue.iter().map(Packet::weight).sum::<usize>();
-        for packet in queue {
+        self.process_mut(process).queued_bytes -= packets.iter().map(Packet::weight).sum::<usize>();
+        // It stands in lines, which others look at.
+        if let Some(Packet::Acquire(_)) = packets.front()
+            && let Some(Packet::Acquire(acquire)) = packets.pop_front()
+        {
+            self.drop_acquire(acquire);
+        }
+        self.go_on_dropping(process, gone, packets, status, effects);
+    }
+
+    /// Drops the rest of them.
+    pub(super) fn go_on_dropping(
+        &mut self,
+        process: ProcessId,
+        gone: Option<u32>,
+        mut packets: VecDeque<Packet>,
+        status: Option<NtStatus>,
+        effects: &mut Effects,
+    ) {
+        while let Some(packet) = packets.pop_front() {
+            self.vidsch.work.backlog_mut().spend(1);
             match packet {
                 Packet::Wait(wait) => {
                     self.edges.forget(wait);
@@ -98,6 +119,13 @@ impl<M: Miniport> Kernel<M> {
                 }
                 Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
+            if self.vidsch.work.backlog().is_spent() && !packets.is_empty() {
+                self.leave(process, Task::DropPackets { packets, queue: gone, status });
+                return;
+            }
+        }
+        if let Some(queue) = gone {
+            self.vidsch.queues.free(queue);
         }
     }
 
@@ -122,6 +150,7 @@ impl<M: Miniport> Kernel<M> {
         loop {
             self.process_callbacks(effects);
             self.stop_died(effects);
+            self.leave_queues_if_spent();
             match self.vidsch.work.next() {
                 Some(work) => self.perform(work, effects),
                 None if self.reset_ready_group(effects)
@@ -153,14 +182,19 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn perform(&mut self, work: Work, effects: &mut Effects) {
+        self.vidsch.work.backlog_mut().spend(1);
         match work {
             Work::EndHwQueue(hw_queue) => self.end_hw_queue(hw_queue, effects),
             Work::EndObject(object) => self.end_object(object, effects),
             Work::Recover(recovery) => self.recover(recovery, effects),
             Work::Dispatch(engine) => self.dispatch_engine(engine, effects),
             Work::RunPaged(queue) => {
+                // One head of it always goes on: the engine is not given something else first.
                 if self.run_head(queue, effects) {
-                    self.vidsch.work.go_on_paged(queue);
+                    match self.vidsch.work.backlog().leaves_heads() {
+                        true => self.leave_queue(queue),
+                        false => self.vidsch.work.go_on_paged(queue),
+                    }
                 }
             }
             Work::RunQueue(queue) => {
@@ -173,10 +207,18 @@ impl<M: Miniport> Kernel<M> {
 
     /// Takes the head packet of a queue if it can go on; true if it did.
     pub(crate) fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        if matches!(
-            self.vidsch.queues.get(id).and_then(|queue| queue.packets.front()),
-            Some(Packet::Acquire(_))
-        ) {
+        let Some(queue) = self.vidsch.queues.get(id) else { return false };
+        if self.vidsch.work.backlog().is_ending(queue.process, queue.device) {
+            return false;
+        }
+        let before = self.vidsch.work.backlog_mut().act_for(Some(queue.process));
+        let goes_on = self.run_head_of(id, effects);
+        self.vidsch.work.backlog_mut().act_for(before);
+        goes_on
+    }
+
+    fn run_head_of(&mut self, id: u32, effects: &mut Effects) -> bool {
+        if matches!(self.vidsch.queues[id].packets.front(), Some(Packet::Acquire(_))) {
             return self.try_acquire(id, effects);
         }
         if !self.head_is_ready(id) {

@@ -16,13 +16,15 @@
 //! A DDI that is called while a callback is processed adds its callbacks behind those that are there: what drivers did is
 //! processed in the order in which they did it, and nothing ends while a function still looks at it.
 //!
-//! Queues whose head waits for an engine to begin stand here, too; no driver says when, so they are asked last.
+//! Queues whose head waits for an engine to begin stand here, too; no driver says when, so they are asked last. What does
+//! not fit a step goes on in later ones: see `backlog.rs`.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::backlog::Backlog;
 use crate::ddi::{Callback, EngineId};
 use crate::tdr::Recovery;
 
@@ -63,13 +65,24 @@ pub(crate) struct WorkQueue {
     engines: BTreeSet<EngineId>,
     queues: VecDeque<u32>,
     awaiting_begin: BTreeSet<u32>,
+    backlog: Backlog,
     /// For assertions.
     #[serde(skip)]
     in_callbacks: bool,
 }
 
 impl WorkQueue {
-    /// Whether nothing is left to do.
+    #[inline]
+    pub fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    #[inline]
+    pub fn backlog_mut(&mut self) -> &mut Backlog {
+        &mut self.backlog
+    }
+
+    /// Whether nothing is left to do in this step.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
@@ -203,6 +216,11 @@ impl WorkQueue {
 
     pub fn next_ended_object(&mut self) -> Option<u32> {
         self.ended_objects.pop_front()
+    }
+
+    /// The queues whose heads could go on, in the order in which they came.
+    pub fn take_queues(&mut self) -> VecDeque<u32> {
+        core::mem::take(&mut self.queues)
     }
 
     /// The most urgent of it.

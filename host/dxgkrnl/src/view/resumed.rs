@@ -30,7 +30,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every process, in the order of their numbers.
     pub fn attached_processes(&self) -> impl Iterator<Item = AttachedProcess<'_>> {
-        self.processes.by_id().iter().map(|(process, of)| AttachedProcess {
+        let attached = self.processes.by_id().iter().filter(|(process, _)| !self.is_ending(**process));
+        attached.map(|(process, of)| AttachedProcess {
             process: *process,
             vm: of.vm,
             pid: of.pid,
@@ -41,7 +42,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every VM and its name; the host is none.
     pub fn attached_vms(&self) -> impl Iterator<Item = (VmId, &str)> {
-        self.guests.vms().iter().map(|(vm, of)| (*vm, of.config.name.as_str()))
+        let attached = self.guests.vms().iter().filter(|(vm, _)| !self.is_clearing(**vm));
+        attached.map(|(vm, of)| (*vm, of.config.name.as_str()))
     }
 
     /// NT handles that name something, with the VM of their broker.

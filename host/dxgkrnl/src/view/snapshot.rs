@@ -395,7 +395,7 @@ impl<M: Miniport> Kernel<M> {
             allocations: self.allocation_states(),
             acquires: self.acquire_states(),
             nt_handles: self.nt_handle_states(),
-            waits: self.sync.waits().iter().map(|(_, wait)| self.wait_state(wait)).collect(),
+            waits: self.waits_in_order().map(|(_, wait)| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
             bugcheck: self.tdr.bugcheck().clone(),
             start_failures: self.tdr.start_failures().iter().map(|(id, why)| (*id, why.clone())).collect(),

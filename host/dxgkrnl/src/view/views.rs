@@ -19,7 +19,7 @@ use crate::process::HandleTarget;
 use crate::slab::Slab;
 use crate::sync::object::SyncObject;
 use crate::sync::objects::Objects;
-use crate::sync::waits::{Wait, WaitItem, WaitItems, WaitOwner};
+use crate::sync::waits::{Wait, WaitId, WaitItem, WaitItems, WaitOwner};
 use crate::sync::{Open, is_mapped};
 use crate::vidsch::Packet;
 
@@ -204,9 +204,17 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every pending wait, in the order they came.
     pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
-        for (_, wait) in self.sync.waits().iter() {
+        for (_, wait) in self.waits_in_order() {
             each(self.wait_view(wait));
         }
+    }
+
+    /// The pending waits, without those of queues that are gone.
+    pub(crate) fn waits_in_order(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
+        self.sync.waits().iter().filter(|(_, wait)| match wait.owner() {
+            WaitOwner::Cpu { .. } => true,
+            WaitOwner::Gpu { queue } => self.vidsch.queues().get(queue).is_some(),
+        })
     }
 
     pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
@@ -243,7 +251,9 @@ impl<M: Miniport> Kernel<M> {
         let owner = self.processes.get(process);
         let of_wait = |wait: &&Wait| match wait.owner() {
             WaitOwner::Cpu { process: owner, .. } => owner == process,
-            WaitOwner::Gpu { queue } => self.vidsch.queues()[queue].process == process,
+            WaitOwner::Gpu { queue } => {
+                self.vidsch.queues().get(queue).is_some_and(|queue| queue.process == process)
+            }
         };
         Belongings {
             handles: owner.map_or(0, |owner| owner.handles.len() as u32),
@@ -280,6 +290,7 @@ impl<M: Miniport> Kernel<M> {
             return Some(wrong);
         }
         let packets = self.vidsch.queues().iter().flat_map(|(_, queue)| &queue.packets);
+        let packets = packets.chain(self.vidsch.work().backlog().packets());
         let waiting = packets.filter(|packet| matches!(packet, Packet::Wait(_))).count();
         if self.edges.ended() > waiting {
             return Some("waits that are over");

@@ -95,9 +95,14 @@ impl<M: Miniport> World<M> {
         self.process = process;
     }
 
+    /// One input, and what the kernel leaves of it for later steps.
     pub fn input(&mut self, input: Input) {
         let told = Told::of(&input);
         self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));
+        while self.kernel.has_backlog() {
+            let told = Told::of(&Input::Deadline);
+            self.step(&told, |kernel, now, effects| kernel.handle(now, Input::Deadline, effects));
+        }
     }
 
     fn step(&mut self, told: &Told, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
@@ -108,12 +113,7 @@ impl<M: Miniport> World<M> {
             false => self.checker.step(told, &effects, &self.kernel),
         }
         self.judge();
-        let Effects { moves, stores, answers, events, notes } = effects;
-        self.effects.moves.extend(moves);
-        self.effects.stores.extend(stores);
-        self.effects.answers.extend(answers);
-        self.effects.events.extend(events);
-        self.effects.notes.extend(notes);
+        self.effects.append(effects);
     }
 
     /// One synchronous call; exactly one answer is asserted.

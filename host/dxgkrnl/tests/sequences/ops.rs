@@ -86,6 +86,22 @@ pub enum Command {
 #[derive(Clone)]
 pub struct Sequence(pub Vec<Op>);
 
+impl Sequence {
+    /// The same in which every command takes time: what takes none is done with the next input, however many there are.
+    pub fn with_time(mut self) -> Self {
+        for op in &mut self.0 {
+            if let Op::Submit { commands, .. } | Op::SubmitHw { commands, .. } = op {
+                for command in commands {
+                    if let Command::Busy { nanos } = command {
+                        *nanos = (*nanos).max(1);
+                    }
+                }
+            }
+        }
+        self
+    }
+}
+
 fn number() -> impl Strategy<Value = usize> {
     // The first ones of each kind have the most to do with each other.
     prop_oneof![6 => 0..3usize, 2 => 3..8usize]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{Call, EscapeFlags, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
     AbandonedMutex, CpuSignal, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, GpuWait,
@@ -51,6 +52,7 @@ pub struct Pair {
     /// Fence memory as the kernel's stores made it.
     memory: BTreeMap<(u32, u32), u64>,
     effects: Effects,
+    steps_are_small: bool,
     /// Global handles of legacy objects and of keyed mutexes, of any VM.
     pub(super) globals: Vec<Handle>,
     pub(super) keyed_globals: Vec<Handle>,
@@ -141,6 +143,7 @@ impl Pair {
             request: 0,
             memory: BTreeMap::new(),
             effects: Effects::default(),
+            steps_are_small: false,
             globals: vec![],
             keyed_globals: vec![],
         }
@@ -209,12 +212,35 @@ impl Pair {
         same("deadline at the end", self.kernel.next_deadline(), None)
     }
 
+    /// Steps of the kernel have so many units of work, and each moment its own. Heads of queues go on as ever: in another
+    /// order writes of several queues to one fence would be, too.
+    pub fn in_small_steps(&mut self, units: u32) {
+        self.kernel.set_work_units_per_step(units, WORK_UNITS_PER_STEP);
+        self.steps_are_small = true;
+    }
+
     fn input(&mut self, input: Input) {
         // What was answered comes first, in both, and then engines.
         self.naive.do_answered();
         self.naive.now = self.now;
         self.naive.catch_up();
+        self.come_to_now();
         self.kernel.handle(self.now, input, &mut self.effects);
+        self.kernel.finish_backlog(&mut self.effects);
+    }
+
+    /// Where steps are small, no time passes before all is done that was to be done at it.
+    fn come_to_now(&mut self) {
+        // What was answered takes effect first.
+        if self.steps_are_small && self.kernel.next_deadline() == Some(self.kernel.now()) {
+            self.kernel.handle(self.kernel.now(), Input::Deadline, &mut self.effects);
+            self.kernel.finish_backlog(&mut self.effects);
+        }
+        let next = |kernel: &Kernel<SimulatedMiniport>| kernel.next_event().filter(|due| *due > kernel.now());
+        while let Some(due) = next(&self.kernel).filter(|due| self.steps_are_small && *due <= self.now) {
+            self.kernel.handle(due, Input::Deadline, &mut self.effects);
+            self.kernel.finish_backlog(&mut self.effects);
+        }
     }
 
     /// The guest of this number that lives, counted around.
@@ -465,7 +491,13 @@ impl Pair {
             self.memory.insert((store.process.0, store.slot), store.value);
         }
         let woken = effects.events.iter().map(|event| (event.process.0, event.event.0, event.status));
-        same("woken", woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken))?;
+        let (mut woken, mut naive) = (woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken));
+        if self.steps_are_small {
+            // Those who wait for one fence keep their order; fences take turns.
+            woken.sort_by_key(|(process, event, _)| (*process, *event));
+            naive.sort_by_key(|(process, event, _)| (*process, *event));
+        }
+        same("woken", woken, naive)?;
         for (process, slot, value) in self.naive.memory() {
             same(
                 &format!("memory of p{process}, slot {slot}"),
@@ -583,7 +615,10 @@ impl Pair {
                 }
             }
         });
-        same("pending waits", waits, pending.collect())
+        match self.steps_are_small {
+            true => same("pending waits", sorted(waits.into_iter()), sorted(pending)),
+            false => same("pending waits", waits, pending.collect()),
+        }
     }
 
     /// What must hold of the kernel whatever the naive model says.

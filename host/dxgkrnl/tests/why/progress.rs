@@ -134,6 +134,8 @@ fn in_random_sessions_what_is_called_progressing_ends_and_what_is_called_stuck_d
     for (seed, steps) in (0..60).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
         let mut session = Session::new(seed, without_timeouts());
         (0..steps).for_each(|_| drop(session.step()));
+        // What is still being done ends waits that are not stuck.
+        session.kernel.finish_backlog(&mut Effects::default());
         let digest = session.kernel.snapshot().digest();
         let all = session.kernel.why(&Question { most: 10_000, ..Question::default() });
         let of_each: Vec<_> =

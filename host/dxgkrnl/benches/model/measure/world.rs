@@ -39,11 +39,14 @@ impl World {
         world
     }
 
-    /// Hands one input to the kernel; what it led to is in `effects`.
+    /// Hands one input to the kernel, and lets it do all that it leaves of that; what it led to is in `effects`.
     #[inline]
     pub fn take(&mut self, input: Input) {
         self.effects.clear();
         self.kernel.handle(0, input, &mut self.effects);
+        while self.kernel.has_backlog() {
+            self.kernel.handle(0, Input::Deadline, &mut self.effects);
+        }
     }
 
     /// Tells the kernel which calls come next.

@@ -44,7 +44,7 @@ impl<M: Miniport> Look<'_, M> {
     pub fn roots(&self, question: &Question) -> Vec<Root> {
         let kernel = self.kernel;
         let mut roots = Vec::new();
-        for (id, wait) in kernel.sync.waits().iter() {
+        for (id, wait) in kernel.waits_in_order() {
             let node = Node::Wait(id.slot);
             match wait.owner() {
                 WaitOwner::Cpu { process, event } => {

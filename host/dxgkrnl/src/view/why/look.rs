@@ -151,7 +151,7 @@ impl<'a, M: Miniport> Look<'a, M> {
                 waits.push(node);
             }
         };
-        for (id, wait) in kernel.sync.waits().iter() {
+        for (id, wait) in kernel.waits_in_order() {
             if let WaitOwner::Cpu { process, .. } = wait.owner() {
                 add(process, Node::Wait(id.slot));
             }

@@ -1,0 +1,59 @@
+//! The thread that tells the kernel the time: whatever else the daemon waits for, engines go on.
+//!
+//! It sleeps until the timer is due, and goes on at once with what the kernel has left of its steps; between two of them
+//! whoever waits for the seat has it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use super::seat::Seat;
+
+/// See the module. Dropping it ends it.
+pub(super) struct TimerThread {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TimerThread {
+    pub fn start(seat: Arc<Seat>) -> std::io::Result<TimerThread> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let stopped = stop.clone();
+        let run = move || {
+            if let Err(error) = tell_the_time(&seat, &stopped) {
+                tracing::error!("engines stand still: the timer cannot be waited for: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("timer".into()).spawn(run)?;
+        Ok(TimerThread { stop, thread: Some(thread) })
+    }
+}
+
+fn tell_the_time(seat: &Seat, stop: &OwnedFd) -> Result<(), Errno> {
+    let timer = seat.timer.descriptor();
+    loop {
+        let mut ready =
+            [PollFd::new(&timer, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error),
+        }
+        if !ready[1].revents().is_empty() {
+            return Ok(());
+        }
+        seat.deadline();
+    }
+}
+
+impl Drop for TimerThread {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

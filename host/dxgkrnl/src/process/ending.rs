@@ -1,0 +1,274 @@
+//! The ends of processes, of their devices, and of VMs: whatever is left when a step has done its work is a task.
+
+use alloc::vec::Vec;
+
+use d3dkmt::{DeviceExecutionState, Handle, Reply};
+
+use super::HandleTarget;
+use super::end::{EndOfProcess, Part};
+use crate::ddi::{Edge, Miniport, Orderer};
+use crate::effects::Effects;
+use crate::error::CallResult;
+use crate::history::Ending;
+use crate::kernel::Kernel;
+use crate::vidsch::{Task, Turn};
+use crate::{ProcessId, VmId};
+
+/// So many places of a handle table are looked through for a unit of work.
+const PLACES_PER_UNIT: usize = 64;
+
+impl<M: Miniport> Kernel<M> {
+    /// A process has ended: everything it has ends, in the order of its handles, and nothing stays behind.
+    pub(crate) fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
+        let Some(process) = self.processes.get(id) else { return };
+        let vm = process.vm;
+        let backlog = self.vidsch.work_mut().backlog_mut();
+        if backlog.ending_processes().contains_key(&id) {
+            return;
+        }
+        backlog.begin_end_of_process(id, vm);
+        let end = EndOfProcess { part: Part::Acquires, ending };
+        if self.is_behind(id) {
+            // What it did before comes before its end.
+            self.leave(id, Task::EndProcess(end));
+        } else {
+            self.vidsch.work_mut().backlog_mut().begin_turn(Turn { vm, process: id });
+            self.go_on_with_end(id, end, effects);
+            self.vidsch.work_mut().backlog_mut().end_task();
+        }
+    }
+
+    /// A process that has ended goes on being cleared away.
+    pub(crate) fn go_on_with_end(&mut self, id: ProcessId, mut end: EndOfProcess, effects: &mut Effects) {
+        self.past.set_ending(end.ending);
+        let is_over = self.end_parts(id, &mut end.part, effects);
+        self.past.set_ending(Ending::default());
+        if !is_over {
+            self.leave(id, Task::EndProcess(end));
+            return;
+        }
+        let Some(vm) = self.processes.get(id).map(|process| process.vm) else { return };
+        self.processes.remove(id);
+        self.memory_of_process_is_gone(id);
+        self.guests.thaw(id);
+        self.edge(Edge::Gone(Orderer::Process(id)));
+        self.sync.forget_shared_writes(id);
+        self.change_iommu_mapping(id, None);
+        self.vidsch.work_mut().backlog_mut().process_ended(id);
+        self.forget_effects_of(effects, |process| process == id);
+        if self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
+            self.forget_vm(vm, effects);
+        }
+    }
+
+    /// Ends what a process has up to where the step is over; true if nothing is left.
+    fn end_parts(&mut self, id: ProcessId, part: &mut Part, effects: &mut Effects) -> bool {
+        loop {
+            if self.vidsch.work().backlog().is_spent() {
+                return false;
+            }
+            *part = match *part {
+                Part::Acquires => match self.process(id).acquires.first_key_value() {
+                    Some((event, _)) => {
+                        let event = *event;
+                        self.vidsch.work_mut().backlog_mut().spend(1);
+                        self.cancel_acquire(id, event);
+                        Part::Acquires
+                    }
+                    None => Part::Waits,
+                },
+                Part::Waits => match self.pop_wait_of(id) {
+                    Some(wait) => {
+                        self.vidsch.work_mut().backlog_mut().spend(1);
+                        self.end_wait(wait);
+                        Part::Waits
+                    }
+                    None => {
+                        self.abandon_user_mode_queues(id, effects);
+                        Part::Devices
+                    }
+                },
+                Part::Devices => match self.process(id).devices.first_key_value() {
+                    Some((_, device)) => {
+                        self.end_device(*device, effects);
+                        Part::Devices
+                    }
+                    None => Part::SyncObjects(0),
+                },
+                Part::SyncObjects(from) => {
+                    let wanted = |local: &HandleTarget| matches!(local, HandleTarget::Sync(_));
+                    match self.next_handle(id, from, wanted) {
+                        Ok(handle) => {
+                            let _ = self.destroy_sync_object(id, handle, effects);
+                            Part::SyncObjects(from)
+                        }
+                        Err(behind) => behind.map_or(Part::KeyedMutexes(0), Part::SyncObjects),
+                    }
+                }
+                Part::KeyedMutexes(from) => {
+                    let wanted = |local: &HandleTarget| matches!(local, HandleTarget::KeyedMutex(_));
+                    match self.next_handle(id, from, wanted) {
+                        Ok(handle) => {
+                            let _ = self.destroy_keyed_mutex(id, handle, effects);
+                            Part::KeyedMutexes(from)
+                        }
+                        Err(behind) => behind.map_or(Part::UnusedObjects, Part::KeyedMutexes),
+                    }
+                }
+                // Drivers hear of the end of fences before that of what had them.
+                Part::UnusedObjects => {
+                    self.end_unused_objects(effects);
+                    if self.vidsch.work().backlog().is_spent() { Part::UnusedObjects } else { Part::Rest }
+                }
+                Part::Rest => {
+                    self.end_address_spaces(id);
+                    self.end_kmd_processes(id, effects);
+                    return true;
+                }
+            };
+        }
+    }
+
+    fn pop_wait_of(&mut self, id: ProcessId) -> Option<crate::sync::waits::WaitId> {
+        let waits = self.sync.waits();
+        self.processes.get_mut(id)?.waits.pop(id, waits)
+    }
+
+    /// A handle that is wanted, from this place of its table on; or the place from which to go on, `None` at its end.
+    fn next_handle(
+        &mut self,
+        id: ProcessId,
+        from: usize,
+        wanted: impl Fn(&HandleTarget) -> bool,
+    ) -> Result<Handle, Option<usize>> {
+        self.vidsch.work_mut().backlog_mut().spend(1);
+        let found = self.process(id).handles.find_from(from, PLACES_PER_UNIT, wanted);
+        found.map(|(handle, _)| handle)
+    }
+
+    /// Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
+    pub(crate) fn forget_effects_of(&mut self, effects: &mut Effects, is_gone: impl Fn(ProcessId) -> bool) {
+        self.sync.forget_stores();
+        effects.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));
+        effects.stores.retain(|store| !is_gone(store.process));
+        effects.events.retain(|event| !is_gone(event.process));
+    }
+
+    /// `D3DKMTDestroyDevice`.
+    pub(crate) fn destroy_device(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.device(process, device)?;
+        self.end_device(id, effects);
+        Ok(Reply::None)
+    }
+
+    fn end_device(&mut self, id: u32, effects: &mut Effects) {
+        self.vidsch.work_mut().backlog_mut().spend(1);
+        let before = self.past.begin(Ending::Device);
+        self.go_on_with_end_of_device(id, effects);
+        self.past.set_ending(before);
+    }
+
+    /// A device that has ended goes on being cleared away, for the reason that is set.
+    pub(crate) fn go_on_with_end_of_device(&mut self, id: u32, effects: &mut Effects) {
+        let (process, device) = (self.processes.devices[id].process, self.processes.devices[id].handle);
+        let is_left = |kernel: &mut Self| {
+            if kernel.vidsch.work().backlog().is_spent() {
+                let ending = kernel.past.ending();
+                kernel.vidsch.work_mut().backlog_mut().begin_end_of_device(id);
+                kernel.leave(process, Task::EndDevice { device: id, ending });
+                return true;
+            }
+            false
+        };
+        while let Some(child) = self.processes.devices[id].children.pop_first() {
+            self.end_child(process, child, effects);
+            self.vidsch.work_mut().backlog_mut().spend(1);
+            if is_left(self) {
+                return;
+            }
+        }
+        self.abandon_mutexes(process, device, effects);
+        if is_left(self) {
+            return;
+        }
+        self.end_unused_objects(effects);
+        if is_left(self) {
+            return;
+        }
+        self.end_cpu_events_and_kmd_device(id, effects);
+        self.vidsch.work_mut().backlog_mut().device_ended(id);
+        let owner = self.process_mut(process);
+        owner.handles.remove(device);
+        owner.devices.remove(&device.index());
+        let device = self.processes.devices.remove(id).expect("a handle names a live device");
+        if device.state != DeviceExecutionState::ACTIVE {
+            self.process_mut(process).devices_stopped -= 1;
+            self.store_status(process, effects);
+        }
+    }
+
+    /// Something that ends with its device.
+    fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) {
+        let _ = match self.process(process).handles.get(child) {
+            Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects),
+            // A progress fence goes with its hardware queue.
+            Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Ok(Reply::None),
+            Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects),
+            Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects),
+            Some(HandleTarget::Resource(_)) => Ok(self.end_resource(process, child)),
+            Some(HandleTarget::Allocation(_)) => Ok(self.end_allocation(process, child)),
+            Some(
+                HandleTarget::Adapter(_)
+                | HandleTarget::Device(_)
+                | HandleTarget::HwQueue(_)
+                | HandleTarget::KeyedMutex(_),
+            )
+            | None => Ok(Reply::None),
+        };
+    }
+
+    /// The last handle of an adapter was closed: the process's devices on it end, those with handles from this index on.
+    pub(crate) fn end_devices_on(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        mut from: u32,
+        effects: &mut Effects,
+    ) {
+        while let Some((index, device)) = self.process(process).devices.range(from..).next() {
+            let (index, device) = (*index, *device);
+            from = index + 1;
+            match self.processes.devices[device].adapter == adapter {
+                true => self.end_device(device, effects),
+                false => self.vidsch.work_mut().backlog_mut().spend(1),
+            }
+            if self.vidsch.work().backlog().is_spent() {
+                self.leave(process, Task::CloseAdapter { adapter, from });
+                return;
+            }
+        }
+        self.end_kmd_process(process, adapter, effects);
+        self.end_address_space(process, adapter);
+    }
+
+    /// A VM is gone, and so are its processes.
+    pub(crate) fn end_vm(&mut self, vm: VmId, effects: &mut Effects) {
+        if self.is_clearing(vm) {
+            return;
+        }
+        let of_vm = self.processes.by_id().iter().filter(|(_, process)| process.vm == vm);
+        let gone: Vec<ProcessId> = of_vm.map(|(id, _)| *id).collect();
+        for process in gone {
+            self.end_process(process, Ending::Vm, effects);
+        }
+        self.end_shares_of(vm);
+        if !self.vidsch.work_mut().backlog_mut().detach(vm) {
+            self.forget_vm(vm, effects);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The waits on one object that end together: those that its value has reached, those made through a handle that is gone.
+//!
+//! There may be a million of them, so they are looked at in their order, and the next step goes on where this one stopped.
+//! Whatever comes and goes between, each wait that there was when it began ends as it would have ended then, and no other.
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use super::ordered::Entry;
+use super::reached::{EndOfWaits, LookAtWaiters, Reached, Waiter, What};
+use super::waits::WaitOwner;
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::policy::DestroyedWait;
+use crate::vidsch::Task;
+use d3dkmt::NtStatus;
+
+/// So many waits are looked at together.
+const LOOKED_AT_TOGETHER: usize = 64;
+
+impl<M: Miniport> Kernel<M> {
+    /// Ends the CPU waits on an object that were made through an open, or all, because the fence is destroyed. True if
+    /// that is done and not only begun.
+    pub(super) fn release_cpu_waiters(
+        &mut self,
+        object: u32,
+        open: Option<u32>,
+        effects: &mut Effects,
+    ) -> bool {
+        let what = What::End { open, why: EndOfWaits::FenceDestroyed };
+        self.look_at_waiters_of(object, what, open.is_some(), effects)
+    }
+
+    /// The same of a device that is lost, whose opens stay.
+    pub(crate) fn end_waits_of_lost(&mut self, object: u32, open: u32, effects: &mut Effects) {
+        let what = What::End { open: Some(open), why: EndOfWaits::DeviceLost };
+        self.look_at_waiters_of(object, what, false, effects);
+    }
+
+    /// No wait on an object names an open that is gone. True if that is done and not only begun.
+    pub(super) fn forget_open(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
+        self.look_at_waiters_of(object, What::Forget { open }, true, effects)
+    }
+
+    fn look_at_waiters_of(
+        &mut self,
+        object: u32,
+        what: What,
+        ends_open: bool,
+        effects: &mut Effects,
+    ) -> bool {
+        let before = self.sync.waits.begun();
+        let look = LookAtWaiters { object, what, before, behind: None, is_left: false, ends_open };
+        self.look_at_waiters(look, effects)
+    }
+
+    /// True if all were looked at.
+    pub(crate) fn look_at_waiters(&mut self, mut look: LookAtWaiters, effects: &mut Effects) -> bool {
+        let mut batch = Vec::new();
+        loop {
+            self.take_waiters(look.object, look.behind, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for (waiter, open) in batch.drain(..) {
+                if self.vidsch.work().backlog().is_spent() {
+                    self.leave_waiters(look);
+                    return false;
+                }
+                self.vidsch.work_mut().backlog_mut().spend(1);
+                look.behind = Some(waiter);
+                if waiter.wait.number < look.before {
+                    self.look_at_waiter(look.what, waiter, open, effects);
+                }
+            }
+        }
+        if look.is_left {
+            if let (true, What::End { open: Some(open), .. } | What::Forget { open }) =
+                (look.ends_open, look.what)
+            {
+                self.sync.opens.remove(open);
+            }
+            self.release_reference(look.object);
+        }
+        true
+    }
+
+    fn leave_waiters(&mut self, mut look: LookAtWaiters) {
+        if !look.is_left {
+            look.is_left = true;
+            self.sync.hold(look.object);
+        }
+        self.leave(self.payer_for(look.object), Task::Waiters(look));
+    }
+
+    fn look_at_waiter(&mut self, what: What, waiter: Waiter, open: Option<u32>, effects: &mut Effects) {
+        match what {
+            What::Forget { open } => self.sync.waits.forget_open(waiter.wait.slot, waiter.item, open),
+            What::End { open: through, why } => {
+                let Some(wait) = self.sync.waits.get(waiter.wait) else { return };
+                let WaitOwner::Cpu { process, event } = wait.owner() else { return };
+                if through.is_some() && open != through {
+                    return;
+                }
+                let status = match (why, self.config.policy.destroyed_wait) {
+                    (EndOfWaits::FenceDestroyed, DestroyedWait::Success) => NtStatus::SUCCESS,
+                    (EndOfWaits::FenceDestroyed, DestroyedWait::DeviceRemoved)
+                    | (EndOfWaits::DeviceLost, _) => NtStatus::DEVICE_REMOVED,
+                };
+                self.end_wait(waiter.wait);
+                self.note(process, format!("wait {} ended: {}", event.0, why.words()), effects);
+                self.wake(process, event, status, effects);
+            }
+        }
+    }
+
+    /// The next of those behind a place, each with the open that it was made through. One that ended meanwhile, as one that
+    /// names the object twice does, is not among them.
+    fn take_waiters(&self, object: u32, behind: Option<Waiter>, batch: &mut Vec<(Waiter, Option<u32>)>) {
+        let waits = &self.sync.waits;
+        let found = |entry: Entry| {
+            let items = waits.items(waits.at(entry.wait));
+            let waiter = Waiter { value: entry.key, wait: waits.id(entry.wait), item: entry.item };
+            (waiter, items.as_ref()[entry.item as usize].open)
+        };
+        match behind {
+            None => batch.extend(self.sync.objects.waiters(object).take(LOOKED_AT_TOGETHER).map(found)),
+            Some(last) => {
+                // The slot of the last may have another wait by now.
+                let of_last = (last.wait.number, last.item);
+                let compare = |entry: &Entry| (waits.id(entry.wait).number, entry.item).cmp(&of_last);
+                let is_behind = |entry: &Entry| {
+                    entry.key.cmp(&last.value).then_with(|| compare(entry)) == Ordering::Greater
+                };
+                let waiters = self.sync.objects.waiters_from(object, last.value, compare);
+                batch.extend(waiters.filter(is_behind).take(LOOKED_AT_TOGETHER).map(found));
+            }
+        }
+    }
+
+    /// The value of an object has reached more waits than fit this step.
+    #[cold]
+    pub(super) fn leave_reached(&mut self, object: u32) {
+        let (value, before) = (self.sync.objects.value(object), self.sync.waits.begun());
+        let reached = Reached { value, before, behind: None };
+        if self.vidsch.work_mut().backlog_mut().note_reached(object, reached) {
+            self.sync.hold(object);
+            self.leave(self.payer_for(object), Task::Wake(object));
+        }
+    }
+
+    /// Whose tasks the waits on an object are: of who lets them go, or of who had it first.
+    fn payer_for(&self, object: u32) -> ProcessId {
+        let backlog = self.vidsch.work().backlog();
+        let owner = || self.sync.objects.first_slot(object).map(|(process, _)| process);
+        backlog.on_behalf_of().or_else(owner).unwrap_or(ProcessId(0))
+    }
+
+    /// Goes on with the oldest value that reached more waits than fitted.
+    pub(crate) fn wake_reached(&mut self, object: u32, effects: &mut Effects) {
+        let Some(mut reached) = self.vidsch.work_mut().backlog_mut().take_reached(object) else { return };
+        let mut batch = Vec::new();
+        'waits: loop {
+            self.take_waiters(object, reached.behind, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            for (waiter, _) in batch.drain(..) {
+                if waiter.value > reached.value {
+                    break 'waits;
+                }
+                if self.vidsch.work().backlog().is_spent() {
+                    self.vidsch.work_mut().backlog_mut().keep_reached(object, reached);
+                    self.leave(self.payer_for(object), Task::Wake(object));
+                    return;
+                }
+                self.vidsch.work_mut().backlog_mut().spend(1);
+                if waiter.wait.number >= reached.before {
+                    reached.behind = Some(waiter);
+                    continue;
+                }
+                // One that names the object twice may have ended with the first of these.
+                if !self.sync.waits.contains(waiter.wait) {
+                    continue;
+                }
+                let compare = |entry: &Entry| self.sync.waits.compare(entry, waiter.wait, waiter.item);
+                self.sync.objects.remove_waiter(object, waiter.value, compare);
+                if self.sync.waits.latch(waiter.wait.slot, waiter.item) {
+                    self.complete_wait(waiter.wait, effects);
+                }
+            }
+        }
+        self.mark_monitored(object);
+        self.release_reference(object);
+    }
+}

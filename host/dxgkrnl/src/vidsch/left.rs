@@ -1,0 +1,182 @@
+//! What does not fit a step is left, and gone on with in later ones. See `backlog.rs` for the rules.
+
+use alloc::vec::Vec;
+
+use super::backlog::{Task, Turn};
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::history::Ending;
+use crate::kernel::Kernel;
+use crate::{Input, ProcessId, VmId};
+
+impl<M: Miniport> Kernel<M> {
+    /// Whether steps have left something: [`Input::Deadline`] goes on with it, and is due at once.
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        !self.vidsch.work.backlog().is_empty()
+    }
+
+    /// Whether something that this process did is still being done. Its next call comes after that: whoever hands it in
+    /// before has it wait for all of it in one step.
+    pub fn is_behind(&self, process: ProcessId) -> bool {
+        self.has_backlog() && self.vidsch.work.backlog().has_tasks(self.turn_of(process))
+    }
+
+    /// Whether a process has ended and is still being cleared away: nothing of it goes on, and it hears of nothing.
+    pub fn is_ending(&self, process: ProcessId) -> bool {
+        self.vidsch.work.backlog().ending_processes().contains_key(&process)
+    }
+
+    /// Whether a VM of this number was detached and is still being cleared away. The next one comes after that.
+    pub fn is_clearing(&self, vm: VmId) -> bool {
+        self.vidsch.work.backlog().is_detached(vm)
+    }
+
+    /// Units of work that were ever done: see [`d3dkmt::limits::WORK_UNITS_PER_STEP`].
+    #[doc(hidden)]
+    pub fn work_units(&self) -> u64 {
+        self.vidsch.work.backlog().spent()
+    }
+
+    /// Steps have so many units of work from here on, and so many before heads of queues are left, so that a test has much
+    /// left by little work.
+    #[doc(hidden)]
+    pub fn set_work_units_per_step(&mut self, units: u32, heads: u32) {
+        self.vidsch.work.backlog_mut().set_units(units, heads);
+    }
+
+    /// For tests: does all that steps have left, at the time that it is.
+    #[doc(hidden)]
+    pub fn finish_backlog(&mut self, effects: &mut Effects) {
+        while self.has_backlog() {
+            self.begin_work();
+            self.work_on_backlog(effects);
+        }
+    }
+
+    fn turn_of(&self, process: ProcessId) -> Turn {
+        Turn { vm: self.processes.get(process).map_or(VmId::HOST, |process| process.vm), process }
+    }
+
+    /// A step, or a part of one, has its units of work from here on, and acts for nobody yet.
+    #[inline]
+    pub(crate) fn begin_work(&mut self) {
+        let backlog = self.vidsch.work.backlog_mut();
+        backlog.begin_step();
+        backlog.act_for(None);
+    }
+
+    #[inline]
+    pub(crate) fn act_for(&mut self, process: ProcessId) {
+        self.vidsch.work.backlog_mut().act_for(Some(process));
+    }
+
+    /// Leaves something to be done for a process.
+    pub(crate) fn leave(&mut self, process: ProcessId, task: Task) {
+        let turn = self.turn_of(process);
+        self.vidsch.work.backlog_mut().leave(turn, task);
+    }
+
+    /// Once a step has done its work, queues go on in later ones.
+    pub(super) fn leave_queues_if_spent(&mut self) {
+        if !self.vidsch.work.backlog().leaves_heads() {
+            return;
+        }
+        for queue in self.vidsch.work.take_queues() {
+            self.leave_queue(queue);
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, queue: u32) {
+        if let Some(process) = self.vidsch.queues.get(queue).map(|queue| queue.process) {
+            self.leave(process, Task::RunQueue(queue));
+        }
+    }
+
+    /// Goes on with what earlier steps have left, as far as the units of this one reach.
+    pub(crate) fn work_on_backlog(&mut self, effects: &mut Effects) {
+        while !self.is_over() {
+            let Some(turn) = self.vidsch.work.backlog_mut().next_turn() else { break };
+            while !self.is_over() && self.go_on_with(turn, effects) {}
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.vidsch.work.backlog().is_spent() || self.vidsch.work.backlog().leaves_heads()
+    }
+
+    /// Does all that has to be done before an input, however long it takes.
+    #[cold]
+    pub(crate) fn finish_what_comes_before(&mut self, input: &Input, effects: &mut Effects) {
+        match input {
+            Input::Call { process, .. } | Input::DoorbellRung { process, .. } => {
+                self.finish(self.turn_of(*process), effects);
+            }
+            Input::VmAttached { vm, .. } => {
+                let of_vm = self.vidsch.work.backlog().ending_processes().iter();
+                let ending: Vec<ProcessId> =
+                    of_vm.filter(|(_, of)| **of == *vm).map(|(process, _)| *process).collect();
+                for process in ending {
+                    self.finish(Turn { vm: *vm, process }, effects);
+                }
+            }
+            Input::VmDetached { .. }
+            | Input::MemoryChanged { .. }
+            | Input::ProcessAttached { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::ProcessGone { .. }
+            | Input::ProcessFrozen { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. }
+            | Input::NtHandleClosed { .. } => {}
+        }
+        self.begin_work();
+    }
+
+    fn finish(&mut self, turn: Turn, effects: &mut Effects) {
+        while self.go_on_with(turn, effects) {
+            self.begin_work();
+        }
+    }
+
+    /// Does the first task of a process and what follows from it; false if there is none.
+    fn go_on_with(&mut self, turn: Turn, effects: &mut Effects) -> bool {
+        let Some(task) = self.vidsch.work.backlog_mut().begin_task(turn) else { return false };
+        self.act_for(turn.process);
+        self.do_task(turn.process, task, effects);
+        self.work_off(effects);
+        self.vidsch.work.backlog_mut().end_task();
+        true
+    }
+
+    fn do_task(&mut self, process: ProcessId, task: Task, effects: &mut Effects) {
+        match task {
+            Task::EndProcess(end) => self.go_on_with_end(process, end, effects),
+            Task::EndDevice { device, ending } => {
+                self.past.set_ending(ending);
+                self.go_on_with_end_of_device(device, effects);
+                self.past.set_ending(Ending::default());
+            }
+            Task::CloseAdapter { adapter, from } => self.end_devices_on(process, adapter, from, effects),
+            Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
+            Task::DropPackets { packets, queue, status } => {
+                self.go_on_dropping(process, queue, packets, status, effects);
+            }
+            Task::Wake(object) => self.wake_reached(object, effects),
+            Task::Waiters(look) => {
+                self.look_at_waiters(look, effects);
+            }
+            Task::LoseFences(loss) => self.lose_fences(loss, effects),
+            Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
+        }
+    }
+
+    /// A process that has ended hears of nothing while it is being cleared away.
+    pub(crate) fn forget_effects_of_ended(&mut self, effects: &mut Effects) {
+        if !self.vidsch.work.backlog().ending_processes().is_empty() {
+            let ending = self.vidsch.work.backlog().ending_processes().clone();
+            self.forget_effects_of(effects, |process| ending.contains_key(&process));
+        }
+    }
+}

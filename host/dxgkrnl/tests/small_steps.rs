@@ -1,0 +1,204 @@
+//! What others do while something is still being done that did not fit a step.
+
+use crate::common::{P, World};
+use d3dkmt::{
+    Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+};
+use dxgkrnl::{Config, Effects, Fault, Input, Policy, ProcessId, VmId, ddi, policy};
+
+const Q: ProcessId = ProcessId(2);
+
+/// One input and nothing of what it leaves.
+fn step(world: &mut World, input: Input) -> Effects {
+    let mut effects = Effects::default();
+    world.kernel.handle(world.now, input, &mut effects);
+    effects
+}
+
+fn call(world: &mut World, process: ProcessId, call: Call) -> Effects {
+    step(world, Input::Call { process, request: 7, call })
+}
+
+/// Everything that is left, in steps.
+fn finish(world: &mut World) -> Effects {
+    let mut effects = Effects::default();
+    while world.kernel.has_backlog() {
+        effects.append(step(world, Input::Deadline));
+    }
+    assert_eq!(world.kernel.miscounted(), None);
+    effects
+}
+
+fn signal(device: Handle, fence: Handle, value: u64) -> Call {
+    let (objects, values) = (vec![fence].into(), vec![value].into());
+    Call::SignalFromCpu { device, objects, values, flags: SignalFlags::ALLOW_FENCE_REWIND }
+}
+
+fn wait(device: Handle, fence: Handle, value: u64, event: u64) -> Call {
+    let (objects, values) = (vec![fence].into(), vec![value].into());
+    let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
+    Call::WaitFromCpu { device, objects, values, flags, event }
+}
+
+#[test]
+fn a_value_that_goes_back_and_comes_again_leaves_nobody_asleep() {
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    world.kernel.set_work_units_per_step(4, 4);
+    let mut woken = 0;
+    (0..20).for_each(|event| _ = call(&mut world, P, wait(device, fence, 10, 1000 + event)));
+    woken += call(&mut world, P, signal(device, fence, 10)).events.len();
+    woken += call(&mut world, Q, signal(others_device, others, 0)).events.len();
+    (0..12).for_each(|event| _ = call(&mut world, Q, wait(others_device, others, 5, 2000 + event)));
+    for _ in 0..2 {
+        woken += step(&mut world, Input::Deadline).events.len();
+    }
+    assert!(woken < 20 && world.kernel.has_backlog(), "{woken}");
+    woken += call(&mut world, Q, signal(others_device, others, 10)).events.len();
+    woken += finish(&mut world).events.len();
+    assert_eq!(woken, 32);
+}
+
+#[test]
+fn waits_that_came_after_the_value_went_back_sleep_on() {
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    world.kernel.set_work_units_per_step(4, 4);
+    let mut woken = Vec::new();
+    (0..20).for_each(|event| _ = call(&mut world, P, wait(device, fence, 10, 1000 + event)));
+    woken.extend(call(&mut world, P, signal(device, fence, 10)).events);
+    woken.extend(call(&mut world, Q, signal(others_device, others, 0)).events);
+    (0..12).for_each(|event| _ = call(&mut world, Q, wait(others_device, others, 5, 2000 + event)));
+    woken.extend(finish(&mut world).events);
+    assert_eq!((woken.len(), woken.iter().all(|event| event.process == P)), (20, true));
+}
+
+#[test]
+fn who_signals_pays_for_the_waking() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    world.kernel.set_work_units_per_step(4, 4);
+    (0..20).for_each(|event| _ = call(&mut world, Q, wait(others_device, others, 10, 1000 + event)));
+    call(&mut world, Q, signal(others_device, others, 10));
+    assert_eq!((world.kernel.is_behind(P), world.kernel.is_behind(Q)), (false, true));
+    finish(&mut world);
+}
+
+#[test]
+fn nobody_attaches_to_a_vm_that_is_being_cleared_away() {
+    let mut world = World::new();
+    let (vm, late) = (VmId(3), ProcessId(6));
+    world.guest(vm.0, ProcessId(5));
+    let device = world.device();
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    world.kernel.set_work_units_per_step(4, 4);
+    step(&mut world, Input::VmDetached { vm });
+    assert!(world.kernel.is_clearing(vm));
+    step(&mut world, Input::ProcessAttached { process: late, vm, pid: 1, name: "late".into() });
+    step(&mut world, Input::VmDetached { vm });
+    finish(&mut world);
+    assert!(world.kernel.processes().all(|process| process == P));
+    assert!(!world.kernel.is_clearing(vm));
+}
+
+#[test]
+fn a_vm_that_comes_again_comes_after_what_is_left_of_it() {
+    let mut world = World::new();
+    let vm = VmId(3);
+    world.guest(vm.0, ProcessId(5));
+    let device = world.device();
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    world.kernel.set_work_units_per_step(4, 4);
+    step(&mut world, Input::VmDetached { vm });
+    step(&mut world, Input::VmAttached { vm, name: "again".into() });
+    assert!(!world.kernel.is_clearing(vm));
+    finish(&mut world);
+    step(&mut world, Input::ProcessAttached { process: ProcessId(6), vm, pid: 1, name: "new".into() });
+    assert!(world.kernel.processes().any(|process| process == ProcessId(6)));
+}
+
+#[test]
+fn a_process_that_has_ended_is_given_no_keyed_mutex() {
+    let mut world = World::new();
+    let create =
+        Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
+    let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create) else { panic!("no mutex") };
+    let device = world.device();
+    let open = |world: &mut World, process: ProcessId| {
+        world.attach(process);
+        let buffer = RuntimeBuffer { size: 0, present: false, data: vec![] };
+        let opened = call(world, process, Call::OpenKeyedMutex { shared_handle, buffer });
+        let Reply::KeyedMutex { mutex, .. } = opened.answers[0].reply else { panic!("not opened") };
+        mutex
+    };
+    let (ending, living) = (Q, ProcessId(3));
+    let (by_ending, by_living) = (open(&mut world, ending), open(&mut world, living));
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    let acquire =
+        |mutex, key, timeout, event| Call::AcquireKeyedMutex { mutex, key, timeout, event: EventId(event) };
+    call(&mut world, P, acquire(mutex, 0, Some(0), 1));
+    for event in 2..20 {
+        call(&mut world, ending, acquire(by_ending, 5, None, event));
+    }
+    call(&mut world, living, acquire(by_living, 5, None, 30));
+    world.kernel.set_work_units_per_step(4, 4);
+    step(&mut world, Input::ProcessGone { process: ending });
+    assert!(world.kernel.is_ending(ending));
+    let release = Call::ReleaseKeyedMutex { mutex, key: 5, fence_value: 0, private_data: None };
+    let mut events = call(&mut world, P, release).events;
+    events.extend(finish(&mut world).events);
+    let heard: Vec<_> = events.iter().map(|event| (event.process, event.event.0, event.status)).collect();
+    assert_eq!(heard, [(living, 30, NtStatus::SUCCESS)]);
+}
+
+/// The index of a device that is gone may be another's when what it lost is still to be done.
+#[test]
+fn no_other_device_loses_its_fences() {
+    let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
+    for (units, fences) in (4..13_u32).flat_map(|units| (6..40_u64).map(move |fences| (units, fences))) {
+        let policy = Policy { faulted_device_poisons, ..Policy::default() };
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        world.device();
+        world.attach(Q);
+        world.process = Q;
+        let others_adapter = world.adapter();
+        world.process = P;
+        let device = world.device();
+        (0..fences).for_each(|_| _ = world.fence(device, 0));
+        let context = world.context(device, 0);
+        world.submit(context, &[isa::Packet::Hang]);
+        let flags = SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY;
+        let kept = world.fence_with(device, 0, flags).object;
+        for event in 0..u64::from(units / 2) {
+            call(&mut world, P, wait(device, kept, 9, 7000 + event));
+        }
+        world.kernel.set_work_units_per_step(units, units);
+        call(&mut world, P, Call::DestroyDevice { device });
+        let engine = ddi::EngineId { adapter: 0, node: 0 };
+        step(&mut world, Input::Fault(Fault::PageFault { engine, gpu_address: 0x1000, flags: 0 }));
+        let lives = |world: &World| {
+            let devices = world.kernel.snapshot().devices;
+            devices.iter().filter(|device| device.process == P.0).count() > 1
+        };
+        while world.kernel.has_backlog() && lives(&world) {
+            step(&mut world, Input::Deadline);
+        }
+        let created = call(&mut world, Q, Call::CreateDevice { adapter: others_adapter, flags: 0 });
+        let Reply::Device(device) = created.answers[0].reply else { panic!("no device") };
+        let info = SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..Default::default() };
+        let create = Call::CreateSynchronizationObject { device, legacy: false, info };
+        let mut effects = call(&mut world, Q, create);
+        let Reply::SyncObject(fence) = effects.answers[0].reply.clone() else { panic!("no fence") };
+        effects.append(finish(&mut world));
+        let stores =
+            effects.stores.iter().filter(|store| store.process == Q && Some(store.slot) == fence.slot);
+        assert!(stores.map(|store| store.value).eq([0]), "{units} units, {fences} fences");
+    }
+}
