@@ -1,7 +1,7 @@
 //! Local guest processes: one thread that waits for all of them.
 //!
-//! It accepts broker connections, reads streams and notices the end of processes. It sleeps in `epoll_wait` without a timeout. The host itself and each
-//! VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
+//! It accepts broker connections, reads streams and notices the end of processes. It sleeps in `epoll_wait` without a
+//! timeout. The host itself and each VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
 mod resuming;
@@ -628,12 +628,12 @@ impl Loop {
     /// One turn of one stream of each VM.
     fn round(&mut self) {
         for key in self.turns.next_of_each() {
-            self.turn(key, CALLS_PER_TURN_MAX);
+            self.turn(key);
         }
     }
 
     /// One read of a stream, unless all of the last one is still to be worked off; then so many calls of it.
-    fn turn(&mut self, key: u64, calls_max: usize) {
+    fn turn(&mut self, key: u64) {
         let Some(Source::Stream { vm, process, stream, channel, more, last_reads }) =
             self.sources.get_mut(&key)
         else {
@@ -656,7 +656,7 @@ impl Loop {
             }
         };
         let result = match read {
-            Ok(true) => channel.work_off(calls_max).map(Some),
+            Ok(true) => channel.work_off(CALLS_PER_TURN_MAX).map(Some),
             Ok(false) => Ok(None),
             Err(error) => Err(error),
         };

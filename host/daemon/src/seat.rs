@@ -290,9 +290,7 @@ impl Seat {
     pub fn call(&self, process: ProcessId, made: Made, dirty: &mut Dirty) -> Option<Made> {
         let mut seated = self.take();
         let now = self.timer.now();
-        if seated.is_due(now) {
-            self.step_at(&mut seated, now, Input::Deadline, None, dirty);
-        }
+        self.do_what_is_due(&mut seated, now, dirty);
         if seated.kernel.is_behind(process) {
             return Some(made);
         }
@@ -419,10 +417,16 @@ impl Seat {
     /// that has nothing to do with them.
     fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
         let now = self.timer.now();
-        if !matches!(input, Input::Deadline) && seated.is_due(now) {
-            self.step_at(seated, now, Input::Deadline, None, dirty);
+        if !matches!(input, Input::Deadline) {
+            self.do_what_is_due(seated, now, dirty);
         }
         self.step_behind(seated, now, input, None, dirty);
+    }
+
+    fn do_what_is_due(&self, seated: &mut Seated, now: Nanos, dirty: &mut Dirty) {
+        if seated.is_due(now) {
+            self.step_at(seated, now, Input::Deadline, None, dirty);
+        }
     }
 
     /// The same once what was due is done.

@@ -74,6 +74,13 @@ impl Effects {
         self.notes.extend(notes);
     }
 
+    /// Processes that are gone hear of nothing, and nothing is moved or stored for them.
+    pub(crate) fn forget_processes(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        self.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));
+        self.stores.retain(|store| !is_gone(store.process));
+        self.events.retain(|event| !is_gone(event.process));
+    }
+
     pub fn is_empty(&self) -> bool {
         let Effects { moves, stores, answers, events, notes } = self;
         let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty();

@@ -14,6 +14,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::sync::waits::{Wait, WaitId, WaitOwner};
 use crate::tdr::LostFences;
+use crate::vidsch::DroppedPackets;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
@@ -177,7 +178,8 @@ impl<M: Miniport> Kernel<M> {
             queue.running = None;
             queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
-            self.drop_packets(process, None, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+            let status = Some(NtStatus::DEVICE_REMOVED);
+            self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         }
         self.past.set_ending(before);
         queues.len()

@@ -11,6 +11,7 @@ use crate::effects::Effects;
 use crate::error::CallResult;
 use crate::history::Ending;
 use crate::kernel::Kernel;
+use crate::sync::waits::WaitId;
 use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 
@@ -55,7 +56,9 @@ impl<M: Miniport> Kernel<M> {
         self.sync.forget_shared_writes(id);
         self.change_iommu_mapping(id, None);
         self.vidsch.work_mut().backlog_mut().process_ended(id);
-        self.forget_effects_of(effects, |process| process == id);
+        // What is stored from here on finds its stores elsewhere.
+        self.sync.forget_stores();
+        effects.forget_processes(|process| process == id);
         if self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
             self.forget_vm(vm, effects);
         }
@@ -64,14 +67,14 @@ impl<M: Miniport> Kernel<M> {
     /// Ends what a process has up to where the step is over; true if nothing is left.
     fn end_parts(&mut self, id: ProcessId, part: &mut Part, effects: &mut Effects) -> bool {
         loop {
-            if self.vidsch.work().backlog().is_spent() {
+            if self.is_spent() {
                 return false;
             }
             *part = match *part {
                 Part::Acquires => match self.process(id).acquires.first_key_value() {
                     Some((event, _)) => {
                         let event = *event;
-                        self.vidsch.work_mut().backlog_mut().spend(1);
+                        self.spend(1);
                         self.cancel_acquire(id, event);
                         Part::Acquires
                     }
@@ -79,7 +82,7 @@ impl<M: Miniport> Kernel<M> {
                 },
                 Part::Waits => match self.pop_wait_of(id) {
                     Some(wait) => {
-                        self.vidsch.work_mut().backlog_mut().spend(1);
+                        self.spend(1);
                         self.end_wait(wait);
                         Part::Waits
                     }
@@ -118,7 +121,7 @@ impl<M: Miniport> Kernel<M> {
                 // Drivers hear of the end of fences before that of what had them.
                 Part::UnusedObjects => {
                     self.end_unused_objects(effects);
-                    if self.vidsch.work().backlog().is_spent() { Part::UnusedObjects } else { Part::Rest }
+                    if self.is_spent() { Part::UnusedObjects } else { Part::Rest }
                 }
                 Part::Rest => {
                     self.end_address_spaces(id);
@@ -129,7 +132,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn pop_wait_of(&mut self, id: ProcessId) -> Option<crate::sync::waits::WaitId> {
+    fn pop_wait_of(&mut self, id: ProcessId) -> Option<WaitId> {
         let waits = self.sync.waits();
         self.processes.get_mut(id)?.waits.pop(id, waits)
     }
@@ -141,17 +144,8 @@ impl<M: Miniport> Kernel<M> {
         from: usize,
         wanted: impl Fn(&HandleTarget) -> bool,
     ) -> Result<Handle, Option<usize>> {
-        self.vidsch.work_mut().backlog_mut().spend(1);
-        let found = self.process(id).handles.find_from(from, PLACES_PER_UNIT, wanted);
-        found.map(|(handle, _)| handle)
-    }
-
-    /// Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-    pub(crate) fn forget_effects_of(&mut self, effects: &mut Effects, is_gone: impl Fn(ProcessId) -> bool) {
-        self.sync.forget_stores();
-        effects.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));
-        effects.stores.retain(|store| !is_gone(store.process));
-        effects.events.retain(|event| !is_gone(event.process));
+        self.spend(1);
+        self.process(id).handles.find_from(from, PLACES_PER_UNIT, wanted)
     }
 
     /// `D3DKMTDestroyDevice`.
@@ -167,7 +161,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn end_device(&mut self, id: u32, effects: &mut Effects) {
-        self.vidsch.work_mut().backlog_mut().spend(1);
+        self.spend(1);
         let before = self.past.begin(Ending::Device);
         self.go_on_with_end_of_device(id, effects);
         self.past.set_ending(before);
@@ -177,7 +171,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn go_on_with_end_of_device(&mut self, id: u32, effects: &mut Effects) {
         let (process, device) = (self.processes.devices[id].process, self.processes.devices[id].handle);
         let is_left = |kernel: &mut Self| {
-            if kernel.vidsch.work().backlog().is_spent() {
+            if kernel.is_spent() {
                 let ending = kernel.past.ending();
                 kernel.vidsch.work_mut().backlog_mut().begin_end_of_device(id);
                 kernel.leave(process, Task::EndDevice { device: id, ending });
@@ -187,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
         };
         while let Some(child) = self.processes.devices[id].children.pop_first() {
             self.end_child(process, child, effects);
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             if is_left(self) {
                 return;
             }
@@ -245,9 +239,9 @@ impl<M: Miniport> Kernel<M> {
             from = index + 1;
             match self.processes.devices[device].adapter == adapter {
                 true => self.end_device(device, effects),
-                false => self.vidsch.work_mut().backlog_mut().spend(1),
+                false => self.spend(1),
             }
-            if self.vidsch.work().backlog().is_spent() {
+            if self.is_spent() {
                 self.leave(process, Task::CloseAdapter { adapter, from });
                 return;
             }

@@ -147,10 +147,12 @@ impl<T: Referent> HandleTable<T> {
 
     /// Live handles in order of their index.
     pub fn iter(&self) -> impl Iterator<Item = (Handle, T)> {
-        self.entries.iter().enumerate().filter_map(|(index, entry)| {
-            let handle = Handle::local((index + FIRST_INDEX) as u32, entry.unique());
-            Some((handle, entry.named()?))
-        })
+        (0..self.entries.len()).filter_map(|index| self.named_at(index))
+    }
+
+    fn named_at(&self, index: usize) -> Option<(Handle, T)> {
+        let entry = self.entries[index];
+        Some((Handle::local((index + FIRST_INDEX) as u32, entry.unique()), entry.named()?))
     }
 
     /// The first handle that is wanted among `many` places from this one; or the place behind them, `None` at the end.
@@ -159,13 +161,10 @@ impl<T: Referent> HandleTable<T> {
         from: usize,
         many: usize,
         wanted: impl Fn(&T) -> bool,
-    ) -> Result<(Handle, T), Option<usize>> {
+    ) -> Result<Handle, Option<usize>> {
         let end = (from + many).min(self.entries.len());
-        let named = |index: &usize| self.entries[*index].named::<T>().filter(|named| wanted(named));
-        let found = (from..end).find_map(|index| {
-            let handle = Handle::local((index + FIRST_INDEX) as u32, self.entries[index].unique());
-            Some((handle, named(&index)?))
-        });
+        let mut named = (from..end).filter_map(|index| self.named_at(index));
+        let found = named.find(|(_, named)| wanted(named)).map(|(handle, _)| handle);
         found.ok_or((end < self.entries.len()).then_some(end))
     }
 

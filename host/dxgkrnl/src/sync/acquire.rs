@@ -117,7 +117,7 @@ impl<M: Miniport> Kernel<M> {
     /// lacks another object as well is asked about that from now on.
     fn look_at_line(&mut self, object: u32, effects: &mut Effects) {
         while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             if self.leaves_line_at_its_end(queue) {
                 continue;
             }
@@ -223,11 +223,11 @@ impl<M: Miniport> Kernel<M> {
             abandoned.next().map(|(_, object)| *object)
         };
         while let Some(object) = first(self) {
-            if self.vidsch.work().backlog().is_spent() {
+            if self.is_spent() {
                 self.leave(process, Task::AbandonMutexes(by));
                 return;
             }
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             self.note(process, format!("{by} ended and owned a mutex"), effects);
             match self.config.policy.abandoned_mutex {
                 AbandonedMutex::Freed => self.free_mutex(object, effects),

@@ -159,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         for id in ended {
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
         }
         if owns {
@@ -311,10 +311,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// Ends the acquires whose time is up.
     pub(crate) fn expire_acquires(&mut self, effects: &mut Effects) {
-        while !self.vidsch.work().backlog().is_spent()
+        while !self.is_spent()
             && let Some(id) = self.keyed.expired(self.now)
         {
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             self.end_acquire(id, Some(NtStatus::TIMEOUT), effects);
         }
     }

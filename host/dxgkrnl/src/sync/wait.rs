@@ -276,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
             WaitOwner::Cpu { process, .. } => {
                 let owner = self.processes.get_mut(process).expect("its waits end before a process does");
                 let chunks = owner.waits.forget(process, &self.sync.waits);
-                self.vidsch.work_mut().backlog_mut().spend(chunks * UNITS_OF_A_CHUNK);
+                self.spend(chunks * UNITS_OF_A_CHUNK);
             }
             WaitOwner::Gpu { .. } => {
                 for item in items.as_ref() {
@@ -353,7 +353,7 @@ impl<M: Miniport> Kernel<M> {
         while !self.is_left_reached(object)
             && let Some(entry) = self.sync.objects.pop_reached(object)
         {
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             if fetched == 0 && self.sync.objects.may_wake(object) {
                 fetched = self.fetch_reached(object);
             }
@@ -374,7 +374,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether waits that a value has reached are left for later steps.
     #[inline]
     fn is_left_reached(&mut self, object: u32) -> bool {
-        let is_left = self.vidsch.work().backlog().is_spent()
+        let is_left = self.is_spent()
             && self
                 .sync
                 .objects

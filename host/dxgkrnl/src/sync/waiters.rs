@@ -66,11 +66,11 @@ impl<M: Miniport> Kernel<M> {
                 break;
             }
             for (waiter, open) in batch.drain(..) {
-                if self.vidsch.work().backlog().is_spent() {
+                if self.is_spent() {
                     self.leave_waiters(look);
                     return false;
                 }
-                self.vidsch.work_mut().backlog_mut().spend(1);
+                self.spend(1);
                 look.behind = Some(waiter);
                 if waiter.wait.number < look.before {
                     self.look_at_waiter(look.what, waiter, open, effects);
@@ -172,12 +172,12 @@ impl<M: Miniport> Kernel<M> {
                 if waiter.value > reached.value {
                     break 'waits;
                 }
-                if self.vidsch.work().backlog().is_spent() {
+                if self.is_spent() {
                     self.vidsch.work_mut().backlog_mut().keep_reached(object, reached);
                     self.leave(self.payer_for(object), Task::Wake(object));
                     return;
                 }
-                self.vidsch.work_mut().backlog_mut().spend(1);
+                self.spend(1);
                 if waiter.wait.number >= reached.before {
                     reached.behind = Some(waiter);
                     continue;

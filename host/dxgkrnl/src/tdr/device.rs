@@ -17,7 +17,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
 use crate::process::HandleTarget;
-use crate::vidsch::{Task, commands};
+use crate::vidsch::{DroppedPackets, Task, commands};
 
 impl<M: Miniport> Kernel<M> {
     /// Whether a device that goes into error without a reset poisons its fences.
@@ -70,11 +70,11 @@ impl<M: Miniport> Kernel<M> {
             }
             let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(child) = next.copied() else { return };
-            if self.vidsch.work().backlog().is_spent() {
+            if self.is_spent() {
                 self.leave(process, Task::LoseFences(loss));
                 return;
             }
-            self.vidsch.work_mut().backlog_mut().spend(1);
+            self.spend(1);
             loss.behind = Some(child);
             if let Some((open, object)) = self.open_of_child(process, child) {
                 self.lose_fence(loss, open, object, effects);
@@ -119,7 +119,8 @@ impl<M: Miniport> Kernel<M> {
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
             self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
-            self.drop_packets(process, None, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+            let status = Some(NtStatus::DEVICE_REMOVED);
+            self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
             self.evaluate_written(process, effects);
         }
         self.past.set_ending(before);

@@ -27,6 +27,16 @@ use crate::sync::reached::{LookAtWaiters, Reached};
 use crate::tdr::LossOfFences;
 use crate::{ProcessId, VmId};
 
+/// Packets that take no effect any more.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DroppedPackets {
+    pub packets: VecDeque<Packet>,
+    /// The index of their queue, if that is gone: waits among them name it.
+    pub queue: Option<u32>,
+    /// What CPU events among them are set with; if there is none, they are never set.
+    pub status: Option<NtStatus>,
+}
+
 /// The rest of something that did not fit its step.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Task {
@@ -41,12 +51,7 @@ pub(crate) enum Task {
         from: u32,
     },
     AbandonMutexes(Handle),
-    DropPackets {
-        packets: VecDeque<Packet>,
-        /// The index of their queue, which is gone: waits among them name it.
-        queue: Option<u32>,
-        status: Option<NtStatus>,
-    },
+    DropPackets(DroppedPackets),
     /// The value of this fence reached more waits than fit.
     Wake(u32),
     Waiters(LookAtWaiters),
@@ -58,11 +63,11 @@ pub(crate) enum Task {
 #[derive(Default, Serialize, Deserialize)]
 struct OfVm {
     processes: BTreeMap<ProcessId, VecDeque<Task>>,
-    /// Who had the last turn.
+    /// The process that had the last turn.
     last: Option<ProcessId>,
 }
 
-/// Whose tasks are worked on.
+/// The process whose tasks are done, and its VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub vm: VmId,
@@ -79,7 +84,7 @@ struct Step {
     set: Option<(u32, u32)>,
     /// Since the kernel was made.
     spent: u64,
-    /// Who made the call, or has the queue that goes on.
+    /// The process that made the call, or has the queue that goes on.
     on_behalf_of: Option<ProcessId>,
     turn: Option<Turn>,
     /// What the task that is being done leaves, in the order in which it is to be done.
@@ -90,7 +95,7 @@ struct Step {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Backlog {
     vms: BTreeMap<VmId, OfVm>,
-    /// Whose process had the last turn.
+    /// The VM that had the last turn.
     last: Option<VmId>,
     ending_processes: BTreeMap<ProcessId, VmId>,
     ending_devices: BTreeSet<u32>,
@@ -172,7 +177,7 @@ impl Backlog {
         let tasks = self.vms.entry(turn.vm).or_default().processes.entry(turn.process).or_default();
         // What the end of a process leaves comes before that end is over, wherever it was noticed.
         match self.ending_processes.contains_key(&turn.process) {
-            true if matches!(task, Task::DropPackets { .. }) => tasks.push_front(task),
+            true if matches!(task, Task::DropPackets(_)) => tasks.push_front(task),
             _ => tasks.push_back(task),
         }
     }
@@ -225,7 +230,7 @@ impl Backlog {
     /// Packets of queues that are gone.
     pub fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.tasks().flat_map(|task| match task {
-            Task::DropPackets { packets, .. } => packets.iter(),
+            Task::DropPackets(dropped) => dropped.packets.iter(),
             _ => Default::default(),
         })
     }

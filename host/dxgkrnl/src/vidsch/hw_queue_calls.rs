@@ -9,7 +9,7 @@ use d3dkmt::{
 };
 
 use super::hw_queue::HwQueue;
-use super::{HwSubmission, Packet, Signal};
+use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
     BadCommands, Edge, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport, NewHwQueue, Orderer,
 };
@@ -238,7 +238,8 @@ impl<M: Miniport> Kernel<M> {
             miniport.destroy_hw_queue(now, HwQueueId(id), callbacks);
         });
         self.evaluate_written(queue.process, effects);
-        self.drop_packets(queue.process, Some(hw_queue.queue), queue.packets, None, effects);
+        let dropped = DroppedPackets { packets: queue.packets, queue: Some(hw_queue.queue), status: None };
+        self.drop_packets(queue.process, dropped, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
         self.end_unused_objects(effects);
         self.edge(Edge::Gone(Orderer::HwQueue(HwQueueId(id))));

@@ -66,6 +66,18 @@ impl<M: Miniport> Kernel<M> {
         backlog.act_for(None);
     }
 
+    /// Units of this step's work are done.
+    #[inline]
+    pub(crate) fn spend(&mut self, units: u32) {
+        self.vidsch.work.backlog_mut().spend(units);
+    }
+
+    /// The step has done its work: what is not done yet is to be left.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.vidsch.work.backlog().is_spent()
+    }
+
     #[inline]
     pub(crate) fn act_for(&mut self, process: ProcessId) {
         self.vidsch.work.backlog_mut().act_for(Some(process));
@@ -102,7 +114,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn is_over(&self) -> bool {
-        self.vidsch.work.backlog().is_spent() || self.vidsch.work.backlog().leaves_heads()
+        self.is_spent() || self.vidsch.work.backlog().leaves_heads()
     }
 
     /// Does all that has to be done before an input, however long it takes.
@@ -160,9 +172,7 @@ impl<M: Miniport> Kernel<M> {
             }
             Task::CloseAdapter { adapter, from } => self.end_devices_on(process, adapter, from, effects),
             Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
-            Task::DropPackets { packets, queue, status } => {
-                self.go_on_dropping(process, queue, packets, status, effects);
-            }
+            Task::DropPackets(dropped) => self.go_on_dropping(process, dropped, effects),
             Task::Wake(object) => self.wake_reached(object, effects),
             Task::Waiters(look) => {
                 self.look_at_waiters(look, effects);
@@ -175,8 +185,9 @@ impl<M: Miniport> Kernel<M> {
     /// A process that has ended hears of nothing while it is being cleared away.
     pub(crate) fn forget_effects_of_ended(&mut self, effects: &mut Effects) {
         if !self.vidsch.work.backlog().ending_processes().is_empty() {
-            let ending = self.vidsch.work.backlog().ending_processes().clone();
-            self.forget_effects_of(effects, |process| ending.contains_key(&process));
+            self.sync.forget_stores();
+            let ending = self.vidsch.work.backlog().ending_processes();
+            effects.forget_processes(|process| ending.contains_key(&process));
         }
     }
 }

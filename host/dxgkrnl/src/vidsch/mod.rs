@@ -58,7 +58,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use backlog::{Task, Turn};
+pub(crate) use backlog::{DroppedPackets, Task, Turn};
 pub(crate) use context::Context;
 pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};

@@ -2,9 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use d3dkmt::NtStatus;
-
-use super::backlog::Task;
+use super::backlog::{DroppedPackets, Task};
 use super::queue::{Packet, Queue, commands};
 use super::work::{Called, Work};
 use crate::ProcessId;
@@ -56,7 +54,8 @@ impl<M: Miniport> Kernel<M> {
             // A buffer that was dropped will not complete: what it wrote is looked at now.
             self.evaluate_written(queue.process, effects);
         }
-        self.drop_packets(queue.process, Some(id), queue.packets, None, effects);
+        let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
+        self.drop_packets(queue.process, dropped, effects);
         if queue.hw_queue.is_none() {
             self.edge(Edge::Gone(Orderer::Context(HwContext(context))));
         }
@@ -69,16 +68,14 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.run_queue(queue);
     }
 
-    /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
-    /// if there is a status to say, or else never. The index of a queue that is gone with it is free then.
+    /// Drops what was queued in a queue of this process: no value changes. The index of a queue that is gone is free then.
     pub(crate) fn drop_packets(
         &mut self,
         process: ProcessId,
-        gone: Option<u32>,
-        mut packets: VecDeque<Packet>,
-        status: Option<NtStatus>,
+        mut dropped: DroppedPackets,
         effects: &mut Effects,
     ) {
+        let packets = &mut dropped.packets;
         self.process_mut(process).queued_bytes -= packets.iter().map(Packet::weight).sum::<usize>();
         // It stands in lines, which others look at.
         if let Some(Packet::Acquire(_)) = packets.front()
@@ -86,20 +83,19 @@ impl<M: Miniport> Kernel<M> {
         {
             self.drop_acquire(acquire);
         }
-        self.go_on_dropping(process, gone, packets, status, effects);
+        self.go_on_dropping(process, dropped, effects);
     }
 
     /// Drops the rest of them.
     pub(super) fn go_on_dropping(
         &mut self,
         process: ProcessId,
-        gone: Option<u32>,
-        mut packets: VecDeque<Packet>,
-        status: Option<NtStatus>,
+        mut dropped: DroppedPackets,
         effects: &mut Effects,
     ) {
-        while let Some(packet) = packets.pop_front() {
-            self.vidsch.work.backlog_mut().spend(1);
+        let status = dropped.status;
+        while let Some(packet) = dropped.packets.pop_front() {
+            self.spend(1);
             match packet {
                 Packet::Wait(wait) => {
                     self.edges.forget(wait);
@@ -119,12 +115,12 @@ impl<M: Miniport> Kernel<M> {
                 }
                 Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
-            if self.vidsch.work.backlog().is_spent() && !packets.is_empty() {
-                self.leave(process, Task::DropPackets { packets, queue: gone, status });
+            if self.is_spent() && !dropped.packets.is_empty() {
+                self.leave(process, Task::DropPackets(dropped));
                 return;
             }
         }
-        if let Some(queue) = gone {
+        if let Some(queue) = dropped.queue {
             self.vidsch.queues.free(queue);
         }
     }
@@ -182,7 +178,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn perform(&mut self, work: Work, effects: &mut Effects) {
-        self.vidsch.work.backlog_mut().spend(1);
+        self.spend(1);
         match work {
             Work::EndHwQueue(hw_queue) => self.end_hw_queue(hw_queue, effects),
             Work::EndObject(object) => self.end_object(object, effects),
