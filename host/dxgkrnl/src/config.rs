@@ -283,7 +283,7 @@ pub struct Grant {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VmConfig {
-    /// The VM's name.
+    /// The VM's name; [`HOST_NAME`] is the processes of the host itself.
     pub name: String,
     /// `SecureVirtualMachine`: a driver gets no escape of it but known ones (GPV-011).
     pub secure: bool,
@@ -298,10 +298,23 @@ pub struct VmConfig {
     pub asynchronous: bool,
     /// Ordinals of the adapters that it has; `None`: all.
     pub adapters: Option<Vec<u32>>,
+    /// Its processes may have priority classes above NORMAL. On by default: a class orders the work of one VM, and gets none
+    /// ahead of another.
+    pub raised_priorities: bool,
+    /// Its work may have DisableGpuTimeout. On by default: that counts while no other VM waits for the engine.
+    pub disable_gpu_timeout: bool,
+    /// How many bytes of the host's memory all that its processes make may take: objects, packets, waits.
+    pub memory_bytes: u64,
     /// What the guest's kernel knows of; an older guest knows less (GPV-029).
     #[serde(with = "flags")]
     pub features: Features,
 }
+
+/// The name of the processes of the host itself, where a VM is named.
+pub const HOST_NAME: &str = "host";
+
+/// [`VmConfig::memory_bytes`] where nothing is said.
+const VM_MEMORY_BYTES: u64 = 256 << 20;
 
 impl Default for VmConfig {
     fn default() -> Self {
@@ -313,6 +326,9 @@ impl Default for VmConfig {
             escapes: true,
             asynchronous: false,
             adapters: None,
+            raised_priorities: true,
+            disable_gpu_timeout: true,
+            memory_bytes: VM_MEMORY_BYTES,
             features: Features::all(),
         }
     }

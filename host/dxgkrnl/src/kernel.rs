@@ -231,13 +231,18 @@ impl<M: Miniport> Kernel<M> {
             Input::VmDetached { vm } => self.end_vm(vm, effects),
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
-            Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
-                let text = format!("process {} is not attached: there is no VM {}", process.0, vm.0);
-                self.note_host(text, effects);
-            }
-            Input::ProcessAttached { process, vm, pid, name } => {
-                self.processes.insert(process, Process::new(vm, pid, name));
-            }
+            Input::ProcessAttached { process, vm, pid, name } => match self.process_refusal(vm) {
+                Some(why) => {
+                    self.note_host(format!("process {} is not attached: {why}", process.0), effects);
+                }
+                None => {
+                    self.processes.insert(
+                        process,
+                        Process::new(vm, pid, name),
+                        self.vm_config(vm).memory_bytes,
+                    );
+                }
+            },
             Input::FenceMemoryAdded { process, slots } => {
                 if self.processes.by_id().contains_key(&process) {
                     self.change_iommu_mapping(process, Some(slots));

@@ -1,12 +1,21 @@
-//! What waits and signals cost in memory. Counted, not timed: `benches/model` takes the times.
+//! What waits, signals and all that a process makes cost in memory. Counted, not timed: `benches/model` takes the times.
 
 #[path = "common/counting.rs"]
 mod counting;
+#[path = "common/owner.rs"]
+mod owner;
 #[path = "../benches/model/measure/world.rs"]
 mod world;
 
 use counting::{allocations, live_bytes};
-use d3dkmt::NtStatus;
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EventId, Handle,
+    Handles, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, ShareToken, StandardAllocation, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, limits,
+};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
+use kmd::SimulatedMiniport;
+use owner::{OWNER, Owner};
 use world::World;
 
 /// Bytes that one pending wait may cost on the host.
@@ -136,4 +145,377 @@ fn waking_many_allocates_nothing_in_whatever_order_they_came() {
         }
         assert_eq!(signalling, 0);
     }
+}
+
+/// Something of which a process makes one more.
+struct Kind {
+    name: &'static str,
+    make: fn(&mut Owner, u32),
+    count: u32,
+    /// It may be charged at so many times what it takes.
+    most: f64,
+}
+
+fn handle_of(reply: Reply) -> Handle {
+    match reply {
+        Reply::Context(handle) | Reply::KeyedMutex { mutex: handle, .. } => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn legacy(owner: &mut Owner, info: SyncObjectInfo) -> Handle {
+    let create = Call::CreateSynchronizationObject { device: owner.device, info, legacy: false };
+    let Reply::SyncObject(created) = owner.ok(create) else { panic!("no object") };
+    created.object
+}
+
+fn heap(owner: &mut Owner, flags: CreateAllocationFlags, runtime_data: Vec<u8>) {
+    let flags = flags | CreateAllocationFlags::EXISTING_SYS_MEM | CreateAllocationFlags::STANDARD_ALLOCATION;
+    let standard = StandardAllocation {
+        kind: StandardAllocation::EXISTING_HEAP,
+        size: 0x1000,
+        ..StandardAllocation::default()
+    };
+    let create = CreateAllocation {
+        device: owner.device,
+        flags,
+        standard: Some(standard),
+        runtime_data,
+        allocations: vec![AllocationInfo { system_memory: 0x7F00_0000_0000, ..Default::default() }],
+        ..CreateAllocation::default()
+    };
+    owner.ok(Call::CreateAllocation { create: Box::new(create) });
+}
+
+fn keyed_mutex(owner: &mut Owner, bytes: usize) -> Handle {
+    let (initial_value, private_data, flags) = (0, vec![7; bytes], KeyedMutexFlags::empty());
+    handle_of(owner.ok(Call::CreateKeyedMutex { initial_value, private_data, flags }))
+}
+
+fn many(count: u32, mut make: impl FnMut()) {
+    (0..count).for_each(|_| make());
+}
+
+const KINDS: [Kind; 21] = [
+    Kind {
+        name: "handles of an adapter",
+        count: 4000,
+        most: 4.0,
+        make: |owner, count| {
+            many(count, || _ = owner.ok(Call::OpenAdapterFromLuid { luid: owner::first_luid() }));
+        },
+    },
+    Kind { name: "devices", count: 2000, most: 3.0, make: Owner::devices },
+    Kind { name: "contexts", count: 2000, most: 3.0, make: Owner::contexts },
+    Kind { name: "monitored fences", count: 4000, most: 3.0, make: Owner::fences },
+    Kind { name: "native fences", count: 2000, most: 3.0, make: Owner::native_fences },
+    Kind {
+        name: "legacy semaphores",
+        count: 2000,
+        most: 3.0,
+        make: |owner, count| {
+            let info = SyncObjectInfo {
+                object_type: SyncObjectType::SEMAPHORE,
+                max_count: 9,
+                ..SyncObjectInfo::default()
+            };
+            many(count, || _ = legacy(owner, info.clone()));
+        },
+    },
+    Kind { name: "CPU waits", count: 4000, most: 3.0, make: Owner::waits },
+    Kind {
+        name: "CPU waits for 32 fences",
+        count: 1000,
+        most: 3.0,
+        make: |owner, count| {
+            let fences: Vec<Handle> = (0..32).map(|_| owner.new_fence(owner.device)).collect();
+            many(count, || {
+                owner.event += 1;
+                let (device, flags, event) = (owner.device, WaitFromCpuFlags::empty(), EventId(owner.event));
+                let (objects, values) = (Handles::from_slice(&fences), Values::from_slice(&[9; 32]));
+                owner.ok(Call::WaitFromCpu { device, objects, values, flags, event });
+            });
+        },
+    },
+    Kind { name: "signals in a queue", count: 4000, most: 3.0, make: Owner::packets },
+    Kind { name: "waits in queues", count: 2000, most: 3.0, make: Owner::queue_waits },
+    Kind {
+        name: "command buffers in a queue",
+        count: 400,
+        most: 1.5,
+        make: |owner, count| {
+            let context = owner.context;
+            let (objects, values) = (Handles::from_slice(&[owner.fence]), Values::from_slice(&[1]));
+            owner.ok(Call::WaitFromGpu { context, objects, values });
+            many(count, || {
+                let (contexts, private_data) = (Handles::from_slice(&[context]), vec![0xEE; 8000]);
+                owner.ok(Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+            });
+        },
+    },
+    Kind { name: "command buffers in hardware", count: 4000, most: 3.0, make: Owner::hw_buffers },
+    Kind {
+        name: "hardware queues",
+        count: 1000,
+        most: 3.0,
+        make: |owner, count| {
+            let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
+            let context = handle_of(owner.ok(Call::CreateContextVirtual {
+                device: owner.device,
+                node_ordinal: 2,
+                engine_affinity: 0,
+                flags,
+                client_hint: 0,
+                private_data: Vec::new(),
+            }));
+            many(count, || {
+                let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
+                owner.ok(Call::CreateHwQueue { context, flags, private_data });
+            });
+        },
+    },
+    Kind {
+        name: "paging queues",
+        count: 31,
+        most: 6.0,
+        make: |owner, count| {
+            let device = owner.device;
+            many(count, || {
+                _ = owner.ok(Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 })
+            });
+        },
+    },
+    Kind {
+        name: "allocations",
+        count: 2000,
+        most: 3.0,
+        make: |owner, count| {
+            many(count, || heap(owner, CreateAllocationFlags::empty(), Vec::new()));
+        },
+    },
+    Kind {
+        name: "resources with data",
+        count: 1000,
+        most: 2.0,
+        make: |owner, count| {
+            many(count, || heap(owner, CreateAllocationFlags::CREATE_RESOURCE, vec![7; 4096]));
+        },
+    },
+    Kind {
+        name: "keyed mutexes with data",
+        count: 1000,
+        most: 2.0,
+        make: |owner, count| {
+            many(count, || _ = keyed_mutex(owner, limits::KEYED_MUTEX_DATA_BYTES_MAX));
+        },
+    },
+    Kind {
+        name: "acquires of a keyed mutex",
+        count: 2000,
+        most: 3.0,
+        make: |owner, count| {
+            let mutex = keyed_mutex(owner, 0);
+            many(count, || {
+                owner.event += 1;
+                let (key, timeout, event) = (99, None, EventId(owner.event));
+                owner.ok(Call::AcquireKeyedMutex { mutex, key, timeout, event });
+            });
+        },
+    },
+    Kind {
+        name: "ranges of the address space",
+        count: 1000,
+        most: 6.0,
+        make: |owner, count| {
+            let (base, minimum, maximum, size) = (0, 0, 0, 0x1_0000);
+            let adapter = owner.adapter;
+            many(count, || {
+                owner.ok(Call::ReserveGpuVirtualAddress { owner: adapter, base, minimum, maximum, size });
+            });
+        },
+    },
+    Kind {
+        name: "CPU events of a driver",
+        count: 1000,
+        most: 3.0,
+        make: |owner, count| {
+            many(count, || {
+                owner.event += 1;
+                let info = SyncObjectInfo {
+                    object_type: SyncObjectType::CPU_NOTIFICATION,
+                    flags: SyncObjectFlags::SIGNAL_BY_KMD,
+                    event: Some(EventId(owner.event)),
+                    ..SyncObjectInfo::default()
+                };
+                legacy(owner, info);
+            });
+        },
+    },
+    Kind {
+        name: "pages that are Zero",
+        count: 200,
+        most: 6.0,
+        make: |owner, count| {
+            let queue =
+                owner.ok(Call::CreatePagingQueue { device: owner.device, priority: 0, physical_adapter: 0 });
+            let Reply::PagingQueue { queue: paging_queue, .. } = queue else { panic!("{queue:?}") };
+            many(count, || {
+                let map = owner.call(Call::MapGpuVirtualAddress {
+                    paging_queue,
+                    base: 0,
+                    minimum: 0,
+                    maximum: 0,
+                    allocation: Handle::NULL,
+                    offset_pages: 0,
+                    size_pages: 1,
+                    protection: 0x4,
+                });
+                owner.world.kernel.handle(0, map, &mut Effects::default());
+            });
+        },
+    },
+];
+
+#[test]
+fn what_a_process_makes_is_charged_at_what_it_takes() {
+    let mut wrong = Vec::new();
+    for kind in &KINDS {
+        let mut owner = Owner::new(3 * kind.count);
+        // Tables grow by a part of what they have.
+        (kind.make)(&mut owner, kind.count);
+        let measured = |owner: &Owner| (live_bytes(), owner.world.kernel.memory_bytes(OWNER).unwrap_or(0));
+        let before = measured(&owner);
+        (kind.make)(&mut owner, kind.count);
+        let after = measured(&owner);
+        let takes = (after.0 - before.0) as f64 / f64::from(kind.count);
+        let charged = (after.1 - before.1) as f64 / f64::from(kind.count);
+        println!("{:32} takes {takes:7.1} bytes, charged at {charged:7.1}", kind.name);
+        if charged < takes || charged > takes * kind.most {
+            wrong.push((kind.name, takes, charged));
+        }
+        // Whoever ends takes it all along.
+        owner.world.kernel.handle(0, Input::ProcessGone { process: OWNER }, &mut Effects::default());
+        owner.world.kernel.finish_backlog(&mut Effects::default());
+        assert_eq!(owner.world.kernel.miscounted(), None, "{}", kind.name);
+    }
+    assert!(wrong.is_empty(), "charged at less than it takes, or at far more: {wrong:?}");
+}
+
+/// The kernel with two VMs of 1 MiB each.
+struct Small {
+    kernel: Kernel<SimulatedMiniport>,
+}
+
+impl Small {
+    fn new() -> Small {
+        let vm = |name: &str| VmConfig { name: name.into(), memory_bytes: 1 << 20, ..VmConfig::default() };
+        let config = Config { vms: vec![vm("one"), vm("two")], ..Config::default() };
+        let mut small = Small { kernel: Kernel::new(config, SimulatedMiniport::default()) };
+        for (number, name) in [(1, "one"), (2, "two")] {
+            small.input(Input::VmAttached { vm: VmId(number), name: name.into() });
+        }
+        small
+    }
+
+    fn input(&mut self, input: Input) -> Effects {
+        let mut effects = Effects::default();
+        self.kernel.handle(0, input, &mut effects);
+        effects
+    }
+
+    fn call(&mut self, process: u32, call: Call) -> (NtStatus, Reply, String) {
+        let process = ProcessId(process);
+        let mut effects = self.input(Input::Call { process, request: 1, call });
+        let note = effects.notes.pop().map(|note| note.text).unwrap_or_default();
+        let answer = effects.answers.pop().expect("an answer");
+        (answer.status, answer.reply, note)
+    }
+
+    /// A process with a device.
+    fn attach(&mut self, process: u32, vm: u32) -> Handle {
+        let (id, vm) = (ProcessId(process), VmId(vm));
+        self.input(Input::ProcessAttached { process: id, vm, pid: process, name: String::new() });
+        self.input(Input::FenceMemoryAdded { process: id, slots: 1 << 14 });
+        let (_, reply, _) = self.call(process, Call::OpenAdapterFromLuid { luid: owner::first_luid() });
+        let Reply::Adapter(adapter) = reply else { panic!("{reply:?}") };
+        let (_, reply, _) = self.call(process, Call::CreateDevice { adapter, flags: 0 });
+        let Reply::Device(device) = reply else { panic!("{reply:?}") };
+        device
+    }
+
+    /// How many fences a process can make, and what it is told of the next.
+    fn fill(&mut self, process: u32, device: Handle) -> (u32, String) {
+        let info =
+            SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
+        for made in 0.. {
+            let create = Call::CreateSynchronizationObject { device, info: info.clone(), legacy: false };
+            match self.call(process, create) {
+                (NtStatus::SUCCESS, ..) => {}
+                (NtStatus::NO_MEMORY, _, why) => return (made, why),
+                other => panic!("{other:?}"),
+            }
+        }
+        unreachable!()
+    }
+}
+
+#[test]
+fn whoever_takes_all_that_it_can_leaves_as_much_to_the_others_of_its_vm_and_all_to_other_vms() {
+    let mut small = Small::new();
+    let [a, b, c] = [(1, 1), (2, 1), (3, 2)].map(|(process, vm)| small.attach(process, vm));
+    let (first, why) = small.fill(1, a);
+    assert!(why.contains("memory_bytes"), "{why}");
+    let used = small.kernel.memory_bytes(ProcessId(1)).unwrap();
+    assert!((400_000..=1 << 19).contains(&used), "half of a MiB: {used}");
+    let (second, _) = small.fill(2, b);
+    assert!((first / 3..first).contains(&second), "a half of what is left: {first}, {second}");
+    let (other, _) = small.fill(3, c);
+    assert_eq!(first.abs_diff(other) <= first / 20, true, "another VM has its own: {first}, {other}");
+    // What ends is the VM's again; and a refused call has made nothing.
+    assert_eq!(small.kernel.miscounted(), None);
+    small.input(Input::ProcessGone { process: ProcessId(1) });
+    small.kernel.finish_backlog(&mut Effects::default());
+    let again = small.attach(4, 1);
+    let (third, _) = small.fill(4, again);
+    assert!((second..first).contains(&third), "a half of what is left: {second}, {third}");
+    assert_eq!(small.kernel.miscounted(), None);
+    for process in [2, 3, 4] {
+        small.input(Input::ProcessGone { process: ProcessId(process) });
+    }
+    small.kernel.finish_backlog(&mut Effects::default());
+    assert_eq!(small.kernel.miscounted(), None);
+}
+
+#[test]
+fn an_nt_handle_is_charged_to_its_vm_as_long_as_it_is_there() {
+    let mut small = Small::new();
+    let device = small.attach(1, 1);
+    let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let info =
+        SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, flags, ..SyncObjectInfo::default() };
+    let (_, reply, _) = small.call(1, Call::CreateSynchronizationObject { device, info, legacy: false });
+    let Reply::SyncObject(created) = reply else { panic!("{reply:?}") };
+    let token = |number: u64| ShareToken(u128::from(number).to_le_bytes());
+    let mut shared = 0;
+    let why = loop {
+        let objects = vec![created.object];
+        let share =
+            Call::ShareObjects { objects, desired_access: 0x1F_0003, name: None, token: token(shared) };
+        match small.call(1, share) {
+            (NtStatus::SUCCESS, ..) => shared += 1,
+            (NtStatus::NO_MEMORY, _, why) => break why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!((300..2000).contains(&shared) && why.contains("memory_bytes"), "{shared}: {why}");
+    // Its process ends, they do not.
+    small.input(Input::ProcessGone { process: ProcessId(1) });
+    let device = small.attach(2, 1);
+    let (beside, _) = small.fill(2, device);
+    for number in 0..shared {
+        small.input(Input::NtHandleClosed { vm: VmId(1), token: token(number) });
+    }
+    let (after, _) = small.fill(2, device);
+    assert!(after > 0, "{beside} fences beside {shared} NT handles, {after} more without");
+    assert_eq!(small.kernel.miscounted(), None);
 }

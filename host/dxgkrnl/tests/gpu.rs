@@ -357,7 +357,8 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
         private_data,
     };
     let piece = 64 * 1024;
-    let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / piece;
+    // Each with its packet.
+    let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX.div_ceil(piece + 144);
     let taken = (0..=most).take_while(|_| world.status(opaque(vec![0; piece])) == NtStatus::SUCCESS).count();
     assert_eq!(taken, most);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::NO_MEMORY);
@@ -383,13 +384,14 @@ fn a_command_buffer_that_writes_a_fence_often_stores_it_once_with_the_last_value
     let device = world.device();
     let context = world.context(device, ADVANCED);
     let (first, second) = (world.fence(device, 0), world.fence(device, 0));
-    let waits = [7, 300].map(|value| world.pending(device, &[(first.object, value)], false));
+    // As many packets as an engine fetches at a time.
+    let waits = [7, 31].map(|value| world.pending(device, &[(first.object, value)], false));
     world.stores();
-    let writes: Vec<isa::Packet> = (1..=300)
+    let writes: Vec<isa::Packet> = (1..=31)
         .flat_map(|value| [first, second].map(|fence| FenceWrite { gpu_address: fence.gpu_address, value }))
         .collect();
     world.submit(context, &writes);
-    assert_eq!(world.stores(), [(first.slot.unwrap(), 300), (second.slot.unwrap(), 300)]);
+    assert_eq!(world.stores(), [(first.slot.unwrap(), 31), (second.slot.unwrap(), 31)]);
     assert_eq!(world.woken(), waits);
 }
 

@@ -3,6 +3,8 @@
 //! not timed; alone in its program, because the count is the whole program's.
 #![cfg(debug_assertions)]
 
+#[path = "common/owner.rs"]
+mod owner;
 #[path = "common/session.rs"]
 mod session;
 
@@ -11,11 +13,11 @@ use std::sync::Mutex;
 
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, NtStatus, Reply,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Reply, SignalFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
 };
-use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId, visited};
-use kmd::SimulatedMiniport;
+use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
+use owner::{Owner, World, first_luid};
 use session::{Session, Step};
 
 /// The count of entries is of all threads.
@@ -24,25 +26,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// A VM that no session has.
 const STRANGERS: VmId = VmId(9);
 
-struct World {
-    kernel: Kernel<SimulatedMiniport>,
-    request: u64,
-}
-
 impl World {
-    fn new() -> Self {
-        World { kernel: Kernel::new(Config::default(), SimulatedMiniport::default()), request: 1 << 32 }
-    }
-
-    fn ok(&mut self, process: ProcessId, call: Call) -> Reply {
-        self.request += 1;
-        let (request, mut effects) = (self.request, Effects::default());
-        self.kernel.handle(0, Input::Call { process, request, call: call.clone() }, &mut effects);
-        let answer = effects.answers.pop().expect("it is no one-way call");
-        assert_eq!(answer.status, NtStatus::SUCCESS, "{call:?}: {:?}", effects.notes);
-        answer.reply
-    }
-
     /// Processes with `count` of everything that costs no engine time.
     fn strangers(&mut self, count: u32) {
         let name = || "strangers".to_owned();
@@ -113,10 +97,6 @@ impl World {
     }
 }
 
-fn first_luid() -> Luid {
-    Config::default().adapters[0].luid
-}
-
 /// What a step is, for people.
 fn name_of(input: &Input) -> String {
     match input {
@@ -183,182 +163,7 @@ struct Case {
     is_cut: bool,
 }
 
-/// A process that owns much.
-struct Owner {
-    world: World,
-    process: ProcessId,
-    adapter: Handle,
-    device: Handle,
-    fence: Handle,
-    context: Handle,
-    event: u64,
-}
-
-const OWNER: ProcessId = ProcessId(1);
-
-impl Owner {
-    fn ok(&mut self, call: Call) -> Reply {
-        self.world.ok(self.process, call)
-    }
-
-    fn call(&self, call: Call) -> Input {
-        Input::Call { process: self.process, request: 1, call }
-    }
-
-    fn new(count: u32) -> Owner {
-        let mut world = World::new();
-        let (name, vm) = (|| "owner".to_owned(), VmId(1));
-        let mut input = |input| world.kernel.handle(0, input, &mut Effects::default());
-        input(Input::VmAttached { vm, name: name() });
-        input(Input::ProcessAttached { process: OWNER, vm, pid: 1, name: name() });
-        input(Input::FenceMemoryAdded { process: OWNER, slots: count + 64 });
-        let Reply::Adapter(adapter) = world.ok(OWNER, Call::OpenAdapterFromLuid { luid: first_luid() })
-        else {
-            panic!("no adapter")
-        };
-        let mut owner = Owner {
-            world,
-            process: OWNER,
-            adapter,
-            device: Handle::NULL,
-            fence: Handle::NULL,
-            context: Handle::NULL,
-            event: 0,
-        };
-        owner.device = owner.new_device();
-        owner.fence = owner.new_fence(owner.device);
-        owner.context = owner.new_context();
-        owner
-    }
-
-    fn new_device(&mut self) -> Handle {
-        let adapter = self.adapter;
-        let Reply::Device(device) = self.ok(Call::CreateDevice { adapter, flags: 0 }) else {
-            panic!("no device")
-        };
-        device
-    }
-
-    fn new_fence(&mut self, device: Handle) -> Handle {
-        let object_type = SyncObjectType::MONITORED_FENCE;
-        let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
-        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
-        let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
-        created.object
-    }
-
-    fn new_context(&mut self) -> Handle {
-        let create = Call::CreateContextVirtual {
-            device: self.device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
-        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
-        context
-    }
-
-    fn wait(&mut self, value: u64) {
-        self.event += 1;
-        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
-        let (device, flags, event) = (self.device, WaitFromCpuFlags::empty(), EventId(self.event));
-        self.ok(Call::WaitFromCpu { device, objects, values, flags, event });
-    }
-
-    fn waits(&mut self, count: u32) {
-        (0..count).for_each(|at| self.wait(u64::from(at % 3) + 1));
-    }
-
-    fn signal(&self, value: u64) -> Input {
-        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
-        self.call(Call::SignalFromCpu { device: self.device, objects, values, flags: SignalFlags::empty() })
-    }
-
-    /// Signals queued behind a wait for the fence.
-    fn packets(&mut self, count: u32) {
-        let (context, fence) = (self.context, self.fence);
-        let objects = Handles::from_slice(&[fence]);
-        let values = Values::from_slice(&[1]);
-        self.ok(Call::WaitFromGpu { context, objects, values });
-        let other = self.new_fence(self.device);
-        for value in 1..=u64::from(count) {
-            let (objects, values) = (Handles::from_slice(&[other]), Values::from_slice(&[value]));
-            let signal = GpuSignal::Monitored { objects, values };
-            let contexts = Handles::from_slice(&[context]);
-            self.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
-        }
-    }
-
-    fn devices(&mut self, count: u32) {
-        (0..count).for_each(|_| _ = self.new_device());
-    }
-
-    fn fences(&mut self, count: u32) {
-        (0..count).for_each(|_| _ = self.new_fence(self.device));
-    }
-
-    fn contexts(&mut self, count: u32) {
-        (0..count).for_each(|_| _ = self.new_context());
-    }
-
-    fn queue_waits(&mut self, count: u32) {
-        for _ in 0..count {
-            let context = self.new_context();
-            let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[1]));
-            self.ok(Call::WaitFromGpu { context, objects, values });
-        }
-    }
-
-    /// Command buffers with the engine, one after the other.
-    fn hw_buffers(&mut self, count: u32) {
-        let create = Call::CreateContextVirtual {
-            device: self.device,
-            node_ordinal: 2,
-            engine_affinity: 0,
-            flags: CreateContextFlags::HW_QUEUE_SUPPORTED,
-            client_hint: 0,
-            private_data: Vec::new(),
-        };
-        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
-        let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
-        let Reply::HwQueue { queue, .. } = self.ok(Call::CreateHwQueue { context, flags, private_data })
-        else {
-            panic!("no hardware queue")
-        };
-        for progress_fence_id in 1..=u64::from(count) {
-            let private_data = vec![0xEE; 8];
-            let (commands, length) = (0, 0);
-            self.ok(Call::SubmitCommandToHwQueue {
-                queue,
-                progress_fence_id,
-                commands,
-                length,
-                private_data,
-            });
-        }
-        self.context = context;
-    }
-
-    fn native_fences(&mut self, count: u32) {
-        for _ in 0..count {
-            self.ok(Call::CreateNativeFence {
-                device: self.device,
-                initial_value: 0,
-                native_type: 0,
-                flags: SyncObjectFlags::empty(),
-                engine_affinity: 0,
-            });
-        }
-    }
-
-    fn gone(&self) -> Input {
-        Input::ProcessGone { process: self.process }
-    }
-}
-
-const CASES: [Case; 16] = [
+const CASES: [Case; 18] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -448,6 +253,24 @@ const CASES: [Case; 16] = [
         make: Owner::devices,
         end: |owner| owner.call(Call::CloseAdapter { adapter: owner.adapter }),
         most: 60_000,
+        is_cut: true,
+    },
+    Case {
+        name: "a device with many queues is lost",
+        make: Owner::queue_waits,
+        end: |owner| owner.call(Call::MarkDeviceAsError { device: owner.device, reason: 0 }),
+        most: 16_000,
+        is_cut: true,
+    },
+    Case {
+        name: "a semaphore with a long line",
+        make: Owner::line,
+        end: |owner| {
+            let signal = GpuSignal::Legacy { objects: Handles::from_slice(&[owner.fence]), fence_value: 0 };
+            let contexts = Handles::from_slice(&[owner.context]);
+            owner.call(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })
+        },
+        most: 16_000,
         is_cut: true,
     },
     Case {

@@ -28,7 +28,10 @@
 //! vms = ["one", "host"]               # host: processes of the host itself
 //!
 //! [[vm]]                              # a VM that is not as it says here
-//! name = "vm-1"
+//! name = "vm-1"                       # host: processes of the host itself
+//! memory_bytes = 268435456            # of the host's, for all that its processes make: objects, packets, waits
+//! raised_priorities = true            # its processes may have priority classes above NORMAL
+//! disable_gpu_timeout = true          # its work may have DisableGpuTimeout
 //! secure = false                      # SecureVirtualMachine; needs iommu_isolation
 //! iommu_isolation = true
 //! linux = true                        # LinuxVirtualMachine

@@ -33,6 +33,7 @@
 
 mod commands;
 mod foresight;
+mod front_end;
 mod lines;
 mod lists;
 mod run;
@@ -51,6 +52,7 @@ use serde::{Deserialize, Serialize};
 
 use commands::Commands;
 pub(crate) use foresight::of_commands as foresee;
+use front_end::FrontEnd;
 use lines::{Lines, Saved};
 
 use crate::list::{Buffer, Lists, Scope};
@@ -181,6 +183,7 @@ pub(crate) struct Engine {
     /// Nothing runs until the reset is over (TDR-021).
     halted: bool,
     faults: PendingFaults,
+    front_end: FrontEnd,
     lists: Lists,
     illegal_command: IllegalCommand,
 }
@@ -200,6 +203,7 @@ impl Engine {
             completed: 0,
             halted: false,
             faults: PendingFaults::default(),
+            front_end: FrontEnd::default(),
             lists: Lists::new(id, config),
             illegal_command,
         }
@@ -479,9 +483,10 @@ impl Engine {
         }
     }
 
-    /// Memory of the buffers of a process that do not run.
+    /// Memory of the buffers of a process.
     pub fn held_bytes(&self, process: ProcessId) -> usize {
-        self.queue.held_bytes(process) + self.saved.held_bytes(process)
+        let running = self.running.as_ref().filter(|job| job.process == process).map_or(0, Job::weight);
+        running + self.queue.held_bytes(process) + self.saved.held_bytes(process)
     }
 
     /// Whether a submission has run, or runs; of one that it gave back, whether it had.

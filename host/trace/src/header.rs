@@ -106,6 +106,9 @@ fn vm_to_wire(vm: &VmConfig) -> wire::VmConfig {
         linux: vm.linux,
         escapes: vm.escapes,
         asynchronous: vm.asynchronous,
+        memory_bytes: vm.memory_bytes,
+        raised_priorities: vm.raised_priorities,
+        disable_gpu_timeout: vm.disable_gpu_timeout,
         adapters: vm.adapters.clone().map(|ordinals| wire::Ordinals { ordinals }),
         features: vm.features.bits(),
     }
@@ -119,6 +122,9 @@ fn vm_from_wire(vm: wire::VmConfig) -> Result<VmConfig, ConvertError> {
         linux: vm.linux,
         escapes: vm.escapes,
         asynchronous: vm.asynchronous,
+        memory_bytes: vm.memory_bytes,
+        raised_priorities: vm.raised_priorities,
+        disable_gpu_timeout: vm.disable_gpu_timeout,
         adapters: vm.adapters.map(|adapters| adapters.ordinals),
         features: Features::from_bits(vm.features).ok_or(bad("VmConfig", "features", vm.features))?,
     })

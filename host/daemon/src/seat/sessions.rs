@@ -60,6 +60,9 @@ impl Sessions<'_> {
         if let Some(why) = seated.roster.vms().get(&vm).and_then(|name| seated.kernel.vm_refusal(name)) {
             anyhow::bail!("the VM was refused: {why}");
         }
+        if let Some(why) = seated.kernel.process_refusal(vm) {
+            anyhow::bail!("no process can be attached: {why}");
+        }
         let slots = memory.slots();
         let guest = seated.roster.begin(vm, pid, name.clone(), memory, token)?;
         let id = guest.id;

@@ -27,6 +27,9 @@ use serde::{Deserialize, Serialize};
 use crate::ProcessId;
 use crate::ddi::{DxgCpuEvent, KmdCpuEvent, KmdProcess};
 
+/// What a CPU event is charged at, with the driver's part.
+pub(crate) const CPU_EVENT_BYTES: u64 = 512;
+
 /// A CPU event that its driver knows.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CpuEvent {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::{EventId, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, limits};
 use serde::{Deserialize, Serialize};
 
-use super::cpu_event::{CpuEvent, CpuEvents};
+use super::cpu_event::{CPU_EVENT_BYTES, CpuEvent, CpuEvents};
 use crate::ddi::{
     CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdProcess, Miniport, ProcessKind, SignalEvent,
 };
@@ -79,6 +79,7 @@ impl<M: Miniport> Kernel<M> {
         if self.process(process).cpu_events >= most {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {most} CPU events, the limit"));
         }
+        self.require_memory(process, CPU_EVENT_BYTES)?;
         let id = DxgCpuEvent(self.events.cpu_events.last + 1);
         let create = CreateCpuEvent { device: self.processes.devices()[device].kmd, event: id };
         let kmd = match self.miniport.create_cpu_event(adapter, &create) {
@@ -92,6 +93,7 @@ impl<M: Miniport> Kernel<M> {
         let new = CpuEvent { process, adapter, device, handle, event, kmd, signals, set_in };
         self.events.cpu_events.events.insert(id, new);
         self.process_mut(process).cpu_events += 1;
+        self.processes.charge(process, CPU_EVENT_BYTES);
         self.processes.device_mut(device).cpu_events.insert(id);
         Ok(Some(id))
     }
@@ -129,6 +131,7 @@ impl<M: Miniport> Kernel<M> {
         });
         self.events.cpu_events.events.remove(&id);
         self.process_mut(process).cpu_events -= 1;
+        self.processes.release(process, CPU_EVENT_BYTES);
         self.processes.device_mut(device).cpu_events.remove(&id);
     }
 

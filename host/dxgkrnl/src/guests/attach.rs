@@ -4,12 +4,14 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
-use d3dkmt::limits;
+use d3dkmt::{NtStatus, limits};
 
 use super::virtual_machine::VirtualMachine;
+use crate::config::HOST_NAME;
 use crate::config::virtualization_flags::FORCE_PARAVIRTUALIZATION;
 use crate::ddi::{KmdProcess, Miniport, NewProcess, ProcessKind, VirtualMachineData};
 use crate::effects::{Effects, HostEvent};
+use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 use crate::{Features, ProcessId, VmConfig, VmId};
 
@@ -87,6 +89,14 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Why no process can come to this VM, if so.
+    pub fn process_refusal(&self, vm: VmId) -> Option<String> {
+        match self.may_attach(vm) {
+            true => self.processes.shortage_for_process(vm),
+            false => Some(format!("there is no VM {}", vm.0)),
+        }
+    }
+
     /// A process comes that may: one of the host, or of a VM that is attached.
     pub(crate) fn may_attach(&self, vm: VmId) -> bool {
         vm == VmId::HOST || (self.guests.vms.contains_key(&vm) && !self.is_clearing(vm))
@@ -95,6 +105,22 @@ impl<M: Miniport> Kernel<M> {
     /// The VM that a process is in; `None` for one of the host.
     pub(crate) fn vm_of(&self, process: ProcessId) -> Option<&VirtualMachine> {
         self.guests.vms.get(&self.processes.get(process)?.vm)
+    }
+
+    /// What the host has decided of a VM; of the host itself, of its processes.
+    pub(crate) fn vm_config(&self, vm: VmId) -> VmConfig {
+        match self.guests.vms.get(&vm) {
+            Some(vm) => vm.config.clone(),
+            None => self.config.vm(HOST_NAME),
+        }
+    }
+
+    /// Refuses DisableGpuTimeout, if that is wanted, to a VM that may not have it.
+    pub(crate) fn may_disable_timeout(&self, process: ProcessId, disabled: bool) -> Result<(), Refusal> {
+        if !disabled || self.vm_config(self.process(process).vm).disable_gpu_timeout {
+            return Ok(());
+        }
+        refuse(NtStatus::ACCESS_DENIED, "the VM's work times out: its `disable_gpu_timeout` is off")
     }
 
     /// Whether there is such an adapter for this process.

@@ -62,8 +62,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn remove_adapter_handle(&mut self, process: ProcessId, handle: Handle) {
+        let Some(HandleTarget::Adapter(ordinal)) = self.remove_handle(process, handle) else { return };
         let owner = self.process_mut(process);
-        let Some(HandleTarget::Adapter(ordinal)) = owner.handles.remove(handle) else { return };
         if let Some(opens) = owner.adapter_opens.get_mut(&ordinal) {
             *opens -= 1;
             if *opens == 0 {
@@ -113,6 +113,8 @@ impl<M: Miniport> Kernel<M> {
         if flags & !KNOWN_FLAGS != 0 {
             return invalid(format!("device flags {flags:#x} have reserved bits set"));
         }
+        let disable_gpu_timeout = flags & DISABLE_GPU_TIMEOUT != 0;
+        self.may_disable_timeout(process, disable_gpu_timeout)?;
         if self.process(process).is_blocked {
             let why = "the process is blocked from the GPU (0x142): its work timed out too often";
             return refuse(NtStatus::ACCESS_DENIED, why);
@@ -130,7 +132,7 @@ impl<M: Miniport> Kernel<M> {
             children: BTreeSet::new(),
             queues: BTreeSet::new(),
             paging_queues: BTreeSet::new(),
-            disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
+            disable_gpu_timeout,
             kmd,
             cpu_events: BTreeSet::new(),
             page_fault: d3dkmt::PageFaultState::default(),
@@ -196,8 +198,13 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         local: HandleTarget,
     ) -> Result<Handle, Refusal> {
+        let bytes = self.weight(local);
+        self.require_memory(process, bytes)?;
         match self.process_mut(process).handles.insert(local) {
-            Some(handle) => Ok(handle),
+            Some(handle) => {
+                self.processes.charge(process, bytes);
+                Ok(handle)
+            }
             None => refuse(
                 NtStatus::NO_MEMORY,
                 format!("the process has {} handles, the limit", limits::HANDLES_PER_PROCESS_MAX),

@@ -196,9 +196,8 @@ impl<M: Miniport> Kernel<M> {
         }
         self.end_cpu_events_and_kmd_device(id, effects);
         self.vidsch.work_mut().backlog_mut().device_ended(id);
-        let owner = self.process_mut(process);
-        owner.handles.remove(device);
-        owner.devices.remove(&device.index());
+        self.remove_handle(process, device);
+        self.process_mut(process).devices.remove(&device.index());
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
             self.process_mut(process).devices_stopped -= 1;

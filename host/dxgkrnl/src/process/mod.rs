@@ -5,10 +5,12 @@
 //! reads 0 there needs to ask nobody (FEN-095).
 
 mod adapter;
+mod charges;
 mod device;
 pub(crate) mod end;
 mod ending;
 pub(crate) mod handles;
+pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod slots;
 
@@ -23,6 +25,7 @@ pub(crate) use device::Device;
 pub(crate) use slots::Slots;
 
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
+use crate::process::memory::{Account, Counted, PROCESS_BYTES, VmAccount};
 use crate::process::names::Names;
 use crate::slab::Slab;
 use crate::vidmm::vaspace::AddressSpace;
@@ -34,6 +37,8 @@ use crate::{Nanos, ProcessId, VmId};
 pub(crate) struct Processes {
     by_id: BTreeMap<ProcessId, Process>,
     devices: Slab<Device>,
+    /// Of VMs that have processes. See `memory.rs`.
+    accounts: BTreeMap<VmId, VmAccount>,
 }
 
 impl Processes {
@@ -47,12 +52,17 @@ impl Processes {
         self.by_id.get_mut(&id)
     }
 
-    pub fn insert(&mut self, id: ProcessId, process: Process) {
+    /// A process comes, to a VM whose processes may take so many bytes of memory.
+    pub fn insert(&mut self, id: ProcessId, process: Process, vm_memory_bytes: u64) {
+        self.open_account(process.vm, vm_memory_bytes);
         self.by_id.insert(id, process);
+        self.charge(id, PROCESS_BYTES);
     }
 
     pub fn remove(&mut self, id: ProcessId) {
-        self.by_id.remove(&id);
+        if let Some(Process { vm, memory, .. }) = self.by_id.remove(&id) {
+            self.close_account(vm, memory);
+        }
     }
 
     #[inline]
@@ -152,6 +162,10 @@ pub(crate) struct Process {
     pub pid: u32,
     pub name: String,
     pub handles: HandleTable<HandleTarget>,
+    /// What it takes of the daemon's memory.
+    pub memory: Account,
+    /// Parts of it, as last counted.
+    pub counted: BTreeMap<Counted, u64>,
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
     pub waits: Names,
@@ -192,6 +206,8 @@ impl Process {
             pid,
             name,
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
+            memory: Account::default(),
+            counted: BTreeMap::new(),
             slots: Slots::default(),
             waits: Names::default(),
             acquires: BTreeMap::new(),

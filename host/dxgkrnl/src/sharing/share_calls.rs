@@ -10,6 +10,7 @@ use d3dkmt::{
 };
 
 use super::{Global, Named, Share, Shared, denied_by_rights, folded, require_readable};
+use crate::config::HOST_NAME;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -19,9 +20,6 @@ use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
 use crate::sync::{check_flags, is_mapped};
 use crate::{ProcessId, VmId};
-
-/// What processes of the host itself are called in a grant.
-const HOST_NAME: &str = "host";
 
 /// The rights that a desired access comes to.
 fn granted(desired_access: u32) -> u32 {
@@ -215,11 +213,15 @@ impl<M: Miniport> Kernel<M> {
         if self.sharing.shares.contains_key(&token) {
             return invalid("this share token is in use");
         }
-        let shares = self.sharing.of_vm.entry(vm).or_default();
-        if *shares >= limits::SHARES_PER_VM_MAX {
+        let shares = self.sharing.of_vm.get(&vm).copied().unwrap_or(0);
+        if shares >= limits::SHARES_PER_VM_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
         }
-        *shares += 1;
+        if let Some(why) = self.processes.shortage_for_share(vm, self.share_bytes(what)) {
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        self.processes.charge_share(vm, self.share_bytes(what));
+        *self.sharing.of_vm.entry(vm).or_default() += 1;
         let name = name.map(|(name, given)| {
             let named = Named { what, given, handles: 0 };
             self.sharing.names.entry((vm, name.clone())).or_insert(named).handles += 1;
@@ -350,6 +352,7 @@ impl<M: Miniport> Kernel<M> {
 
     fn end_share(&mut self, token: ShareToken) {
         let Some(Share { what, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
+        self.processes.release_share(vm, self.share_bytes(what));
         if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
             *shares -= 1;
             if *shares == 0 {

@@ -22,7 +22,11 @@ impl<M: Miniport> Kernel<M> {
         if !state.is_idle() || values_missing {
             return false;
         }
-        let Some(lacks) = self.lacks(queue) else { return self.acquire(queue, effects) };
+        let of_others = || acquire.objects.iter().find(|one| self.sync.legacy.is_being_asked(**one)).copied();
+        let Some(lacks) = self.lacks(queue).or_else(of_others) else { return self.acquire(queue, effects) };
+        let Some(Packet::Acquire(acquire)) = self.vidsch.queues()[queue].packets.front() else {
+            return false;
+        };
         if acquire.place.is_none() {
             self.line_up(queue, lacks);
         }
@@ -54,7 +58,7 @@ impl<M: Miniport> Kernel<M> {
             return false;
         }
         let Some(packet) = packets.pop_front() else { return false };
-        self.process_mut(owner.process).queued_bytes -= packet.weight();
+        self.processes.unqueue_bytes(owner.process, packet.weight());
         let Packet::Acquire(acquire) = packet else { return false };
         let by = self.orderer(queue);
         acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
@@ -115,8 +119,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// An object can be had again: those in its line that lack it are asked in order, as long as it can be had. One that
     /// lacks another object as well is asked about that from now on.
-    fn look_at_line(&mut self, object: u32, effects: &mut Effects) {
+    fn look_at_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
+            if self.is_spent() {
+                self.leave_line(object, payer);
+                return;
+            }
             self.spend(1);
             if self.leaves_line_at_its_end(queue) {
                 continue;
@@ -134,6 +142,48 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    fn leave_line(&mut self, object: u32, payer: ProcessId) {
+        if let Some(state) = self.sync.legacy.objects.get_mut(&object)
+            && !core::mem::replace(&mut state.is_being_asked, true)
+        {
+            self.sync.hold(object);
+            self.leave(payer, Task::AskLine(object));
+        }
+    }
+
+    /// Whether this signal, the head of a queue, is of an object whose line is still being asked: the queue goes on after that.
+    pub(crate) fn parks(&mut self, queue: u32) -> bool {
+        let signal = match self.vidsch.queues()[queue].packets.front() {
+            Some(Packet::Signal(signal)) => signal,
+            Some(Packet::Broadcast(broadcast)) => &self.vidsch.broadcasts()[*broadcast].signal,
+            _ => return false,
+        };
+        let mut objects = signal.targets.iter().map(|(object, _)| *object);
+        let Some(object) = objects.find(|object| self.sync.legacy.is_being_asked(*object)) else {
+            return false;
+        };
+        if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
+            state.parked.insert(queue);
+        }
+        true
+    }
+
+    /// Goes on asking those in the line of an object.
+    pub(crate) fn go_on_asking(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
+        if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
+            state.is_being_asked = false;
+        }
+        self.look_at_line(object, payer, effects);
+        if let Some(state) = self.sync.legacy.objects.get_mut(&object)
+            && !state.is_being_asked
+        {
+            for queue in core::mem::take(&mut state.parked) {
+                self.vidsch.work_mut().run_queue(queue);
+            }
+        }
+        self.release_reference(object);
+    }
+
     /// Who is being cleared away takes nothing any more.
     fn leaves_line_at_its_end(&mut self, queue: u32) -> bool {
         let Queue { process, device, .. } = self.vidsch.queues()[queue];
@@ -142,7 +192,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let packets = &mut self.vidsch.queue_mut(queue).packets;
         let Some(packet) = packets.pop_front() else { return false };
-        self.process_mut(process).queued_bytes -= packet.weight();
+        self.processes.unqueue_bytes(process, packet.weight());
         if let Packet::Acquire(acquire) = packet {
             self.drop_acquire(acquire);
         }
@@ -190,20 +240,20 @@ impl<M: Miniport> Kernel<M> {
             self.note(signal.process, text, effects);
             return;
         }
-        self.free_mutex(object, effects);
+        self.free_mutex(object, signal.process, effects);
     }
 
-    fn free_mutex(&mut self, object: u32, effects: &mut Effects) {
+    fn free_mutex(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         self.sync.legacy.set_owner(object, None);
         self.store_value(object, 0, effects);
-        self.look_at_line(object, effects);
+        self.look_at_line(object, payer, effects);
     }
 
     fn count_up(&mut self, object: u32, max_count: u32, signal: &Signal, effects: &mut Effects) {
         let count = self.sync.objects.value(object);
         if count < u64::from(max_count) {
             self.store_value(object, count + 1, effects);
-            self.look_at_line(object, effects);
+            self.look_at_line(object, signal.process, effects);
             return;
         }
         let text = format!("queued signal of a semaphore at its MaxCount {max_count}: the count stays");
@@ -230,7 +280,7 @@ impl<M: Miniport> Kernel<M> {
             self.spend(1);
             self.note(process, format!("{by} ended and owned a mutex"), effects);
             match self.config.policy.abandoned_mutex {
-                AbandonedMutex::Freed => self.free_mutex(object, effects),
+                AbandonedMutex::Freed => self.free_mutex(object, process, effects),
                 AbandonedMutex::StaysOwned => {
                     self.remember_owner(object, process, by);
                     self.sync.legacy.set_owner(object, Some(MutexOwner { process, by: Handle::NULL }));
@@ -270,6 +320,10 @@ impl<M: Miniport> Kernel<M> {
                     return Some("a place in a line");
                 }
                 let lacks = self.lacks(*queue);
+                let is_asked = || acquire.watches.is_some_and(|one| self.sync.legacy.is_being_asked(one));
+                if is_asked() {
+                    continue;
+                }
                 if lacks.is_none() {
                     return Some("a queue that waits for what it could have");
                 }

@@ -228,7 +228,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let (id, _) = self.sync_object(process, handle)?;
         self.end_cpu_event_of(process, handle, effects);
-        self.process_mut(process).handles.remove(handle);
+        self.remove_handle(process, handle);
         let open = self.sync.opens[id];
         self.native_open_ended(id, &open);
         if let Some(device) = open.device {

@@ -34,6 +34,9 @@ use crate::ids::earliest;
 use crate::slab::Slab;
 use crate::{Nanos, ProcessId, VmId};
 
+/// What a pending acquire is charged at, with its entries in four tables.
+pub(crate) const ACQUIRE_BYTES: u64 = 384;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
     Free,

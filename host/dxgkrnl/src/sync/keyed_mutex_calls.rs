@@ -8,7 +8,7 @@ use d3dkmt::{
     AcquireOutcome, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken, limits,
 };
 
-use super::keyed_mutex::{KeyedMutex, MutexOpen, PendingAcquire, State, UNIT_NS, Until};
+use super::keyed_mutex::{ACQUIRE_BYTES, KeyedMutex, MutexOpen, PendingAcquire, State, UNIT_NS, Until};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -166,9 +166,8 @@ impl<M: Miniport> Kernel<M> {
             self.keyed.mutexes[mutex].state = State::Abandoned;
             self.note(process, format!("{handle} ended and owned its keyed mutex: it is abandoned"), effects);
         }
-        let owner = self.process_mut(process);
-        owner.handles.remove(handle);
-        owner.keyed_mutexes -= 1;
+        self.remove_handle(process, handle);
+        self.process_mut(process).keyed_mutexes -= 1;
         self.keyed.opens.remove(open);
         self.keyed.mutexes[mutex].opens -= 1;
         self.drop_mutex_if_unused(mutex);
@@ -218,6 +217,8 @@ impl<M: Miniport> Kernel<M> {
             return Ok(not_acquired(AcquireOutcome::TimedOut { fence_value: 0 }));
         }
         self.require_free_event(process, self.process(process), event)?;
+        self.require_memory(process, ACQUIRE_BYTES)?;
+        self.processes.charge(process, ACQUIRE_BYTES);
         let id = self.keyed.begun;
         self.keyed.begun += 1;
         match until {
@@ -297,6 +298,7 @@ impl<M: Miniport> Kernel<M> {
             Until::Absolute(due) => drop(self.keyed.absolute.remove(&(due, id))),
         }
         self.process_mut(process).acquires.remove(&event);
+        self.processes.release(process, ACQUIRE_BYTES);
         if let Some(status) = status {
             self.wake(process, event, status, effects);
         }

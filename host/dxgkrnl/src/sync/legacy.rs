@@ -64,6 +64,11 @@ pub(crate) struct LegacyObject {
     pub line: BTreeMap<u64, u32>,
     /// Of those, the ones to ask when it can be had: what they lack is this. By how much of it they take, then by place.
     watched: BTreeMap<u64, BTreeMap<u64, u32>>,
+    /// It can be had, and more of its line was to be asked than fitted a step: nobody takes it out of turn, and no signal of
+    /// it is applied before.
+    pub(super) is_being_asked: bool,
+    /// Queues whose head is such a signal.
+    pub(super) parked: BTreeSet<u32>,
 }
 
 /// The objects of legacy types, by their index, and who owns the mutexes among them.
@@ -120,7 +125,9 @@ impl Legacy {
             (SyncObjectType::CPU_NOTIFICATION, Some(event)) => Kind::Notification { process, event },
             _ => return,
         };
-        self.objects.insert(object, LegacyObject { kind, line: BTreeMap::new(), watched: BTreeMap::new() });
+        let (line, watched) = (BTreeMap::new(), BTreeMap::new());
+        let new = LegacyObject { kind, line, watched, is_being_asked: false, parked: BTreeSet::new() };
+        self.objects.insert(object, new);
     }
 
     /// The object is gone.
@@ -130,6 +137,11 @@ impl Legacy {
         {
             self.owned.remove(&(owner, object));
         }
+    }
+
+    /// Whether the line of an object is still being asked.
+    pub fn is_being_asked(&self, object: u32) -> bool {
+        self.objects.get(&object).is_some_and(|state| state.is_being_asked)
     }
 
     pub fn owner(&self, object: u32) -> Option<MutexOwner> {

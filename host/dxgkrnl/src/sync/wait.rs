@@ -21,7 +21,7 @@ use crate::policy::CpuSignal;
 use crate::process::Process;
 use crate::sync::is_mapped;
 use crate::sync::ordered::Entry;
-use crate::sync::waits::{Wait, WaitId, WaitItem, WaitOwner};
+use crate::sync::waits::{Wait, WaitId, WaitItem, WaitOwner, wait_bytes};
 
 /// So many waits are loaded at once: as many as a processor can wait for.
 const FETCHED_MAX: usize = 16;
@@ -149,6 +149,7 @@ impl<M: Miniport> Kernel<M> {
             &mut list
         };
         self.require_free_event(process, owner, event)?;
+        self.require_memory(process, wait_bytes(items.len()))?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
@@ -248,7 +249,12 @@ impl<M: Miniport> Kernel<M> {
             }
             return None;
         }
-        let id = self.sync.waits.insert(owner, any, items, unsatisfied, self.now);
+        let payer = match owner {
+            WaitOwner::Cpu { process, .. } => process,
+            WaitOwner::Gpu { queue } => self.vidsch.queues()[queue].process,
+        };
+        let id = self.sync.waits.insert(owner, payer, any, items, self.now);
+        self.processes.charge(payer, wait_bytes(items.len()));
         for (at, item) in items.iter().enumerate() {
             if !item.satisfied {
                 let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
@@ -264,7 +270,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// Takes a wait out of every table. Who is to be told is the caller's business.
     pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
+        let payer = self.sync.waits.payer(self.sync.waits.get(id)?);
         let (wait, items) = self.sync.waits.remove(id)?;
+        self.processes.release(payer, wait_bytes(items.as_ref().len()));
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.sync.waits.compare(entry, id, at as u32);

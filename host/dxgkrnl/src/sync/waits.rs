@@ -96,6 +96,13 @@ impl Wait {
     }
 }
 
+/// What a pending wait is charged at, with its entries elsewhere.
+pub(crate) fn wait_bytes(items: usize) -> u64 {
+    const WAIT_BYTES: usize = 112;
+    const ITEM_BYTES: usize = 64;
+    (WAIT_BYTES + if items > 1 { ITEM_BYTES * (items + 1) } else { 0 }) as u64
+}
+
 /// The items of a wait.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum WaitItems<L> {
@@ -125,6 +132,8 @@ impl<'a> WaitItems<&'a [WaitItem]> {
 #[derive(Debug, Serialize, Deserialize)]
 struct List {
     unsatisfied: u32,
+    /// The process that it is charged to.
+    payer: ProcessId,
     items: Box<[WaitItem]>,
 }
 
@@ -137,13 +146,13 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Takes a wait with `unsatisfied` of its items to come.
+    /// Takes a wait of which at least one item is to come.
     pub fn insert(
         &mut self,
         owner: WaitOwner,
+        payer: ProcessId,
         any: bool,
         items: &[WaitItem],
-        unsatisfied: u32,
         since: Nanos,
     ) -> WaitId {
         let number = self.begun;
@@ -155,11 +164,22 @@ impl Waits {
         // The wait of a context may outlive the open it was made through: its item knows its handle.
         let (listed, place, open, value) = match items {
             [item] if !gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
-            _ => (true, self.lists.insert(List { unsatisfied, items: items.into() }), NONE, 0),
+            _ => {
+                let unsatisfied = items.iter().filter(|item| !item.satisfied).count() as u32;
+                (true, self.lists.insert(List { unsatisfied, payer, items: items.into() }), NONE, 0)
+            }
         };
         let satisfied = false;
         let wait = Wait { number, since, event, value, owner, place, open, gpu, any, listed, satisfied };
         WaitId { number, slot: self.table.insert(wait) }
+    }
+
+    /// The process that a pending wait is charged to.
+    pub fn payer(&self, wait: &Wait) -> ProcessId {
+        match wait.listed {
+            true => self.lists[wait.place].payer,
+            false => ProcessId(wait.owner),
+        }
     }
 
     /// How many there were ever: the number of the next.

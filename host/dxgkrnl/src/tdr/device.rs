@@ -8,7 +8,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply, SyncObjectFlags};
 
 use super::Recovery;
-use super::loss::{Loss, LossOfFences, LostFences};
+use super::loss::{Loss, LossOfFences, LossOfQueues, LostFences};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -40,7 +40,11 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.set_device_state(&ids, state, effects);
-        self.empty_queues_of(&devices, effects);
+        for id in &ids {
+            let owned = &self.processes.devices()[*id];
+            let (handle, process) = (owned.handle, owned.process);
+            self.empty_queues(LossOfQueues { device: *id, handle, process, behind: None }, effects);
+        }
         for id in &ids {
             self.begin_to_lose(*id, LostFences::WaitsEnd, effects);
             self.begin_to_lose(*id, LostFences::NativeOnesAreSignaled, effects);
@@ -99,30 +103,49 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
-        let of_devices = devices.iter().flat_map(|device| &self.processes.devices()[*device].queues);
-        let queues: BTreeSet<u32> = of_devices.copied().collect();
-        let before = self.past.begin(Ending::DeviceLost);
-        for id in queues {
-            self.remember_queue(id);
-            let ready = self.unready(id);
-            self.vidsch.ring_ended(id, self.now);
-            let queue = self.vidsch.queue_mut(id);
-            let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
-            let (engine, context, running) = (queue.engine, queue.context, queue.running);
-            // What runs on another engine runs to its end there.
-            let runs = running.is_some_and(|id| self.vidsch.engine_mut(engine).has(id));
-            if !runs {
-                self.vidsch.queue_mut(id).running = None;
+    /// Goes on with the queues of a lost device, in the order of their numbers. Until all are empty none of them goes on.
+    pub(crate) fn empty_queues(&mut self, mut loss: LossOfQueues, effects: &mut Effects) {
+        loop {
+            let device = self.processes.devices().get(loss.device);
+            let Some(device) = device.filter(|one| (one.process, one.handle) == (loss.process, loss.handle))
+            else {
+                return;
+            };
+            let next = device.queues.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
+            let Some(queue) = next.copied() else { break };
+            if self.is_spent() {
+                self.vidsch.work_mut().backlog_mut().begin_loss_of_device(loss.device);
+                self.leave(loss.process, Task::EmptyQueues(loss));
+                return;
             }
-            self.vidsch.forget_ended_submissions(id);
-            let own = ready.iter().filter(|command| command.resubmits.is_none());
-            let own = own.map(|command| &command.commands[..]);
-            self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
-            let status = Some(NtStatus::DEVICE_REMOVED);
-            self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
-            self.evaluate_written(process, effects);
+            self.spend(1);
+            loss.behind = Some(queue);
+            self.empty_queue(queue, effects);
         }
+        self.vidsch.work_mut().backlog_mut().device_is_lost(loss.device);
+    }
+
+    /// Nothing that a queue of a lost device has takes effect.
+    pub(crate) fn empty_queue(&mut self, id: u32, effects: &mut Effects) {
+        let before = self.past.begin(Ending::DeviceLost);
+        self.remember_queue(id);
+        let ready = self.unready(id);
+        self.vidsch.ring_ended(id, self.now);
+        let queue = self.vidsch.queue_mut(id);
+        let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
+        let (engine, context, running) = (queue.engine, queue.context, queue.running);
+        // What runs on another engine runs to its end there.
+        let runs = running.is_some_and(|id| self.vidsch.engine_mut(engine).has(id));
+        if !runs {
+            self.vidsch.queue_mut(id).running = None;
+        }
+        self.vidsch.forget_ended_submissions(id);
+        let own = ready.iter().filter(|command| command.resubmits.is_none());
+        let own = own.map(|command| &command.commands[..]);
+        self.cancel_commands(engine, context, own.chain(commands(&packets)), effects);
+        let status = Some(NtStatus::DEVICE_REMOVED);
+        self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
+        self.evaluate_written(process, effects);
         self.past.set_ending(before);
     }
 

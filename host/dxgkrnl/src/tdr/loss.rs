@@ -23,6 +23,17 @@ pub(crate) struct Loss {
     pub poisons: bool,
 }
 
+/// How far the queues of a lost device are emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct LossOfQueues {
+    pub device: u32,
+    /// Its handle: the index may be another's by now.
+    pub handle: Handle,
+    pub process: ProcessId,
+    /// The last queue that was emptied.
+    pub behind: Option<u32>,
+}
+
 /// What becomes of the fences of a lost device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum LostFences {

@@ -45,7 +45,7 @@ use bugcheck::Bugcheck;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use loss::{Loss, LossOfFences, LostFences};
+pub(crate) use loss::{Loss, LossOfFences, LossOfQueues, LostFences};
 
 use crate::ddi::{EngineId, Invalidation};
 use crate::{Nanos, VmId};

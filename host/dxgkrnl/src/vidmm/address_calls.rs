@@ -16,7 +16,7 @@ use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
-use crate::vidmm::vaspace::{ADDRESSES_END, AddressSpace, PAGE_BYTES, VaPage, Where};
+use crate::vidmm::vaspace::{ADDRESSES_END, AddressSpace, PAGE_BYTES, PIECE_BYTES, VaPage, Where};
 use crate::vidsch::{Packet, Signal};
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
@@ -57,7 +57,9 @@ impl<M: Miniport> Kernel<M> {
             _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
         };
         self.require_started(adapter)?;
+        self.require_memory(process, PIECE_BYTES)?;
         let address = self.address_space(process, adapter).reserve(place, size)?;
+        self.count_address_bytes(process, adapter);
         Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
     }
 
@@ -80,6 +82,7 @@ impl<M: Miniport> Kernel<M> {
         let (address, changed) = space.map(place, pages, page)?;
         let size = pages * PAGE_BYTES;
         let range = space.range_number(address, size).unwrap_or(0);
+        self.count_address_bytes(process, adapter);
         let paging_fence_value = if changed {
             let change = PageChange { base: address, end: address + size, range };
             let work = PagingWork::UpdatePageTable { base: address, size };
@@ -126,6 +129,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.address_space(process, adapter).free(base, size)?;
+        self.count_address_bytes(process, adapter);
         self.miniport.update_page_table(adapter, process, base, size, PageTableEntry::NoAccess);
         Ok(Reply::None)
     }
@@ -334,6 +338,7 @@ impl<M: Miniport> Kernel<M> {
         for Piece { base, end, page } in &pieces {
             space.set_seen(*base, *end, Some(*page));
         }
+        self.count_address_bytes(process, adapter);
         if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
             self.tell_engines(process, adapter, base, end, None);
         }
@@ -402,6 +407,7 @@ impl<M: Miniport> Kernel<M> {
             self.address_space(process, adapter).set_seen(base, end, None);
             self.tell_engines(process, adapter, base, end, None);
         }
+        self.count_address_bytes(process, adapter);
     }
 
     /// The address space of a process on an adapter ends.
@@ -409,6 +415,7 @@ impl<M: Miniport> Kernel<M> {
         if self.process_mut(process).address_spaces.remove(&adapter).is_some() {
             let entry = PageTableEntry::NoAccess;
             self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, entry);
+            self.count_address_bytes(process, adapter);
         }
     }
 

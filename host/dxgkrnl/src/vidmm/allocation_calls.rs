@@ -226,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of a resource ends, and those of the allocations that it has left.
     pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(HandleTarget::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Resource(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
         for allocation in self.vidmm.memory.resource_opens[open].allocations.clone() {
@@ -272,7 +272,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of an allocation ends.
     pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(HandleTarget::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Allocation(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
         };
         let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];

@@ -41,7 +41,9 @@ impl<M: Miniport> Kernel<M> {
             return Ok(reply);
         }
         let number = self.vidmm.paging_queues_created + 1;
-        let context = self.new_system_context(device, Level::paging(priority, number))?;
+        let context = self.new_system_context(device, Level::paging(priority))?;
+        // Of equal ones the older is first.
+        self.vidsch.context_mut(context).in_process_priority = -i32::try_from(number).unwrap_or(i32::MAX);
         self.vidmm.paging_queues_created = number;
         let id = self.vidmm.paging_queues.insert(PagingQueue {
             process,
@@ -63,7 +65,7 @@ impl<M: Miniport> Kernel<M> {
             match self.open_object(process, Some(device), object, flags, mapping, effects) {
                 Ok(fence) => Ok((handle, fence)),
                 Err(refusal) => {
-                    self.process_mut(process).handles.remove(handle);
+                    self.remove_handle(process, handle);
                     Err(refusal)
                 }
             }
@@ -96,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let id = self.paging_queue(process, handle)?;
-        self.process_mut(process).handles.remove(handle);
+        self.remove_handle(process, handle);
         let queue = self.vidmm.paging_queues.remove(id).expect("a handle names a live paging queue");
         let device = self.processes.device_mut(queue.device);
         device.children.remove(&handle);

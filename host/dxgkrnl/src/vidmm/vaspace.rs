@@ -81,6 +81,9 @@ pub(crate) struct AddressSpace {
     ranges_made: u64,
 }
 
+/// What a range of an address space, or a piece of one, is charged at.
+pub(crate) const PIECE_BYTES: u64 = 128;
+
 impl AddressSpace {
     pub fn reserve(&mut self, place: Where, size: u64) -> Result<u64, Refusal> {
         if size == 0 || !size.is_multiple_of(RESERVATION_BYTES) {
@@ -239,6 +242,11 @@ impl AddressSpace {
 
     pub fn len(&self) -> usize {
         self.ranges.len()
+    }
+
+    /// Entries of its tables.
+    pub fn pieces(&self) -> usize {
+        self.ranges.len() + self.pages.len() + self.seen.len()
     }
 
     /// Where so many bytes can be.

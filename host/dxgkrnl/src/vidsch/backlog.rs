@@ -24,7 +24,7 @@ use super::queue::Packet;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{LookAtWaiters, Reached};
-use crate::tdr::LossOfFences;
+use crate::tdr::{LossOfFences, LossOfQueues};
 use crate::{ProcessId, VmId};
 
 /// Packets that take no effect any more.
@@ -55,7 +55,10 @@ pub(crate) enum Task {
     /// The value of this fence reached more waits than fit.
     Wake(u32),
     Waiters(LookAtWaiters),
+    EmptyQueues(LossOfQueues),
     LoseFences(LossOfFences),
+    /// A mutex or semaphore can be had, and more in its line were to be asked than fitted.
+    AskLine(u32),
     /// The head of a queue may be able to go on.
     RunQueue(u32),
 }
@@ -99,6 +102,8 @@ pub(crate) struct Backlog {
     last: Option<VmId>,
     ending_processes: BTreeMap<ProcessId, VmId>,
     ending_devices: BTreeSet<u32>,
+    /// Lost devices whose queues are being emptied.
+    losing_devices: BTreeSet<u32>,
     /// VMs that are gone while processes of theirs are being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: what its waits are still to be woken for.
@@ -255,6 +260,20 @@ impl Backlog {
 
     pub fn device_ended(&mut self, device: u32) {
         self.ending_devices.remove(&device);
+        self.losing_devices.remove(&device);
+    }
+
+    pub fn begin_loss_of_device(&mut self, device: u32) {
+        self.losing_devices.insert(device);
+    }
+
+    pub fn device_is_lost(&mut self, device: u32) {
+        self.losing_devices.remove(&device);
+    }
+
+    /// Whether a device is lost and its queues are not all empty yet.
+    pub fn is_losing(&self, device: u32) -> bool {
+        !self.losing_devices.is_empty() && self.losing_devices.contains(&device)
     }
 
     /// Whether what this device of this process has queued does not go on.
@@ -262,6 +281,7 @@ impl Backlog {
     pub fn is_ending(&self, process: ProcessId, device: u32) -> bool {
         (!self.ending_processes.is_empty() && self.ending_processes.contains_key(&process))
             || (!self.ending_devices.is_empty() && self.ending_devices.contains(&device))
+            || self.is_losing(device)
     }
 
     /// The VM is gone; true if processes of it are being cleared away.

@@ -15,6 +15,9 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 
+/// What the packets of one call take at most, without command buffers.
+pub(super) const PACKETS_BYTES: u64 = 8192;
+
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn create_context(
         &mut self,
@@ -38,12 +41,13 @@ impl<M: Miniport> Kernel<M> {
         if flags.unknown() != 0 {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
+        self.may_disable_timeout(process, flags.contains(CreateContextFlags::DISABLE_GPU_TIMEOUT))?;
         let id = self.new_context(device, engine, flags)?;
         let handle = self.insert_handle(process, HandleTarget::Context(id));
         let announced = handle.and_then(|handle| {
             let announced = self.announce_context(id);
             if announced.is_err() {
-                self.process_mut(process).handles.remove(handle);
+                self.remove_handle(process, handle);
             }
             announced.map(|()| handle)
         });
@@ -116,7 +120,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_paging_context(id, effects);
         self.forget_suspend(id);
         self.remember_queue(self.vidsch.contexts[id].queue);
-        self.process_mut(process).handles.remove(handle);
+        self.remove_handle(process, handle);
         let context = self.vidsch.contexts.remove(id).expect("a handle names a live context");
         self.processes.device_mut(context.device).children.remove(&handle);
         self.process_mut(process).contexts -= 1;
@@ -155,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
         if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
         }
-        Ok(())
+        self.require_memory(*process, PACKETS_BYTES)
     }
 
     /// `D3DKMTSubmitCommand`.
@@ -184,6 +188,7 @@ impl<M: Miniport> Kernel<M> {
         {
             return invalid(why);
         }
+        self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
         self.enqueue(queue, Packet::Command(commands));
         Ok(Reply::None)

@@ -137,7 +137,7 @@ impl<M: Miniport> Kernel<M> {
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
         let submission_fence_id =
-            self.vidsch.in_flight.begin(engine, self.now, first.vm, id, place.level, resubmits);
+            self.vidsch.in_flight.begin(engine, self.now, first.vm, id, first.counts_as, resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
@@ -152,12 +152,18 @@ impl<M: Miniport> Kernel<M> {
     /// The device or process of this queue is being cleared away, and what it has ready is not submitted any more.
     fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let Queue { process, device, context, .. } = self.vidsch.queues[queue];
+        if self.vidsch.work.backlog().is_losing(device) {
+            self.spend(1);
+            self.empty_queue(queue, effects);
+            return true;
+        }
         // What the system does for a process is done while that is there.
         let context = &self.vidsch.contexts[context];
         if !self.vidsch.work.backlog().is_ending(process, device) || context.paging.is_some() {
             return false;
         }
         let handle = context.handle;
+        self.spend(1);
         let before = self.past.begin(Ending::Process);
         let _ = self.destroy_context(process, handle, effects);
         self.past.set_ending(before);
@@ -165,6 +171,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn submit(&mut self, submission: Submission, effects: &mut Effects) {
+        let (adapter, process) = (submission.engine.adapter, submission.process);
         let patches = !self.caps(submission.engine).contains(VidSchCaps::NO_DMA_PATCHING);
         let mut result: (&str, Result<(), NtStatus>) = ("Patch", Ok(()));
         self.call_ddi(effects, |miniport, now: Nanos, callbacks| {
@@ -179,6 +186,7 @@ impl<M: Miniport> Kernel<M> {
         if let (ddi, Err(status)) = result {
             self.ddi_failed(ddi, status, [2, 0, 0, 0], effects);
         }
+        self.count_driver_bytes(process, adapter);
     }
 
     /// Asks an engine to preempt what it has. `time_is_up`: the oldest submission goes to the end of its round.

@@ -45,7 +45,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
             let packet = Packet::Wait(wait);
             let process = self.vidsch.queues[queue].process;
-            self.process_mut(process).queued_bytes += packet.weight();
+            self.processes.queue_bytes(process, packet.weight());
             self.vidsch.queues[queue].packets.push_front(packet);
         }
         // A wait that goes on holds its objects itself.

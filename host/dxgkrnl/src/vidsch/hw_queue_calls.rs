@@ -8,6 +8,7 @@ use d3dkmt::{
     SyncObjectFlags, SyncObjectType, limits,
 };
 
+use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
 use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
@@ -68,6 +69,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.features_of(context.process).contains(Features::HARDWARE_SCHEDULING) || !node.hw_queues {
             return unsupported(format!("node {} has no hardware queues here", context.engine.node));
         }
+        self.may_disable_timeout(context.process, flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT))?;
         let native = flags.contains(HwQueueFlags::NATIVE_PROGRESS_FENCE);
         if native && !self.adapter_has_native_fences(context.process, context.engine.adapter) {
             return unsupported("NativeProgressFence needs native fences of the adapter".into());
@@ -196,7 +198,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(Reply::None);
         }
         self.drop_doorbell(id, effects);
-        self.process_mut(process).handles.remove(handle);
+        self.remove_handle(process, handle);
         let queue = &mut self.vidsch.hw_queues[id];
         queue.handle = Handle::NULL;
         let (progress, last_queued) = (queue.progress, queue.last_queued);
@@ -226,7 +228,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.contexts[hw_queue.context].hardware.queues.remove(&id);
         self.process_mut(hw_queue.process).hw_queues -= 1;
         if hw_queue.handle != Handle::NULL {
-            self.process_mut(hw_queue.process).handles.remove(hw_queue.handle);
+            self.remove_handle(hw_queue.process, hw_queue.handle);
         }
         let queue = self.vidsch.queues.take(hw_queue.queue).expect("its owner is live");
         self.processes.device_mut(queue.device).queues.remove(&hw_queue.queue);
@@ -287,6 +289,7 @@ impl<M: Miniport> Kernel<M> {
         {
             return invalid(why);
         }
+        self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.vidsch.hw_queues[id].submitted = progress_fence_id;
         self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
@@ -401,6 +404,7 @@ impl<M: Miniport> Kernel<M> {
         self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.submit_command_to_hw_queue(now, submission, callbacks);
         });
+        self.count_driver_bytes(self.vidsch.queues[queue].process, engine.adapter);
     }
 
     /// The waits on a progress fence were looked at: submissions that it has passed are complete.
@@ -417,6 +421,8 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight.end_hw(queue.engine, self.now, done.submission_fence_id);
             queue.in_flight.pop_front();
         }
+        let (process, adapter) = (queue.process, queue.engine.adapter);
+        self.count_driver_bytes(process, adapter);
         self.vidsch.work.run_queue(queue_id);
         if drained {
             self.vidsch.work.end_hw_queue(id);

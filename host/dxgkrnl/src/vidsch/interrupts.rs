@@ -116,6 +116,7 @@ impl<M: Miniport> Kernel<M> {
             let queue = &mut self.vidsch.queues[id];
             queue.running = None;
             let process = queue.process;
+            self.count_driver_bytes(process, engine.adapter);
             self.vidsch.work.run_queue(id);
             self.evaluate_written(process, effects);
             self.evaluate_written_by_others(process, effects);

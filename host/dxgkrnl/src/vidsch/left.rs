@@ -177,7 +177,9 @@ impl<M: Miniport> Kernel<M> {
             Task::Waiters(look) => {
                 self.look_at_waiters(look, effects);
             }
+            Task::EmptyQueues(loss) => self.empty_queues(loss, effects),
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
+            Task::AskLine(object) => self.go_on_asking(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
         }
     }

@@ -3,13 +3,13 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{Handle, Reply};
+use d3dkmt::{Handle, NtStatus, Reply};
 
+use super::priority::CLASS_NORMAL;
 use crate::ProcessId;
 use crate::ddi::Miniport;
-use crate::error::{CallResult, invalid};
+use crate::error::{CallResult, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::HandleTarget;
 
 const CLASS_REALTIME: u32 = 5;
 
@@ -46,35 +46,25 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::Priority(if in_process { context.in_process_priority } else { context.priority }))
     }
 
-    /// `SetProcessSchedulingPriorityClass`. There are no privileges here: everybody may be REALTIME.
+    /// `SetProcessSchedulingPriorityClass`. What is above NORMAL is for VMs that may ([`crate::VmConfig::raised_priorities`]).
     pub(crate) fn set_process_priority_class(&mut self, process: ProcessId, class: u32) -> CallResult {
         if class > CLASS_REALTIME {
             return invalid(format!("priority class {class} is not one of IDLE 0 to REALTIME 5"));
         }
+        if class > CLASS_NORMAL && !self.vm_config(self.process(process).vm).raised_priorities {
+            let why = "the VM has no priorities above NORMAL: `raised_priorities` is off";
+            return refuse(NtStatus::ACCESS_DENIED, why);
+        }
         self.process_mut(process).priority_class = class;
-        for context in self.contexts_of(process) {
-            self.replace_ready(self.vidsch.contexts[context].queue);
+        let devices = self.process(process).devices.values();
+        let queues = devices.flat_map(|device| &self.processes.devices()[*device].queues);
+        for queue in queues.copied().collect::<Vec<_>>() {
+            self.replace_ready(queue);
         }
         Ok(Reply::None)
     }
 
     pub(crate) fn process_priority_class(&mut self, process: ProcessId) -> CallResult {
         Ok(Reply::Priority(self.process(process).priority_class as i32))
-    }
-
-    /// Contexts of a process, in the order of their handles.
-    fn contexts_of(&self, process: ProcessId) -> Vec<u32> {
-        let context = |(_, named)| match named {
-            HandleTarget::Context(context) => Some(context),
-            HandleTarget::Adapter(_)
-            | HandleTarget::Device(_)
-            | HandleTarget::Sync(_)
-            | HandleTarget::KeyedMutex(_)
-            | HandleTarget::HwQueue(_)
-            | HandleTarget::PagingQueue(_)
-            | HandleTarget::Resource(_)
-            | HandleTarget::Allocation(_) => None,
-        };
-        self.process(process).handles.iter().filter_map(context).collect()
     }
 }

@@ -68,7 +68,7 @@ pub(crate) enum Packet {
 impl Packet {
     /// What it counts against the process's limit of queued bytes.
     pub(crate) fn weight(&self) -> usize {
-        const PACKET_BYTES: usize = 64;
+        const PACKET_BYTES: usize = 144;
         PACKET_BYTES
             + match self {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,

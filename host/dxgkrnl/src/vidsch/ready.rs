@@ -8,8 +8,11 @@
 //!         highest in-process priority takes it, of equal ones the oldest
 //! ```
 //! So no priority gets a VM ahead of another. Paging buffers go before everything else, with levels of their own inside of
-//! a VM: one for each paging queue, by its priority and age (FEN-092), one for what paging contexts have, and one for the
-//! buffer that the engine gave back (SCH-008).
+//! a VM: one for each priority of paging queues (FEN-092), one for what paging contexts have, and one for the
+//! buffer that the engine gave back (SCH-008). Of the paging queues of a process the older goes first.
+//!
+//! Levels do not starve what is below them: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is that which has waited longest,
+//! whatever its level. It counts as the highest there is, so that nothing preempts it that could not preempt that.
 //!
 //! So the priority inside of a process never gets that process ahead of another. The documents give the two
 //! parts and not how they combine: that the class comes first is our reading.
@@ -35,11 +38,9 @@ impl Level {
     /// A paging buffer that was preempted.
     pub const PAGING_AGAIN: Level = Level(i64::MAX);
 
-    /// Paging queues: `priority` -1 to 1; of equal ones the older, which has the smaller number, is first.
-    pub fn paging(priority: i32, number: u64) -> Self {
-        const NUMBERS: i64 = 1 << 40;
-        let age = NUMBERS - (number as i64).min(NUMBERS);
-        Level(Self::PAGING_CONTEXT.0 + (i64::from(priority) + 2) * NUMBERS + age)
+    /// Paging queues: `priority` -1 to 1.
+    pub fn paging(priority: i32) -> Self {
+        Level(Self::PAGING_CONTEXT.0 + i64::from(priority) + 2)
     }
 
     pub fn is_paging(self) -> bool {
@@ -69,10 +70,15 @@ struct OfProcess {
     queues: BTreeSet<(i32, u64, u32)>,
 }
 
+/// One buffer of so many of a VM is not chosen by its level.
+const BUFFERS_PER_ROUND: u32 = 16;
+
 /// What one VM has ready, paging buffers or others.
 #[derive(Default, Serialize, Deserialize)]
 struct OfVm {
     levels: BTreeMap<Level, Round>,
+    /// Buffers that were chosen since the last that was not chosen by its level.
+    chosen: u32,
 }
 
 impl OfVm {
@@ -86,10 +92,19 @@ impl OfVm {
         own.queues.insert((-place.in_process, place.turn, queue));
     }
 
+    fn highest(&self) -> Option<Level> {
+        Some(*self.levels.last_key_value()?.0)
+    }
+
     /// The level of what comes next, and the turn it has.
     fn first(&self) -> Option<(Level, u64)> {
-        let (level, round) = self.levels.last_key_value()?;
-        Some((*level, *round.turns.first_key_value()?.0))
+        let first_of = |(level, round): (&Level, &Round)| Some((*level, *round.turns.first_key_value()?.0));
+        // Paging buffers that the engine gave back have their old ids, so they stay in front.
+        let has_paging = self.highest().is_some_and(Level::is_paging);
+        if self.chosen + 1 == BUFFERS_PER_ROUND && !has_paging {
+            return self.levels.iter().filter_map(first_of).min_by_key(|(_, turn)| *turn);
+        }
+        self.levels.last_key_value().and_then(first_of)
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -98,6 +113,7 @@ impl OfVm {
         let process = *round.turns.get(&turn)?;
         let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
         let place = Place { level, in_process: -in_process, turn: asked };
+        self.chosen = (self.chosen + 1) % BUFFERS_PER_ROUND;
         self.remove_with(process, queue, place, turn).then_some(queue)
     }
 
@@ -134,6 +150,8 @@ impl OfVm {
 pub(crate) struct First {
     pub vm: VmId,
     pub level: Level,
+    /// The highest level of its VM: see the module.
+    pub counts_as: Level,
 }
 
 /// The queues whose command buffer waits for one engine.
@@ -177,7 +195,7 @@ impl Ready {
 
     /// The highest level of what a VM has ready, without paging buffers.
     pub fn highest_of(&self, vm: VmId) -> Option<Level> {
-        Some(self.work.get(&vm)?.first()?.0)
+        self.work.get(&vm)?.highest()
     }
 
     /// What comes next: of the VM that `rank` puts first, of equal ones the one that asked first.
@@ -185,7 +203,7 @@ impl Ready {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
             let (level, turn) = of_vm.first()?;
-            Some(((rank(*vm), turn), First { vm: *vm, level }))
+            Some(((rank(*vm), turn), First { vm: *vm, level, counts_as: of_vm.highest()? }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
     }

@@ -50,6 +50,7 @@ impl<M: Miniport> Kernel<M> {
         self.run_ddi(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(context), submitted, callbacks);
         });
+        self.count_driver_bytes(queue.process, engine.adapter);
         if submitted.is_some() {
             // A buffer that was dropped will not complete: what it wrote is looked at now.
             self.evaluate_written(queue.process, effects);
@@ -63,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn enqueue(&mut self, queue: u32, packet: Packet) {
         let process = self.vidsch.queues[queue].process;
-        self.process_mut(process).queued_bytes += packet.weight();
+        self.processes.queue_bytes(process, packet.weight());
         self.vidsch.queues[queue].packets.push_back(packet);
         self.vidsch.work.run_queue(queue);
     }
@@ -76,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) {
         let packets = &mut dropped.packets;
-        self.process_mut(process).queued_bytes -= packets.iter().map(Packet::weight).sum::<usize>();
+        self.processes.unqueue_bytes(process, packets.iter().map(Packet::weight).sum::<usize>());
         // It stands in lines, which others look at.
         if let Some(Packet::Acquire(_)) = packets.front()
             && let Some(Packet::Acquire(acquire)) = packets.pop_front()
@@ -220,11 +221,14 @@ impl<M: Miniport> Kernel<M> {
         if !self.head_is_ready(id) {
             return false;
         }
+        if self.parks(id) {
+            return false;
+        }
         self.passed(id);
         let queue = &mut self.vidsch.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;
-        self.process_mut(process).queued_bytes -= packet.weight();
+        self.processes.unqueue_bytes(process, packet.weight());
         match packet {
             Packet::Wait(_) | Packet::Acquire(_) => {}
             Packet::WaitAtHead(items) => self.begin_at_head(id, items),

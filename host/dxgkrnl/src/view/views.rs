@@ -295,7 +295,13 @@ impl<M: Miniport> Kernel<M> {
         if self.edges.ended() > waiting {
             return Some("waits that are over");
         }
+        if self.processes.is_charged_twice() {
+            return Some("the accounts of memory");
+        }
         for (id, process) in self.processes.by_id() {
+            if process.memory.used != self.charged(*id) {
+                return Some("the memory of a process");
+            }
             let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =
                 || self.vidsch.contexts().iter().map(|(_, context)| context).filter(|one| one.process == *id);
@@ -376,7 +382,9 @@ impl<M: Miniport> Kernel<M> {
         let (mut ready, mut in_flight) = (0, 0);
         for (_, queue) in self.vidsch.queues().iter() {
             let engine = self.vidsch.in_flight().engines.get(&queue.engine);
-            if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
+            // What a reset has dropped is seen when the queue of the lost device is emptied.
+            let is_lost = self.vidsch.work().backlog().is_losing(queue.device);
+            if !is_lost && queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
                 return Some("what runs of a queue");
             }
             if queue.running.is_some() && queue.ready.is_some() {

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{FenceValue, Packet};
+use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{
     Callback, Interrupt, NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, SignaledNativeFences,
 };
@@ -20,7 +21,11 @@ use crate::witness::{Begun, Ending, Seen};
 impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
     pub(super) fn run(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
-        if !core::mem::replace(&mut job.begun, true) {
+        if !job.begun {
+            if let Err(until) = self.front_end.fetch(ddi.clock) {
+                return self.run_on_at(until, job);
+            }
+            job.begun = true;
             self.look_at(&mut job, ddi);
         }
         while job.has_more() {
@@ -39,15 +44,14 @@ impl Engine {
             }
             match self.run_lists(&mut job, ddi) {
                 Err(trouble) => return self.meet(trouble, job, ddi),
-                Ok(Some(until)) => {
-                    job.until = Some(until);
-                    self.running = Some(job);
-                    return;
-                }
+                Ok(Some(until)) => return self.run_on_at(until, job),
                 Ok(None) => {}
             }
             if job.scope.is_some() || self.is_to_stop(&job) {
                 continue;
+            }
+            if let Err(until) = self.front_end.fetch(ddi.clock) {
+                return self.run_on_at(until, job);
             }
             let Some((_, packet)) = job.commands.take() else { break };
             match self.packet(packet, job, ddi) {
@@ -59,6 +63,11 @@ impl Engine {
             Ok(()) => self.end(&job, ddi),
             Err(trouble) => self.meet(trouble, job, ddi),
         }
+    }
+
+    fn run_on_at(&mut self, until: Nanos, mut job: Job) {
+        job.until = Some(until);
+        self.running = Some(job);
     }
 
     /// The buffer's turn has come: the debug layer, the race search and a witness look at it as a whole.

@@ -139,6 +139,9 @@ impl Drawing {
             linux: random.one_in(2),
             escapes: random.one_in(2),
             asynchronous: random.one_in(2),
+            memory_bytes: random.number(),
+            raised_priorities: random.one_in(2),
+            disable_gpu_timeout: random.one_in(2),
             adapters: [None, Some(vec![]), Some(vec![ordinal])][random.below(3) as usize].clone(),
             features: Features::from_bits_truncate(random.number() as u32),
         });

@@ -48,6 +48,9 @@ pub fn config() -> Config {
                 asynchronous: true,
                 iommu_isolation: false,
                 linux: false,
+                memory_bytes: 1 << 30,
+                raised_priorities: false,
+                disable_gpu_timeout: false,
                 ..VmConfig::default()
             },
         ],

@@ -1,0 +1,104 @@
+//! What things are charged at, and who may make more of them. See `memory.rs` for the rules.
+
+use d3dkmt::{Handle, NtStatus, SyncObjectType};
+
+use super::HandleTarget;
+use super::memory::{Counted, PROCESS_BYTES};
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::error::{Refusal, refuse};
+use crate::events::cpu_event::CPU_EVENT_BYTES;
+use crate::kernel::Kernel;
+use crate::sharing::Shared;
+use crate::sync::keyed_mutex::ACQUIRE_BYTES;
+use crate::sync::waits::wait_bytes;
+use crate::vidmm::vaspace::PIECE_BYTES;
+
+impl<M: Miniport> Kernel<M> {
+    /// How many bytes of memory a process is charged.
+    pub fn memory_bytes(&self, process: ProcessId) -> Option<u64> {
+        Some(self.processes.get(process)?.memory.used)
+    }
+
+    /// Refuses what would take more memory than the process may have.
+    #[inline]
+    pub(crate) fn require_memory(&self, process: ProcessId, bytes: u64) -> Result<(), Refusal> {
+        match self.processes.shortage(process, bytes) {
+            None => Ok(()),
+            Some(why) => refuse(NtStatus::NO_MEMORY, why),
+        }
+    }
+
+    /// Ends a handle of a process: what it stood for is charged to nobody any more.
+    pub(crate) fn remove_handle(&mut self, process: ProcessId, handle: Handle) -> Option<HandleTarget> {
+        let target = self.process(process).handles.get(handle)?;
+        let bytes = self.weight(target);
+        self.process_mut(process).handles.remove(handle);
+        self.processes.release(process, bytes);
+        Some(target)
+    }
+
+    /// What a handle is charged at: its entry, and all of what it stands for, as if nobody else had it open. The same as long as
+    /// it is there.
+    pub(crate) fn weight(&self, target: HandleTarget) -> u64 {
+        match target {
+            HandleTarget::Adapter(_) => 16,
+            HandleTarget::Device(_) => 512,
+            HandleTarget::Context(_) => 768,
+            HandleTarget::Sync(named) => match self.sync.objects()[named.object].object_type {
+                SyncObjectType::NATIVE_FENCE => 2304,
+                _ => 384,
+            },
+            // With private runtime data, which a release may change.
+            HandleTarget::KeyedMutex(_) => 512 + d3dkmt::limits::KEYED_MUTEX_DATA_BYTES_MAX as u64,
+            HandleTarget::HwQueue(_) => 768,
+            HandleTarget::PagingQueue(_) => 768,
+            HandleTarget::Resource(open) => {
+                let resource = self.vidmm.memory().resource_opens[open].resource;
+                512 + self.vidmm.memory().resources[resource].runtime_data.len() as u64
+            }
+            HandleTarget::Allocation(_) => 384,
+        }
+    }
+
+    /// What an NT handle is charged at: all of what it keeps. The same as long as it is there.
+    pub(crate) fn share_bytes(&self, what: Shared) -> u64 {
+        const SHARE_BYTES: u64 = 512;
+        let of_resource =
+            |resource: u32| 1024 + self.vidmm.memory().resources[resource].runtime_data.len() as u64;
+        SHARE_BYTES
+            + match what {
+                Shared::Sync(_) => 384,
+                Shared::Resource(resource) => of_resource(resource),
+                Shared::Guarded { resource, .. } => {
+                    of_resource(resource) + 1024 + d3dkmt::limits::KEYED_MUTEX_DATA_BYTES_MAX as u64
+                }
+            }
+    }
+
+    /// The driver's memory of a process may have changed.
+    pub(crate) fn count_driver_bytes(&mut self, process: ProcessId, adapter: u32) {
+        let bytes = self.miniport.held_bytes(adapter, process) as u64;
+        self.processes.note_bytes(process, Counted::Driver(adapter), bytes);
+    }
+
+    /// The address space of a process may have changed.
+    pub(crate) fn count_address_bytes(&mut self, process: ProcessId, adapter: u32) {
+        let Some(owner) = self.processes.get(process) else { return };
+        let pieces = owner.address_spaces.get(&adapter).map_or(0, |space| space.pieces());
+        self.processes.note_bytes(process, Counted::Addresses(adapter), pieces as u64 * PIECE_BYTES);
+    }
+
+    /// What a process is to be charged, counted anew from all that it has.
+    pub(crate) fn charged(&self, id: ProcessId) -> u64 {
+        let process = self.process(id);
+        let handles = process.handles.iter().map(|(_, target)| self.weight(target)).sum::<u64>();
+        let waits = self.sync.waits();
+        let own = waits.values().filter(|wait| waits.payer(wait) == id);
+        let waiting = own.map(|wait| wait_bytes(waits.items(wait).as_ref().len())).sum::<u64>();
+        let acquiring = process.acquires.len() as u64 * ACQUIRE_BYTES;
+        let events = process.cpu_events as u64 * CPU_EVENT_BYTES;
+        let counted = process.counted.values().sum::<u64>();
+        PROCESS_BYTES + handles + waiting + acquiring + events + counted + process.queued_bytes as u64
+    }
+}

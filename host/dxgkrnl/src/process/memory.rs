@@ -1,0 +1,186 @@
+//! What the state of processes takes of the daemon's memory, as it is charged to them and to their VMs.
+//!
+//! ```text
+//!   VM       limit: VmConfig::memory_bytes, `reserved` by its processes
+//!   process  reserved >= used, in chunks: most charges touch nothing but the process
+//! ```
+//! What a process makes is charged at its weight, which is no less than what is allocated for it (`tests/memory.rs`
+//! measures both), and given back when it ends. A call that makes something asks first ([`Processes::shortage`]): a
+//! process may have as much as its VM has left beside it. So one process leaves half of it, two leave a third each, and
+//! there is something for the next one whatever others do. The last process of a VM takes its account with it.
+
+use alloc::format;
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use super::Processes;
+use crate::{ProcessId, VmId};
+
+/// A process reserves so many bytes of its VM's at a time.
+const CHUNK: u64 = 16 << 10;
+
+/// What a process has before it makes anything.
+pub(crate) const PROCESS_BYTES: u64 = 8 << 10;
+
+/// What is counted again when it may have changed. By ordinal of the adapter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(crate) enum Counted {
+    /// The driver's memory: command buffers that engines have.
+    Driver(u32),
+    /// Ranges of the address space, and pieces of them.
+    Addresses(u32),
+}
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    pub used: u64,
+    reserved: u64,
+}
+
+/// The same of a VM; of the host itself, of its processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct VmAccount {
+    limit: u64,
+    reserved: u64,
+    /// Of NT handles, which are the VM's.
+    shared: u64,
+}
+
+impl Processes {
+    /// A process comes: its VM has an account of this limit, if it is the first.
+    pub(super) fn open_account(&mut self, vm: VmId, limit: u64) {
+        self.accounts.entry(vm).or_insert(VmAccount { limit, reserved: 0, shared: 0 });
+    }
+
+    pub(super) fn close_account(&mut self, vm: VmId, account: Account) {
+        let Some(of_vm) = self.accounts.get_mut(&vm) else { return };
+        of_vm.reserved -= account.reserved;
+        self.forget_if_empty(vm);
+    }
+
+    fn forget_if_empty(&mut self, vm: VmId) {
+        if self.accounts.get(&vm).is_some_and(|account| account.reserved + account.shared == 0) {
+            self.accounts.remove(&vm);
+        }
+    }
+
+    /// Why a VM cannot have an NT handle of so many bytes, if so.
+    pub fn shortage_for_share(&self, vm: VmId, bytes: u64) -> Option<String> {
+        let used = self.accounts.get(&vm)?.shared;
+        self.shortage_of_vm(vm, Account { used, reserved: used }, bytes)
+    }
+
+    /// A VM has an NT handle more.
+    pub fn charge_share(&mut self, vm: VmId, bytes: u64) {
+        if let Some(of_vm) = self.accounts.get_mut(&vm) {
+            of_vm.shared += bytes;
+        }
+    }
+
+    /// And one less.
+    pub fn release_share(&mut self, vm: VmId, bytes: u64) {
+        if let Some(of_vm) = self.accounts.get_mut(&vm) {
+            of_vm.shared -= bytes;
+            self.forget_if_empty(vm);
+        }
+    }
+
+    /// Why a process cannot make something of so many bytes, if so.
+    #[inline]
+    pub fn shortage(&self, id: ProcessId, bytes: u64) -> Option<String> {
+        let process = self.by_id.get(&id)?;
+        if process.memory.used + bytes <= process.memory.reserved {
+            return None;
+        }
+        self.shortage_of_vm(process.vm, process.memory, bytes)
+    }
+
+    /// Why there is no room for one more process of a VM, if so.
+    pub fn shortage_for_process(&self, vm: VmId) -> Option<String> {
+        self.shortage_of_vm(vm, Account::default(), PROCESS_BYTES)
+    }
+
+    fn shortage_of_vm(&self, vm: VmId, Account { used, reserved }: Account, bytes: u64) -> Option<String> {
+        let account = self.accounts.get(&vm)?;
+        let (limit, taken) = (account.limit, account.reserved + account.shared);
+        let after = (used + bytes).next_multiple_of(CHUNK);
+        let left = (limit + reserved).saturating_sub(taken + after);
+        (after > left).then(|| {
+            let left = limit.saturating_sub(taken);
+            format!(
+                "{bytes} more bytes of the host's memory are too much: {used} are in use here, and {left} of the VM's \
+                 {limit} (memory_bytes) are left; who has something must leave as much to others"
+            )
+        })
+    }
+
+    /// Something of a process takes so many bytes from here on.
+    #[inline]
+    pub fn charge(&mut self, id: ProcessId, bytes: u64) {
+        let Some(process) = self.by_id.get_mut(&id) else { return };
+        process.memory.used += bytes;
+        if process.memory.used > process.memory.reserved {
+            self.reserve(id);
+        }
+    }
+
+    /// It does not any more.
+    #[inline]
+    pub fn release(&mut self, id: ProcessId, bytes: u64) {
+        let Some(process) = self.by_id.get_mut(&id) else { return };
+        debug_assert!(process.memory.used >= bytes, "{bytes} were not charged");
+        process.memory.used = process.memory.used.saturating_sub(bytes);
+        if process.memory.reserved - process.memory.used >= 2 * CHUNK {
+            self.reserve(id);
+        }
+    }
+
+    /// What a process has reserved is what it uses, in whole chunks.
+    #[cold]
+    fn reserve(&mut self, id: ProcessId) {
+        let Some(process) = self.by_id.get_mut(&id) else { return };
+        let Some(of_vm) = self.accounts.get_mut(&process.vm) else { return };
+        let needed = process.memory.used.next_multiple_of(CHUNK);
+        of_vm.reserved = of_vm.reserved + needed - process.memory.reserved;
+        process.memory.reserved = needed;
+    }
+
+    /// Packets of a process are queued: they count against its limit of those, too.
+    #[inline]
+    pub fn queue_bytes(&mut self, id: ProcessId, bytes: usize) {
+        if let Some(process) = self.by_id.get_mut(&id) {
+            process.queued_bytes += bytes;
+            self.charge(id, bytes as u64);
+        }
+    }
+
+    /// They are no longer.
+    #[inline]
+    pub fn unqueue_bytes(&mut self, id: ProcessId, bytes: usize) {
+        if let Some(process) = self.by_id.get_mut(&id) {
+            process.queued_bytes -= bytes;
+            self.release(id, bytes as u64);
+        }
+    }
+
+    /// What takes so many bytes now, and is charged as it was last counted.
+    pub fn note_bytes(&mut self, id: ProcessId, what: Counted, bytes: u64) {
+        let Some(process) = self.by_id.get_mut(&id) else { return };
+        let before = match bytes {
+            0 => process.counted.remove(&what),
+            _ => process.counted.insert(what, bytes),
+        };
+        self.charge(id, bytes);
+        self.release(id, before.unwrap_or(0));
+    }
+
+    /// Whether accounts of VMs are the sums of those of their processes.
+    pub fn is_charged_twice(&self) -> bool {
+        let of_vm = |vm: VmId| self.by_id.values().filter(move |process| process.vm == vm);
+        let sum = |vm: VmId| of_vm(vm).map(|process| process.memory.reserved).sum::<u64>();
+        self.accounts.iter().any(|(vm, account)| account.reserved != sum(*vm))
+            || self.by_id.values().any(|process| process.memory.used > process.memory.reserved)
+    }
+}

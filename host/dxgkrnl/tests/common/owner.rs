@@ -1,0 +1,229 @@
+//! A kernel with the simulated driver, and a process in it that owns much of something.
+#![allow(dead_code)]
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Handles, HwQueueFlags, Luid, NtStatus, Reply,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags,
+};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
+use kmd::SimulatedMiniport;
+
+pub struct World {
+    pub kernel: Kernel<SimulatedMiniport>,
+    pub request: u64,
+}
+
+impl World {
+    /// A VM may have as much memory as it likes.
+    pub fn new() -> Self {
+        let vm = |name: &str| VmConfig { name: name.into(), memory_bytes: 1 << 40, ..VmConfig::default() };
+        let config = Config { vms: vec![vm("owner"), vm("strangers")], ..Config::default() };
+        World { kernel: Kernel::new(config, SimulatedMiniport::default()), request: 1 << 32 }
+    }
+
+    pub fn ok(&mut self, process: ProcessId, call: Call) -> Reply {
+        self.request += 1;
+        let (request, mut effects) = (self.request, Effects::default());
+        self.kernel.handle(0, Input::Call { process, request, call: call.clone() }, &mut effects);
+        let answer = effects.answers.pop().expect("it is no one-way call");
+        assert_eq!(answer.status, NtStatus::SUCCESS, "{call:?}: {:?}", effects.notes);
+        answer.reply
+    }
+}
+
+pub fn first_luid() -> Luid {
+    Config::default().adapters[0].luid
+}
+
+/// A process that owns much.
+pub struct Owner {
+    pub world: World,
+    pub process: ProcessId,
+    pub adapter: Handle,
+    pub device: Handle,
+    pub fence: Handle,
+    pub context: Handle,
+    pub event: u64,
+}
+
+pub const OWNER: ProcessId = ProcessId(1);
+
+impl Owner {
+    pub fn ok(&mut self, call: Call) -> Reply {
+        self.world.ok(self.process, call)
+    }
+
+    pub fn call(&self, call: Call) -> Input {
+        Input::Call { process: self.process, request: 1, call }
+    }
+
+    pub fn new(count: u32) -> Owner {
+        let mut world = World::new();
+        let (name, vm) = (|| "owner".to_owned(), VmId(1));
+        let mut input = |input| world.kernel.handle(0, input, &mut Effects::default());
+        input(Input::VmAttached { vm, name: name() });
+        input(Input::ProcessAttached { process: OWNER, vm, pid: 1, name: name() });
+        input(Input::FenceMemoryAdded { process: OWNER, slots: count + 64 });
+        let Reply::Adapter(adapter) = world.ok(OWNER, Call::OpenAdapterFromLuid { luid: first_luid() })
+        else {
+            panic!("no adapter")
+        };
+        let mut owner = Owner {
+            world,
+            process: OWNER,
+            adapter,
+            device: Handle::NULL,
+            fence: Handle::NULL,
+            context: Handle::NULL,
+            event: 0,
+        };
+        owner.device = owner.new_device();
+        owner.fence = owner.new_fence(owner.device);
+        owner.context = owner.new_context();
+        owner
+    }
+
+    pub fn new_device(&mut self) -> Handle {
+        let adapter = self.adapter;
+        let Reply::Device(device) = self.ok(Call::CreateDevice { adapter, flags: 0 }) else {
+            panic!("no device")
+        };
+        device
+    }
+
+    pub fn new_fence(&mut self, device: Handle) -> Handle {
+        let object_type = SyncObjectType::MONITORED_FENCE;
+        let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
+        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let Reply::SyncObject(created) = self.ok(create) else { panic!("no fence") };
+        created.object
+    }
+
+    pub fn new_context(&mut self) -> Handle {
+        let create = Call::CreateContextVirtual {
+            device: self.device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
+        context
+    }
+
+    pub fn wait(&mut self, value: u64) {
+        self.event += 1;
+        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
+        let (device, flags, event) = (self.device, WaitFromCpuFlags::empty(), EventId(self.event));
+        self.ok(Call::WaitFromCpu { device, objects, values, flags, event });
+    }
+
+    pub fn waits(&mut self, count: u32) {
+        (0..count).for_each(|at| self.wait(u64::from(at % 3) + 1));
+    }
+
+    pub fn signal(&self, value: u64) -> Input {
+        let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[value]));
+        self.call(Call::SignalFromCpu { device: self.device, objects, values, flags: SignalFlags::empty() })
+    }
+
+    /// Signals queued behind a wait for the fence.
+    pub fn packets(&mut self, count: u32) {
+        let (context, fence) = (self.context, self.fence);
+        let objects = Handles::from_slice(&[fence]);
+        let values = Values::from_slice(&[1]);
+        self.ok(Call::WaitFromGpu { context, objects, values });
+        let other = self.new_fence(self.device);
+        for value in 1..=u64::from(count) {
+            let (objects, values) = (Handles::from_slice(&[other]), Values::from_slice(&[value]));
+            let signal = GpuSignal::Monitored { objects, values };
+            let contexts = Handles::from_slice(&[context]);
+            self.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+        }
+    }
+
+    pub fn devices(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_device());
+    }
+
+    pub fn fences(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_fence(self.device));
+    }
+
+    pub fn contexts(&mut self, count: u32) {
+        (0..count).for_each(|_| _ = self.new_context());
+    }
+
+    pub fn queue_waits(&mut self, count: u32) {
+        for _ in 0..count {
+            let context = self.new_context();
+            let (objects, values) = (Handles::from_slice(&[self.fence]), Values::from_slice(&[1]));
+            self.ok(Call::WaitFromGpu { context, objects, values });
+        }
+    }
+
+    /// Queues that wait for two semaphores, neither of which can be had. `fence` is the first.
+    pub fn line(&mut self, count: u32) {
+        let device = self.device;
+        let mut semaphore = || {
+            let object_type = SyncObjectType::SEMAPHORE;
+            let info = SyncObjectInfo { object_type, max_count: 9, ..SyncObjectInfo::default() };
+            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let Reply::SyncObject(created) = self.ok(create) else { panic!("no semaphore") };
+            created.object
+        };
+        let objects = Handles::from_slice(&[semaphore(), semaphore()]);
+        self.fence = objects.as_slice()[0];
+        for _ in 0..count {
+            let (context, objects) = (self.new_context(), objects.clone());
+            self.ok(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
+        }
+    }
+
+    /// Command buffers with the engine, one after the other.
+    pub fn hw_buffers(&mut self, count: u32) {
+        let create = Call::CreateContextVirtual {
+            device: self.device,
+            node_ordinal: 2,
+            engine_affinity: 0,
+            flags: CreateContextFlags::HW_QUEUE_SUPPORTED,
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.ok(create) else { panic!("no context") };
+        let (flags, private_data) = (HwQueueFlags::empty(), Vec::new());
+        let Reply::HwQueue { queue, .. } = self.ok(Call::CreateHwQueue { context, flags, private_data })
+        else {
+            panic!("no hardware queue")
+        };
+        for progress_fence_id in 1..=u64::from(count) {
+            let private_data = vec![0xEE; 8];
+            let (commands, length) = (0, 0);
+            self.ok(Call::SubmitCommandToHwQueue {
+                queue,
+                progress_fence_id,
+                commands,
+                length,
+                private_data,
+            });
+        }
+        self.context = context;
+    }
+
+    pub fn native_fences(&mut self, count: u32) {
+        for _ in 0..count {
+            self.ok(Call::CreateNativeFence {
+                device: self.device,
+                initial_value: 0,
+                native_type: 0,
+                flags: SyncObjectFlags::empty(),
+                engine_affinity: 0,
+            });
+        }
+    }
+
+    pub fn gone(&self) -> Input {
+        Input::ProcessGone { process: self.process }
+    }
+}
