@@ -13,6 +13,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
@@ -37,7 +38,7 @@ use crate::sync::keyed_mutex::KeyedMutexes;
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
 use crate::vidsch::VidSch;
-use crate::{Config, Input, Nanos, ProcessId};
+use crate::{Config, DataMove, Input, Nanos, ProcessId};
 
 /// So many objects of calls that are expected are looked at.
 const EXPECTED_MAX: usize = 32;
@@ -179,8 +180,9 @@ impl<M: Miniport> Kernel<M> {
     /// False if that is more than a step does: then time has not come to `now` yet, and what happens is earlier.
     fn catch_up(&mut self, now: Nanos, effects: &mut Effects) -> bool {
         let (mut next, mut moments) = (self.due(), 0);
+        let (mut moves_counted, mut moved_bytes) = (effects.moves.len(), 0u64);
         while let Some(due) = next.filter(|due| *due <= now) {
-            if moments == MOMENTS_PER_STEP {
+            if moments == MOMENTS_PER_STEP || moved_bytes >= MOVED_BYTES_PER_STEP {
                 return false;
             }
             moments += 1;
@@ -195,8 +197,11 @@ impl<M: Miniport> Kernel<M> {
                 self.expire_acquires(effects);
                 self.work_off(effects);
             }
+            let moved = effects.moves[moves_counted..].iter().map(DataMove::bytes);
+            moved_bytes = moved.fold(moved_bytes, u64::saturating_add);
+            moves_counted = effects.moves.len();
             next = self.due();
-            if next == Some(due) {
+            if next == Some(due) && moved_bytes < MOVED_BYTES_PER_STEP {
                 // A miniport that wants the same time again and again gets it with the next input.
                 return true;
             }

@@ -24,6 +24,7 @@ mod keyed_mutex;
 mod laws;
 mod legacy_objects;
 mod lists;
+mod long_moves;
 mod mapping;
 mod moves;
 mod native_fences;

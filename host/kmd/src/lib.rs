@@ -24,6 +24,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
@@ -122,6 +123,15 @@ fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>
             engine.look_at_waits(fence, ddi);
         }
     }
+}
+
+/// Bytes that these callbacks move.
+fn moved_bytes(callbacks: &[Callback]) -> u64 {
+    let moved = callbacks.iter().map(|callback| match callback {
+        Callback::MoveData { moved, .. } => moved.bytes(),
+        _ => 0,
+    });
+    moved.fold(0, u64::saturating_add)
 }
 
 /// What the hardware can, as far as the system has it: a sound driver asks before it advertises.
@@ -568,8 +578,11 @@ impl Miniport for SimulatedMiniport {
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
         // Engines and displays move on in the order of their times, so that effects come in the order they happen;
-        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004).
-        loop {
+        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004). Who has
+        // called back a step's bytes is told the same time again.
+        let mut moved = 0u64;
+        while moved < MOVED_BYTES_PER_STEP {
+            let counted = callbacks.len();
             let due =
                 |(_, engine): &(&EngineId, &Engine)| engine.busy_until().is_some_and(|until| until <= now);
             let engine = self.engines.iter().filter(due).min_by_key(|(_, engine)| engine.busy_until());
@@ -580,6 +593,7 @@ impl Miniport for SimulatedMiniport {
                 None if display.is_some() => self.displays.notify(now, callbacks),
                 None => return,
             }
+            moved = moved.saturating_add(moved_bytes(&callbacks[counted..]));
         }
     }
 

@@ -17,6 +17,24 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    fn is_refused_by(self, page: PageTableEntry) -> bool {
+        match (self, page) {
+            (_, PageTableEntry::NoAccess) => true,
+            (Access::Write, PageTableEntry::Memory { writable, .. }) => !writable,
+            (Access::Read, PageTableEntry::Memory { .. }) | (_, PageTableEntry::Zero) => false,
+        }
+    }
+
+    fn fault(self, gpu_address: u64) -> PageFault {
+        let flags = match self {
+            Access::Read => PageFaultFlags::empty(),
+            Access::Write => PageFaultFlags::WRITE,
+        };
+        PageFault { gpu_address, flags }
+    }
+}
+
 /// The touch that did not go through: what `DMA_PAGE_FAULTED` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PageFault {
@@ -59,22 +77,13 @@ impl PageTables {
         bytes: u64,
         access: Access,
     ) -> Result<Pieces, PageFault> {
-        let flags = match access {
-            Access::Read => PageFaultFlags::empty(),
-            Access::Write => PageFaultFlags::WRITE,
-        };
-        let fault = |gpu_address| PageFault { gpu_address, flags };
+        let fault = |gpu_address| access.fault(gpu_address);
         let end = gpu_address.checked_add(bytes).ok_or(fault(gpu_address))?;
         let (mut at, mut pieces) = (gpu_address, Pieces::new());
         if at < end {
             let table = self.tables.get(&(adapter, process)).ok_or(fault(at))?;
             for piece in table.within(at, end) {
-                let is_refused = match (access, piece.page) {
-                    (_, PageTableEntry::NoAccess) => true,
-                    (Access::Write, PageTableEntry::Memory { writable, .. }) => !writable,
-                    (Access::Read, PageTableEntry::Memory { .. }) | (_, PageTableEntry::Zero) => false,
-                };
-                if piece.base != at || is_refused {
+                if piece.base != at || access.is_refused_by(piece.page) {
                     return Err(fault(at));
                 }
                 at = piece.end;
@@ -82,6 +91,21 @@ impl PageTables {
             }
         }
         if at < end { Err(fault(at)) } else { Ok(pieces) }
+    }
+
+    /// The first of these pieces: as far as it reaches, but not beyond so many bytes.
+    pub fn first(
+        &self,
+        (adapter, process): (u32, ProcessId),
+        gpu_address: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Piece<PageTableEntry>, PageFault> {
+        let table = self.tables.get(&(adapter, process));
+        let piece = table.and_then(|table| table.find(gpu_address));
+        let piece = piece.filter(|piece| !access.is_refused_by(piece.page));
+        let piece = piece.ok_or(access.fault(gpu_address))?;
+        Ok(Piece { end: piece.end.min(gpu_address.saturating_add(bytes)), ..piece })
     }
 
     #[cfg(test)]

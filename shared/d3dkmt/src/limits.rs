@@ -31,6 +31,9 @@ pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
 /// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object that ends, a wait that wakes, a
 /// packet that is reached or dropped. What is left is done in later steps, on behalf of whoever it is for.
 pub const WORK_UNITS_PER_STEP: u32 = 1024;
+/// Bytes that an engine moves at a time, and after which a step of the kernel goes on with no engine: about a tenth of a
+/// millisecond as well. What an engine has more of, it moves at later times, as its bandwidth lets it.
+pub const MOVED_BYTES_PER_STEP: u64 = 1 << 18;
 /// Opens of one synchronization object, in all processes.
 pub const OPENS_PER_OBJECT_MAX: usize = 1024;
 /// NT handles of shared objects that the processes of one VM have at a time.

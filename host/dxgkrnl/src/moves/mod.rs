@@ -7,6 +7,10 @@
 //! Moves are done one after the other, in the order of the lane, and completely before any fence store, answer or event
 //! of the same step: who sees the fence sees the bytes. Numbers in memory are little-endian words of 32 bits.
 //!
+//! Whoever runs the kernel holds others up while it moves bytes. So an engine that has many to move calls back a piece of
+//! [`MOVED_BYTES_PER_STEP`](d3dkmt::limits::MOVED_BYTES_PER_STEP) at a time, at the time at which its hardware would have
+//! moved it, and a step in which engines have called back so many goes on with no other: what is due comes in the next step.
+//!
 //! A *shadow* is memory of the host that stands for cache lines of an engine: bytes that were written and are in no
 //! memory yet, or old ones that are read though memory has new ones. It begins with the first move that names it, as
 //! zeros, is as long as the moves that name it need it to be, and ends with `Release`; those of an adapter that is
@@ -89,6 +93,16 @@ impl MoveKernel {
 }
 
 impl DataMove {
+    /// How many bytes it writes, which is what it costs.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            DataMove::Copy { bytes, .. } | DataMove::Fill { bytes, .. } | DataMove::Compute { bytes, .. } => {
+                *bytes
+            }
+            DataMove::Release { .. } | DataMove::ReleaseAll { .. } => 0,
+        }
+    }
+
     /// The places that it names: the source first.
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let (from, to) = match *self {

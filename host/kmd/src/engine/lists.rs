@@ -8,7 +8,7 @@ use dxgkrnl::ddi::{Interrupt, PageFaultFlags};
 use dxgkrnl::policy::IllegalCommand;
 
 use super::{Engine, Job};
-use crate::list::{Progress, Trouble, begins_scope, is_of_lists};
+use crate::list::{Pace, Progress, Trouble, begins_scope, is_of_lists};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 use crate::witness::Ending;
@@ -65,7 +65,7 @@ impl Engine {
 
     /// The buffer goes back to where it came from, at a boundary: its caches are written back.
     pub(super) fn set_aside(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
-        if let Err(trouble) = self.lists.end(job.process, ddi) {
+        if let Err(trouble) = self.lists.end(Pace::AtOnce, job.process, ddi) {
             return self.meet(trouble, job, ddi);
         }
         if self.preempting.is_some() && job.is_preemptible() {

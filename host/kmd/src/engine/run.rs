@@ -12,6 +12,7 @@ use dxgkrnl::ddi::{
 
 use super::{Engine, Job, Origin};
 use crate::debug::Submitter;
+use crate::list::Pace;
 use crate::native::Stored;
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
@@ -59,8 +60,12 @@ impl Engine {
                 None => return,
             }
         }
-        match self.lists.end(job.process, ddi) {
-            Ok(()) => self.end(&job, ddi),
+        match self.lists.end(Pace::OfBandwidth, job.process, ddi) {
+            Ok(None) => self.end(&job, ddi),
+            Ok(goes_on) => {
+                job.until = goes_on;
+                self.running = Some(job);
+            }
             Err(trouble) => self.meet(trouble, job, ddi),
         }
     }
@@ -109,9 +114,19 @@ impl Engine {
         match packet {
             // Where these are reached, all before them is complete.
             Packet::FenceWrite { gpu_address, value } => {
-                if let Err(trouble) = self.lists.write_back(job.process, ddi) {
-                    self.meet(trouble, job, ddi);
-                    return None;
+                match self.lists.write_back(job.process, ddi) {
+                    Ok(None) => {}
+                    Ok(goes_on) => {
+                        let number = job.commands.last();
+                        job.commands.put_back([(number, packet)].into_iter());
+                        job.until = goes_on;
+                        self.running = Some(job);
+                        return None;
+                    }
+                    Err(trouble) => {
+                        self.meet(trouble, job, ddi);
+                        return None;
+                    }
                 }
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
                 ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);

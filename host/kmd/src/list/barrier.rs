@@ -18,8 +18,9 @@ use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::cache::{Caches, Range};
-use super::command::{PASSED_BYTES_PER_NS, discard};
+use super::bandwidth::BYTES_PER_NS;
+use super::cache::{Caches, Pace, Range};
+use super::command::discard;
 use super::memory::Mover;
 use crate::page_table::PageFault;
 
@@ -41,6 +42,8 @@ pub(super) struct Barrier {
     resource: u32,
     ranges: Option<Ranges>,
     discard: bool,
+    /// How many of the ranges were discarded.
+    discarded: usize,
 }
 
 impl Barrier {
@@ -53,6 +56,7 @@ impl Barrier {
             resource: 0,
             ranges: None,
             discard: false,
+            discarded: 0,
         }
     }
 
@@ -141,22 +145,32 @@ impl Barrier {
     pub fn start(&self, clock: Nanos) -> Nanos {
         let discarded = self.ranges.iter().flatten().filter(|_| self.discard);
         let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
-        clock.saturating_add(BARRIER_NS).saturating_add(bytes / PASSED_BYTES_PER_NS)
+        clock.saturating_add(BARRIER_NS).saturating_add(bytes / BYTES_PER_NS)
     }
 
-    /// It ends: its work on the caches.
-    pub fn carry_out(&self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        if let Some(accesses) = self.write_back {
-            caches.write_back(accesses, self.ranges.as_deref(), mover)?;
+    /// It ends: its work on the caches. False if the engine has no bandwidth for all of it at this time: then it is to be
+    /// asked again.
+    pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
+        if let Some(accesses) = self.write_back
+            && !caches.write_back(Pace::OfBandwidth, accesses, self.ranges.as_deref(), mover)?
+        {
+            return Ok(false);
         }
         if let (true, Some(ranges)) = (self.discard, &self.ranges) {
-            discard(ranges, caches, mover)?;
+            while let Some(range) = ranges.get(self.discarded) {
+                if mover.is_spent() {
+                    return Ok(false);
+                }
+                discard(*range, caches, mover)?;
+                self.discarded += 1;
+            }
         }
         if let Some(accesses) = self.invalidate {
             caches.invalidate(accesses, self.ranges.as_deref());
         }
         // It may have cut ranges into pieces.
-        caches.trim(mover)
+        caches.trim(mover)?;
+        Ok(true)
     }
 }
 

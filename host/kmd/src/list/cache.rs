@@ -20,12 +20,21 @@ use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX};
 use dxgkrnl::Place;
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Mover, Parts, ahead};
+use super::memory::{Mover, Part, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// The types that share a cache.
 pub(super) const DEPTH_STENCIL: BarrierAccess =
     BarrierAccess::DEPTH_STENCIL_READ.union(BarrierAccess::DEPTH_STENCIL_WRITE);
+
+/// How much is written back at a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// What the engine has bandwidth for, and the rest later.
+    OfBandwidth,
+    /// All of it.
+    AtOnce,
+}
 
 /// Addresses, from begin to end.
 pub(super) type Range = (u64, u64);
@@ -134,7 +143,7 @@ impl Caches {
             cache.remove(line);
         }
         if cache.used + (end - begin) > CACHE_BYTES_MAX {
-            self.write_back(access, None, mover)?;
+            self.write_back(Pace::AtOnce, access, None, mover)?;
             self.caches.entry(bit).and_modify(|cache| {
                 cache.lines.clear();
                 cache.ages.clear();
@@ -220,30 +229,24 @@ impl Caches {
         Ok(())
     }
 
-    /// What a read of this type would find, without keeping it.
-    pub fn peek(
+    /// The first of what a read of this type would find, without keeping it: of a range that is not empty.
+    pub fn first_part(
         &self,
         access: BarrierAccess,
         (begin, end): Range,
         mover: &Mover<'_>,
-    ) -> Result<Parts, PageFault> {
-        let (mut at, mut parts) = (begin, Parts::new());
-        while at < end {
-            match self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at)) {
-                Ok((line_begin, line)) => {
-                    let until = line.end.min(end);
-                    let shadow = self.caches[&cache_of(access)].shadow;
-                    parts.push((Some(mover.place(shadow, line.offset + (at - line_begin))), until - at));
-                    at = until;
-                }
-                Err(next) => {
-                    let until = next.unwrap_or(end).min(end);
-                    parts.extend(mover.parts(at, until - at, Access::Read)?);
-                    at = until;
-                }
+    ) -> Result<Part, PageFault> {
+        let cache = self.caches.get(&cache_of(access));
+        match cache.map_or(Err(None), |cache| cache.at(begin).map(|line| (cache.shadow, line))) {
+            Ok((shadow, (line_begin, line))) => {
+                let place = mover.place(shadow, line.offset + (begin - line_begin));
+                Ok((Some(place), line.end.min(end) - begin))
+            }
+            Err(next) => {
+                let until = next.unwrap_or(end).min(end);
+                mover.first_part(begin, until - begin, Access::Read)
             }
         }
-        Ok(parts)
     }
 
     /// Nothing of this type is kept of these addresses: they are written past the cache.
@@ -255,26 +258,34 @@ impl Caches {
         }
     }
 
-    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere.
+    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere. False if the engine
+    /// has no bandwidth for all of it at this time: then it is to be asked again.
     pub fn write_back(
         &mut self,
+        pace: Pace,
         accesses: BarrierAccess,
         ranges: Option<&[Range]>,
         mover: &mut Mover<'_>,
-    ) -> Result<(), PageFault> {
+    ) -> Result<bool, PageFault> {
         let mut dirty = Vec::new();
         for (bit, cache) in self.caches.iter_mut().filter(|(bit, _)| wrote(accesses, **bit)) {
             for at in lines_of(cache, ranges) {
-                let Some(line) = cache.lines.get_mut(&at).filter(|line| line.dirty) else { continue };
-                line.dirty = false;
-                dirty.push((line.age, *bit, at, *line, cache.shadow));
+                if let Some(line) = cache.lines.get(&at).filter(|line| line.dirty) {
+                    dirty.push((line.age, *bit, at));
+                }
             }
         }
-        dirty.sort_unstable_by_key(|(age, bit, at, ..)| (*age, *bit, *at));
-        for (_, _, begin, line, shadow) in dirty {
-            mover.store(mover.place(shadow, line.offset), begin, line.end - begin)?;
+        dirty.sort_unstable();
+        for (_, bit, begin) in dirty {
+            if pace == Pace::OfBandwidth && mover.is_spent() {
+                return Ok(false);
+            }
+            let Some(cache) = self.caches.get_mut(&bit) else { continue };
+            let Some(line) = cache.lines.get_mut(&begin) else { continue };
+            line.dirty = false;
+            mover.store(mover.place(cache.shadow, line.offset), begin, line.end - begin)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What these types keep for reading is dropped.
@@ -297,13 +308,15 @@ impl Caches {
         }
     }
 
-    /// All is written back, and the caches are empty.
-    pub fn end(&mut self, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        self.write_back(BarrierAccess::COMMON, None, mover)?;
+    /// All is written back, and the caches are empty. False: as for [`Caches::write_back`].
+    pub fn end(&mut self, pace: Pace, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
+        if !self.write_back(pace, BarrierAccess::COMMON, None, mover)? {
+            return Ok(false);
+        }
         for cache in core::mem::take(&mut self.caches).into_values() {
             mover.release(cache.shadow);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

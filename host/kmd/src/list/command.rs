@@ -1,9 +1,14 @@
 //! One command that works: what it touches, when it may, and what it does to bytes.
 //!
-//! It reads its sources when it starts and writes its results when it ends. Of each use the first
-//! [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; what is behind them goes past it, from
-//! memory to memory, when the command ends. That is all that a barrier that is missing can spoil, and enough to see it. So much
-//! takes time: a command lasts at least as long as its engine needs for those bytes ([`PASSED_BYTES_PER_NS`]).
+//! ```text
+//!   Reading   its uses are looked up, sources are read      when it starts
+//!   Passing   what goes past the caches, in pieces          meanwhile: see `command/pass.rs`
+//!   Writing   results are written                           when it ends
+//! ```
+//! Of each use the first [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; what is behind them
+//! goes past it, from memory to memory. The first is all that a barrier that is missing can spoil, and enough to see it. The
+//! second takes time: a command lasts at least as long as its engine needs for those bytes. Where the engine has no
+//! bandwidth left for now, the command goes on later, in each of the three.
 
 use alloc::vec::Vec;
 
@@ -12,17 +17,17 @@ use d3dkmt::isa::{
 };
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
-use dxgkrnl::{EngineType, MoveKernel, Nanos, Place};
+use dxgkrnl::{EngineType, MoveKernel, Nanos};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::Trouble;
 use super::cache::{Caches, DEPTH_STENCIL, Range};
-use super::memory::{CHUNK_BYTES, DISCARDED, Mover, Parts, ahead};
+use super::memory::{DISCARDED, Mover};
 use crate::page_table::{Access, PageFault};
+use pass::{fold, words_to_fold};
 
-/// What an engine moves in a nanosecond past its caches.
-pub(super) const PASSED_BYTES_PER_NS: u64 = 16;
+mod pass;
 
 /// Accesses that a fixed stage of the pipeline makes in the order of draws. Documents except render targets alone from
 /// "sequential writes need a barrier"; of depth and stream output see `barriers::policy::FixedFunctionWrites`, whose
@@ -84,6 +89,14 @@ fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     all
 }
 
+/// See the module.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Stage {
+    Reading,
+    Passing,
+    Writing,
+}
+
 #[derive(Serialize, Deserialize)]
 pub(super) struct Command {
     kind: WorkKind,
@@ -91,6 +104,8 @@ pub(super) struct Command {
     operand: u32,
     duration_ns: Nanos,
     touches: SmallVec<[Touch; 2]>,
+    /// The first that is read only.
+    source: Option<usize>,
     /// Where it is: of each touch that is elsewhere, or of its kind if it touches nothing.
     places: SmallVec<[ScopeSet; 2]>,
     /// All scopes of them.
@@ -100,6 +115,13 @@ pub(super) struct Command {
     flaw: Option<Trouble>,
     /// Shadows with what it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
+    stage: Stage,
+    /// The touch whose turn it is in this stage, how many destinations come before it, and how many of its bytes were passed.
+    at: usize,
+    destinations: usize,
+    passed: u64,
+    /// Once it has started: when it ends at the earliest.
+    until: Nanos,
 }
 
 /// Whether an engine of this type has such commands: D3D12's lists of the queues of this type have them.
@@ -175,7 +197,7 @@ impl Command {
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) -> Self {
         let mut flaw = (!is_legal(engine, kind)).then_some(Trouble::Illegal);
-        let mut touches = SmallVec::with_capacity(uses.len());
+        let mut touches = SmallVec::<[Touch; 2]>::with_capacity(uses.len());
         let mut places = SmallVec::<[ScopeSet; 2]>::new();
         let mut is_at = |scope: BarrierSync| {
             let place = ScopeSet::of(scope);
@@ -205,8 +227,25 @@ impl Command {
         }
         let scopes = places.iter().fold(BarrierSync::NONE, |sum, place| sum | place.scopes);
         let ordered = ordered(&touches);
-        let read = Vec::new();
-        Command { kind, kernel, operand, duration_ns, touches, places, scopes, ordered, flaw, read }
+        let source = touches.iter().position(|touch| !touch.writes);
+        Command {
+            kind,
+            kernel,
+            operand,
+            duration_ns,
+            touches,
+            source,
+            places,
+            scopes,
+            ordered,
+            flaw,
+            read: Vec::new(),
+            stage: Stage::Reading,
+            at: 0,
+            destinations: 0,
+            passed: 0,
+            until: 0,
+        }
     }
 
     /// A present comes after everything.
@@ -248,11 +287,7 @@ impl Command {
     }
 
     fn source(&self) -> Option<&Touch> {
-        self.touches.iter().find(|touch| !touch.writes)
-    }
-
-    fn destinations(&self) -> impl Iterator<Item = &Touch> {
-        self.touches.iter().filter(|touch| touch.writes)
+        self.touches.get(self.source?)
     }
 
     fn needs_source(&self) -> bool {
@@ -273,17 +308,7 @@ impl Command {
         }
     }
 
-    /// Bytes that go past the caches.
-    fn passed(&self) -> u64 {
-        let beyond = |bytes: u64| bytes.saturating_sub(CACHED_BYTES_PER_USE_MAX);
-        self.destinations().fold(0, |sum: u64, to| {
-            let source = self.source().unwrap_or(to);
-            let read = if self.kernel == Kernel::Sum { length(source.range) } else { 0 };
-            sum.saturating_add(beyond(self.written(to)).max(beyond(read)))
-        })
-    }
-
-    /// It starts: what it touches is there, and its sources are read. Until when it takes.
+    /// It starts. When it goes on.
     pub fn start(
         &mut self,
         clock: Nanos,
@@ -293,215 +318,119 @@ impl Command {
         if let Some(flaw) = self.flaw {
             return Err(flaw);
         }
-        for Touch { range, writes, .. } in &self.touches {
-            let access = if *writes { Access::Write } else { Access::Read };
-            mover.parts(range.0, length(*range), access)?;
-        }
-        let own = self.source().is_none();
-        for touch in &self.touches {
-            if touch.writes && !(own && self.needs_source()) || touch.access == BarrierAccess::COMMON {
-                continue;
-            }
-            let is_source = self.needs_source() && (own || self.read.is_empty());
-            let to = is_source.then(|| {
-                self.read.push(mover.new_shadow());
-                mover.place(self.read[self.read.len() - 1], 0)
-            });
-            let whole = !touch.writes || self.kernel == Kernel::Sum;
-            let (cached, _) =
-                split(touch.range, if whole { length(touch.range) } else { self.written(touch) });
-            caches.read(touch.access, cached, to, mover)?;
-        }
-        let passing = self.passed() / PASSED_BYTES_PER_NS;
         // The end of time is a time like any other: such a command just never ends.
-        Ok(clock.saturating_add(self.duration_ns.max(passing)))
+        self.until = clock.saturating_add(self.duration_ns);
+        Ok(self.advance(clock, caches, mover)?.unwrap_or(clock))
     }
 
-    /// It ends: its results are written.
-    pub fn finish(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        let mut read = core::mem::take(&mut self.read);
-        if self.kernel == Kernel::Sum {
-            self.add_up(&read, caches, mover)?;
-        }
-        for (number, to) in self.destinations().enumerate() {
-            let from = read.get(if self.source().is_some() { 0 } else { number }).copied();
-            self.write(to, from, caches, mover)?;
-            if self.kind == WorkKind::Discard {
-                discard(&[to.range], caches, mover)?;
+    /// Does what it can do at this time, and says when it goes on; `None`: it is done.
+    pub fn advance(
+        &mut self,
+        clock: Nanos,
+        caches: &mut Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<Option<Nanos>, PageFault> {
+        match self.stage {
+            Stage::Reading => {
+                while let Some(touch) = self.touches.get(self.at).copied() {
+                    if mover.is_spent() {
+                        return Ok(Some(mover.next()));
+                    }
+                    self.read_use(touch, caches, mover)?;
+                    self.at += 1;
+                }
+                self.enter(Stage::Passing);
+                self.pass(clock, caches, mover).map(Some)
+            }
+            Stage::Passing => self.pass(clock, caches, mover).map(Some),
+            Stage::Writing => {
+                while let Some(touch) = self.touches.get(self.at).copied() {
+                    if mover.is_spent() {
+                        return Ok(Some(mover.next()));
+                    }
+                    if touch.writes {
+                        self.write(touch, caches, mover)?;
+                        self.destinations += 1;
+                    }
+                    self.at += 1;
+                }
+                self.read.drain(..).for_each(|shadow| mover.release(shadow));
+                Ok(None)
             }
         }
-        read.drain(..).for_each(|shadow| mover.release(shadow));
-        Ok(())
     }
 
-    /// The first bytes into the cache, the others past it.
-    fn write(
-        &self,
-        to: &Touch,
-        from: Option<u32>,
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.at, self.destinations, self.passed) = (stage, 0, 0, 0);
+    }
+
+    /// All of a use is where it may be touched so, and what is cached of it is read.
+    fn read_use(
+        &mut self,
+        touch: Touch,
         caches: &mut Caches,
         mover: &mut Mover<'_>,
     ) -> Result<(), PageFault> {
-        let (cached, passing) = split(to.range, self.written(to));
-        if length(cached) == 0 {
+        let own = self.source.is_none();
+        mover.check(touch.range, if touch.writes { Access::Write } else { Access::Read })?;
+        if touch.writes && !(own && self.needs_source()) || touch.access == BarrierAccess::COMMON {
             return Ok(());
         }
-        let target = caches.write(to.access, cached, mover)?;
-        let compute = |kernel, from: Option<u32>, mover: &mut Mover<'_>| {
-            if let Some(from) = from.map(|from| mover.place(from, 0)) {
-                mover.compute(kernel, from, target, length(cached), self.operand);
-            }
-        };
-        match self.kernel {
-            Kernel::None => {}
-            Kernel::Fill => mover.fill(target, length(cached), self.operand),
-            Kernel::Copy => {
-                if let Some(from) = from.map(|from| mover.place(from, 0)) {
-                    mover.copy(from, target, length(cached));
-                }
-            }
-            Kernel::Add | Kernel::Sum => compute(MoveKernel::Add, from, mover),
-            Kernel::Xor => compute(MoveKernel::Xor, from, mover),
-        }
-        if length(passing) == 0 { Ok(()) } else { self.pass(to, passing, caches, mover) }
+        let is_source = self.needs_source() && (own || self.read.is_empty());
+        let to = is_source.then(|| {
+            self.read.push(mover.new_shadow());
+            mover.place(self.read[self.read.len() - 1], 0)
+        });
+        let whole = !touch.writes || self.kernel == Kernel::Sum;
+        let bytes = if whole { length(touch.range) } else { self.written(&touch) };
+        let (cached, _) = split(touch.range, bytes);
+        caches.read(touch.access, cached, to, mover)
     }
 
-    /// What is behind the part that is cached.
-    fn pass(
-        &self,
-        to: &Touch,
-        passing: Range,
-        caches: &mut Caches,
-        mover: &mut Mover<'_>,
-    ) -> Result<(), PageFault> {
-        let source = self.source().unwrap_or(to);
-        let from = source.range.0 + (passing.0 - to.range.0);
-        let read = (from, from + length(passing));
-        if self.kernel == Kernel::Copy {
-            let parts = caches.peek(source.access, read, mover)?;
-            caches.pass(to.access, passing);
-            return copy_parts(parts, passing, mover);
+    /// What was read for the destination whose turn it is.
+    fn source_shadow(&self) -> Option<u32> {
+        let number = if self.source.is_some() { 0 } else { self.destinations };
+        self.read.get(number).copied()
+    }
+
+    /// Writes what is cached of a destination.
+    fn write(&mut self, to: Touch, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        let from = self.source_shadow().map(|from| mover.place(from, 0));
+        if self.kernel == Kernel::Sum && (self.source.is_none() || self.destinations == 0) {
+            let source = self.source().unwrap_or(&to);
+            from.into_iter().for_each(|sum| fold(sum, words_to_fold(source.range), mover));
         }
-        let shadow = mover.new_shadow();
-        let buffer = mover.place(shadow, 0);
-        let mut parts = match self.kernel {
-            Kernel::Fill => {
-                mover.fill(buffer, length(passing).min(CHUNK_BYTES), self.operand);
-                None
+        let (cached, _) = split(to.range, self.written(&to));
+        if length(cached) > 0 {
+            let target = caches.write(to.access, cached, mover)?;
+            match (self.kernel, from) {
+                (Kernel::Fill, _) => mover.fill(target, length(cached), self.operand),
+                (Kernel::Copy, Some(from)) => mover.copy(from, target, length(cached)),
+                (Kernel::Add | Kernel::Sum, Some(from)) => {
+                    mover.compute(MoveKernel::Add, from, target, length(cached), self.operand);
+                }
+                (Kernel::Xor, Some(from)) => {
+                    mover.compute(MoveKernel::Xor, from, target, length(cached), self.operand);
+                }
+                (Kernel::None, _) | (Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum, None) => {}
             }
-            _ => Some(caches.peek(source.access, read, mover)?),
-        };
-        caches.pass(to.access, passing);
-        for begin in (passing.0..passing.1).step_by(CHUNK_BYTES as usize) {
-            let bytes = CHUNK_BYTES.min(passing.1 - begin);
-            if let Some(parts) = &mut parts {
-                gather(parts, buffer, bytes, mover);
-                let kernel = if self.kernel == Kernel::Xor { MoveKernel::Xor } else { MoveKernel::Add };
-                mover.compute(kernel, buffer, buffer, bytes, self.operand);
-            }
-            mover.store(buffer, begin, bytes)?;
         }
-        mover.release(shadow);
+        if self.kind == WorkKind::Discard {
+            discard(to.range, caches, mover)?;
+        }
         Ok(())
     }
-
-    /// The first word of each shadow becomes the sum of all words of its source.
-    fn add_up(&self, read: &[u32], caches: &Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        match self.source() {
-            Some(source) => read.iter().try_for_each(|shadow| sum_of(source, *shadow, caches, mover)),
-            None => {
-                let mut own = self.destinations().zip(read);
-                own.try_for_each(|(source, shadow)| sum_of(source, *shadow, caches, mover))
-            }
-        }
-    }
 }
 
-fn sum_of(source: &Touch, shadow: u32, caches: &Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-    let sum = mover.place(shadow, 0);
-    let (cached, passing) = split(source.range, length(source.range) & !3);
-    if length(cached) == 0 {
-        mover.fill(sum, 4, 0);
-        return Ok(());
-    }
-    fold(sum, length(cached) / 4, mover);
-    let mut parts = caches.peek(source.access, passing, mover)?;
-    let buffer = ahead(sum, 4);
-    for begin in (passing.0..passing.1).step_by(CHUNK_BYTES as usize) {
-        let bytes = CHUNK_BYTES.min(passing.1 - begin);
-        gather(&mut parts, buffer, bytes, mover);
-        fold(buffer, bytes / 4, mover);
-        mover.compute(MoveKernel::Accumulate, buffer, sum, 4, 0);
-    }
-    Ok(())
-}
-
-/// The first of so many words becomes the sum of all: the upper half onto the lower, again and again.
-fn fold(words: Place, mut count: u64, mover: &mut Mover<'_>) {
-    while count > 1 {
-        let kept = count.div_ceil(2);
-        let upper = ahead(words, kept * 4);
-        mover.compute(MoveKernel::Accumulate, upper, words, (count - kept) * 4, 0);
-        count = kept;
-    }
-}
-
-/// The first so many bytes of these parts, which they lose.
-fn gather(parts: &mut Parts, mut to: Place, mut bytes: u64, mover: &mut Mover<'_>) {
-    let mut used = 0;
-    for (from, length) in parts.iter_mut() {
-        let taken = bytes.min(*length);
-        match from {
-            Some(from) => {
-                mover.copy(*from, to, taken);
-                *from = ahead(*from, taken);
-            }
-            None => mover.zero(to, taken),
-        }
-        (to, bytes, *length) = (ahead(to, taken), bytes - taken, *length - taken);
-        used += usize::from(*length == 0);
-        if bytes == 0 {
-            break;
-        }
-    }
-    parts.drain(..used);
-}
-
-/// From wherever it is to these addresses, without a detour.
-fn copy_parts(from: Parts, to: Range, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-    let mut targets = mover.parts(to.0, length(to), Access::Write)?.into_iter();
-    let mut target = targets.next();
-    for (mut source, mut left) in from {
-        while left > 0 {
-            let Some((place, room)) = target else { return Ok(()) };
-            let bytes = left.min(room);
-            match (source, place) {
-                (Some(from), Some(to)) => mover.copy(from, to, bytes),
-                (None, Some(to)) => mover.zero(to, bytes),
-                (Some(_) | None, None) => {}
-            }
-            source = source.map(|source| ahead(source, bytes));
-            left -= bytes;
-            target = match room - bytes {
-                0 => targets.next(),
-                rest => Some((place.map(|place| ahead(place, bytes)), rest)),
-            };
-        }
-    }
-    Ok(())
-}
-
-/// What is there is gone: of each range as much as goes through a cache is garbage now.
-pub(super) fn discard(ranges: &[Range], caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-    caches.drop_ranges(ranges);
-    for range in ranges {
-        let ((begin, end), _) = split(*range, length(*range) & !3);
-        let shadow = mover.new_shadow();
-        let garbage = mover.place(shadow, 0);
-        mover.fill(garbage, end - begin, DISCARDED);
-        mover.store(garbage, begin, end - begin)?;
-        mover.release(shadow);
-    }
+/// What is there is gone: as much of the range as goes through a cache is garbage now.
+pub(super) fn discard(range: Range, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+    caches.drop_ranges(&[range]);
+    let ((begin, end), _) = split(range, length(range) & !3);
+    let shadow = mover.new_shadow();
+    let garbage = mover.place(shadow, 0);
+    mover.fill(garbage, end - begin, DISCARDED);
+    mover.store(garbage, begin, end - begin)?;
+    mover.release(shadow);
     Ok(())
 }
 

@@ -4,16 +4,15 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use dxgkrnl::ddi::{Callback, EngineId, PageTableEntry};
-use dxgkrnl::{DataMove, MoveKernel, Place, Shadow};
+use dxgkrnl::ddi::{Callback, EngineId, PageTableEntry, Piece};
+use dxgkrnl::{DataMove, MoveKernel, Nanos, Place, Shadow};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::bandwidth::Bandwidth;
 use crate::page_table::{Access, PageFault, PageTables};
 use crate::resources::Space;
 
-/// Bytes that a computation of much data has in a shadow at a time.
-pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// What is in memory that was discarded.
 pub(super) const DISCARDED: u32 = 0xDEAD_C0DE;
 
@@ -23,12 +22,17 @@ pub(crate) struct Shadows {
     live: BTreeSet<u32>,
 }
 
-/// What moves go through. `space` has the address space of the work that runs.
+/// A piece of a page table that is looked up takes as much of an engine's time as so many bytes: about what it takes here.
+const BYTES_PER_PIECE: u64 = 64;
+
+/// What moves go through. `space` has the address space of the work that runs. What is moved is taken of the bandwidth.
 pub(crate) struct Mover<'a> {
     pub engine: EngineId,
     pub space: Space,
     pub tables: &'a PageTables,
     pub shadows: &'a mut Shadows,
+    pub bandwidth: &'a mut Bandwidth,
+    pub clock: Nanos,
     pub callbacks: &'a mut Vec<Callback>,
 }
 
@@ -58,6 +62,14 @@ impl Shadows {
     }
 }
 
+fn part(Piece { base, end, page }: Piece<PageTableEntry>) -> Part {
+    let place = match page {
+        PageTableEntry::Memory { owner, address, .. } => Some(Place::Memory { process: owner, address }),
+        PageTableEntry::Zero | PageTableEntry::NoAccess => None,
+    };
+    (place, end - base)
+}
+
 fn shadow(engine: EngineId, number: u32) -> Shadow {
     Shadow { adapter: engine.adapter, number: u64::from(engine.node) << 32 | u64::from(number) }
 }
@@ -81,7 +93,18 @@ impl Mover<'_> {
         }
     }
 
+    /// The engine has no bandwidth left at this time.
+    pub fn is_spent(&self) -> bool {
+        self.bandwidth.is_spent(self.clock)
+    }
+
+    /// When it has some.
+    pub fn next(&self) -> Nanos {
+        self.bandwidth.next(self.clock)
+    }
+
     fn push(&mut self, moved: DataMove) {
+        self.bandwidth.take(self.clock, moved.bytes());
         self.callbacks.push(Callback::MoveData { engine: self.engine, moved });
     }
 
@@ -106,13 +129,19 @@ impl Mover<'_> {
     /// Where these addresses lead, if all of them may be touched so.
     pub fn parts(&self, address: u64, bytes: u64, access: Access) -> Result<Parts, PageFault> {
         let pieces = self.tables.resolve(self.space, address, bytes, access)?;
-        let part = |entry, bytes| match entry {
-            PageTableEntry::Memory { owner, address, .. } => {
-                (Some(Place::Memory { process: owner, address }), bytes)
-            }
-            PageTableEntry::Zero | PageTableEntry::NoAccess => (None, bytes),
-        };
-        Ok(pieces.into_iter().map(|piece| part(piece.page, piece.end - piece.base)).collect())
+        Ok(pieces.into_iter().map(part).collect())
+    }
+
+    /// The first of these parts: of a range that is not empty.
+    pub fn first_part(&self, address: u64, bytes: u64, access: Access) -> Result<Part, PageFault> {
+        self.tables.first(self.space, address, bytes, access).map(part)
+    }
+
+    /// Whether all of these addresses may be touched so.
+    pub fn check(&mut self, (begin, end): (u64, u64), access: Access) -> Result<(), PageFault> {
+        let pieces = self.tables.resolve(self.space, begin, end - begin, access)?.len() as u64;
+        self.bandwidth.take(self.clock, pieces.saturating_sub(1).saturating_mul(BYTES_PER_PIECE));
+        Ok(())
     }
 
     /// Memory is read into a shadow.

@@ -1,8 +1,8 @@
 //! Command lists on an engine.
 //!
 //! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each command
-//! starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it ends
-//! (`command.rs`). Commands that nothing orders run at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's
+//! starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it ends, and all of
+//! them share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Commands that nothing orders run at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's
 //! `overlap_seed` says: 0 is that of the lists and as many at once as can. What they write is in caches by type of access until a
 //! barrier writes it back (`cache.rs`, `barrier.rs`), or the scope ends; who reads without a barrier reads what was there.
 //!
@@ -12,6 +12,7 @@
 //! A command that the engine does not have, or whose resource is not there, is [`Trouble::Illegal`]; one whose memory is
 //! not in the page table, or that goes beyond its resource, faults when it starts. Writing back can fault too.
 
+mod bandwidth;
 mod barrier;
 mod cache;
 mod command;
@@ -29,8 +30,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
+use bandwidth::Bandwidth;
 pub(crate) use barrier::ranges_of as barrier_ranges;
 use cache::Caches;
+pub(crate) use cache::Pace;
 use memory::{Mover, Shadows};
 use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
@@ -85,6 +88,7 @@ pub(crate) struct Lists {
     chance: u64,
     caches: Caches,
     shadows: Shadows,
+    bandwidth: Bandwidth,
 }
 
 impl Lists {
@@ -95,6 +99,7 @@ impl Lists {
             chance: config.overlap_seed,
             caches: Caches::default(),
             shadows: Shadows::default(),
+            bandwidth: Bandwidth::default(),
         }
     }
 
@@ -143,14 +148,21 @@ impl Lists {
                 return Ok(store);
             }
             let Some(done) = self.pick(&scope.window, scope.window.first_done(ddi.clock)) else { break };
+            let clock = ddi.clock;
             let (mut mover, caches) = self.mover(buffer.process, ddi);
-            match scope.window.work(done) {
-                Some(Work::Command(command)) => command.finish(caches, &mut mover)?,
-                Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
+            let goes_on = match scope.window.work(done) {
+                Some(Work::Command(command)) => command.advance(clock, caches, &mut mover)?,
+                Some(Work::Barrier(barrier)) => {
+                    (!barrier.carry_out(caches, &mut mover)?).then(|| mover.next())
+                }
                 Some(
                     Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. },
                 )
-                | None => {}
+                | None => None,
+            };
+            if let Some(until) = goes_on {
+                scope.window.start(done, until);
+                continue;
             }
             ddi.shared.witnesses.ended(buffer.number, scope.window.packet(done), ddi.clock);
             scope.window.take(done);
@@ -199,16 +211,29 @@ impl Lists {
         }
     }
 
-    /// A fence is about to be written: what was written before it is in memory.
-    pub fn write_back(&mut self, process: ProcessId, ddi: &mut DdiCall<'_>) -> Result<(), Trouble> {
+    /// A fence is about to be written: what was written before it is in memory. If not all of it is at this time: when to go
+    /// on.
+    pub fn write_back(
+        &mut self,
+        process: ProcessId,
+        ddi: &mut DdiCall<'_>,
+    ) -> Result<Option<Nanos>, Trouble> {
         let (mut mover, caches) = self.mover(process, ddi);
-        Ok(caches.write_back(BarrierAccess::COMMON, None, &mut mover)?)
+        let is_done = caches.write_back(Pace::OfBandwidth, BarrierAccess::COMMON, None, &mut mover)?;
+        Ok((!is_done).then(|| mover.next()))
     }
 
-    /// The work of this process ends, or is set aside: all is written back, and the caches are empty.
-    pub fn end(&mut self, process: ProcessId, ddi: &mut DdiCall<'_>) -> Result<(), Trouble> {
+    /// The work of this process ends, or is set aside: all is written back, and the caches are empty. If not at this time:
+    /// when to go on.
+    pub fn end(
+        &mut self,
+        pace: Pace,
+        process: ProcessId,
+        ddi: &mut DdiCall<'_>,
+    ) -> Result<Option<Nanos>, Trouble> {
         let (mut mover, caches) = self.mover(process, ddi);
-        Ok(caches.end(&mut mover)?)
+        let is_done = caches.end(pace, &mut mover)?;
+        Ok((!is_done).then(|| mover.next()))
     }
 
     /// What runs is lost: nothing of it reaches memory.
@@ -225,8 +250,9 @@ impl Lists {
 
     fn mover<'a>(&'a mut self, process: ProcessId, ddi: &'a mut DdiCall<'_>) -> (Mover<'a>, &'a mut Caches) {
         let (engine, space) = (self.engine, (self.engine.adapter, process));
-        let (tables, shadows, callbacks) = (&ddi.shared.page_tables, &mut self.shadows, &mut *ddi.callbacks);
-        (Mover { engine, space, tables, shadows, callbacks }, &mut self.caches)
+        let (tables, callbacks, clock) = (&ddi.shared.page_tables, &mut *ddi.callbacks, ddi.clock);
+        let (shadows, bandwidth) = (&mut self.shadows, &mut self.bandwidth);
+        (Mover { engine, space, tables, shadows, bandwidth, clock, callbacks }, &mut self.caches)
     }
 }
 

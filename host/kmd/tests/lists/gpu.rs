@@ -9,7 +9,7 @@ use dxgkrnl::ddi::{
     Callback, EngineId, Escape, HwContext, HwQueueId, Interrupt, KmdDevice, KmdProcess, Miniport, NewProcess,
     PageTableEntry, ProcessKind, Submission,
 };
-use dxgkrnl::{Config, Performer, ProcessBytes, ProcessId};
+use dxgkrnl::{Config, DataMove, Performer, ProcessBytes, ProcessId};
 use kmd::SimulatedMiniport;
 
 pub const P: ProcessId = ProcessId(1);
@@ -48,6 +48,10 @@ pub struct Gpu {
     pub interrupts: Vec<Interrupt>,
     pub notes: Vec<String>,
     pub moves: usize,
+    /// What was moved, with the time.
+    pub moved: Vec<(u64, DataMove)>,
+    /// Whether it is moved, too.
+    pub performs: bool,
     last_id: u64,
 }
 
@@ -90,6 +94,8 @@ impl Gpu {
             interrupts: Vec::new(),
             notes: Vec::new(),
             moves: 0,
+            moved: Vec::new(),
+            performs: true,
             last_id: 0,
         };
         gpu.map(0, pages, true);
@@ -179,6 +185,10 @@ impl Gpu {
             match callback {
                 Callback::MoveData { moved, .. } => {
                     self.moves += 1;
+                    self.moved.push((self.now, moved));
+                    if !self.performs {
+                        continue;
+                    }
                     self.performer
                         .perform(&moved, &mut self.memory)
                         .unwrap_or_else(|why| panic!("{moved}: {why}"));

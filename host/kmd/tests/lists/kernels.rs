@@ -102,8 +102,12 @@ fn much_data_takes_time_and_few_moves() {
     let (from, to) = (gpu.buffer(PAGE, 1 << 20), gpu.buffer(257 * PAGE, 1 << 20));
     gpu.memory.0[PAGE as usize..PAGE as usize + (1 << 20)].fill(0xAB);
     gpu.submit(crate::gpu::ENGINE, 1, &[copy(from, to, 0)]);
-    assert_eq!(gpu.miniport.next_deadline(), Some(((1 << 20) - limits::CACHED_BYTES_PER_USE_MAX) / 16));
-    gpu.advance(1 << 20);
+    assert_eq!(gpu.miniport.next_deadline(), Some(limits::MOVED_BYTES_PER_STEP / 16), "the first piece");
+    let end = ((1 << 20) - limits::CACHED_BYTES_PER_USE_MAX) / 16;
+    gpu.advance(end - 1);
+    assert_eq!((gpu.interrupts.len(), gpu.word(257 * PAGE)), (0, 0));
+    gpu.advance(1);
+    assert_eq!(gpu.interrupts.len(), 1);
     assert!(gpu.memory.0[257 * PAGE as usize..].iter().take(1 << 20).all(|byte| *byte == 0xAB));
     assert!(gpu.moves < 12, "{} moves", gpu.moves);
 }

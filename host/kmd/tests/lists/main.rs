@@ -1,5 +1,6 @@
 //! Command lists on the simulated engines, with bytes that move.
 
+mod bandwidth;
 mod barriers;
 mod debug;
 mod faults;

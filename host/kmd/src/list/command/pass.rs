@@ -1,0 +1,208 @@
+//! What a command does to bytes past the caches: piece by piece, each of them of one kind of pages on either side.
+//!
+//! A run of zero pages is one piece, however long it is: nothing is kept there, and it adds nothing to a sum. It takes the
+//! command as long as other bytes, and nothing of what the engine has for others. Pieces are done in the order of their
+//! addresses, so that a range must not be copied onto itself further on.
+
+use d3dkmt::isa::Kernel;
+use d3dkmt::limits::MOVED_BYTES_PER_STEP;
+use dxgkrnl::{MoveKernel, Nanos, Place};
+
+use super::super::bandwidth::BYTES_PER_NS;
+use super::super::cache::{Caches, Range};
+use super::super::memory::{Mover, ahead};
+use super::{Command, Stage, Touch, length, split};
+use crate::page_table::{Access, PageFault};
+
+/// Words that come whole: how many bytes of so many.
+const fn whole_words(bytes: u64) -> u64 {
+    bytes & !3
+}
+
+impl Command {
+    /// As much as goes past the caches at this time. When it goes on.
+    pub(super) fn pass(
+        &mut self,
+        clock: Nanos,
+        caches: &mut Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<Nanos, PageFault> {
+        let mut passed = 0u64;
+        while passed < MOVED_BYTES_PER_STEP && !mover.is_spent() {
+            let Some((touch, range)) = self.next_to_pass() else {
+                self.enter(Stage::Writing);
+                break;
+            };
+            let most = MOVED_BYTES_PER_STEP - passed;
+            let bytes = match self.kernel {
+                Kernel::Sum => self.sum_piece(touch, range, most, caches, mover)?,
+                Kernel::None | Kernel::Copy | Kernel::Fill | Kernel::Add | Kernel::Xor => {
+                    self.write_piece(touch, range, most, caches, mover)?
+                }
+            };
+            self.passed += bytes;
+            passed = passed.saturating_add(bytes);
+        }
+        let until = mover.next().max(clock.saturating_add(passed / BYTES_PER_NS));
+        Ok(if matches!(self.stage, Stage::Writing) { until.max(self.until) } else { until })
+    }
+
+    /// The first range with something to pass.
+    fn next_to_pass(&mut self) -> Option<(Touch, Range)> {
+        while let Some(touch) = self.touches.get(self.at).copied() {
+            let bytes =
+                match self.kernel {
+                    Kernel::Sum => {
+                        let is_source = self.source.map_or(touch.writes, |source| source == self.at);
+                        if is_source { whole_words(length(touch.range)) } else { 0 }
+                    }
+                    Kernel::None | Kernel::Copy | Kernel::Fill | Kernel::Add | Kernel::Xor => {
+                        if touch.writes { self.written(&touch) } else { 0 }
+                    }
+                };
+            let (_, (begin, end)) = split(touch.range, bytes);
+            if self.passed < end - begin {
+                return Some((touch, (begin + self.passed, end)));
+            }
+            self.at += 1;
+            self.destinations += usize::from(touch.writes);
+            self.passed = 0;
+        }
+        None
+    }
+
+    /// Adds the first of these words to those that were read: word by word, all of them are added up at the end.
+    fn sum_piece(
+        &self,
+        touch: Touch,
+        (begin, end): Range,
+        most: u64,
+        caches: &Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<u64, PageFault> {
+        let Some(words) = self.source_shadow().map(|shadow| mover.place(shadow, 0)) else {
+            return Ok(end - begin);
+        };
+        let (from, bytes) = caches.first_part(touch.access, (begin, end), mover)?;
+        match (from, whole_words(bytes)) {
+            (_, 0) => {
+                let (buffer, shadow) = one_word(touch, begin, caches, mover)?;
+                mover.compute(MoveKernel::Accumulate, buffer, words, 4, 0);
+                mover.release(shadow);
+                Ok(4)
+            }
+            (None, bytes) => Ok(bytes),
+            (Some(from), bytes) => {
+                let bytes = whole_words(bytes.min(most)).max(4);
+                mover.compute(MoveKernel::Accumulate, from, words, bytes, 0);
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Writes the first of these bytes.
+    fn write_piece(
+        &self,
+        to: Touch,
+        (begin, end): Range,
+        most: u64,
+        caches: &mut Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<u64, PageFault> {
+        let (target, room) = mover.first_part(begin, end - begin, Access::Write)?;
+        let source = self.source().copied().unwrap_or(to);
+        let read = source.range.0 + (begin - to.range.0);
+        let (from, room) = match (self.kernel, target) {
+            (Kernel::Fill, _) | (_, None) => (None, room),
+            (_, Some(_)) => caches.first_part(source.access, (read, read + room), mover)?,
+        };
+        let room = if target.is_some() { room.min(most) } else { room };
+        let bytes = if self.kernel == Kernel::Copy { room } else { whole_words(room) };
+        if bytes == 0 {
+            caches.pass(to.access, (begin, begin + 4));
+            self.write_word(source, read, begin, caches, mover)?;
+            return Ok(4);
+        }
+        caches.pass(to.access, (begin, begin + bytes));
+        match (self.kernel, from, target) {
+            (_, _, None) => {}
+            (Kernel::Copy, Some(from), Some(to)) => mover.copy(from, to, bytes),
+            (Kernel::Copy, None, Some(to)) => mover.zero(to, bytes),
+            (_, Some(from), Some(to)) => mover.compute(self.of_words(), from, to, bytes, self.operand),
+            // A fill; or what the others make of a zero, which is the operand as well.
+            (_, None, Some(to)) => mover.fill(to, bytes, self.operand),
+        }
+        Ok(bytes)
+    }
+
+    /// What it does to each word.
+    fn of_words(&self) -> MoveKernel {
+        if self.kernel == Kernel::Xor { MoveKernel::Xor } else { MoveKernel::Add }
+    }
+
+    /// Writes a word whose bytes are not all on one kind of pages.
+    fn write_word(
+        &self,
+        source: Touch,
+        read: u64,
+        to: u64,
+        caches: &Caches,
+        mover: &mut Mover<'_>,
+    ) -> Result<(), PageFault> {
+        let shadow = match self.kernel {
+            Kernel::Fill => {
+                let shadow = mover.new_shadow();
+                mover.fill(mover.place(shadow, 0), 4, self.operand);
+                shadow
+            }
+            Kernel::None | Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum => {
+                let (word, shadow) = one_word(source, read, caches, mover)?;
+                mover.compute(self.of_words(), word, word, 4, self.operand);
+                shadow
+            }
+        };
+        mover.store(mover.place(shadow, 0), to, 4)?;
+        mover.release(shadow);
+        Ok(())
+    }
+}
+
+/// A new shadow with the word that a use has at an address.
+fn one_word(
+    touch: Touch,
+    address: u64,
+    caches: &Caches,
+    mover: &mut Mover<'_>,
+) -> Result<(Place, u32), PageFault> {
+    let shadow = mover.new_shadow();
+    let (word, end) = (mover.place(shadow, 0), address + 4);
+    let mut at = address;
+    while at < end {
+        let (from, bytes) = caches.first_part(touch.access, (at, end), mover)?;
+        if let Some(from) = from {
+            mover.copy(from, ahead(word, at - address), bytes);
+        }
+        at += bytes;
+    }
+    Ok((word, shadow))
+}
+
+/// Words that a sum of such a range is made of: those that were read, onto which pieces of the others were added.
+pub(super) fn words_to_fold(range: Range) -> u64 {
+    let (cached, passing) = split(range, whole_words(length(range)));
+    length(cached).max(length(passing).min(MOVED_BYTES_PER_STEP)) / 4
+}
+
+/// The first of so many words becomes the sum of all: the upper half onto the lower, again and again.
+pub(super) fn fold(words: Place, mut count: u64, mover: &mut Mover<'_>) {
+    if count == 0 {
+        // There may be a part of one.
+        mover.fill(words, 4, 0);
+    }
+    while count > 1 {
+        let kept = count.div_ceil(2);
+        let upper = ahead(words, kept * 4);
+        mover.compute(MoveKernel::Accumulate, upper, words, (count - kept) * 4, 0);
+        count = kept;
+    }
+}
