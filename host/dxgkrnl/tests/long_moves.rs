@@ -122,10 +122,11 @@ fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
     let others = long.world.other(2);
     let fence = long.world.fence(others, 0).object;
     let begin = long.world.now;
-    assert!(long.written() < COPIED / 8, "they have only begun");
+    let mut written = long.written();
+    assert!(written < COPIED / 8, "they have only begun");
     // Nobody told the kernel of the time until all of it should be over.
     long.world.now += 10 * COPY_NS;
-    let (mut steps, mut written, mut calls) = (0, 0, 0);
+    let (mut steps, mut calls) = (0, 0);
     while long.world.kernel.next_deadline().is_some_and(|due| due <= long.world.now) {
         let is_over = long.world.effects.events.iter().any(|one| one.event == event);
         assert!(!is_over || written >= 2 * COPIED, "a wake-up before its bytes");
@@ -175,7 +176,7 @@ fn ended_midway(end: impl FnOnce(&mut Long)) -> Long {
     end(&mut long);
     long.world.advance(5_000_000_000);
     assert_eq!(long.written(), 0);
-    assert!(long.stored().is_empty());
+    assert!(!long.stored().contains(&1));
     assert!(long.world.kernel.engines_idle());
     long
 }

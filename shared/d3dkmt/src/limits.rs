@@ -91,6 +91,8 @@ pub const COMMANDS_AT_ONCE_MAX: usize = 16;
 pub const RANGES_PER_BARRIER_MAX: usize = 64;
 /// Uses of one command that keep the order of draws one by one; more of one stage count as all that lies between them.
 pub const ORDERED_USES_PER_COMMAND_MAX: usize = 16;
+/// Destinations of one command that are their own sources: what is read of each is kept until the command ends.
+pub const OWN_SOURCES_PER_COMMAND_MAX: usize = 64;
 /// Ranges that one cache of an engine has, and their bytes.
 pub const CACHE_RANGES_MAX: usize = 256;
 pub const CACHE_BYTES_MAX: u64 = 1 << 19;

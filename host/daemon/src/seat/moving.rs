@@ -49,3 +49,6 @@ impl Seated {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

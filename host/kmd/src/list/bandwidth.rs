@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 /// What an engine moves in a nanosecond.
 pub(super) const BYTES_PER_NS: u64 = 16;
 
+/// A move, and a command, take as much of it as so many bytes more, however few they move; a piece of a page table that is
+/// looked up takes less. It is about what they take here.
+pub(super) const BYTES_PER_MOVE: u64 = 256;
+pub(super) const BYTES_PER_PIECE: u64 = 64;
+
 /// See the module.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Bandwidth {

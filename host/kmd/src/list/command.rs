@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, BarrierAccess, BarrierSync, Kernel, ResourceDesc, Use, WHOLE, WorkKind, scope,
 };
-use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX};
+use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX, OWN_SOURCES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
 use dxgkrnl::{EngineType, MoveKernel, Nanos};
 use serde::{Deserialize, Serialize};
@@ -170,6 +170,13 @@ pub(super) fn range_of(desc: &ResourceDesc, item: &Use) -> Result<Range, u64> {
     Ok((from, to))
 }
 
+fn needs_source(kernel: Kernel) -> bool {
+    match kernel {
+        Kernel::None | Kernel::Fill => false,
+        Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum => true,
+    }
+}
+
 fn length((begin, end): Range) -> u64 {
     end - begin
 }
@@ -228,6 +235,9 @@ impl Command {
         let scopes = places.iter().fold(BarrierSync::NONE, |sum, place| sum | place.scopes);
         let ordered = ordered(&touches);
         let source = touches.iter().position(|touch| !touch.writes);
+        if source.is_none() && needs_source(kernel) && touches.len() > OWN_SOURCES_PER_COMMAND_MAX {
+            flaw = flaw.or(Some(Trouble::Illegal));
+        }
         Command {
             kind,
             kernel,
@@ -290,13 +300,6 @@ impl Command {
         self.touches.get(self.source?)
     }
 
-    fn needs_source(&self) -> bool {
-        match self.kernel {
-            Kernel::None | Kernel::Fill => false,
-            Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum => true,
-        }
-    }
-
     /// Bytes of a destination that are written: whole words.
     fn written(&self, to: &Touch) -> u64 {
         let source = self.source().unwrap_or(to);
@@ -320,6 +323,7 @@ impl Command {
         }
         // The end of time is a time like any other: such a command just never ends.
         self.until = clock.saturating_add(self.duration_ns);
+        mover.begin_command();
         Ok(self.advance(clock, caches, mover)?.unwrap_or(clock))
     }
 
@@ -330,34 +334,29 @@ impl Command {
         caches: &mut Caches,
         mover: &mut Mover<'_>,
     ) -> Result<Option<Nanos>, PageFault> {
-        match self.stage {
-            Stage::Reading => {
-                while let Some(touch) = self.touches.get(self.at).copied() {
-                    if mover.is_spent() {
-                        return Ok(Some(mover.next()));
-                    }
+        while !mover.is_spent() {
+            let touch = self.touches.get(self.at).copied();
+            match (self.stage, touch) {
+                (Stage::Reading, Some(touch)) => {
                     self.read_use(touch, caches, mover)?;
                     self.at += 1;
                 }
-                self.enter(Stage::Passing);
-                self.pass(clock, caches, mover).map(Some)
-            }
-            Stage::Passing => self.pass(clock, caches, mover).map(Some),
-            Stage::Writing => {
-                while let Some(touch) = self.touches.get(self.at).copied() {
-                    if mover.is_spent() {
-                        return Ok(Some(mover.next()));
-                    }
+                (Stage::Reading, None) => self.enter(Stage::Passing),
+                (Stage::Passing, _) => return self.pass(clock, caches, mover).map(Some),
+                (Stage::Writing, Some(touch)) => {
                     if touch.writes {
                         self.write(touch, caches, mover)?;
                         self.destinations += 1;
                     }
                     self.at += 1;
                 }
-                self.read.drain(..).for_each(|shadow| mover.release(shadow));
-                Ok(None)
+                (Stage::Writing, None) => {
+                    self.read.drain(..).for_each(|shadow| mover.release(shadow));
+                    return Ok(None);
+                }
             }
         }
+        Ok(Some(mover.next()))
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -373,10 +372,10 @@ impl Command {
     ) -> Result<(), PageFault> {
         let own = self.source.is_none();
         mover.check(touch.range, if touch.writes { Access::Write } else { Access::Read })?;
-        if touch.writes && !(own && self.needs_source()) || touch.access == BarrierAccess::COMMON {
+        if touch.writes && !(own && needs_source(self.kernel)) || touch.access == BarrierAccess::COMMON {
             return Ok(());
         }
-        let is_source = self.needs_source() && (own || self.read.is_empty());
+        let is_source = needs_source(self.kernel) && (own || self.read.is_empty());
         let to = is_source.then(|| {
             self.read.push(mover.new_shadow());
             mover.place(self.read[self.read.len() - 1], 0)

@@ -9,7 +9,7 @@ use dxgkrnl::{DataMove, MoveKernel, Nanos, Place, Shadow};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::bandwidth::Bandwidth;
+use super::bandwidth::{BYTES_PER_MOVE, BYTES_PER_PIECE, Bandwidth};
 use crate::page_table::{Access, PageFault, PageTables};
 use crate::resources::Space;
 
@@ -21,9 +21,6 @@ pub(super) const DISCARDED: u32 = 0xDEAD_C0DE;
 pub(crate) struct Shadows {
     live: BTreeSet<u32>,
 }
-
-/// A piece of a page table that is looked up takes as much of an engine's time as so many bytes: about what it takes here.
-const BYTES_PER_PIECE: u64 = 64;
 
 /// What moves go through. `space` has the address space of the work that runs. What is moved is taken of the bandwidth.
 pub(crate) struct Mover<'a> {
@@ -103,8 +100,13 @@ impl Mover<'_> {
         self.bandwidth.next(self.clock)
     }
 
+    /// A command starts.
+    pub fn begin_command(&mut self) {
+        self.bandwidth.take(self.clock, BYTES_PER_MOVE);
+    }
+
     fn push(&mut self, moved: DataMove) {
-        self.bandwidth.take(self.clock, moved.bytes());
+        self.bandwidth.take(self.clock, moved.bytes().saturating_add(BYTES_PER_MOVE));
         self.callbacks.push(Callback::MoveData { engine: self.engine, moved });
     }
 

@@ -115,6 +115,7 @@ fn a_command_of_another_kind_of_engine_or_without_its_resource_faults() {
         (EngineId { adapter: 0, node: 1 }, work(WorkKind::Draw, Kernel::None, 0, 5, &[])),
         (EngineId { adapter: 0, node: 3 }, work(WorkKind::VideoEncode, Kernel::None, 0, 5, &[])),
         (ENGINE, work(WorkKind::VideoDecode, Kernel::None, 0, 5, &[])),
+        (ENGINE, work(WorkKind::Dispatch, Kernel::Add, 1, 5, &[Use::whole(a, A::UNORDERED_ACCESS); 65])),
         (ENGINE, unknown(0)),
         (ENGINE, unknown(2)),
         (ENGINE, strange),
