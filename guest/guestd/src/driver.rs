@@ -3,6 +3,7 @@
 
 mod bells;
 mod clients;
+mod closer;
 mod link;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,15 +19,18 @@ use rustix::io::Errno;
 
 use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
+use crate::limits::ACCEPTS_PER_TURN_MAX;
 use bells::{Bells, is_bell};
-use clients::{Clients, Ready};
+use clients::{Accepted, Clients, Offered, Ready};
 use link::LinkSocket;
 
-/// epoll's name of the listening socket, of the link, of closed NT handles, and the first of the clients'.
+/// epoll's name of the listening socket, of the link, of closed NT handles, of room to receive descriptors, and the first
+/// of the clients'.
 const LISTENER: u64 = 0;
 const LINK: u64 = 1;
 const NT_HANDLES: u64 = 2;
-const FIRST_CLIENT: u64 = 3;
+const FREED: u64 = 3;
+const FIRST_CLIENT: u64 = 4;
 
 /// Makes the connection to the host. The error is in words for a person.
 pub type Connect = Box<dyn FnMut() -> Result<OwnedFd, String> + Send>;
@@ -41,7 +45,7 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     link: Option<LinkSocket>,
     bells: Bells,
     /// What came along with requests that are under way.
-    offered: BTreeMap<ClientId, OwnedFd>,
+    offered: BTreeMap<ClientId, Offered>,
     /// While there are any.
     nt_handles: Option<NtHandles>,
     started: Instant,
@@ -109,9 +113,10 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
 
     fn ready(&mut self, key: u64, flags: epoll::EventFlags) {
         match key {
-            LISTENER => {
-                while let Some((client, pid)) = self.clients.accept(&self.epoll) {
-                    self.feed(Input::ClientArrived { client, pid });
+            LISTENER => self.accept(),
+            FREED => {
+                for client in self.clients.take_resting() {
+                    self.clients.listen(&self.epoll, client, self.broker.listens_to(client));
                 }
             }
             LINK => self.link_ready(flags),
@@ -120,10 +125,10 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 let settled = self.bells.ready(&self.epoll, key);
                 self.answer_settled(settled);
             }
-            _ => match self.clients.ready(key, flags) {
-                Some((client, Ready::Packet(bytes, descriptor))) => {
-                    if let Some(descriptor) = descriptor {
-                        self.offered.insert(client, descriptor);
+            _ => match self.clients.ready(&self.epoll, key, flags) {
+                Some((client, Ready::Packet(bytes, offered))) => {
+                    if let Some(offered) = offered {
+                        self.offered.insert(client, offered);
                     }
                     // It may ask for an NT handle, to look for a name with: names whose last handle is closed by now
                     // have ended when the host hears of it.
@@ -142,6 +147,16 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 }
                 None => {}
             },
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            match self.clients.accept(&self.epoll) {
+                Accepted::Client(client, peer) => self.feed(Input::ClientArrived { client, peer }),
+                Accepted::Dropped => {}
+                Accepted::Nothing => return,
+            }
         }
     }
 
@@ -259,7 +274,11 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     }
 
     fn open_bell(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
-        let event = self.offered.remove(&client).ok_or("an event was to be kept, and none came along")?;
+        let event = match self.offered.remove(&client) {
+            Some(Offered::Eventfd(event)) => event,
+            Some(Offered::Other) => return Err("what came along is no eventfd".to_owned()),
+            None => return Err("an event was to be kept, and none came along".to_owned()),
+        };
         let stream = (self.connect_bell)()?;
         self.bells.open(&self.epoll, name, stream, token, &event)
     }

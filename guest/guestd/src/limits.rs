@@ -13,6 +13,18 @@ pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 pub const LINK_WORDS_MAX: usize = 16;
 /// Connections to the broker at a time, attached or not: every process a VM may have, and some that ask.
 pub const CLIENTS_MAX: usize = d3dkmt::limits::PROCESSES_PER_VM_MAX + 64;
+/// Of what the users of the guest share, one part in so many is root's alone: see [`crate::broker`].
+pub const ROOT_PART: u32 = 16;
+/// How long a connection may take to say what it wants: as long as the library waits for a session. A thousand processes
+/// that start at once on one slow processor may each wait for seconds between `connect` and `send`, and a user has no
+/// more connections than its share, however long they say nothing.
+pub const INTRODUCTION_MAX: Duration = Duration::from_secs(30);
+/// Connections that are accepted before others have their turn.
+pub const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Descriptors that a user's clients sent and that are still being closed; while there are as many, they are not read.
+pub const UNCLOSED_PER_USER_MAX: usize = 256;
+/// Threads that close them: one for each user, and one for those that are left.
+pub const CLOSERS_MAX: usize = 64;
 /// Refused requests after which a connection is closed.
 pub const REFUSALS_MAX: u32 = 16;
 /// Pages of one region of fence memory, unless a process asks for more at once.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use proto::limits::CHANNEL_PORT;
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{Shutdown, shutdown, sockopt};
 
 use crate::broker::{Machine, MadeRegion, MadeStream, Purpose};
 use crate::pin::Pinner;
@@ -23,6 +23,8 @@ impl Drop for ProcessStream {
     fn drop(&mut self) {
         // The peer may have ended it already.
         let _ = shutdown(&self.0, Shutdown::Both);
+        // The process may have set it on its copy: the close would wait for the host.
+        let _ = sockopt::set_socket_linger(&self.0, None);
     }
 }
 

@@ -3,9 +3,18 @@
 use d3dkmt::ShareToken;
 use proto::attach::{BrokerReply, GuestdToHost, HostToGuestd};
 
+use super::quotas::Uid;
+
 /// One connection to the broker's socket. Numbers are never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
+
+/// Who made a connection, by the word of the guest's kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    pub pid: u32,
+    pub user: Uid,
+}
 
 /// Everything that can happen to the broker.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +32,7 @@ pub enum Input {
     FromHost(HostToGuestd),
     ClientArrived {
         client: ClientId,
-        pid: u32,
+        peer: Peer,
     },
     Packet {
         client: ClientId,

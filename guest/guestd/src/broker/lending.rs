@@ -6,7 +6,7 @@
 use proto::attach::{BrokerReply, LendPages, TakePagesBack, guestd_to_host};
 use proto::limits::{LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
-use super::state::{ClientState, Lent, Pending};
+use super::state::{ClientState, Lent, NewRegion, Pending};
 use super::{Broker, ClientId, Machine, Purpose, refused};
 
 impl<M: Machine> Broker<M> {
@@ -41,21 +41,21 @@ impl<M: Machine> Broker<M> {
         if entry.lent.contains_key(&address) {
             return Err(format!("what is at {address:#x} is lent already"));
         }
-        let lent: u32 = entry.lent.values().map(Lent::pages).sum();
+        let (user, lent) = (entry.user, entry.lent.values().map(|lent| lent.memory.pages()).sum::<u32>());
         if pages > LENT_PAGES_MAX.saturating_sub(lent) {
             return Err(format!("the process has lent {lent} of at most {LENT_PAGES_MAX} pages"));
         }
-        let made = self.make_region(Purpose::Pages, pages)?;
+        let NewRegion { memory, addresses, descriptor } = self.make_region(user, Purpose::Pages, pages)?;
         if let Some(entry) = self.processes.get_mut(&process) {
-            entry.lent.insert(address, Lent { _region: made.region, addresses: made.addresses.clone() });
+            entry.lent.insert(address, Lent { memory, addresses: addresses.clone() });
         }
-        Ok((made.descriptor, made.addresses))
+        Ok((descriptor, addresses))
     }
 
     /// A process that comes back lends what it lent before: the pages are here still.
     pub(super) fn lend_again(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
         let lent = self.processes.get(&process).and_then(|entry| entry.lent.get(&address));
-        let Some(lent) = lent.filter(|lent| lent.pages() == pages) else {
+        let Some(lent) = lent.filter(|lent| lent.memory.pages() == pages) else {
             return self.refuse(client, format!("{pages} pages at {address:#x} were not lent"));
         };
         let pages = lent.addresses.clone();

@@ -6,9 +6,10 @@ use std::time::Duration;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
 
+use super::quotas::{Charge, Uid};
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
-use crate::limits::{GREETING_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::limits::{GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 
 impl<M: Machine> Broker<M> {
     pub(super) fn link_opened(&mut self, now: Duration) {
@@ -50,7 +51,7 @@ impl<M: Machine> Broker<M> {
         self.pending.clear();
         let ended = self.processes.len();
         let with_host = |state: &ClientState<M::Descriptor>| match state {
-            ClientState::Fresh
+            ClientState::Fresh { .. }
             | ClientState::Held { .. }
             | ClientState::Returning { .. }
             | ClientState::Stranded { .. } => false,
@@ -109,20 +110,40 @@ impl<M: Machine> Broker<M> {
             | Link::Up
             | Link::Finishing { .. } => {}
         }
-        let late =
-            self.clients.iter().filter(|(_, client)| client.held_until().is_some_and(|until| until <= now));
-        for client in late.map(|(client, _)| *client).collect::<Vec<_>>() {
-            let why = match &self.link {
-                Link::Down { why, .. } | Link::Opening { why, .. } => why.clone(),
-                Link::Greeting { .. } | Link::Up | Link::Finishing { .. } => "it does not answer".to_owned(),
-            };
-            let comes_back = self.clients.get(&client).is_some_and(|client| client.comes_back());
-            if comes_back {
-                // It asks again for as long as it is to wait: only the host refuses to go on.
-                self.let_go(client);
-            } else {
+        while let Some((_, client)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).copied()
+        {
+            self.too_late(client);
+        }
+    }
+
+    /// The deadline of a client has come.
+    fn too_late(&mut self, client: ClientId) {
+        match self.clients.get(&client).map(|client| &client.state) {
+            // It asks again for as long as it is to wait: only the host refuses to go on.
+            Some(ClientState::Returning { .. }) => self.let_go(client),
+            Some(ClientState::Fresh { .. }) => {
+                let seconds = INTRODUCTION_MAX.as_secs();
+                self.expel(client, format!("it has asked for nothing in {seconds} s"));
+            }
+            Some(ClientState::Held { .. }) => {
+                let why = match &self.link {
+                    Link::Down { why, .. } | Link::Opening { why, .. } => why.as_str(),
+                    Link::Greeting { .. } | Link::Up | Link::Finishing { .. } => "it does not answer",
+                };
                 self.expel(client, format!("the host is not there: {why}"));
             }
+            Some(
+                ClientState::Resuming
+                | ClientState::Stranded { .. }
+                | ClientState::Attaching
+                | ClientState::Adding { .. }
+                | ClientState::Making { .. }
+                | ClientState::Lending { .. }
+                | ClientState::TakingBack { .. }
+                | ClientState::Asking { .. }
+                | ClientState::Attached { .. },
+            )
+            | None => unreachable!("client {} has no deadline", client.0),
         }
     }
 
@@ -161,10 +182,10 @@ impl<M: Machine> Broker<M> {
             (Pending::Hello, Err(words)) => {
                 self.give_up(now, format!("the host refuses this guest: {words}"))
             }
-            (Pending::Attach { client }, Ok(Some(Body::Attached(attached)))) => {
-                return self.attached(client, attached);
+            (Pending::Attach { client, user, charge }, Ok(Some(Body::Attached(attached)))) => {
+                return self.attached(client, user, charge, attached);
             }
-            (Pending::Attach { client }, Err(words)) => self.expel(client, words),
+            (Pending::Attach { client, .. }, Err(words)) => self.expel(client, words),
             (Pending::AddMemory { client, process }, Ok(Some(Body::FirstSlot(first_slot)))) => {
                 self.memory_added(client, process, first_slot);
             }
@@ -180,12 +201,12 @@ impl<M: Machine> Broker<M> {
                     .push(Effect::Say(format!("process {process} is freed, the host refused: {words}")));
                 self.processes.remove(&process);
             }
-            (Pending::MakeNtHandle { client }, Ok(Some(Body::NtHandle(bytes)))) => {
+            (Pending::MakeNtHandle { client, charge }, Ok(Some(Body::NtHandle(bytes)))) => {
                 let token = proto::convert::token(&bytes, "nt_handle");
                 let token = token.map_err(|_| "the token of an NT handle is not 16 bytes")?;
-                self.nt_handle_made(client, token);
+                self.nt_handle_made(client, token, charge);
             }
-            (Pending::MakeNtHandle { client }, Err(words)) => self.nt_handle_refused(client, words),
+            (Pending::MakeNtHandle { client, .. }, Err(words)) => self.nt_handle_refused(client, words),
             // One that the host does not know has ended.
             (Pending::NtHandleClosed, Ok(Some(Body::NtHandleClosed(true))) | Err(_)) => {}
             (Pending::Lend { client, process, .. }, Ok(Some(Body::Lent(true)))) => {
@@ -246,7 +267,7 @@ impl<M: Machine> Broker<M> {
         self.return_to_host(now, resuming);
         let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Held { name, .. } => Some((*client, name.clone())),
-            ClientState::Fresh
+            ClientState::Fresh { .. }
             | ClientState::Returning { .. }
             | ClientState::Resuming
             | ClientState::Stranded { .. }
@@ -263,7 +284,13 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    fn attached(&mut self, client: ClientId, attached: Attached) -> Result<(), &'static str> {
+    fn attached(
+        &mut self,
+        client: ClientId,
+        user: Uid,
+        charge: Charge,
+        attached: Attached,
+    ) -> Result<(), &'static str> {
         let process = attached.process;
         if self.processes.contains_key(&process) {
             return Err("it gives one process number to two processes");
@@ -277,11 +304,13 @@ impl<M: Machine> Broker<M> {
             process,
             Process {
                 state,
+                user,
                 regions: Vec::new(),
                 lent: BTreeMap::new(),
                 kept: BTreeSet::new(),
                 token: attached.token,
                 right,
+                charge,
             },
         );
         match self.clients.get_mut(&client) {
@@ -325,8 +354,8 @@ impl std::fmt::Display for Input {
             Self::LinkLost { why } => write!(formatter, "link lost: {why}"),
             Self::LinkGarbled { why } => write!(formatter, "link garbled: {why}"),
             Self::FromHost(message) => write!(formatter, "from host: {message:?}"),
-            Self::ClientArrived { client, pid } => {
-                write!(formatter, "client {} arrived, pid {pid}", client.0)
+            Self::ClientArrived { client, peer } => {
+                write!(formatter, "client {} arrived, pid {}, user {}", client.0, peer.pid, peer.user.0)
             }
             Self::Packet { client, bytes } => {
                 write!(formatter, "client {} sent {} bytes", client.0, bytes.len())

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
+//!             │ says nothing for INTRODUCTION_MAX ──▶ closed
 //!             │                 ▲                   ▲                      ▲                      │ ▲
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
@@ -26,6 +27,9 @@
 //!             a host that breaks the protocol: Finishing, until it has closed its end too
 //! ```
 //!
+//! What there is a limited number of - connections, processes, pages and regions of pinned memory, NT handles - the users of
+//! the guest share by [`quotas`]: one user never has it all.
+//!
 //! A client has at most one request under way and is not listened to meanwhile. What it must not do gets `refused` with
 //! the reason, and its connection is closed; what it may not have gets `refused` only.
 
@@ -35,6 +39,7 @@ mod growth;
 mod lending;
 mod link;
 mod nt_handles;
+mod quotas;
 mod resuming;
 mod state;
 
@@ -42,15 +47,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use d3dkmt::ShareToken;
+use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
 use proto::Message;
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
 
-use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX, REFUSALS_SAID_WINDOW};
-pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Purpose};
+use crate::limits::{
+    CLIENTS_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX,
+    REFUSALS_SAID_WINDOW,
+};
+pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Peer, Purpose};
 use growth::{FIRST_PAGES, next_pages};
-use state::{Client, ClientState, Link, Pending, Process, ProcessState, Stranded};
+pub use quotas::Uid;
+use quotas::{Charge, Quota};
+use state::{Client, ClientState, Link, NewRegion, Pending, Pinned, Process, ProcessState, Stranded};
 
 /// What the broker is told once.
 #[derive(Debug, Clone)]
@@ -63,17 +74,29 @@ pub struct Config {
     pub events_max: u32,
 }
 
+/// What the users of the guest share.
+struct Quotas {
+    connections: Quota,
+    processes: Quota,
+    pages: Quota,
+    regions: Quota,
+    nt_handles: Quota,
+}
+
 /// The broker. `M` makes memory and streams.
 pub struct Broker<M: Machine> {
     config: Config,
     machine: M,
+    quotas: Quotas,
     link: Link,
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
+    /// Of the clients that have one.
+    deadlines: BTreeSet<(Duration, ClientId)>,
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, Stranded<M>>,
     pending: BTreeMap<u64, Pending>,
     /// NT handles that the host of this link knows of and that somebody may hold.
-    nt_handles: BTreeSet<ShareToken>,
+    nt_handles: BTreeMap<ShareToken, Charge>,
     /// Events that are kept for one process, as the host of this link can do it too.
     events_max: u32,
     last_request: u64,
@@ -88,15 +111,24 @@ pub struct Broker<M: Machine> {
 
 impl<M: Machine> Broker<M> {
     pub fn new(config: Config, machine: M) -> Self {
+        let quotas = Quotas {
+            connections: Quota::new("connections to its broker", CLIENTS_MAX as u32),
+            processes: Quota::new("processes", PROCESSES_PER_VM_MAX as u32),
+            pages: Quota::new("pages of pinned memory", config.pages_total_max),
+            regions: Quota::new("regions of pinned memory", PINNED_REGIONS_MAX),
+            nt_handles: Quota::new("NT handles", SHARES_PER_VM_MAX as u32),
+        };
         Self {
             config,
             machine,
+            quotas,
             link: Link::new(),
             clients: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
             processes: BTreeMap::new(),
             stranded: BTreeMap::new(),
             pending: BTreeMap::new(),
-            nt_handles: BTreeSet::new(),
+            nt_handles: BTreeMap::new(),
             events_max: 0,
             last_request: 0,
             now: Duration::ZERO,
@@ -114,7 +146,7 @@ impl<M: Machine> Broker<M> {
             Input::LinkLost { why } => self.link_lost(now, &why),
             Input::LinkGarbled { why } => self.garbled(now, &why),
             Input::FromHost(message) => self.host_says(now, message),
-            Input::ClientArrived { client, pid } => self.client_arrived(client, pid),
+            Input::ClientArrived { client, peer } => self.client_arrived(now, client, peer),
             Input::Packet { client, bytes } => self.packet(now, client, &bytes),
             Input::ClientGone { client } => self.client_gone(client),
             Input::NtHandleClosed { token } => self.nt_handle_closed(token),
@@ -133,8 +165,8 @@ impl<M: Machine> Broker<M> {
 
     /// When `Input::Deadline` is due; at rest never.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let held = self.clients.values().filter_map(|client| client.held_until());
-        held.chain(self.link.deadline()).min()
+        let first = self.deadlines.first().map(|(deadline, _)| *deadline);
+        first.into_iter().chain(self.link.deadline()).min()
     }
 
     /// Whether a client may send its next request. One is under way otherwise.
@@ -147,15 +179,30 @@ impl<M: Machine> Broker<M> {
         self.processes.len()
     }
 
-    fn client_arrived(&mut self, client: ClientId, pid: u32) {
-        if self.clients.len() >= CLIENTS_MAX {
-            let words =
-                format!("the guest has {CLIENTS_MAX} connections to its broker, there is no room for more");
-            self.reply(client, refused(words), Vec::new());
-            self.effects.push(Effect::Close { client });
-            return;
+    fn client_arrived(&mut self, now: Duration, client: ClientId, peer: Peer) {
+        let charge = match self.quotas.connections.take(peer.user, 1) {
+            Ok(charge) => charge,
+            Err(over) => {
+                self.reply(client, refused(over.to_string()), Vec::new());
+                self.effects.push(Effect::Close { client });
+                return;
+            }
+        };
+        let until = now + INTRODUCTION_MAX;
+        let state = ClientState::Fresh { until };
+        self.clients.insert(client, Client { peer, state, refusals: 0, charge: Some(charge) });
+        self.deadlines.insert((until, client));
+    }
+
+    /// A client that has a deadline, or is to have one, is in another state. Gives who made its connection.
+    fn change_state(&mut self, client: ClientId, state: ClientState<M::Descriptor>) -> Option<Peer> {
+        let entry = self.clients.get_mut(&client)?;
+        if let Some(deadline) = entry.deadline() {
+            self.deadlines.remove(&(deadline, client));
         }
-        self.clients.insert(client, Client { pid, state: ClientState::Fresh, refusals: 0 });
+        entry.state = state;
+        self.deadlines.extend(entry.deadline().map(|deadline| (deadline, client)));
+        Some(entry.peer)
     }
 
     fn packet(&mut self, now: Duration, client: ClientId, bytes: &[u8]) {
@@ -171,9 +218,9 @@ impl<M: Machine> Broker<M> {
         };
         use broker_request::Body;
         match (&entry.state, body) {
-            (ClientState::Fresh, Body::Attach(attach)) => self.attach(now, client, attach),
-            (ClientState::Fresh, Body::Resume(resume)) => self.resume(now, client, resume),
-            (ClientState::Fresh, body) => self.expel(client, too_early(&body)),
+            (ClientState::Fresh { .. }, Body::Attach(attach)) => self.attach(now, client, attach),
+            (ClientState::Fresh { .. }, Body::Resume(resume)) => self.resume(now, client, resume),
+            (ClientState::Fresh { .. }, body) => self.expel(client, too_early(&body)),
             (ClientState::Attached { process }, body) => {
                 let process = *process;
                 self.request(client, process, body);
@@ -233,16 +280,20 @@ impl<M: Machine> Broker<M> {
         let name = kept_name(attach.name);
         if self.link.is_up() {
             self.attach_to_host(client, name);
-        } else if let Some(entry) = self.clients.get_mut(&client) {
-            entry.state = ClientState::Held { name, until: now + HOST_WAIT_MAX };
+        } else {
+            self.change_state(client, ClientState::Held { name, until: now + HOST_WAIT_MAX });
         }
     }
 
     fn attach_to_host(&mut self, client: ClientId, name: String) {
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        entry.state = ClientState::Attaching;
-        let pid = entry.pid;
-        self.tell_host(guestd_to_host::Body::Attach(AttachProcess { pid, name }), Pending::Attach { client });
+        let Some(Peer { pid, user }) = self.change_state(client, ClientState::Attaching) else { return };
+        match self.quotas.processes.take(user, 1) {
+            Ok(charge) => {
+                let attach = guestd_to_host::Body::Attach(AttachProcess { pid, name });
+                self.tell_host(attach, Pending::Attach { client, user, charge });
+            }
+            Err(over) => self.expel(client, over.to_string()),
+        }
     }
 
     fn grow(&mut self, client: ClientId, process: u32, slots: u32) {
@@ -256,15 +307,16 @@ impl<M: Machine> Broker<M> {
     /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too. `again`: it
     /// has these slots, and comes back.
     fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool, again: Option<u32>) {
-        let made = self.make_region(Purpose::Fences, pages);
-        let Some(entry) = self.processes.get_mut(&process) else { return };
-        match made {
-            Ok(made) => {
-                entry.regions.push((made.region, pages));
-                if let Some(client) = self.clients.get_mut(&client) {
-                    client.state = ClientState::Adding { process, first, descriptor: made.descriptor };
+        let Some(user) = self.processes.get(&process).map(|entry| entry.user) else { return };
+        match self.make_region(user, Purpose::Fences, pages) {
+            Ok(NewRegion { memory, addresses, descriptor }) => {
+                if let Some(entry) = self.processes.get_mut(&process) {
+                    entry.regions.push(memory);
                 }
-                let add = AddFenceMemory { process, pages: made.addresses, first_slot: again };
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.state = ClientState::Adding { process, first, descriptor };
+                }
+                let add = AddFenceMemory { process, pages: addresses, first_slot: again };
                 self.tell_host(guestd_to_host::Body::AddMemory(add), Pending::AddMemory { client, process });
             }
             Err(words) => {
@@ -274,17 +326,12 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<M>, String> {
-        let stranded = self.stranded.values().flat_map(|stranded| stranded.lent.values());
-        let total: u32 = self.processes.values().map(Process::pinned_pages).sum::<u32>()
-            + stranded.map(state::Lent::pages).sum::<u32>();
-        let most = self.config.pages_total_max;
-        if pages > most.saturating_sub(total) {
-            return Err(format!(
-                "the guest's processes hold {total} of at most {most} pages of pinned memory"
-            ));
-        }
-        self.machine.make_region(purpose, pages)
+    /// Makes a region for a process of this user.
+    fn make_region(&mut self, user: Uid, purpose: Purpose, count: u32) -> Result<NewRegion<M>, String> {
+        let pages = self.quotas.pages.take(user, count).map_err(|over| over.to_string())?;
+        let regions = self.quotas.regions.take(user, 1).map_err(|over| over.to_string())?;
+        let MadeRegion { region, addresses, descriptor } = self.machine.make_region(purpose, count)?;
+        Ok(NewRegion { memory: Pinned::new(region, pages, regions), addresses, descriptor })
     }
 
     /// A process that got no first memory is no use to anybody; one that asked for more lives on.
@@ -305,7 +352,7 @@ impl<M: Machine> Broker<M> {
             unreachable!("memory is added for a client that waits for it")
         };
         let Some(entry) = self.processes.get_mut(&process) else { return };
-        let slots = entry.regions.last().map_or(0, |(_, pages)| pages * fence_page::SLOTS_PER_PAGE);
+        let slots = entry.regions.last().map_or(0, |region| region.pages() * fence_page::SLOTS_PER_PAGE);
         let mut reply = BrokerReply { process, first_slot, slots, ..BrokerReply::default() };
         let mut descriptors = vec![descriptor];
         if first {
@@ -326,9 +373,12 @@ impl<M: Machine> Broker<M> {
 
     fn client_gone(&mut self, client: ClientId) {
         let Some(entry) = self.clients.remove(&client) else { return };
+        if let Some(deadline) = entry.deadline() {
+            self.deadlines.remove(&(deadline, client));
+        }
         match entry.state {
             // The host's answer to an attach under way finds no client, and is detached again then.
-            ClientState::Fresh
+            ClientState::Fresh { .. }
             | ClientState::Held { .. }
             | ClientState::Attaching
             | ClientState::Returning { .. }
@@ -366,7 +416,7 @@ impl<M: Machine> Broker<M> {
     /// Refuses what a client must not do, and ends it.
     fn expel(&mut self, client: ClientId, words: String) {
         let Some(entry) = self.clients.get(&client) else { return };
-        self.say_refusal(format!("process with pid {} is refused: {words}", entry.pid));
+        self.say_refusal(format!("process with pid {} is refused: {words}", entry.peer.pid));
         self.reply(client, refused(words), Vec::new());
         self.let_go(client);
     }

@@ -3,15 +3,22 @@
 use d3dkmt::ShareToken;
 use proto::attach::guestd_to_host;
 
+use super::quotas::Charge;
 use super::state::{ClientState, Link, Pending};
 use super::{Broker, ClientId, Effect, Machine, refused};
 
 impl<M: Machine> Broker<M> {
     pub(super) fn ask_for_nt_handle(&mut self, client: ClientId, process: u32) {
-        if let Some(entry) = self.clients.get_mut(&client) {
-            entry.state = ClientState::Making { process };
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        match self.quotas.nt_handles.take(entry.peer.user, 1) {
+            Ok(charge) => {
+                entry.state = ClientState::Making { process };
+                let body = guestd_to_host::Body::MakeNtHandle(process);
+                self.tell_host(body, Pending::MakeNtHandle { client, charge });
+            }
+            // Not counted as misbehaviour, as what the host refuses.
+            Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
         }
-        self.tell_host(guestd_to_host::Body::MakeNtHandle(process), Pending::MakeNtHandle { client });
     }
 
     /// The process of a client that waits for an NT handle; it waits no longer.
@@ -22,8 +29,8 @@ impl<M: Machine> Broker<M> {
         Some(process)
     }
 
-    pub(super) fn nt_handle_made(&mut self, client: ClientId, token: ShareToken) {
-        self.nt_handles.insert(token);
+    pub(super) fn nt_handle_made(&mut self, client: ClientId, token: ShareToken, charge: Charge) {
+        self.nt_handles.insert(token, charge);
         match self.stop_making(client) {
             Some(process) => self.effects.push(Effect::GiveNtHandle { client, process, token }),
             // Its client has gone meanwhile.
@@ -49,7 +56,7 @@ impl<M: Machine> Broker<M> {
     /// Handles of an earlier link are none of this host's. A host that is not there learns which are left when it is back.
     pub(super) fn nt_handle_closed(&mut self, token: ShareToken) {
         let is_told = matches!(self.link, Link::Up | Link::Finishing { .. });
-        if self.nt_handles.remove(&token) && is_told {
+        if self.nt_handles.remove(&token).is_some() && is_told {
             let body = guestd_to_host::Body::NtHandleClosed(token.0.to_vec());
             self.tell_host(body, Pending::NtHandleClosed);
         }

@@ -75,7 +75,7 @@ impl Host {
         if self.requests.is_empty() {
             return None;
         }
-        let message = self.requests.remove(pick % self.requests.len());
+        let message = self.requests.remove(self.next(pick % self.requests.len()));
         let body = match message.body.unwrap() {
             guestd_to_host::Body::Hello(_) => host_to_guestd::Body::Welcome(GuestdWelcome {
                 version: proto::PROTOCOL_VERSION,
@@ -154,6 +154,14 @@ impl Host {
             }
         };
         Some(answered(message.request, if refuse { Err(()) } else { Ok(body) }))
+    }
+
+    /// The request to answer instead of this one: a host takes them in their order, and an event that is to be kept again
+    /// was forgotten before.
+    fn next(&self, picked: usize) -> usize {
+        let Some(guestd_to_host::Body::KeepEvent(event)) = &self.requests[picked].body else { return picked };
+        let forgets = Some(guestd_to_host::Body::ForgetEvent(*event));
+        self.requests[..picked].iter().position(|message| message.body == forgets).unwrap_or(picked)
     }
 
     fn forget(&mut self) {
@@ -352,7 +360,8 @@ impl World {
             }
             Step::Arrive => {
                 self.arrived += 1;
-                self.feed(Input::ClientArrived { client: ClientId(self.arrived), pid: 1 });
+                let peer = Peer { pid: 1, user: Uid(self.arrived as u32 % 3) };
+                self.feed(Input::ClientArrived { client: ClientId(self.arrived), peer });
             }
             Step::Attach(back) => {
                 let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: String::new() };
@@ -454,6 +463,10 @@ proptest! {
         prop_assert!(world.living.borrow().is_empty());
         prop_assert!(world.open.is_empty(), "bells without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
+        let Quotas { connections, processes, pages, regions, nt_handles } = &world.broker.quotas;
+        for quota in [connections, processes, pages, regions, nt_handles] {
+            prop_assert!(quota.held().is_empty(), "{:?}", quota);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use fence_page::pages_for;
 use proto::attach::{BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host};
 
 use super::state::{ClientState, Pending, Process, ProcessState, Stranded};
-use super::{Broker, ClientId, Effect, Machine};
+use super::{Broker, ClientId, Effect, Machine, Peer};
 use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
 
 impl<M: Machine> Broker<M> {
@@ -36,10 +36,10 @@ impl<M: Machine> Broker<M> {
             if !entry.kept.is_empty() {
                 self.effects.push(Effect::CloseBells { process });
             }
-            let Process { right, lent, .. } = entry;
-            self.stranded.insert(process, Stranded { client, right, lent });
+            let Process { right, lent, charge, .. } = entry;
+            self.stranded.insert(process, Stranded { client, right, lent, charge });
             if let Some(client) = self.clients.get_mut(&client) {
-                client.state = ClientState::Stranded { process };
+                client.strand(process);
             }
             self.effects.push(Effect::HangUp { client });
         }
@@ -51,7 +51,7 @@ impl<M: Machine> Broker<M> {
         if resuming {
             let processes = self.stranded.keys().copied().collect();
             self.tell_host(guestd_to_host::Body::Returning(Returning { processes }), Pending::Returning);
-            for token in self.nt_handles.iter().map(|token| token.0.to_vec()).collect::<Vec<_>>() {
+            for token in self.nt_handles.keys().map(|token| token.0.to_vec()).collect::<Vec<_>>() {
                 self.tell_host(guestd_to_host::Body::NtHandleHeld(token), Pending::NtHandleHeld);
             }
         } else {
@@ -93,15 +93,12 @@ impl<M: Machine> Broker<M> {
     }
 
     fn ask_for_session(&mut self, now: Duration, client: ClientId, process: u32, token: Vec<u8>) {
-        let is_up = self.link.is_up();
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        let pid = entry.pid;
-        if !is_up {
+        if !self.link.is_up() {
             let until = now + HOST_WAIT_MAX;
-            entry.state = ClientState::Returning { process, token, until };
+            self.change_state(client, ClientState::Returning { process, token, until });
             return;
         }
-        entry.state = ClientState::Resuming;
+        let Some(Peer { pid, .. }) = self.change_state(client, ClientState::Resuming) else { return };
         // Who may is decided by the host, for one that the host may have lost before we know as well. The pid is the
         // system's word.
         let resume = ResumeProcess { process, pid, token };
@@ -121,10 +118,8 @@ impl<M: Machine> Broker<M> {
             return Ok(());
         };
         let old = stranded.client;
-        let pid_of = |client| self.clients.get(&client).map(|client| client.pid);
-        if !self.clients.contains_key(&client) {
-            return Ok(());
-        }
+        let pid_of = |client| self.clients.get(&client).map(|client| client.peer.pid);
+        let Some(user) = self.clients.get(&client).map(|client| client.peer.user) else { return Ok(()) };
         if pid_of(client) != pid_of(old) {
             return Err("it gives the session of one process to another");
         }
@@ -134,7 +129,9 @@ impl<M: Machine> Broker<M> {
             self.effects.push(Effect::Close { client });
             return Ok(());
         };
-        let Some(Stranded { right, lent, .. }) = self.stranded.remove(&process) else { return Ok(()) };
+        let Some(Stranded { right, lent, charge, .. }) = self.stranded.remove(&process) else {
+            return Ok(());
+        };
         self.clients.remove(&old);
         self.effects.push(Effect::Close { client: old });
         if let Some(client) = self.clients.get_mut(&client) {
@@ -142,7 +139,7 @@ impl<M: Machine> Broker<M> {
         }
         let state = ProcessState::Alive { client, stream: Some(made.stream) };
         let (regions, kept, token) = Default::default();
-        self.processes.insert(process, Process { state, regions, lent, kept, token, right });
+        self.processes.insert(process, Process { state, user, regions, lent, kept, token, right, charge });
         let Resumed { slots, token } = resumed;
         let reply = BrokerReply { process, slots, token, ..BrokerReply::default() };
         self.reply(client, reply, vec![made.descriptor]);
@@ -151,9 +148,9 @@ impl<M: Machine> Broker<M> {
 
     /// The host does not go on with it, whoever asked: another process's question is no reason to end this one.
     pub(super) fn not_resumed(&mut self, client: ClientId, process: u32, words: String) {
-        let pid = self.clients.get(&client).map(|client| client.pid);
+        let pid = self.clients.get(&client).map(|client| client.peer.pid);
         let of = self.stranded.get(&process).and_then(|stranded| self.clients.get(&stranded.client));
-        if of.is_some() && of.map(|of| of.pid) == pid {
+        if of.is_some() && of.map(|of| of.peer.pid) == pid {
             self.end_stranded(process);
         }
         self.expel(client, words);

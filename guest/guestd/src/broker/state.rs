@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Broker, ClientId, Machine};
+use super::quotas::{Charge, Uid};
+use super::{Broker, ClientId, Machine, Peer};
 use crate::limits::RETRY_PAUSE_MIN;
 
 /// The connection to the host.
@@ -41,15 +42,17 @@ impl Link {
 
 /// One connection to the broker's socket.
 pub(super) struct Client<Descriptor> {
-    pub(super) pid: u32,
+    pub(super) peer: Peer,
     pub(super) state: ClientState<Descriptor>,
     /// Requests that were refused so far.
     pub(super) refusals: u32,
+    /// Of its user's connections. A stranded one counts as its process only: that comes back by another.
+    pub(super) charge: Option<Charge>,
 }
 
 pub(super) enum ClientState<Descriptor> {
     /// Has asked for nothing yet.
-    Fresh,
+    Fresh { until: Duration },
     /// Asked to attach while the host was not there.
     Held { name: String, until: Duration },
     /// Asked for the session of its process while the host was not there.
@@ -76,9 +79,15 @@ pub(super) enum ClientState<Descriptor> {
 }
 
 impl<Descriptor> Client<Descriptor> {
+    /// Its process has lost its host.
+    pub(super) fn strand(&mut self, process: u32) {
+        self.state = ClientState::Stranded { process };
+        self.charge = None;
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         match self.state {
-            ClientState::Fresh | ClientState::Attached { .. } => false,
+            ClientState::Fresh { .. } | ClientState::Attached { .. } => false,
             ClientState::Held { .. }
             | ClientState::Returning { .. }
             | ClientState::Resuming
@@ -92,16 +101,13 @@ impl<Descriptor> Client<Descriptor> {
         }
     }
 
-    /// It goes on with a session as soon as there is a host.
-    pub(super) fn comes_back(&self) -> bool {
-        matches!(self.state, ClientState::Returning { .. })
-    }
-
-    pub(super) fn held_until(&self) -> Option<Duration> {
+    /// When it has waited long enough, or we for it.
+    pub(super) fn deadline(&self) -> Option<Duration> {
         match self.state {
-            ClientState::Held { until, .. } | ClientState::Returning { until, .. } => Some(until),
-            ClientState::Fresh
-            | ClientState::Resuming
+            ClientState::Fresh { until }
+            | ClientState::Held { until, .. }
+            | ClientState::Returning { until, .. } => Some(until),
+            ClientState::Resuming
             | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
@@ -118,8 +124,9 @@ impl<Descriptor> Client<Descriptor> {
 pub(super) struct Process<M: Machine> {
     // Before the regions: the stream is shut down before memory goes.
     pub(super) state: ProcessState<M::Stream>,
-    /// Memory and its pages, in the order it was added.
-    pub(super) regions: Vec<(M::Region, u32)>,
+    pub(super) user: Uid,
+    /// Fence memory, in the order it was added.
+    pub(super) regions: Vec<Pinned<M>>,
     /// What engines may touch, by its address in the process.
     pub(super) lent: BTreeMap<u64, Lent<M>>,
     /// Events that the host has bells for.
@@ -127,6 +134,34 @@ pub(super) struct Process<M: Machine> {
     /// Until it is handed out.
     pub(super) token: Vec<u8>,
     pub(super) right: ResumeRight,
+    /// Of its user's processes.
+    pub(super) charge: Charge,
+}
+
+/// A region, and what it counts for of what its user may hold.
+pub(super) struct Pinned<M: Machine> {
+    // Before the charges: it is given back when it is free.
+    _region: M::Region,
+    pages: Charge,
+    _regions: Charge,
+}
+
+/// A region that was just made.
+pub(super) struct NewRegion<M: Machine> {
+    pub(super) memory: Pinned<M>,
+    /// Guest-physical address of each page.
+    pub(super) addresses: Vec<u64>,
+    pub(super) descriptor: M::Descriptor,
+}
+
+impl<M: Machine> Pinned<M> {
+    pub(super) fn new(region: M::Region, pages: Charge, regions: Charge) -> Self {
+        Pinned { _region: region, pages, _regions: regions }
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        self.pages.count()
+    }
 }
 
 /// What a process presents to go on with its session after its host was killed; no token if it cannot.
@@ -138,14 +173,8 @@ pub(super) struct ResumeRight {
 
 /// Pages that a process lends, and the guest-physical address of each.
 pub(super) struct Lent<M: Machine> {
-    pub(super) _region: M::Region,
+    pub(super) memory: Pinned<M>,
     pub(super) addresses: Vec<u64>,
-}
-
-impl<M: Machine> Lent<M> {
-    pub(super) fn pages(&self) -> u32 {
-        self.addresses.len() as u32
-    }
 }
 
 /// A process whose host was killed, until it comes back or ends. No host knows any page of its.
@@ -155,6 +184,8 @@ pub(super) struct Stranded<M: Machine> {
     pub(super) right: ResumeRight,
     /// They hold what the program and engines have put there.
     pub(super) lent: BTreeMap<u64, Lent<M>>,
+    /// It is a process still.
+    pub(super) charge: Charge,
 }
 
 pub(super) enum ProcessState<Stream> {
@@ -167,21 +198,19 @@ pub(super) enum ProcessState<Stream> {
 impl<M: Machine> Process<M> {
     /// Pages of fence memory.
     pub(super) fn pages(&self) -> u32 {
-        self.regions.iter().map(|(_, pages)| pages).sum()
-    }
-
-    /// All that are pinned.
-    pub(super) fn pinned_pages(&self) -> u32 {
-        self.pages() + self.lent.values().map(Lent::pages).sum::<u32>()
+        self.regions.iter().map(Pinned::pages).sum()
     }
 }
 
 /// A request that the host has not answered yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Pending {
     Hello,
     Attach {
         client: ClientId,
+        user: Uid,
+        /// For the process, whether its client is still there or not.
+        charge: Charge,
     },
     AddMemory {
         client: ClientId,
@@ -192,6 +221,7 @@ pub(super) enum Pending {
     },
     MakeNtHandle {
         client: ClientId,
+        charge: Charge,
     },
     NtHandleClosed,
     Lend {
@@ -232,7 +262,7 @@ pub(super) enum Pending {
 
 impl Pending {
     /// How the host breaks the protocol if it answers this with something else than belongs to it.
-    pub fn wrong_answer(self) -> &'static str {
+    pub fn wrong_answer(&self) -> &'static str {
         match self {
             Pending::Hello => "its answer to our hello is not `welcome`",
             Pending::Attach { .. } => "its answer to an attach is not `attached`",
@@ -256,6 +286,11 @@ impl Pending {
 impl<M: Machine> Broker<M> {
     /// The first thing that does not hold, in words; a bug if there is one.
     pub(super) fn violation(&self) -> Option<String> {
+        let deadline =
+            |(client, entry): (&ClientId, &Client<M::Descriptor>)| Some((entry.deadline()?, *client));
+        if !self.deadlines.iter().copied().eq(BTreeSet::from_iter(self.clients.iter().filter_map(deadline))) {
+            return Some("the deadlines are not those of the clients".to_owned());
+        }
         let is_its = |(process, stranded): &(&u32, &Stranded<M>)| {
             let client = self.clients.get(&stranded.client).map(|client| &client.state);
             matches!(client, Some(ClientState::Stranded { process: of }) if of == *process)
@@ -279,8 +314,9 @@ impl<M: Machine> Broker<M> {
     }
 
     fn process_violation(&self, number: u32, process: &Process<M>) -> Option<String> {
-        let detaching =
-            self.pending.values().filter(|pending| **pending == Pending::Detach { process: number }).count();
+        let is_detach =
+            |pending: &&Pending| matches!(pending, Pending::Detach { process } if *process == number);
+        let detaching = self.pending.values().filter(is_detach).count();
         let (client, stream) = match &process.state {
             ProcessState::Leaving => {
                 return (detaching != 1)

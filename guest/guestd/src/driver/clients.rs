@@ -3,7 +3,7 @@
 //! A process is gone when its connection closes *or* its pidfd becomes readable: a forked child may hold a copy of the
 //! connection, so the connection alone does not tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,17 +15,19 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, Shutdown, SocketFlags, accept_with, recv, recvmsg, sendmsg, shutdown, sockopt,
+    SendFlags, Shutdown, SocketFlags, accept_with, recvmsg, sendmsg, shutdown, sockopt,
 };
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::{FIRST_CLIENT, LISTENER};
-use crate::broker::ClientId;
+use super::closer::{Closer, is_eventfd};
+use super::{FIRST_CLIENT, FREED, LISTENER};
+use crate::broker::{ClientId, Peer, Uid};
 use crate::console::say;
-use crate::limits::DISCARDED_PACKETS_MAX;
 
 /// Descriptors of one reply: a stream and fence memory.
 const REPLY_DESCRIPTORS_MAX: usize = 2;
+/// Descriptors of one packet (`SCM_MAX_FD`). Those that find no room the kernel closes in the thread that receives.
+const PACKET_DESCRIPTORS_MAX: usize = 253;
 
 /// Every connection, and the socket they come from.
 pub(super) struct Clients {
@@ -34,17 +36,36 @@ pub(super) struct Clients {
     full: bool,
     connections: BTreeMap<ClientId, Connection>,
     last: u64,
+    closer: Closer,
+    /// Not read because too much of what their users sent is still being closed.
+    resting: BTreeSet<ClientId>,
 }
 
 struct Connection {
     socket: OwnedFd,
     process: OwnedFd,
+    user: Uid,
+}
+
+/// What became of the next connection.
+pub(super) enum Accepted {
+    Client(ClientId, Peer),
+    /// Its process has ended, or there is no room.
+    Dropped,
+    /// There is none for now.
+    Nothing,
+}
+
+/// The first descriptor that came along with a packet.
+pub(super) enum Offered {
+    Eventfd(OwnedFd),
+    /// Nothing that is of use here; it is being closed.
+    Other,
 }
 
 /// What a connection has for us.
 pub(super) enum Ready {
-    /// With the descriptor that came along.
-    Packet(Vec<u8>, Option<OwnedFd>),
+    Packet(Vec<u8>, Option<Offered>),
     Gone,
 }
 
@@ -58,28 +79,24 @@ fn process_key(client: ClientId) -> EventData {
 
 impl Clients {
     pub(super) fn new(listener: OwnedFd, epoll: impl AsFd) -> Result<Self, Errno> {
-        epoll::add(epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        Ok(Self { listener, full: false, connections: BTreeMap::new(), last: 0 })
+        let closer = Closer::new()?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, closer.freed(), EventData::new_u64(FREED), EventFlags::IN)?;
+        let (connections, resting) = Default::default();
+        Ok(Self { listener, full: false, connections, last: 0, closer, resting })
     }
 
     /// The next connection and the process that made it.
-    pub(super) fn accept(&mut self, epoll: impl AsFd) -> Option<(ClientId, u32)> {
-        loop {
-            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => match self.admit(socket, epoll.as_fd()) {
-                    Ok(admitted) => return Some(admitted),
-                    // The process has ended already.
-                    Err(Errno::SRCH) => {}
-                    Err(error) => say(&format!("a connection to the broker is dropped: {error}")),
-                },
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return None,
-                Err(error) => {
-                    // Told again and again otherwise; the next connection that closes makes room.
-                    say(&format!("the broker takes no more connections for now: {error}"));
-                    self.full = self.listen_for_clients(epoll, false);
-                    return None;
-                }
+    pub(super) fn accept(&mut self, epoll: impl AsFd) -> Accepted {
+        match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => self.admit(socket, epoll.as_fd()),
+            Err(Errno::INTR | Errno::CONNABORTED) => Accepted::Dropped,
+            Err(Errno::AGAIN) => Accepted::Nothing,
+            Err(error) => {
+                // Told again and again otherwise; the next connection that closes makes room.
+                say(&format!("the broker takes no more connections for now: {error}"));
+                self.full = self.listen_for_clients(epoll, false);
+                Accepted::Nothing
             }
         }
     }
@@ -89,19 +106,52 @@ impl Clients {
         epoll::modify(epoll, &self.listener, EventData::new_u64(LISTENER), wanted).is_ok()
     }
 
-    fn admit(&mut self, socket: OwnedFd, epoll: BorrowedFd<'_>) -> Result<(ClientId, u32), Errno> {
-        let pid = sockopt::socket_peercred(&socket)?.pid;
-        let process = pidfd_open(pid, PidfdFlags::empty())?;
+    fn admit(&mut self, socket: OwnedFd, epoll: BorrowedFd<'_>) -> Accepted {
+        let credentials = match sockopt::socket_peercred(&socket) {
+            Ok(credentials) => credentials,
+            Err(error) => {
+                say(&format!("a connection to the broker is dropped: whose is it? {error}"));
+                return Accepted::Dropped;
+            }
+        };
+        let (pid, user) = (credentials.pid, Uid(credentials.uid.as_raw()));
         self.last += 1;
         let client = ClientId(self.last);
-        epoll::add(epoll, &socket, socket_key(client), EventFlags::IN)?;
-        epoll::add(epoll, &process, process_key(client), EventFlags::IN)?;
-        self.connections.insert(client, Connection { socket, process });
-        Ok((client, pid.as_raw_nonzero().get().cast_unsigned()))
+        let watched = pidfd_open(pid, PidfdFlags::empty()).and_then(|process| {
+            epoll::add(epoll, &socket, socket_key(client), EventFlags::IN)?;
+            epoll::add(epoll, &process, process_key(client), EventFlags::IN)?;
+            Ok(process)
+        });
+        match watched {
+            Ok(process) => {
+                self.connections.insert(client, Connection { socket, process, user });
+                Accepted::Client(client, Peer { pid: pid.as_raw_nonzero().get().cast_unsigned(), user })
+            }
+            Err(error) => {
+                // That the process has ended already is nothing to say.
+                if error != Errno::SRCH {
+                    say(&format!("a connection to the broker is dropped: {error}"));
+                }
+                let _ = epoll::delete(epoll, &socket);
+                self.closer.close_connection(user, socket);
+                Accepted::Dropped
+            }
+        }
+    }
+
+    /// Clients that were not read for what their users had to be closed; perhaps they can be now.
+    pub(super) fn take_resting(&mut self) -> BTreeSet<ClientId> {
+        self.closer.acknowledge();
+        std::mem::take(&mut self.resting)
     }
 
     /// What the event `key` brings; nothing if its connection was closed meanwhile.
-    pub(super) fn ready(&mut self, key: u64, flags: EventFlags) -> Option<(ClientId, Ready)> {
+    pub(super) fn ready(
+        &mut self,
+        epoll: impl AsFd,
+        key: u64,
+        flags: EventFlags,
+    ) -> Option<(ClientId, Ready)> {
         let client = ClientId((key - FIRST_CLIENT) / 2);
         let connection = self.connections.get(&client)?;
         if EventData::new_u64(key) == process_key(client)
@@ -109,36 +159,64 @@ impl Clients {
         {
             return Some((client, Ready::Gone));
         }
+        if self.closer.is_full(connection.user) {
+            self.listen(epoll, client, true);
+            return None;
+        }
         // One byte more than a packet may have, so that a longer one shows.
         let mut bytes = vec![0; BROKER_PACKET_BYTES_MAX + 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         match recvmsg(&connection.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
-            Ok(message) if message.bytes == 0 => Some((client, Ready::Gone)),
             Ok(message) => {
+                let offered = Self::take_descriptors(&mut self.closer, connection.user, ancillary);
                 bytes.truncate(message.bytes);
-                let descriptor = ancillary.drain().find_map(|part| match part {
-                    RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-                    _ => None,
-                });
-                Some((client, Ready::Packet(bytes, descriptor)))
+                let ready = if bytes.is_empty() { Ready::Gone } else { Ready::Packet(bytes, offered) };
+                Some((client, ready))
             }
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(_) => Some((client, Ready::Gone)),
         }
     }
 
+    /// Keeps an eventfd that came first; all else is closed.
+    fn take_descriptors(
+        closer: &mut Closer,
+        user: Uid,
+        mut ancillary: RecvAncillaryBuffer<'_>,
+    ) -> Option<Offered> {
+        let rights = ancillary.drain().filter_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let mut offered = None;
+        for descriptor in rights.flatten() {
+            match &offered {
+                None if is_eventfd(descriptor.as_fd()) => offered = Some(Offered::Eventfd(descriptor)),
+                None | Some(Offered::Eventfd(_) | Offered::Other) => {
+                    offered.get_or_insert(Offered::Other);
+                    closer.close(user, descriptor);
+                }
+            }
+        }
+        offered
+    }
+
     /// Whether the client's next request is wanted. Its end is always seen.
-    pub(super) fn listen(&self, epoll: impl AsFd, client: ClientId, listen: bool) {
+    pub(super) fn listen(&mut self, epoll: impl AsFd, client: ClientId, listen: bool) {
         if let Some(connection) = self.connections.get(&client) {
-            let wanted = if listen { EventFlags::IN } else { EventFlags::empty() };
+            let rests = listen && self.closer.is_full(connection.user);
+            if rests {
+                self.resting.insert(client);
+            }
+            let wanted = if listen && !rests { EventFlags::IN } else { EventFlags::empty() };
             let _ = epoll::modify(epoll, &connection.socket, socket_key(client), wanted);
         }
     }
 
     pub(super) fn reply(
-        &self,
+        &mut self,
         epoll: impl AsFd,
         client: ClientId,
         reply: &BrokerReply,
@@ -166,20 +244,14 @@ impl Clients {
     }
 
     pub(super) fn close(&mut self, epoll: impl AsFd, client: ClientId) {
-        let Some(connection) = self.connections.remove(&client) else { return };
+        let Some(Connection { socket, process, user }) = self.connections.remove(&client) else { return };
+        self.resting.remove(&client);
         let epoll = epoll.as_fd();
         // A copy of these may live for a moment in a child that the agent starts.
-        let _ = epoll::delete(epoll, &connection.socket);
-        let _ = epoll::delete(epoll, &connection.process);
-        // Closing with packets unread would make the peer see an error instead of our last reply.
-        let mut byte = [0; 1];
-        for _ in 0..DISCARDED_PACKETS_MAX {
-            match recv(&connection.socket, &mut byte, RecvFlags::DONTWAIT) {
-                Ok((count, _)) if count > 0 => {}
-                Ok(_) | Err(_) => break,
-            }
-        }
-        drop(connection);
+        let _ = epoll::delete(epoll, &socket);
+        let _ = epoll::delete(epoll, &process);
+        self.closer.close_connection(user, socket);
+        drop(process);
         if self.full {
             self.full = !self.listen_for_clients(epoll, true);
         }

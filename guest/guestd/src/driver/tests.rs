@@ -181,14 +181,17 @@ impl Client {
 
     /// Asks for something, a descriptor along with it.
     fn ask(&self, body: broker_request::Body, descriptor: Option<&OwnedFd>) {
-        let bytes = BrokerRequest { body: Some(body) }.encode_to_vec();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        self.send_with(&BrokerRequest { body: Some(body) }.encode_to_vec(), descriptor);
+    }
+
+    fn send_with<'a>(&self, bytes: &[u8], descriptors: impl IntoIterator<Item = &'a OwnedFd>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let borrowed: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+        let borrowed: Vec<_> = descriptors.into_iter().map(|descriptor| descriptor.as_fd()).collect();
         if !borrowed.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(&borrowed)));
         }
-        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
     }
 
     fn refusal(&self) -> String {
@@ -356,7 +359,7 @@ fn the_end_of_a_process_ends_its_bells_and_sets_nothing() {
 fn what_is_no_eventfd_or_not_there_is_not_kept() {
     let (mut host, client, _event, _bell) = with_a_bell();
     let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
-    for (name, descriptor, why) in [(10, Some(&no_event), "an eventfd"), (11, None, "none came along")] {
+    for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "none came along")] {
         client.ask(broker_request::Body::KeepEvent(name), descriptor);
         host.serve(host_to_guestd::Body::Bell(vec![3; 16]));
         let forgotten = host.serve(host_to_guestd::Body::Forgotten(true));
@@ -453,4 +456,70 @@ fn a_second_broker_at_the_same_path_names_the_first_and_a_left_over_socket_is_re
     assert!(error.contains("in use by process"), "{error}");
     drop(first);
     crate::serve::listen_at(&path).unwrap();
+}
+
+/// A socket whose close waits for its peer, which reads nothing; and the peer.
+fn lingering() -> (OwnedFd, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).unwrap();
+    (socket.into(), peer)
+}
+
+/// Whether the broker answers a new client.
+fn is_served(host: &mut Host) -> bool {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    let client = Client::connect(&host.socket);
+    // Only a broker that is held up is waited for so long.
+    set_socket_timeout(&client.0, Timeout::Recv, Some(Duration::from_secs(20))).unwrap();
+    client.send(&[0xff; 8]);
+    recvmsg(
+        client.0.as_fd(),
+        &mut [IoSliceMut::new(&mut [0; 256])],
+        &mut RecvAncillaryBuffer::default(),
+        RecvFlags::empty(),
+    )
+    .is_ok()
+}
+
+/// Sends each packet with so many of them, of which nobody has another descriptor then.
+fn send_lingering(client: &Client, packets: &[(&[u8], usize)]) -> Vec<std::net::TcpStream> {
+    let mut peers = Vec::new();
+    for (bytes, descriptors) in packets {
+        let sent: Vec<_> = (0..*descriptors).map(|_| lingering()).collect();
+        client.send_with(bytes, sent.iter().map(|(socket, _)| socket));
+        peers.extend(sent.into_iter().map(|(_, peer)| peer));
+    }
+    peers
+}
+
+#[test]
+fn no_descriptor_that_is_received_holds_the_broker_up_when_it_is_closed() {
+    let mut host = Host::start();
+    let keep = BrokerRequest { body: Some(broker_request::Body::KeepEvent(9)) }.encode_to_vec();
+    for packet in [(&keep[..], 1), (&keep[..], 3), (&[][..], 1)] {
+        let client = Client::connect(&host.socket);
+        let _peers = send_lingering(&client, &[packet]);
+        assert!(is_served(&mut host), "{packet:?} holds the broker up");
+    }
+}
+
+#[test]
+fn no_descriptor_that_is_left_in_a_connection_holds_the_broker_up_when_that_is_closed() {
+    let mut host = Host::start();
+    for packets in [&[(&[1][..], 1)][..], &[(&[1], 0), (&[], 0), (&[], 1)]] {
+        let client = Client::connect(&host.socket);
+        client.send_attach();
+        // Nothing more is read of it before this is answered.
+        let request = host.next();
+        let _peers = send_lingering(&client, packets);
+        let refusal = HostToGuestd { request: request.request, refused: "no".to_owned(), body: None };
+        let mut bytes = Vec::new();
+        frame::append(&refusal, &mut bytes);
+        host.stream.write_all(&bytes).unwrap();
+        assert!(is_served(&mut host), "{packets:?} hold the broker up");
+    }
 }

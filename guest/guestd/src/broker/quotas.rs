@@ -1,0 +1,165 @@
+//! What the users of a guest share, and how much of it one of them may hold.
+//!
+//! A user may hold as much as stays free, so at most half of what the others leave: whatever one user does, the next
+//! one gets some. Root is not limited, because it can end guestd itself, and one part in [`ROOT_PART`] is root's alone: a
+//! user of the guest may have subordinate uids, as many as it takes to halve the rest to nothing.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use crate::limits::ROOT_PART;
+
+/// A user of the guest, as the kernel names the one that made a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uid(pub u32);
+
+impl Uid {
+    pub const ROOT: Uid = Uid(0);
+}
+
+/// How many of one thing there are, and who holds how many. Clones are the same quota.
+#[derive(Debug, Clone)]
+pub(super) struct Quota(Rc<RefCell<Held>>);
+
+#[derive(Debug)]
+struct Held {
+    /// What is counted, for people.
+    what: &'static str,
+    total: u32,
+    all: u32,
+    /// Of users that hold any.
+    by_user: BTreeMap<Uid, u32>,
+}
+
+/// Part of a quota that a user holds, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    quota: Quota,
+    user: Uid,
+    count: u32,
+}
+
+/// A user may not hold so many, now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) struct OverQuota {
+    what: &'static str,
+    total: u32,
+    all: u32,
+    user: Uid,
+    own: u32,
+    wanted: u32,
+}
+
+impl fmt::Display for OverQuota {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OverQuota { what, total, all, user: Uid(user), own, wanted } = self;
+        write!(
+            formatter,
+            "the guest's users hold {all} of at most {total} {what}, {own} of them user {user}, "
+        )?;
+        write!(formatter, "who may hold half of what the others leave and asks for {wanted} more")
+    }
+}
+
+impl Quota {
+    pub fn new(what: &'static str, total: u32) -> Self {
+        Quota(Rc::new(RefCell::new(Held { what, total, all: 0, by_user: BTreeMap::new() })))
+    }
+
+    /// Lets a user hold `count` more. It costs the same whoever holds how much.
+    pub fn take(&self, user: Uid, count: u32) -> Result<Charge, OverQuota> {
+        let mut held = self.0.borrow_mut();
+        let own = held.of(user);
+        if count > held.left_for(user) {
+            let Held { what, total, all, .. } = *held;
+            return Err(OverQuota { what, total, all, user, own, wanted: count });
+        }
+        held.all += count;
+        held.by_user.insert(user, own + count);
+        Ok(Charge { quota: self.clone(), user, count })
+    }
+
+    #[cfg(test)]
+    pub fn set_total(&self, total: u32) {
+        self.0.borrow_mut().total = total;
+    }
+
+    #[cfg(test)]
+    pub fn held(&self) -> BTreeMap<Uid, u32> {
+        self.0.borrow().by_user.clone()
+    }
+}
+
+impl Held {
+    fn of(&self, user: Uid) -> u32 {
+        self.by_user.get(&user).copied().unwrap_or(0)
+    }
+
+    fn left_for(&self, user: Uid) -> u32 {
+        let free = self.total.saturating_sub(self.all);
+        if user == Uid::ROOT {
+            return free;
+        }
+        free.saturating_sub(self.total / ROOT_PART).saturating_sub(self.of(user)) / 2
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut held = self.quota.0.borrow_mut();
+        held.all -= self.count;
+        let left = held.of(self.user) - self.count;
+        if left == 0 {
+            held.by_user.remove(&self.user);
+        } else {
+            held.by_user.insert(self.user, left);
+        }
+    }
+}
+
+impl Charge {
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Charge, OverQuota, Quota, Uid};
+    use crate::limits::ROOT_PART;
+
+    /// Everything that a user gets one by one.
+    fn all_of(quota: &Quota, user: Uid) -> Vec<Charge> {
+        std::iter::from_fn(|| quota.take(user, 1).ok()).collect()
+    }
+
+    #[test]
+    fn each_user_gets_half_of_what_the_others_leave_and_root_what_is_left() {
+        let quota = Quota::new("things", 160);
+        let first = all_of(&quota, Uid(1000));
+        let second = all_of(&quota, Uid(1001));
+        assert_eq!((first.len(), second.len()), (75, 37));
+        assert_eq!(all_of(&quota, Uid(1000)).len(), 0, "a user that has its share gets no more");
+        let others: Vec<_> = (2000..3000).map(|user| all_of(&quota, Uid(user))).collect();
+        let root = all_of(&quota, Uid::ROOT);
+        assert!(root.len() as u32 >= 160 / ROOT_PART, "{}", root.len());
+        assert_eq!(quota.held().values().sum::<u32>(), 160);
+        drop((first, second, others, root));
+        assert!(quota.held().is_empty());
+    }
+
+    #[test]
+    fn what_is_asked_for_at_once_is_given_as_one_by_one() {
+        let quota = Quota::new("things", 160);
+        assert!(quota.take(Uid(7), 76).is_err());
+        let charge = quota.take(Uid(7), 75).unwrap();
+        let error = quota.take(Uid(7), 1).unwrap_err();
+        let whole = OverQuota { what: "things", total: 160, all: 75, user: Uid(7), own: 75, wanted: 1 };
+        assert_eq!(error, whole);
+        drop(charge);
+        assert!(quota.take(Uid(7), 75).is_ok());
+        assert!(quota.take(Uid::ROOT, 161).is_err());
+    }
+}
