@@ -34,6 +34,12 @@ pub const RESETS_QUEUED_MAX: usize = 256;
 /// Packets taken from the transmit ring before `Endpoint::idle` runs and other events get their turn.
 pub const PACKETS_PER_TURN_MAX: usize = 128;
 
+/// Receive buffers that a thread fills at a time, and bytes that it puts into them, before the VM's own worker goes on.
+pub const BUFFERS_PER_PASS_MAX: usize = 256;
+
+/// See [`BUFFERS_PER_PASS_MAX`]. More than a ring of Linux holds.
+pub const BYTES_PER_PASS_MAX: usize = 1 << 20;
+
 /// Entries of one virtqueue. QEMU offers 128.
 pub const QUEUE_SIZE_MAX: u16 = 1024;
 

@@ -3,6 +3,9 @@
 //! Nothing a guest writes here is believed: chains are cut at a limit, lengths are bounded before anything is copied,
 //! addresses go through the memory table, and a ring whose indices make no sense is left alone until QEMU resets it.
 
+use std::num::Wrapping;
+use std::sync::atomic::Ordering;
+
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemory as _, GuestMemoryMmap, Permissions};
@@ -36,6 +39,15 @@ pub(crate) struct ReceiveBuffer {
 pub(crate) type Segments = Vec<(GuestAddress, usize)>;
 
 impl OpenRing<'_> {
+    /// Chains that the guest has made available and that were not taken. It may add some at any time.
+    pub fn available(&mut self) -> usize {
+        let available = self.on_queue(|queue, memory| {
+            let end = queue.avail_idx(memory, Ordering::Acquire)?;
+            Ok(usize::from((end - Wrapping(queue.next_avail())).0))
+        });
+        available.unwrap_or_default()
+    }
+
     /// Takes the next packet of the guest out of the ring into `bytes` (header, then payload) and gives the chain
     /// back. `None`: the ring is empty or broken.
     pub fn take_packet(&mut self, bytes: &mut Vec<u8>) -> Option<Result<Header, QueueError>> {

@@ -9,6 +9,9 @@
 //! `outbound` guards the muxer and, with the rx ring's own lock inside it, the rx ring: they belong together because
 //! the order of packets in the ring is the muxer's order. The tx ring has only its own lock. None of them is held
 //! across a call into an endpoint, a write to an eventfd or a line of log about packets.
+//!
+//! Whoever sends fills as many receive buffers as there are when it begins, at most [`BUFFERS_PER_PASS_MAX`]: it may be the
+//! thread of another VM, and a guest that adds buffers as fast as they are filled would keep it. The worker goes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +24,7 @@ use crate::backend::{EVENT, QUEUES, RECEIVE, TRANSMIT};
 use crate::complaints::Complaints;
 use crate::device::Shared;
 use crate::known::Known;
-use crate::limits::QUEUE_SIZE_MAX;
+use crate::limits::{BUFFERS_PER_PASS_MAX, BYTES_PER_PASS_MAX};
 use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
 use crate::muxer::{Change, ConnectionId, Event, Muxer};
@@ -73,6 +76,8 @@ pub(crate) struct Outbound {
 struct Aftermath {
     calls: [Option<Call>; 2],
     fault: Option<QueueError>,
+    /// Packets and buffers are left: the worker goes on with them.
+    goes_on: bool,
 }
 
 impl Session {
@@ -127,7 +132,7 @@ impl Session {
         if let Some(fault) = aftermath.fault {
             self.complaints.ring("rx", &fault);
         }
-        if has_events && std::thread::current().id() != self.worker_thread {
+        if aftermath.goes_on || (has_events && std::thread::current().id() != self.worker_thread) {
             self.wake_worker();
         }
         outcome
@@ -226,8 +231,12 @@ impl Outbound {
             self.starving = true;
             return;
         };
-        let (mut moved, mut bad, mut starving) = (0, 0, false);
-        while self.muxer.has_packet() {
+        let (mut taken, mut bytes, mut starving) = (0, 0, false);
+        // The look behind the last one tells whether there are more.
+        for _ in 0..=ring.available().min(BUFFERS_PER_PASS_MAX) {
+            if !self.muxer.has_packet() || bytes >= BYTES_PER_PASS_MAX {
+                break;
+            }
             match ring.take_buffer(HEADER_BYTES + 1, &mut self.segments) {
                 Some(Ok(buffer)) => {
                     self.payload.clear();
@@ -237,15 +246,12 @@ impl Outbound {
                     if let Err(fault) = ring.fill_buffer(buffer, &self.segments, [head, &self.payload]) {
                         aftermath.fault = Some(fault);
                     }
-                    moved += 1;
+                    taken += 1;
+                    bytes += head.len() + self.payload.len();
                 }
                 Some(Err(fault)) => {
                     aftermath.fault = Some(fault);
-                    bad += 1;
-                    // A guest that refills its ring with rubbish must not hold the sender here.
-                    if bad > QUEUE_SIZE_MAX {
-                        break;
-                    }
+                    taken += 1;
                 }
                 None if ring.ask_for_kick() => {}
                 None => {
@@ -259,7 +265,8 @@ impl Outbound {
             ring.refuse_kicks();
         }
         self.starving = starving;
-        if moved + bad > 0 {
+        aftermath.goes_on = !starving && self.muxer.has_packet();
+        if taken > 0 {
             aftermath.calls[0] = ring.call_if_wanted();
             self.signals += u64::from(aftermath.calls[0].is_some());
         }

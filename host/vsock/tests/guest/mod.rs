@@ -114,6 +114,11 @@ impl Guest {
     }
 
     fn start_queue(&mut self, index: usize, base: u16) {
+        let used = [&self.rx, &self.tx, &self.event][index].used();
+        self.start_queue_with(index, base, used);
+    }
+
+    fn start_queue_with(&mut self, index: usize, base: u16, used: u64) {
         let host = |gpa: u64| self.memory.get_host_address(GuestAddress(gpa)).unwrap() as u64;
         let queue = [&self.rx, &self.tx, &self.event][index];
         let config = VringConfigData {
@@ -121,7 +126,7 @@ impl Guest {
             queue_size: QUEUE_SIZE,
             flags: 0,
             desc_table_addr: host(queue.descriptors()),
-            used_ring_addr: host(queue.used()),
+            used_ring_addr: host(used),
             avail_ring_addr: host(queue.available()),
             log_addr: None,
         };
@@ -133,6 +138,20 @@ impl Guest {
         if self.has_protocol_features {
             self.frontend.set_vring_enable(index, true).unwrap();
         }
+    }
+
+    /// Starts the receive ring anew with all of its buffers, of so many bytes of payload, so that the device itself adds one
+    /// for each that it fills: its used index is the ring's available index, which stays ahead.
+    pub fn start_endless_receive_ring(&mut self, payload: u32) {
+        self.frontend.set_vring_enable(0, false).unwrap();
+        // Another place would be that of a driver that started afresh.
+        let base = self.frontend.get_vring_base(0).unwrap() as u16;
+        self.rx = DriverQueue::new(&self.memory, RX_AREA, false, base);
+        // Whatever the device writes there, a number below this is a buffer.
+        (0..QUEUE_SIZE).for_each(|index| self.rx.offer_buffer(index, payload + 44));
+        self.rx.write_u16(self.rx.available() + 2, base + QUEUE_SIZE / 2);
+        let used = self.rx.available();
+        self.start_queue_with(0, base, used);
     }
 
     /// Starts all rings again where they stopped.
