@@ -75,6 +75,8 @@ pub struct Channel {
     one_way: u64,
     /// What a turn has. Between turns, what comes after something that the kernel still does for the process.
     calls: VecDeque<Made>,
+    /// The last turn was over before all that had come was worked off, as far as is known.
+    more: bool,
     /// How the guest broke the protocol behind those.
     broken: Option<ProtocolError>,
     /// Of a daemon that asks for times: what was told of the call that comes next.
@@ -107,6 +109,7 @@ impl Channel {
             unwelcomed: false,
             one_way: 0,
             calls: VecDeque::new(),
+            more: false,
             broken: None,
             next_times: None,
             clock,
@@ -125,15 +128,7 @@ impl Channel {
         self.guest.as_ref()
     }
 
-    /// Takes bytes of the stream and works off every whole frame. Answers may still be held back:
-    /// [`Channel::idle`] sends them.
-    pub fn received(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
-        self.take_in(bytes);
-        while self.work_off(CALLS_PER_TURN_MAX)? {}
-        Ok(())
-    }
-
-    /// Takes bytes of the stream; [`Channel::work_off`] looks at them.
+    /// Takes bytes of the stream; [`Channel::turn`] looks at them.
     pub fn take_in(&mut self, bytes: &[u8]) {
         self.frames.extend(bytes);
         self.was_read();
@@ -157,11 +152,24 @@ impl Channel {
         (self.frames.missing() > BIG_BYTES).then(|| self.frames.tail(0))
     }
 
-    /// A turn: works off so many whole frames at most; true if it stopped there and more may be at hand.
-    pub fn work_off(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
+    /// Whether the last turn was over before all that had come was worked off. The next one needs no more bytes.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// Bytes that came and are not worked off.
+    pub fn pending_bytes(&self) -> usize {
+        self.frames.pending()
+    }
+
+    /// A turn: a step of what the kernel has left of the process's calls, or else [`CALLS_PER_TURN_MAX`] whole frames at
+    /// most. True if it stopped there and more may be at hand: others have their turns before the next one. Answers may
+    /// still be held back: [`Channel::idle`] sends them.
+    pub fn turn(&mut self) -> Result<bool, ProtocolError> {
         self.seat.give_way();
-        let more = self.work_off_frames(frames_max);
+        let more = self.work_off_frames(CALLS_PER_TURN_MAX);
         self.frames.release();
+        self.more = *more.as_ref().unwrap_or(&false);
         let more = more?;
         let is_cut_off = self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected());
         if is_cut_off && !self.is_unwelcomed() { Err(ProtocolError::NotReading) } else { Ok(more) }
@@ -345,3 +353,6 @@ impl Channel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

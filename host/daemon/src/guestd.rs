@@ -64,6 +64,10 @@ impl GuestdEndpoint {
             let body = message.body.context("a message of guestd has no body")?;
             match (&body, self.session) {
                 (Body::Attach(attach), Some(session)) if self.park(session, message.request, attach) => {}
+                // A process of another VM is none of this guestd's business; one that is gone is gone.
+                (Body::Detach(process), Some(_)) if self.owns(ProcessId(*process)) => {
+                    self.detach_behind_calls(message.request, ProcessId(*process));
+                }
                 _ => {
                     let reply = self.message(body)?;
                     if !self.replies.answer(&self.vm, message.request, reply) {
@@ -88,6 +92,17 @@ impl GuestdEndpoint {
             }
         });
         self.vm.seat.resumption().once_gone_on(self.vm.id, parked)
+    }
+
+    /// What the process has sent before its end counts. guestd waits for the answer before it frees pages.
+    fn detach_behind_calls(&self, request: u64, process: ProcessId) {
+        let (vm, replies) = (self.vm.clone(), self.replies.clone());
+        let detach = Box::new(move || {
+            vm.seat.sessions().detach(process);
+            // A guestd that does not read is reset, which ends its processes.
+            replies.answer(&vm, request, Ok(host_to_guestd::Body::Detached(true)));
+        });
+        self.vm.behind_calls(process, detach);
     }
 
     /// Works off one message. The outer error ends the connection, the inner one refuses the request.
@@ -156,13 +171,7 @@ impl GuestdEndpoint {
                 let bell = |(name, wakes): (EventId, u64)| rung::Bell { event: name.0, wakes };
                 Reply::Rung(Rung { bells: guest.outbox.kept_events().into_iter().map(bell).collect() })
             }),
-            Body::Detach(process) => {
-                // A process of another VM is none of this guestd's business; one that is gone is gone.
-                if self.owns(ProcessId(process)) {
-                    self.vm.seat.sessions().detach(ProcessId(process));
-                }
-                Ok(Reply::Detached(true))
-            }
+            Body::Detach(_) => Ok(Reply::Detached(true)),
         })
     }
 

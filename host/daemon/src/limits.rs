@@ -26,5 +26,8 @@ pub const LOCAL_VMS_MAX: u32 = 64;
 pub const LOCAL_VM_FIRST: u32 = 1001;
 /// Notes kept for a reader of the note stream that is slow.
 pub const NOTES_QUEUED_MAX: usize = 1024;
+/// Bytes of a stream that are worked off before its guest has credit for them again. With what the device leaves untold, and
+/// the longest frame, less than its window.
+pub const CREDIT_BYTES: usize = 16 * 1024;
 /// Bytes given to a vsock connection at once.
 pub const VSOCK_PIECE_BYTES: usize = 16 * 1024;

@@ -31,7 +31,7 @@ use super::channel::Channel;
 use super::eventfd::Setter;
 use super::guest::{Guest, Sink};
 use super::kept_events::Way;
-use super::limits::{CALLS_PER_TURN_MAX, READ_BYTES};
+use super::limits::READ_BYTES;
 use super::local_vm::LocalVm;
 use super::newcomers::{Newcomer, Peer};
 use super::seat::Seat;
@@ -90,8 +90,6 @@ enum Source {
         process: ProcessId,
         stream: Arc<OwnedFd>,
         channel: Box<Channel>,
-        /// Its last turn was over before all that had come was worked off.
-        more: bool,
         /// Its process is at its end, and so often it is still read.
         last_reads: Option<u8>,
     },
@@ -603,14 +601,7 @@ impl Loop {
         let (vm, process, stream) = (guest.vm, guest.id, Arc::new(stream));
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
         let channel = Box::new(Channel::new(self.seat.clone(), vm, Some(process), sink));
-        keys.push(self.add(Source::Stream {
-            vm,
-            process,
-            stream,
-            channel,
-            more: false,
-            last_reads: None,
-        })?);
+        keys.push(self.add(Source::Stream { vm, process, stream, channel, last_reads: None })?);
         Ok(())
     }
 
@@ -634,14 +625,13 @@ impl Loop {
 
     /// One read of a stream, unless all of the last one is still to be worked off; then so many calls of it.
     fn turn(&mut self, key: u64) {
-        let Some(Source::Stream { vm, process, stream, channel, more, last_reads }) =
-            self.sources.get_mut(&key)
+        let Some(Source::Stream { vm, process, stream, channel, last_reads }) = self.sources.get_mut(&key)
         else {
             return;
         };
         let (vm, process) = (*vm, *process);
         channel.awake_since(self.awake_ns);
-        let read = match (*more, last_reads.as_mut()) {
+        let read = match (channel.has_more(), last_reads.as_mut()) {
             (true, _) => Ok(true),
             (false, Some(0)) => Ok(false),
             (false, reads) => {
@@ -656,14 +646,13 @@ impl Loop {
             }
         };
         let result = match read {
-            Ok(true) => channel.work_off(CALLS_PER_TURN_MAX).map(Some),
+            Ok(true) => channel.turn().map(Some),
             Ok(false) => Ok(None),
             Err(error) => Err(error),
         };
         channel.idle();
         match result {
             Ok(Some(left)) => {
-                *more = left;
                 if left || last_reads.is_some() {
                     self.turns.join(vm, key);
                 }

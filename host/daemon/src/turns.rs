@@ -5,6 +5,9 @@
 //!              ▲                                                                        └────▶ join again
 //! ```
 //! So what a call waits for is one turn of each other VM and of the streams of its own, however much they send.
+//!
+//! The streams of a VM with a machine are served by that VM's own thread, where the vsock device has the same turns
+//! ([`super::channel::Channel::turn`]): its worker calls who has waited longest of those that have put something off.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -10,24 +10,27 @@
 //!   any other     -                             -                  what [`MorePorts`] has there, if anything
 //! ```
 //! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
+//!
+//! Processes have turns (`turns.rs`): what a process has sent beyond its turn, or behind something that the kernel still does
+//! for it, waits in its stream, and has credit only once it is worked off. What guestd says of a process comes behind that.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
-use dxgkrnl::{Input, VmId};
+use dxgkrnl::{Input, ProcessId, VmId};
 use proto::limits::{BELL_PORT, CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
 use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{
-    CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
+    CloseReason, ConnectRequest, Connection, Credit, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
 
 use super::bells::{BellEndpoint, Bells};
 use super::channel::Channel;
 use super::guest::Sink;
 use super::guestd::GuestdEndpoint;
-use super::limits::VMS_MAX;
+use super::limits::{CREDIT_BYTES, VMS_MAX};
 use super::local_vm::LocalVm;
 use super::seat::Seat;
 
@@ -87,7 +90,12 @@ struct VmStatus {
     memory: Option<GuestMemory>,
     /// Sessions of guestd so far: the latest one counts.
     guestd: u64,
+    /// Of processes that have sent calls which are not made yet: what is to be done behind them.
+    behind_calls: BTreeMap<ProcessId, Vec<Action>>,
 }
+
+/// Done once, without a lock.
+pub(super) type Action = Box<dyn FnOnce() + Send>;
 
 impl VmShared {
     fn status(&self) -> Held<'_, VmStatus> {
@@ -115,6 +123,27 @@ impl VmShared {
             status = status.wait_timeout(&self.changed, left.min(LOOK_AGAIN));
         }
         true
+    }
+
+    /// Does something at once, or behind the calls that the process has sent.
+    pub(super) fn behind_calls(&self, process: ProcessId, action: Action) {
+        let mut status = self.status();
+        if let Some(actions) = status.behind_calls.get_mut(&process) {
+            return actions.push(action);
+        }
+        drop(status);
+        action();
+    }
+
+    /// A process has sent calls that are not made yet.
+    fn calls_wait(&self, process: ProcessId) {
+        self.status().behind_calls.entry(process).or_default();
+    }
+
+    /// They are made, or never will be.
+    fn calls_are_made(&self, process: ProcessId) {
+        let actions = self.status().behind_calls.remove(&process);
+        actions.into_iter().flatten().for_each(|action| action());
     }
 
     /// Ends every process of this VM.
@@ -186,7 +215,7 @@ impl Services for VmServices {
             CHANNEL_PORT if shared.state() == VmState::Ready => {
                 let channel =
                     Channel::new(shared.seat.clone(), shared.id, None, Sink::Vsock(connection.clone()));
-                Some(Box::new(ChannelEndpoint { channel, connection, closed: false }))
+                Some(Box::new(ChannelEndpoint::new(shared.clone(), channel, connection)))
             }
             BELL_PORT if shared.state() == VmState::Ready => {
                 Some(Box::new(BellEndpoint::new(shared.clone(), connection)))
@@ -240,18 +269,80 @@ impl Services for VmServices {
 
 /// The stream of a guest process in a VM.
 struct ChannelEndpoint {
+    vm: Arc<VmShared>,
     channel: Channel,
     connection: Connection,
+    /// Bytes for which the guest has no credit back.
+    outstanding: usize,
+    /// The process, while it is listed as having sent calls that are not made yet.
+    waits: Option<ProcessId>,
+    /// The guest will send no more.
+    finished: bool,
     closed: bool,
 }
 
 impl ChannelEndpoint {
+    fn new(vm: Arc<VmShared>, channel: Channel, connection: Connection) -> Self {
+        let (outstanding, waits, finished, closed) = (0, None, false, false);
+        ChannelEndpoint { vm, channel, connection, outstanding, waits, finished, closed }
+    }
+
+    fn turn(&mut self) {
+        match self.channel.turn() {
+            Ok(more) => {
+                self.give_credit();
+                self.list(more);
+                if !more && self.finished {
+                    self.finish();
+                }
+            }
+            Err(error) => {
+                self.channel.close_with(&error);
+                self.end();
+                // Half-close first would let the Goodbye out; then whatever the guest still sends is ignored.
+                self.connection.finish();
+            }
+        }
+    }
+
+    /// For what is worked off. A frame of the greatest length fits what is left of the window.
+    fn give_credit(&mut self) {
+        let done = self.outstanding.saturating_sub(self.channel.pending_bytes());
+        if done >= CREDIT_BYTES {
+            self.outstanding -= done;
+            self.connection.consumed(done as u32);
+        }
+    }
+
+    /// The VM knows whether the process has sent calls that are not made yet.
+    fn list(&mut self, waits: bool) {
+        if waits == self.waits.is_some() {
+            return;
+        }
+        match self.waits.take() {
+            Some(process) => self.vm.calls_are_made(process),
+            None => {
+                self.waits = self.channel.guest().map(|guest| guest.id);
+                self.waits.into_iter().for_each(|process| self.vm.calls_wait(process));
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Err(error) = self.channel.end_of_stream() {
+            self.channel.close_with(&error);
+        }
+        self.end();
+        self.connection.finish();
+    }
+
     fn end(&mut self) {
         if let Some(guest) = self.channel.guest() {
             let (seat, id) = (self.channel.seat(), guest.id);
             seat.sessions().detach(id);
         }
         self.closed = true;
+        self.list(false);
     }
 }
 
@@ -260,11 +351,11 @@ impl Endpoint for ChannelEndpoint {
         if self.closed {
             return;
         }
-        if let Err(error) = self.channel.received(bytes) {
-            self.channel.close_with(&error);
-            self.end();
-            // Half-close first would let the Goodbye out; then whatever the guest still sends is ignored.
-            self.connection.finish();
+        self.outstanding += bytes.len();
+        self.channel.take_in(bytes);
+        // What waits for a turn has its place already.
+        if !self.channel.has_more() {
+            self.turn();
         }
     }
 
@@ -272,15 +363,23 @@ impl Endpoint for ChannelEndpoint {
         self.channel.idle();
     }
 
+    fn has_backlog(&self) -> bool {
+        !self.closed && self.channel.has_more()
+    }
+
+    fn go_on(&mut self) {
+        self.turn();
+        self.channel.idle();
+    }
+
     fn peer_finished(&mut self) {
         if self.closed {
             return;
         }
-        if let Err(error) = self.channel.end_of_stream() {
-            self.channel.close_with(&error);
+        self.finished = true;
+        if !self.channel.has_more() {
+            self.finish();
         }
-        self.end();
-        self.connection.finish();
     }
 
     fn writable(&mut self) {
@@ -293,6 +392,10 @@ impl Endpoint for ChannelEndpoint {
         if !self.closed {
             self.end();
         }
+    }
+
+    fn credit(&self) -> Credit {
+        Credit::Manual
     }
 }
 
@@ -337,7 +440,7 @@ impl VmRegistry {
             seat: self.seat.clone(),
             status: Ranked::new(
                 Rank::VmStatus,
-                VmStatus { state: VmState::Waiting, memory: None, guestd: 0 },
+                VmStatus { state: VmState::Waiting, memory: None, guestd: 0, behind_calls: BTreeMap::new() },
             ),
             changed: Condvar::new(),
             bells: Bells::default(),

@@ -26,7 +26,7 @@ use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
 use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
-use crate::locks::{Rank, Ranked};
+use crate::locks::{Held, Rank, Ranked};
 use crate::memory::{self, GuestMemory, MemoryTable, check_region};
 use crate::services::CloseReason;
 use crate::serving::Scissors;
@@ -82,6 +82,23 @@ pub(crate) struct Running {
     /// Whoever holds this may call services and endpoints. It is not a lock of the device: nothing that they can call
     /// takes it.
     pub worker: Ranked<Worker>,
+    /// Held by QEMU's requests while they wait for the worker: its thread, that lets go of it and takes it again at once
+    /// while endpoints have something left to do, would have it before them for seconds.
+    turnstile: Ranked<()>,
+}
+
+impl Running {
+    /// For the thread of QEMU's requests, between two turns of the worker.
+    fn worker_at_rest(&self) -> Held<'_, Worker> {
+        let _next = self.turnstile.lock();
+        self.worker.lock()
+    }
+
+    /// For the worker's thread: whoever waits comes first.
+    fn own_turn(&self) -> Held<'_, Worker> {
+        drop(self.turnstile.lock());
+        self.worker.lock()
+    }
 }
 
 /// Cuts QEMU off when the worker's thread ends.
@@ -125,7 +142,8 @@ impl Backend {
         let session = Arc::new(Session::new(&self.shared, self.memory.clone(), rings));
         let services = Arc::clone(&self.shared.services);
         let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
-        Running { session, worker: Ranked::new(Rank::Worker, worker) }
+        let (worker, turnstile) = (Ranked::new(Rank::Worker, worker), Ranked::new(Rank::WorkerTurnstile, ()));
+        Running { session, worker, turnstile }
     }
 
     /// Two QEMUs on one socket would be two VMs with one identity, so a second one is turned away, but not at once.
@@ -201,8 +219,9 @@ impl VhostUserBackend for Backend {
             tracing::warn!(cid, "QEMU's memory is refused: {error}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        let Running { session, worker } = self.running();
-        let turn = worker.lock();
+        let running = self.running();
+        let session = &running.session;
+        let turn = running.worker_at_rest();
         session.note_request_thread();
         memory::replace(&self.memory, GuestMemoryMmap::clone(&regions));
         session.rings.iter().for_each(Ring::revalidate);
@@ -215,12 +234,13 @@ impl VhostUserBackend for Backend {
 
     /// The ring is stopped already; the packet that was taken from it last is handled when this returns.
     fn stop_vring(&self, _index: u32) -> io::Result<()> {
-        drop(self.running().worker.lock());
+        drop(self.running().worker_at_rest());
         Ok(())
     }
 
     fn handle_event(&self, event: u16, _set: EventSet, rings: &[Ring], _thread: usize) -> io::Result<()> {
-        let Running { session, worker } = self.running.get_or_init(|| self.begin(rings));
+        let running = self.running.get_or_init(|| self.begin(rings));
+        let session = &running.session;
         self.shared.wakeups.fetch_add(1, Ordering::Relaxed);
         match u64::from(event) {
             NEWS => session.take_wake(),
@@ -232,12 +252,12 @@ impl VhostUserBackend for Backend {
         }
         match u64::from(event) {
             GRACE => self.turn_away(),
-            UNTOLD => worker.lock().untold_time_is_over(),
+            UNTOLD => running.own_turn().untold_time_is_over(),
             _ => {}
         }
         // After the wake-up was taken, so that a look asked for from here on wakes again.
         let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);
-        if worker.lock().turn(asked || usize::from(event) == TRANSMIT) {
+        if running.own_turn().turn(asked || usize::from(event) == TRANSMIT) {
             session.ask_for_look();
         }
         Ok(())

@@ -34,6 +34,9 @@ pub const RESETS_QUEUED_MAX: usize = 256;
 /// Packets taken from the transmit ring before `Endpoint::idle` runs and other events get their turn.
 pub const PACKETS_PER_TURN_MAX: usize = 128;
 
+/// Turns of endpoints that have put something off before other events get theirs. Packets are looked at before each.
+pub const BACKLOG_TURNS_MAX: usize = 16;
+
 /// Receive buffers that a thread fills at a time, and bytes that it puts into them, before the VM's own worker goes on.
 pub const BUFFERS_PER_PASS_MAX: usize = 256;
 

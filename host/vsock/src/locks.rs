@@ -10,6 +10,8 @@ use std::time::Duration;
 /// What a lock protects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
+    /// Who has the way from a guest next.
+    WorkerTurnstile,
     /// The way from a guest: held while its endpoints are called.
     Worker,
     /// The table of VMs.

@@ -49,7 +49,17 @@ pub trait Endpoint: Send {
     /// There is room again after [`crate::SendError::Full`].
     fn writable(&mut self) {}
 
-    /// The connection is over. Comes exactly once, as the last call.
+    /// It has put off some of what it received: [`Endpoint::go_on`] is called until it has not, in turns with all else that
+    /// the VM has to do. Asked after each call.
+    fn has_backlog(&self) -> bool {
+        false
+    }
+
+    /// Its turn: does a part of what it put off.
+    fn go_on(&mut self) {}
+
+    /// The connection is over. Comes exactly once, as the last call, and not before what was put off is done, unless the VM
+    /// is gone.
     fn closed(&mut self, reason: CloseReason);
 
     /// Who gives credit back to the guest. Asked once, before the first byte.

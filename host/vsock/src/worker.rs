@@ -3,12 +3,12 @@
 //! [`Worker`] is what calls services and endpoints. It runs in the thread of `vhost-user-backend` that takes the
 //! kicks, one [`Worker::turn`] for each event, and it holds no lock of the device while it calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::backend::TRANSMIT;
 use crate::connection::Connection;
-use crate::limits::{PACKETS_PER_TURN_MAX, TAKEN_UNTOLD_MAX, TAKEN_UNTOLD_NS};
+use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNTOLD_MAX, TAKEN_UNTOLD_NS};
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::queues::QueueError;
@@ -24,7 +24,9 @@ pub(crate) struct Worker {
     guest_cid: u64,
     services: Arc<dyn Services>,
     session: Arc<Session>,
-    endpoints: HashMap<ConnectionId, Box<dyn Endpoint>>,
+    endpoints: HashMap<ConnectionId, Served>,
+    /// Endpoints that have put something off: who has waited longest is next.
+    waiting: VecDeque<ConnectionId>,
     /// Endpoints that received bytes since the last `idle`.
     touched: Vec<ConnectionId>,
     events: Vec<Event>,
@@ -34,6 +36,21 @@ pub(crate) struct Worker {
     untold: usize,
     /// Runs while there are any.
     untold_timer: OneShot,
+}
+
+/// An endpoint of a connection.
+struct Served {
+    endpoint: Box<dyn Endpoint>,
+    /// It waits for a turn.
+    waits: bool,
+    /// Its connection is over, and it has still to do what it put off.
+    closed: Option<CloseReason>,
+}
+
+impl Served {
+    fn new(endpoint: Box<dyn Endpoint>) -> Self {
+        Served { endpoint, waits: false, closed: None }
+    }
 }
 
 impl Worker {
@@ -50,6 +67,7 @@ impl Worker {
             services,
             session,
             endpoints: HashMap::new(),
+            waiting: VecDeque::new(),
             touched: Vec::new(),
             events: Vec::new(),
             arrivals: Vec::new(),
@@ -61,7 +79,42 @@ impl Worker {
     pub fn turn(&mut self, look_at_transmit: bool) -> bool {
         // Whatever happened may have left packets that the rx ring now takes.
         self.session.enter(|_| ());
-        self.deliver_events() || (look_at_transmit && self.serve_transmit())
+        let mut more = self.deliver_events() || (look_at_transmit && self.serve_transmit());
+        // Between two turns of endpoints come the packets of all, and behind as many packets as there may be one turn.
+        for _ in 0..BACKLOG_TURNS_MAX {
+            if !self.go_on() || more {
+                break;
+            }
+            more = self.serve_transmit();
+        }
+        more || !self.waiting.is_empty()
+    }
+
+    /// A turn of the endpoint that has waited longest for one; false if none does.
+    fn go_on(&mut self) -> bool {
+        let Some(id) = self.waiting.pop_front() else { return false };
+        let Some(served) = self.endpoints.get_mut(&id) else { return true };
+        served.waits = false;
+        served.endpoint.go_on();
+        self.look_at_backlog(id);
+        let is_over = |served: &Served| !served.waits && served.closed.is_some();
+        if self.endpoints.get(&id).is_some_and(is_over)
+            && let Some(Served { mut endpoint, closed: Some(reason), .. }) = self.endpoints.remove(&id)
+        {
+            endpoint.closed(reason);
+        }
+        true
+    }
+
+    /// An endpoint was called: it waits for a turn if it has put something off.
+    fn look_at_backlog(&mut self, id: ConnectionId) {
+        if let Some(served) = self.endpoints.get_mut(&id)
+            && !served.waits
+            && served.endpoint.has_backlog()
+        {
+            served.waits = true;
+            self.waiting.push_back(id);
+        }
     }
 
     /// Handles packets of the guest. `true`: the turn is over and there may be more.
@@ -144,9 +197,7 @@ impl Worker {
     /// Tells endpoints that got bytes that no more are at hand.
     fn flush(&mut self) {
         for id in std::mem::take(&mut self.touched) {
-            if let Some(endpoint) = self.endpoints.get_mut(&id) {
-                endpoint.idle();
-            }
+            self.with_endpoint(id, |endpoint| endpoint.idle());
         }
         self.deliver_events();
     }
@@ -164,7 +215,7 @@ impl Worker {
     }
 
     fn dispatch(&mut self) {
-        self.endpoints.extend(self.arrivals.drain(..));
+        self.endpoints.extend(self.arrivals.drain(..).map(|(id, endpoint)| (id, Served::new(endpoint))));
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
@@ -186,13 +237,14 @@ impl Worker {
         let endpoint = self.services.accept(request, connection);
         let credit = endpoint.as_ref().map(|endpoint| endpoint.credit());
         // Before the decision: an endpoint that reset its connection at once still has to be told `closed`.
-        self.endpoints.extend(endpoint.map(|endpoint| (id, endpoint)));
+        self.endpoints.extend(endpoint.map(|endpoint| (id, Served::new(endpoint))));
         self.session.enter(|outbound| outbound.muxer.decide(id, credit));
     }
 
     fn deliver_payload(&mut self, id: ConnectionId) {
-        if let Some(endpoint) = self.endpoints.get_mut(&id) {
-            endpoint.received(&self.packet[HEADER_BYTES..]);
+        if let Some(served) = self.endpoints.get_mut(&id) {
+            served.endpoint.received(&self.packet[HEADER_BYTES..]);
+            self.look_at_backlog(id);
             if self.touched.last() != Some(&id) && !self.touched.contains(&id) {
                 self.touched.push(id);
             }
@@ -200,14 +252,20 @@ impl Worker {
     }
 
     fn with_endpoint(&mut self, id: ConnectionId, call: impl FnOnce(&mut Box<dyn Endpoint>)) {
-        if let Some(endpoint) = self.endpoints.get_mut(&id) {
-            call(endpoint);
+        if let Some(served) = self.endpoints.get_mut(&id) {
+            call(&mut served.endpoint);
+            self.look_at_backlog(id);
         }
     }
 
     fn close(&mut self, id: ConnectionId, reason: CloseReason) {
-        if let Some(mut endpoint) = self.endpoints.remove(&id) {
-            endpoint.closed(reason);
+        match self.endpoints.get_mut(&id) {
+            Some(served) if served.waits => served.closed = Some(reason),
+            _ => {
+                if let Some(mut served) = self.endpoints.remove(&id) {
+                    served.endpoint.closed(reason);
+                }
+            }
         }
     }
 
@@ -215,7 +273,7 @@ impl Worker {
     pub fn end(&mut self) {
         self.touched.clear();
         while self.deliver_events() {}
-        for (_, mut endpoint) in self.endpoints.drain() {
+        for (_, Served { mut endpoint, .. }) in self.endpoints.drain() {
             endpoint.closed(CloseReason::Disconnected);
         }
     }

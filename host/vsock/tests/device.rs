@@ -2,11 +2,13 @@
 
 mod guest;
 
-use guest::services::{ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, RECORD, REFUSED, Rig, Told};
+use guest::services::{
+    ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK, Told,
+};
 use guest::{CID, FREE_AREA, Guest, is_readable};
 use std::time::Duration;
 use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
-use vsock_device::packet::{Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
+use vsock_device::packet::{Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 use vsock_device::{CloseReason, ConnectError, SendError};
 
 fn shutdown(guest: &mut Guest, peer: u32, local: u32, flags: u32) {
@@ -378,4 +380,70 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let passes = after.signals - before.signals;
     let per_pass = (after.packets_sent - before.packets_sent).div_ceil(passes);
     assert!(per_pass <= u64::from(guest::queue::QUEUE_SIZE) / 2 + 1, "{per_pass} buffers in a pass");
+}
+
+#[test]
+fn endpoints_that_put_something_off_have_turns() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    for peer in [1, 2, 3] {
+        guest.connect(peer, PUT_OFF);
+        rig.accepted();
+    }
+    for (peer, bytes) in [(1, &[0; 4][..]), (2, &[0; 2]), (3, &[0; 1])] {
+        guest.post(guest.header(Operation::RW, peer, PUT_OFF), bytes);
+    }
+    guest.tx.kick_if_wanted();
+    let turns: Vec<u32> = (0..7)
+        .map(|_| match rig.next() {
+            Told::Turn(port) => port,
+            other => panic!("no turn but {other:?}"),
+        })
+        .collect();
+    assert_eq!(turns, [1, 2, 3, 1, 2, 1, 1]);
+}
+
+#[test]
+fn an_endpoint_with_endless_turns_holds_nobody_up() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, PUT_OFF);
+    guest.connect(2, PUT_OFF);
+    guest.connect(3, ECHO);
+    guest.say(1, PUT_OFF, &[STUCK]);
+    for round in 0..100u32 {
+        guest.say(3, ECHO, &round.to_le_bytes());
+        assert_eq!(guest.receive().1, round.to_le_bytes());
+    }
+    guest.say(2, PUT_OFF, &[0; 50]);
+    let mut turns = 0;
+    while turns < 50 {
+        turns += usize::from(matches!(rig.next(), Told::Turn(2)));
+    }
+    // The device is not held up either.
+    guest.send_memory_table();
+}
+
+#[test]
+fn what_is_put_off_is_done_before_an_endpoint_is_told_closed() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, PUT_OFF);
+    rig.accepted();
+    guest.post(guest.header(Operation::RW, 1, PUT_OFF), &[0; 3]);
+    let flags = SHUTDOWN_SEND | SHUTDOWN_RECEIVE;
+    guest.post(Header { flags, ..guest.header(Operation::SHUTDOWN, 1, PUT_OFF) }, &[]);
+    guest.tx.kick_if_wanted();
+    assert!(matches!(rig.next(), Told::PeerFinished(1)));
+    for _ in 0..3 {
+        assert!(matches!(rig.next(), Told::Turn(1)));
+    }
+    rig.assert_closed(1, CloseReason::Finished);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+    // The end of the VM is the end of what is put off.
+    guest.connect(2, PUT_OFF);
+    rig.accepted();
+    guest.say(2, PUT_OFF, &[STUCK]);
+    drop(guest);
+    rig.assert_closed(2, CloseReason::Disconnected);
 }

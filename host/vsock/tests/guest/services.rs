@@ -16,6 +16,7 @@ pub enum Told {
     Connected(u32),
     Received(u32, Vec<u8>),
     Idle(u32),
+    Turn(u32),
     PeerFinished(u32),
     Writable(u32),
     Closed(u32, CloseReason),
@@ -40,6 +41,8 @@ pub enum Manner {
     AbortInAccept,
     /// Has a bug.
     Panic,
+    /// Puts off what it received: a turn for each byte, and turns without end for [`STUCK`].
+    PutOff,
 }
 
 pub const RECORD: u32 = 1;
@@ -49,7 +52,10 @@ pub const GATHER: u32 = 4;
 pub const ABORT: u32 = 5;
 pub const ABORT_IN_ACCEPT: u32 = 6;
 pub const PANIC: u32 = 7;
+pub const PUT_OFF: u32 = 8;
 pub const REFUSED: u32 = 99;
+/// A byte of which [`PUT_OFF`] has endless turns.
+pub const STUCK: u8 = 0xff;
 
 pub struct Daemon {
     told: Mutex<Sender<Told>>,
@@ -67,6 +73,7 @@ impl Services for Daemon {
             ABORT => Manner::Abort,
             ABORT_IN_ACCEPT => Manner::AbortInAccept,
             PANIC => Manner::Panic,
+            PUT_OFF => Manner::PutOff,
             _ => return None,
         };
         if manner == Manner::AbortInAccept {
@@ -117,7 +124,7 @@ impl Endpoint for Note {
         match self.manner {
             Manner::Record | Manner::Hoard => self.note(Told::Received(self.port, bytes.to_vec())),
             Manner::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
-            Manner::Gather => self.held.extend(bytes),
+            Manner::PutOff | Manner::Gather => self.held.extend(bytes),
             Manner::Abort | Manner::AbortInAccept => self.connection.as_ref().unwrap().reset(),
             Manner::Panic => panic!("a bug of an endpoint, made by a test"),
         }
@@ -141,6 +148,17 @@ impl Endpoint for Note {
 
     fn writable(&mut self) {
         self.note(Told::Writable(self.port));
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.manner == Manner::PutOff && !self.held.is_empty()
+    }
+
+    fn go_on(&mut self) {
+        if self.held[0] != STUCK {
+            self.note(Told::Turn(self.port));
+            self.held.remove(0);
+        }
     }
 
     fn closed(&mut self, reason: CloseReason) {

@@ -1,0 +1,170 @@
+//! Turns of channels, by what the kernel is told in each.
+
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+use d3dkmt::{
+    Call, EventId, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags,
+};
+use dxgkrnl::{Effects, Input, Nanos};
+use proto::channel::{Hello, ToHost};
+use proto::convert::{FromHost, call_to_frame, from_host};
+use proto::frame::append;
+use rustix::event::epoll;
+
+use super::*;
+use crate::Options;
+use crate::broker::first_memory;
+use crate::observer::{DaemonKernel, Observer};
+
+const VM: VmId = VmId(1);
+/// More than the kernel does in one step.
+const WAITS: u64 = 5_000;
+
+/// Whose calls the kernel was told of, in order; a step of what it has left is nobody's.
+#[derive(Default)]
+struct Steps(Mutex<Vec<Option<ProcessId>>>);
+
+impl Observer for Steps {
+    fn step(&self, _: Nanos, input: &Input, _: &Effects, _: &DaemonKernel) {
+        let process = match input {
+            Input::Call { process, .. } => Some(*process),
+            _ => None,
+        };
+        self.0.lock().unwrap().push(process);
+    }
+}
+
+impl Steps {
+    fn take(&self) -> Vec<Option<ProcessId>> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A process with a channel, and its end of the stream.
+struct Client {
+    process: ProcessId,
+    channel: Channel,
+    stream: UnixStream,
+    frames: FrameBuffer,
+    sent: u64,
+}
+
+impl Client {
+    fn attach(seat: &Arc<Seat>, pid: u32) -> Client {
+        let (ours, stream) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let (memory, _) = first_memory().unwrap();
+        let (guest, token) = seat.sessions().attach(VM, pid, "test".into(), memory).unwrap();
+        let sink = Sink::Local { stream: Arc::new(ours.into()), epoll, key: 1 };
+        let mut channel = Channel::new(seat.clone(), VM, None, sink);
+        let hello = Hello { version: PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
+        let mut bytes = Vec::new();
+        append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
+        channel.take_in(&bytes);
+        assert!(!channel.turn().unwrap());
+        let (process, frames) = (guest.id, FrameBuffer::default());
+        Client { process, channel, stream, frames, sent: 0 }
+    }
+
+    fn frame(&mut self, call: &Call) -> Vec<u8> {
+        self.sent += 1;
+        let mut bytes = Vec::new();
+        append(&call_to_frame(self.sent, call), &mut bytes);
+        bytes
+    }
+
+    /// Makes a call in as many turns as it takes, and gives its answer.
+    fn call(&mut self, call: &Call) -> Reply {
+        let bytes = self.frame(call);
+        self.channel.take_in(&bytes);
+        while self.channel.turn().unwrap() {}
+        self.channel.idle();
+        loop {
+            while let Some(bytes) = self.frames.next_frame().unwrap() {
+                match from_host(frame::decode(bytes).unwrap()).unwrap() {
+                    FromHost::Answer { request, reply, .. } if request == self.sent => return reply,
+                    _ => {}
+                }
+            }
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).unwrap();
+            self.frames.extend(&bytes[..count]);
+        }
+    }
+
+    fn device_and_fence(&mut self) -> (Handle, Handle) {
+        let reply = self.call(&Call::EnumAdapters { capacity: 1 });
+        let Reply::Adapters(adapters) = reply else { panic!("no adapters: {reply:?}") };
+        let reply = self.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
+        let Reply::Device(device) = reply else { panic!("no device: {reply:?}") };
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags: SyncObjectFlags::empty(),
+            ..SyncObjectInfo::default()
+        };
+        let reply = self.call(&Call::CreateSynchronizationObject { device, info, legacy: false });
+        let Reply::SyncObject(created) = reply else { panic!("no fence: {reply:?}") };
+        (device, created.object)
+    }
+}
+
+fn seat_of_two() -> (Arc<Seat>, Arc<Steps>, Client, Client) {
+    let steps = Arc::new(Steps::default());
+    let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
+    let seat = Seat::new(&Options { observer, ..Options::default() }).unwrap();
+    seat.input(Input::VmAttached { vm: VM, name: String::new() });
+    let (first, second) = (Client::attach(&seat, 1), Client::attach(&seat, 2));
+    (seat, steps, first, second)
+}
+
+#[test]
+fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
+    let (_seat, steps, mut slow, mut other) = seat_of_two();
+    let (device, fence) = slow.device_and_fence();
+    let (other_device, _) = other.device_and_fence();
+    for event in 1..=WAITS {
+        slow.call(&Call::WaitFromCpu {
+            device,
+            objects: vec![fence].into(),
+            values: vec![1].into(),
+            flags: WaitFromCpuFlags::empty(),
+            event: EventId(event),
+        });
+    }
+    let signal = Call::SignalFromCpu {
+        device,
+        objects: vec![fence].into(),
+        values: vec![1].into(),
+        flags: SignalFlags::empty(),
+    };
+    let state = Call::GetDeviceState { device, state_type: 1 };
+    let calls = CALLS_PER_TURN_MAX + 4;
+    let bytes: Vec<u8> =
+        (0..calls).flat_map(|number| slow.frame(if number == 0 { &signal } else { &state })).collect();
+    slow.channel.take_in(&bytes);
+    steps.take();
+    assert!(slow.channel.turn().unwrap());
+    assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it lets go");
+    let mut turns = 0;
+    loop {
+        assert!(slow.channel.turn().unwrap());
+        let told = steps.take();
+        if told.contains(&Some(slow.process)) {
+            break;
+        }
+        assert_eq!(told, [None], "one step a turn");
+        turns += 1;
+        // Between two turns another process is served at once.
+        other.call(&Call::GetDeviceState { device: other_device, state_type: 1 });
+        assert_eq!(steps.take(), [Some(other.process)]);
+    }
+    assert!(turns as u64 >= WAITS / 1024 - 1, "{turns} turns for {WAITS} waits");
+    // What was decoded with the signal is done by now, and what is left takes one turn.
+    assert!(!slow.channel.turn().unwrap());
+    assert_eq!(steps.take().len(), 4);
+    assert!(!slow.channel.has_more());
+}
