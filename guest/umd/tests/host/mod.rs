@@ -54,6 +54,13 @@ impl Listener {
         Listener { socket, path }
     }
 
+    /// Whether a process waits to be accepted.
+    pub fn has_connection(&self) -> bool {
+        let mut listener = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut listener, Some(&at_once)).unwrap() > 0
+    }
+
     /// Turns one process away.
     pub fn refuse(&self, why: &str) {
         let broker = rustix::net::accept(&self.socket).unwrap();
