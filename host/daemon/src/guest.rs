@@ -329,12 +329,13 @@ impl Sink {
                 }
                 Ok(result?)
             }
-            // It takes all or nothing: pieces that always fit its queue once that is empty.
-            Sink::Vsock(connection) => match connection.send(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
-                Ok(()) => Ok(bytes.len().min(VSOCK_PIECE_BYTES)),
-                Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),
-                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-            },
+            Sink::Vsock(connection) => {
+                match connection.send_some(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
+                    Ok(count) => Ok(count),
+                    Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),
+                    Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                }
+            }
         }
     }
 }

@@ -305,10 +305,8 @@ impl Replies {
         while !unsent.is_empty() {
             let piece = unsent.len().min(VSOCK_PIECE_BYTES);
             // A closed connection tells its endpoint so.
-            if self.connection.send(&unsent[..piece]).is_err() {
-                return;
-            }
-            unsent.drain(..piece);
+            let Ok(sent) = self.connection.send_some(&unsent[..piece]) else { return };
+            unsent.drain(..sent);
         }
     }
 }

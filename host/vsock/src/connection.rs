@@ -28,6 +28,13 @@ impl Connection {
         self.session.enter(|outbound| outbound.muxer.send(self.id, bytes))
     }
 
+    /// Sends as many of `bytes` as there is room for, one at least: how many. There is room for
+    /// [`crate::limits::QUEUED_BYTES_OWN`] whatever other connections hold; without any it is [`SendError::Full`], as for
+    /// [`Connection::send`].
+    pub fn send_some(&self, bytes: &[u8]) -> Result<usize, SendError> {
+        self.session.enter(|outbound| outbound.muxer.send_some(self.id, bytes))
+    }
+
     /// Half-closes: after everything sent so far the guest sees end of file. The guest may go on sending.
     pub fn finish(&self) {
         self.session.enter(|outbound| outbound.muxer.finish(self.id));

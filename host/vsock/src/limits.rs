@@ -10,7 +10,15 @@ pub const CONNECTIONS_PER_VM_MAX: usize = 4096;
 pub const QUEUED_BYTES_PER_CONNECTION_MAX: usize = 256 * 1024;
 
 /// Bytes the device holds for all connections of one VM together.
-pub const QUEUED_BYTES_PER_VM_MAX: usize = 32 * 1024 * 1024;
+pub const QUEUED_BYTES_PER_VM_MAX: usize =
+    QUEUED_BYTES_SHARED_MAX + CONNECTIONS_PER_VM_MAX * QUEUED_BYTES_OWN;
+
+/// Of those, what each connection may hold however much the others do: a guest that reads some of its connections and
+/// not others has no program whose answers wait for what another one does not read.
+pub const QUEUED_BYTES_OWN: usize = 4 * 1024;
+
+/// Bytes that the connections of one VM hold beyond their own, together.
+pub const QUEUED_BYTES_SHARED_MAX: usize = 16 * 1024 * 1024;
 
 /// Queue memory a connection keeps once its queue has run empty, so that ten thousand idle connections cost little.
 pub const QUEUE_KEPT_BYTES: usize = 8 * 1024;

@@ -65,8 +65,10 @@ pub(super) struct Flow {
     pub owes_shutdown: bool,
     /// Whether the muxer's ready list holds this connection, so that it is there once.
     pub in_ready: bool,
-    /// Length of the longest send that was refused since the last `Writable`; 0 when nobody waits.
+    /// Bytes for which there is to be room before `Writable` is told; 0 when nobody waits.
     pub refused_bytes: usize,
+    /// It is in the muxer's list of those that lack room that connections share.
+    pub starves: bool,
     peer_buf_alloc: u32,
     peer_fwd_cnt: u32,
     tx_cnt: u32,
@@ -87,6 +89,7 @@ impl Flow {
             owes_shutdown: false,
             in_ready: false,
             refused_bytes: 0,
+            starves: false,
             peer_buf_alloc: 0,
             peer_fwd_cnt: 0,
             tx_cnt: 0,

@@ -34,7 +34,8 @@ pub use flow::{Ports, State};
 pub use words::{Change, ConnectionId, Event, SendError, TooManyConnections, Totals, Violation};
 
 use crate::limits::{
-    CONNECTIONS_PER_VM_MAX, QUEUED_BYTES_PER_CONNECTION_MAX, QUEUED_BYTES_PER_VM_MAX, RESETS_QUEUED_MAX,
+    CONNECTIONS_PER_VM_MAX, QUEUED_BYTES_OWN, QUEUED_BYTES_PER_CONNECTION_MAX, QUEUED_BYTES_SHARED_MAX,
+    RESETS_QUEUED_MAX,
 };
 use crate::packet::{HOST_CID, Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, TYPE_STREAM};
 use crate::services::{CloseReason, ConnectRequest, Credit};
@@ -65,7 +66,9 @@ pub struct Muxer {
     changes: Vec<Change>,
     events: Vec<Event>,
     queued_bytes: usize,
-    /// Connections whose send was refused because the VM as a whole had queued too much.
+    /// What connections hold beyond their own.
+    shared_bytes: usize,
+    /// Connections that wait for room that connections share.
     starved: Vec<ConnectionId>,
     next_local_port: u32,
     totals: Totals,
@@ -85,6 +88,7 @@ impl Muxer {
             changes: Vec::new(),
             events: Vec::new(),
             queued_bytes: 0,
+            shared_bytes: 0,
             starved: Vec::new(),
             next_local_port: FIRST_LOCAL_PORT,
             totals: Totals::default(),
@@ -216,7 +220,11 @@ impl Muxer {
             _ => State::HostFinished,
         };
         let waits = std::mem::take(&mut flow.refused_bytes) > 0;
-        self.queued_bytes -= dropped;
+        let starved = std::mem::take(&mut flow.starves);
+        self.account(dropped, 0);
+        if starved {
+            self.starved.retain(|other| *other != id);
+        }
         if waits {
             self.events.push(Event::Writable(id));
         }
@@ -273,25 +281,41 @@ impl Muxer {
 
     /// Queues bytes for the guest: all of them or none.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), SendError> {
-        let queued_bytes = self.queued_bytes;
+        self.queue(id, bytes, bytes.len()).map(drop)
+    }
+
+    /// Queues as many bytes as there is room for, one at least.
+    pub fn send_some(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
+        self.queue(id, bytes, bytes.len().min(1))
+    }
+
+    fn queue(&mut self, id: ConnectionId, bytes: &[u8], least: usize) -> Result<usize, SendError> {
+        let shared_bytes = self.shared_bytes;
         let flow = self.flow(id).ok_or(SendError::Closed)?;
         if !flow.host_may_send() {
             return Err(SendError::Closed);
         }
-        let connection_full = flow.outgoing.len() + bytes.len() > QUEUED_BYTES_PER_CONNECTION_MAX;
-        let vm_full = queued_bytes + bytes.len() > QUEUED_BYTES_PER_VM_MAX;
-        if connection_full || vm_full {
-            let first_refusal = flow.refused_bytes == 0;
-            flow.refused_bytes = flow.refused_bytes.max(bytes.len()).min(QUEUED_BYTES_PER_CONNECTION_MAX);
-            if vm_full && first_refusal {
+        let held = flow.outgoing.len();
+        let room = room(held, shared_bytes);
+        if room < least {
+            flow.refused_bytes = flow.refused_bytes.max(least).min(QUEUED_BYTES_PER_CONNECTION_MAX);
+            let lacks_shared = QUEUED_BYTES_PER_CONNECTION_MAX - held >= least;
+            if lacks_shared && !std::mem::replace(&mut flow.starves, true) {
                 self.starved.push(id);
             }
             return Err(SendError::Full);
         }
-        flow.outgoing.extend(bytes);
-        self.queued_bytes += bytes.len();
+        let taken = room.min(bytes.len());
+        flow.outgoing.extend(&bytes[..taken]);
+        self.account(held, held + taken);
         self.refresh(id);
-        Ok(())
+        Ok(taken)
+    }
+
+    /// A connection holds `after` bytes instead of `before`.
+    fn account(&mut self, before: usize, after: usize) {
+        self.queued_bytes = self.queued_bytes - before + after;
+        self.shared_bytes = self.shared_bytes - beyond_own(before) + beyond_own(after);
     }
 
     /// Half-closes: the guest sees end of file after everything queued.
@@ -394,12 +418,14 @@ impl Muxer {
         let guest_cid = self.guest_cid;
         let flow = self.flow(id)?;
         flow.in_ready = false;
+        let before = flow.outgoing.len();
         let header = flow.emit(guest_cid, room, payload);
         let len = header.map_or(0, |header| header.len as usize);
-        if flow.is_spent() {
+        let (after, is_spent) = (flow.outgoing.len(), flow.is_spent());
+        self.account(before, after);
+        if is_spent {
             self.end(id, CloseReason::Finished);
         }
-        self.queued_bytes -= len;
         self.totals.bytes_sent += len as u64;
         self.totals.packets_sent += u64::from(header.is_some());
         self.refresh(id);
@@ -477,12 +503,12 @@ impl Muxer {
         row.generation = row.generation.wrapping_add(1);
         self.free_rows.push(id.index);
         self.by_ports.remove(&flow.ports);
-        self.queued_bytes -= flow.outgoing.len();
+        self.account(flow.outgoing.len(), 0);
         // Dead entries would pile up behind a live one while the guest offers no receive buffers.
         if flow.in_ready {
             self.ready.retain(|other| *other != id);
         }
-        if flow.refused_bytes > 0 {
+        if flow.starves {
             self.starved.retain(|other| *other != id);
         }
         Some(flow)
@@ -583,25 +609,54 @@ impl Muxer {
     /// Tells a writer who was refused once what it wanted fits, and not before half the queue is free.
     fn announce_room(&mut self, id: ConnectionId) {
         self.relieve_starved();
-        if self.queued_bytes > QUEUED_BYTES_PER_VM_MAX / 2 && self.starved.contains(&id) {
+        self.announce_own_room(id);
+    }
+
+    fn announce_own_room(&mut self, id: ConnectionId) {
+        let shared_bytes = self.shared_bytes;
+        let Some(flow) = self.flow(id).filter(|flow| flow.refused_bytes > 0) else { return };
+        let (held, wanted, starves) = (flow.outgoing.len(), flow.refused_bytes, flow.starves);
+        let enough = if starves { QUEUED_BYTES_OWN / 2 } else { QUEUED_BYTES_PER_CONNECTION_MAX / 2 };
+        if QUEUED_BYTES_PER_CONNECTION_MAX - held < wanted.max(enough) {
             return;
         }
-        let Some(flow) = self.flow(id) else { return };
-        let room = QUEUED_BYTES_PER_CONNECTION_MAX - flow.outgoing.len();
-        if flow.refused_bytes > 0 && room >= flow.refused_bytes.max(QUEUED_BYTES_PER_CONNECTION_MAX / 2) {
-            flow.refused_bytes = 0;
-            self.events.push(Event::Writable(id));
+        let room = room(held, shared_bytes);
+        if room < wanted || (starves && room < enough) {
+            // Its own queue has run empty enough, and the others hold what is shared.
+            flow.starves = true;
+            if !starves {
+                self.starved.push(id);
+            }
+            return;
         }
+        (flow.refused_bytes, flow.starves) = (0, false);
+        if starves {
+            self.starved.retain(|other| *other != id);
+        }
+        self.events.push(Event::Writable(id));
     }
 
     fn relieve_starved(&mut self) {
-        if self.starved.is_empty() || self.queued_bytes > QUEUED_BYTES_PER_VM_MAX / 2 {
+        if self.starved.is_empty() || self.shared_bytes > QUEUED_BYTES_SHARED_MAX / 2 {
             return;
         }
         for id in std::mem::take(&mut self.starved) {
-            self.announce_room(id);
+            if let Some(flow) = self.flow(id) {
+                flow.starves = false;
+            }
+            self.announce_own_room(id);
         }
     }
+}
+
+/// Bytes that a connection which holds so many may add, of its own and of what is shared.
+fn room(held: usize, shared_bytes: usize) -> usize {
+    let own = QUEUED_BYTES_OWN.saturating_sub(held);
+    (own + (QUEUED_BYTES_SHARED_MAX - shared_bytes)).min(QUEUED_BYTES_PER_CONNECTION_MAX - held)
+}
+
+fn beyond_own(held: usize) -> usize {
+    held.saturating_sub(QUEUED_BYTES_OWN)
 }
 
 /// The connection that a packet of ours is about.

@@ -271,12 +271,62 @@ fn one_vm_cannot_queue_more_than_its_share() {
         }
         ids.push(id);
     };
-    assert_eq!(muxer.queued_bytes(), QUEUED_BYTES_PER_VM_MAX);
+    assert!(ids.len() < CONNECTIONS_PER_VM_MAX / 2, "few of them have all that is shared");
+    let (last, _) = muxer.connect(9, Credit::Automatic).unwrap();
+    muxer.send_some(last, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
+    assert_eq!(muxer.shared_bytes, QUEUED_BYTES_SHARED_MAX);
     for id in &ids {
         muxer.reset(*id);
     }
     assert!(events(&mut muxer).contains(&Event::Writable(refused)));
     muxer.send(refused, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
+}
+
+#[test]
+fn connections_that_are_not_read_leave_each_other_one_its_own() {
+    let mut muxer = Muxer::new(CID);
+    let reader = open(&mut muxer, Credit::Automatic);
+    while muxer.shared_bytes < QUEUED_BYTES_SHARED_MAX {
+        let (id, _) = muxer.connect(9, Credit::Automatic).unwrap();
+        muxer.send_some(id, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
+    }
+    packets(&mut muxer);
+    let answer = [1; 3 * QUEUED_BYTES_OWN];
+    let (mut sent, mut read) = (0, 0);
+    // The guest reads this one: each time it does there is room again.
+    while sent < answer.len() {
+        let count = muxer.send_some(reader, &answer[sent..]).unwrap();
+        assert_eq!(count, QUEUED_BYTES_OWN);
+        assert_eq!(muxer.send_some(reader, &answer), Err(SendError::Full));
+        sent += count;
+        read += packets(&mut muxer).iter().map(|(_, payload)| payload.len()).sum::<usize>();
+        assert_eq!((read, events(&mut muxer)), (sent, vec![Event::Writable(reader)]));
+    }
+}
+
+#[test]
+fn who_was_refused_for_its_own_queue_waits_for_what_is_shared_when_others_have_that() {
+    let mut muxer = Muxer::new(CID);
+    let id = open(&mut muxer, Credit::Automatic);
+    muxer.send(id, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
+    let wanted = QUEUED_BYTES_PER_CONNECTION_MAX / 2;
+    assert_eq!(muxer.send(id, &vec![0; wanted]), Err(SendError::Full));
+    // What the guest reads of it others take at once.
+    let mut others = Vec::new();
+    for fwd_cnt in (1..=4).map(|times| times * 65536) {
+        packets(&mut muxer);
+        while muxer.shared_bytes < QUEUED_BYTES_SHARED_MAX {
+            let (other, _) = muxer.connect(9, Credit::Automatic).unwrap();
+            muxer.send_some(other, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
+            others.push(other);
+        }
+        muxer.receive(&Header { fwd_cnt, ..packet(Operation::CREDIT_UPDATE) }).unwrap();
+    }
+    packets(&mut muxer);
+    assert!(!events(&mut muxer).contains(&Event::Writable(id)));
+    others.into_iter().for_each(|other| muxer.reset(other));
+    assert!(events(&mut muxer).contains(&Event::Writable(id)));
+    muxer.send(id, &vec![0; wanted]).unwrap();
 }
 
 #[test]

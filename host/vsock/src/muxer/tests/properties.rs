@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::PEER_WINDOW_BYTES_MAX;
+use crate::limits::{PEER_WINDOW_BYTES_MAX, QUEUED_BYTES_PER_VM_MAX};
 
 /// One step of a hostile guest and a busy daemon.
 #[derive(Clone, Debug)]
@@ -189,6 +189,10 @@ fn check_limits(muxer: &Muxer) {
         muxer.rows.iter().filter_map(|row| row.flow.as_ref()).map(|flow| flow.outgoing.len()).sum();
     assert_eq!(queued, muxer.queued_bytes());
     assert!(queued <= QUEUED_BYTES_PER_VM_MAX);
+    let flows = || muxer.rows.iter().filter_map(|row| row.flow.as_ref());
+    assert_eq!(flows().map(|flow| beyond_own(flow.outgoing.len())).sum::<usize>(), muxer.shared_bytes);
+    assert!(muxer.shared_bytes <= QUEUED_BYTES_SHARED_MAX);
+    assert_eq!(flows().filter(|flow| flow.starves).count(), muxer.starved.len());
     assert!(muxer.resets.len() <= RESETS_QUEUED_MAX);
     assert!(muxer.ready.len() <= muxer.connections());
     assert!(muxer.starved.len() <= muxer.connections());
