@@ -19,7 +19,7 @@ use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
 use super::guest::{Guest, kept_name, without_controls};
 use super::lent::LentPages;
-use super::limits::VSOCK_PIECE_BYTES;
+use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
 use super::newcomers::{Newcomer, accepted_from};
 use super::seat::Token;
@@ -57,6 +57,10 @@ impl GuestdEndpoint {
     fn work_off(&mut self) -> anyhow::Result<()> {
         use guestd_to_host::Body;
         loop {
+            anyhow::ensure!(
+                self.session.is_some() || self.frames.missing() <= HELLO_BYTES_MAX,
+                "the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no hello"
+            );
             let message = match self.frames.next_frame().context("guestd's connection")? {
                 Some(bytes) => frame::decode::<GuestdToHost>(bytes).context("guestd's connection")?,
                 None => return Ok(()),

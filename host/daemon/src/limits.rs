@@ -18,6 +18,9 @@ pub const INTRODUCTION_NS: u64 = 5_000_000_000;
 pub const NEWCOMERS_PER_PEER_MAX: usize = 1024;
 /// Bytes of the first frame of a stream, which is Hello.
 pub const HELLO_BYTES_MAX: usize = 4096;
+/// Bytes that the processes of one VM have sent and that are not worked off: two thousand of them may send half of their
+/// longest call at the same time.
+pub const HELD_BYTES_PER_VM_MAX: usize = 128 * 1024 * 1024;
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
 /// VMs without a machine that one daemon serves.

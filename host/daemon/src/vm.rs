@@ -14,6 +14,9 @@
 //! Processes have turns (`turns.rs`): what a process has sent beyond its turn, or behind something that the kernel still does
 //! for it, waits in its stream, and has credit only once it is worked off. What guestd says of a process comes behind that.
 
+mod held;
+mod stream;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar};
@@ -22,17 +25,17 @@ use std::time::{Duration, Instant};
 use dxgkrnl::{Input, ProcessId, VmId};
 use proto::limits::{BELL_PORT, CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
 use vsock_device::locks::{Held, Rank, Ranked};
-use vsock_device::{
-    CloseReason, ConnectRequest, Connection, Credit, Device, DeviceConfig, Endpoint, GuestMemory, Services,
-};
+use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services};
 
 use super::bells::{BellEndpoint, Bells};
 use super::channel::Channel;
-use super::guest::Sink;
+use super::guest::{Guest, Sink};
 use super::guestd::GuestdEndpoint;
-use super::limits::{CREDIT_BYTES, VMS_MAX};
+use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
 use super::local_vm::LocalVm;
 use super::seat::Seat;
+use held::HeldBytes;
+use stream::ChannelEndpoint;
 
 /// How far a VM has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +95,8 @@ struct VmStatus {
     guestd: u64,
     /// Of processes that have sent calls which are not made yet: what is to be done behind them.
     behind_calls: BTreeMap<ProcessId, Vec<Action>>,
+    /// What its processes have sent and is not worked off.
+    held: HeldBytes<Arc<Guest>>,
 }
 
 /// Done once, without a lock.
@@ -144,6 +149,20 @@ impl VmShared {
     fn calls_are_made(&self, process: ProcessId) {
         let actions = self.status().behind_calls.remove(&process);
         actions.into_iter().flatten().for_each(|action| action());
+    }
+
+    /// A process holds so many bytes that are not worked off, by its place among those that do. Cuts one off if all hold
+    /// too many.
+    fn holds(&self, place: &mut Option<u64>, bytes: usize, guest: &Arc<Guest>) {
+        let over = self.status().held.set(place, bytes, guest);
+        if let Some((guest, all)) = over {
+            let (id, process) = (self.id.0, guest.id.0);
+            tracing::warn!(
+                "vm {id}: process {process} is cut off: the VM's processes have sent {all} bytes that are not worked off, \
+                 the limit is {HELD_BYTES_PER_VM_MAX}, and it has held some of them for the longest time"
+            );
+            guest.outbox.cut_off();
+        }
     }
 
     /// Ends every process of this VM.
@@ -267,138 +286,6 @@ impl Services for VmServices {
     }
 }
 
-/// The stream of a guest process in a VM.
-struct ChannelEndpoint {
-    vm: Arc<VmShared>,
-    channel: Channel,
-    connection: Connection,
-    /// Bytes for which the guest has no credit back.
-    outstanding: usize,
-    /// The process, while it is listed as having sent calls that are not made yet.
-    waits: Option<ProcessId>,
-    /// The guest will send no more.
-    finished: bool,
-    closed: bool,
-}
-
-impl ChannelEndpoint {
-    fn new(vm: Arc<VmShared>, channel: Channel, connection: Connection) -> Self {
-        let (outstanding, waits, finished, closed) = (0, None, false, false);
-        ChannelEndpoint { vm, channel, connection, outstanding, waits, finished, closed }
-    }
-
-    fn turn(&mut self) {
-        match self.channel.turn() {
-            Ok(more) => {
-                self.give_credit();
-                self.list(more);
-                if !more && self.finished {
-                    self.finish();
-                }
-            }
-            Err(error) => {
-                self.channel.close_with(&error);
-                self.end();
-                // Half-close first would let the Goodbye out; then whatever the guest still sends is ignored.
-                self.connection.finish();
-            }
-        }
-    }
-
-    /// For what is worked off. A frame of the greatest length fits what is left of the window.
-    fn give_credit(&mut self) {
-        let done = self.outstanding.saturating_sub(self.channel.pending_bytes());
-        if done >= CREDIT_BYTES {
-            self.outstanding -= done;
-            self.connection.consumed(done as u32);
-        }
-    }
-
-    /// The VM knows whether the process has sent calls that are not made yet.
-    fn list(&mut self, waits: bool) {
-        if waits == self.waits.is_some() {
-            return;
-        }
-        match self.waits.take() {
-            Some(process) => self.vm.calls_are_made(process),
-            None => {
-                self.waits = self.channel.guest().map(|guest| guest.id);
-                self.waits.into_iter().for_each(|process| self.vm.calls_wait(process));
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        if let Err(error) = self.channel.end_of_stream() {
-            self.channel.close_with(&error);
-        }
-        self.end();
-        self.connection.finish();
-    }
-
-    fn end(&mut self) {
-        if let Some(guest) = self.channel.guest() {
-            let (seat, id) = (self.channel.seat(), guest.id);
-            seat.sessions().detach(id);
-        }
-        self.closed = true;
-        self.list(false);
-    }
-}
-
-impl Endpoint for ChannelEndpoint {
-    fn received(&mut self, bytes: &[u8]) {
-        if self.closed {
-            return;
-        }
-        self.outstanding += bytes.len();
-        self.channel.take_in(bytes);
-        // What waits for a turn has its place already.
-        if !self.channel.has_more() {
-            self.turn();
-        }
-    }
-
-    fn idle(&mut self) {
-        self.channel.idle();
-    }
-
-    fn has_backlog(&self) -> bool {
-        !self.closed && self.channel.has_more()
-    }
-
-    fn go_on(&mut self) {
-        self.turn();
-        self.channel.idle();
-    }
-
-    fn peer_finished(&mut self) {
-        if self.closed {
-            return;
-        }
-        self.finished = true;
-        if !self.channel.has_more() {
-            self.finish();
-        }
-    }
-
-    fn writable(&mut self) {
-        if let Some(guest) = self.channel.guest() {
-            guest.outbox.writable();
-        }
-    }
-
-    fn closed(&mut self, _reason: CloseReason) {
-        if !self.closed {
-            self.end();
-        }
-    }
-
-    fn credit(&self) -> Credit {
-        Credit::Manual
-    }
-}
-
 /// One VM as the daemon has it.
 pub struct VmEntry {
     pub shared: Arc<VmShared>,
@@ -440,7 +327,13 @@ impl VmRegistry {
             seat: self.seat.clone(),
             status: Ranked::new(
                 Rank::VmStatus,
-                VmStatus { state: VmState::Waiting, memory: None, guestd: 0, behind_calls: BTreeMap::new() },
+                VmStatus {
+                    state: VmState::Waiting,
+                    memory: None,
+                    guestd: 0,
+                    behind_calls: BTreeMap::new(),
+                    held: HeldBytes::new(HELD_BYTES_PER_VM_MAX),
+                },
             ),
             changed: Condvar::new(),
             bells: Bells::default(),
