@@ -5,13 +5,15 @@
 //!                  │ Unix SOCK_SEQPACKET                 ▲ vsock, from a port below 1024
 //!                  ▼                                     │
 //!   init ──▶ serve ├─ thread "broker": driver ── Broker ─┘   blocking std + rustix, asleep at rest
-//!  (PID 1)         └─ thread "agent":  gRPC over vsock: programs, files, power-off
+//!  (PID 1)         ├─ thread "agent":  gRPC over vsock: programs, files, power-off
+//!  (PID 1)         └─ threads "close-UID": close what clients of that user sent, which may wait
 //! ```
 //!
 //! Invariants:
 //! - [`broker::Broker`] is a value: told the time and what happened, it answers with effects.
 //! - A fence page stays pinned and allocated until the host has said that it will never store into it again, or is
 //!   no longer there to do so.
+//! - The broker's thread waits for nothing but its epoll, and no user of the guest has all that the broker gives.
 //! - PID 1 does as little as it can: all that may fail or be talked to from outside is in its child `serve`.
 //! - One line, one `write`, one prefix: everything said goes through [`console::say`].
 

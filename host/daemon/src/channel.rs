@@ -75,6 +75,8 @@ pub struct Channel {
     one_way: u64,
     /// What a turn has. Between turns, what comes after something that the kernel still does for the process.
     calls: VecDeque<Made>,
+    /// Bytes that they were decoded from.
+    calls_bytes: usize,
     /// The last turn was over before all that had come was worked off, as far as is known.
     more: bool,
     /// How the guest broke the protocol behind those.
@@ -109,6 +111,7 @@ impl Channel {
             unwelcomed: false,
             one_way: 0,
             calls: VecDeque::new(),
+            calls_bytes: 0,
             more: false,
             broken: None,
             next_times: None,
@@ -159,7 +162,7 @@ impl Channel {
 
     /// Bytes that came and are not worked off.
     pub fn pending_bytes(&self) -> usize {
-        self.frames.pending()
+        self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
     }
 
     /// A turn: a step of what the kernel has left of the process's calls, or else [`CALLS_PER_TURN_MAX`] whole frames at
@@ -183,7 +186,10 @@ impl Channel {
         let mut calls = std::mem::take(&mut self.calls);
         let mut may_have_more = true;
         if calls.is_empty() {
-            match self.decode_frames(frames_max, &mut calls) {
+            let before = self.frames.pending();
+            let decoded = self.decode_frames(frames_max, &mut calls);
+            self.calls_bytes = before - self.frames.pending();
+            match decoded {
                 Ok(more) => may_have_more = more,
                 // What came before a breach of the protocol is done like everything else.
                 Err(broken) => self.broken = Some(broken),

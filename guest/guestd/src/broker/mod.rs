@@ -488,6 +488,8 @@ fn kept_name(mut name: String) -> String {
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]
+mod quota_tests;
+#[cfg(test)]
 mod random_tests;
 #[cfg(test)]
 mod resuming_tests;

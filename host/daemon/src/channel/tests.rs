@@ -146,9 +146,11 @@ fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
     let bytes: Vec<u8> =
         (0..calls).flat_map(|number| slow.frame(if number == 0 { &signal } else { &state })).collect();
     slow.channel.take_in(&bytes);
+    assert_eq!(slow.channel.pending_bytes(), bytes.len());
     steps.take();
     assert!(slow.channel.turn().unwrap());
     assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it lets go");
+    assert_eq!(slow.channel.pending_bytes(), bytes.len(), "what was decoded counts until it is made");
     let mut turns = 0;
     loop {
         assert!(slow.channel.turn().unwrap());
@@ -166,5 +168,5 @@ fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
     // What was decoded with the signal is done by now, and what is left takes one turn.
     assert!(!slow.channel.turn().unwrap());
     assert_eq!(steps.take().len(), 4);
-    assert!(!slow.channel.has_more());
+    assert_eq!((slow.channel.has_more(), slow.channel.pending_bytes()), (false, 0));
 }

@@ -1,0 +1,182 @@
+//! What one user of a guest leaves to the others.
+
+use proto::attach::host_to_guestd;
+
+use super::tests::{A, B, Harness};
+use super::*;
+
+const ALICE: Uid = Uid(1000);
+const BOB: Uid = Uid(1001);
+
+impl Harness {
+    /// A client of a user's with its process and first page, if they are granted; the client and how it ended.
+    fn process_of(&mut self, user: Uid, number: u32) -> Option<ClientId> {
+        let client = ClientId(u64::from(number));
+        self.arrive_as(client, Peer { pid: number, user });
+        self.attach(client);
+        if self.broker.pending.is_empty() {
+            return None;
+        }
+        self.answer_attached(self.broker.last_request, number);
+        self.answer(self.broker.last_request, host_to_guestd::Body::FirstSlot(0));
+        self.broker.clients.contains_key(&client).then_some(client)
+    }
+
+    /// Lends, and the host takes it if it is asked.
+    fn lend_at_once(&mut self, client: ClientId, address: u64, pages: u32) {
+        self.lend(client, address, pages);
+        if !self.broker.pending.is_empty() {
+            self.answer(self.broker.last_request, host_to_guestd::Body::Lent(true));
+        }
+    }
+
+    fn refusals(&mut self) -> Vec<String> {
+        self.said().into_iter().filter(|line| line.contains("refused: ")).collect()
+    }
+}
+
+#[test]
+fn a_user_with_all_the_connections_it_can_get_keeps_nobody_else_out() {
+    let mut harness = Harness::up();
+    for number in 0..2 * CLIENTS_MAX as u64 {
+        harness.arrive_as(ClientId(number), Peer { pid: 1, user: ALICE });
+    }
+    let refused = harness.refusals();
+    assert!(refused.len() > CLIENTS_MAX, "half of all at most: {} are refused", refused.len());
+    assert!(refused[0].contains("of them user 1000, who may hold half"), "{}", refused[0]);
+    for (number, user) in [(1, BOB), (2, Uid::ROOT)] {
+        harness.arrive_as(ClientId((1 << 20) + number), Peer { pid: 2, user });
+        assert!(harness.broker.listens_to(ClientId((1 << 20) + number)), "{user:?} is kept out");
+    }
+    // Whoever has its share gets another one when others leave room for it.
+    for number in 1..4 {
+        harness.input(Input::ClientGone { client: ClientId(number) });
+    }
+    harness.arrive_as(ClientId(1 << 21), Peer { pid: 1, user: ALICE });
+    assert!(harness.broker.listens_to(ClientId(1 << 21)));
+}
+
+#[test]
+fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.pages.set_total(160);
+    let alice = harness.process_of(ALICE, 5).unwrap();
+    for number in 0..100 {
+        harness.lend_at_once(alice, number << 32, 1);
+    }
+    assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 75, "half of what is not root's");
+    assert!(harness.broker.listens_to(alice), "that it has its share is no misbehaviour");
+    let bob = harness.process_of(BOB, 6).expect("its first page");
+    harness.lend_at_once(bob, 0, 36);
+    assert_eq!(harness.broker.quotas.pages.held()[&BOB], 37);
+    harness.refusals();
+    harness.ask(alice, broker_request::Body::TakeBack(0));
+    harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
+    assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 74, "given back when the host has answered");
+}
+
+#[test]
+fn regions_are_shared_like_pages() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.regions.set_total(16);
+    let alice = harness.process_of(ALICE, 5).unwrap();
+    for number in 0..100 {
+        harness.lend_at_once(alice, number << 32, 1);
+    }
+    assert_eq!(harness.broker.quotas.regions.held()[&ALICE], 7);
+    assert!(harness.process_of(BOB, 6).is_some());
+}
+
+#[test]
+fn processes_count_until_the_host_has_let_go_of_them() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.processes.set_total(32);
+    for number in 1..100 {
+        if let Some(client) = harness.process_of(ALICE, number) {
+            harness.input(Input::ClientGone { client });
+        }
+    }
+    assert_eq!(harness.broker.quotas.processes.held()[&ALICE], 15);
+    assert_eq!(harness.broker.process_count(), 15, "all of them leave");
+    assert!(harness.process_of(BOB, 100).is_some());
+    let detaching = harness.broker.pending.keys().copied().collect::<Vec<_>>();
+    for request in detaching {
+        harness.answer(request, host_to_guestd::Body::Detached(true));
+    }
+    assert!(harness.process_of(ALICE, 101).is_some());
+}
+
+#[test]
+fn an_attach_whose_client_goes_before_the_host_answers_counts_as_well() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.processes.set_total(32);
+    for number in 1..100 {
+        let client = ClientId(number);
+        harness.arrive_as(client, Peer { pid: 1, user: ALICE });
+        harness.attach(client);
+        harness.input(Input::ClientGone { client });
+    }
+    assert_eq!(harness.broker.pending.len(), 15, "so many are under way at a time");
+}
+
+#[test]
+fn nt_handles_are_shared_and_count_until_their_last_close() {
+    let mut harness = Harness::up();
+    harness.broker.quotas.nt_handles.set_total(32);
+    let (alice, bob) = (harness.process_of(ALICE, 5).unwrap(), harness.process_of(BOB, 6).unwrap());
+    let make = |harness: &mut Harness, client, number| {
+        let before = harness.broker.last_request;
+        harness.ask(client, broker_request::Body::MakeNtHandle(true));
+        if harness.broker.last_request > before {
+            harness.answer(before + 1, host_to_guestd::Body::NtHandle(vec![number; 16]));
+        }
+        harness.broker.nt_handles.contains_key(&ShareToken([number; 16]))
+    };
+    let made = (0..100).filter(|number| make(&mut harness, alice, *number)).count();
+    assert_eq!(made, 15);
+    assert!(harness.broker.listens_to(alice), "that it has its share is no misbehaviour");
+    assert!(make(&mut harness, bob, 200));
+    for closed in [200, 0] {
+        harness.input(Input::NtHandleClosed { token: ShareToken([closed; 16]) });
+    }
+    assert!(make(&mut harness, alice, 201));
+}
+
+#[test]
+fn who_asks_for_nothing_is_let_go_when_its_time_is_over() {
+    let mut harness = Harness::up();
+    harness.arrive(A, 100);
+    harness.arrive(B, 101);
+    harness.now += INTRODUCTION_MAX - Duration::from_nanos(1);
+    assert_eq!(harness.broker.next_deadline(), Some(INTRODUCTION_MAX));
+    harness.attach(B);
+    harness.answer_attached(2, 5);
+    harness.answer(3, host_to_guestd::Body::FirstSlot(0));
+    harness.said();
+    harness.now += Duration::from_nanos(1);
+    harness.input(Input::Deadline);
+    harness.expect(&[
+        "say process with pid 100 is refused: it has asked for nothing in 30 s",
+        "client 1: refused: it has asked for nothing in 30 s",
+        "close 1",
+    ]);
+    assert!(harness.broker.listens_to(B), "who has attached may say nothing for ever");
+    assert_eq!(harness.broker.next_deadline(), None);
+}
+
+#[test]
+fn a_guest_full_of_connections_says_so() {
+    let mut harness = Harness::up();
+    for number in 0..CLIENTS_MAX as u64 {
+        harness.arrive(ClientId(number), 1);
+    }
+    harness.expect(&[]);
+    harness.arrive(ClientId(1 << 20), 1);
+    let log = harness.said();
+    let full = format!("refused: the guest's users hold {CLIENTS_MAX} of at most {CLIENTS_MAX} connections");
+    assert!(log[0].contains(&full), "{log:?}");
+    assert_eq!(log[1], format!("close {}", 1 << 20));
+    harness.input(Input::ClientGone { client: ClientId(3) });
+    harness.arrive(ClientId((1 << 20) + 1), 1);
+    harness.expect(&[]);
+}
