@@ -6,7 +6,7 @@
 //!                  ▼                                     │
 //!   init ──▶ serve ├─ thread "broker": driver ── Broker ─┘   blocking std + rustix, asleep at rest
 //!  (PID 1)         ├─ thread "agent":  gRPC over vsock: programs, files, power-off
-//!  (PID 1)         └─ threads "close-UID": close what clients of that user sent, which may wait
+//!                  └─ threads "close-UID": close what clients of that user sent, which may wait
 //! ```
 //!
 //! Invariants:
