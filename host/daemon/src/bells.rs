@@ -100,7 +100,7 @@ impl Endpoint for BellEndpoint {
     fn received(&mut self, bytes: &[u8]) {
         if let Err(error) = self.take(bytes) {
             self.vm.seat.counters.protocol_errors.add(1);
-            tracing::warn!("vm {}: {error:#}; the connection is reset", self.vm.id.0);
+            self.vm.warn(|| format!("{error:#}; the connection is reset"));
             self.end();
             self.connection.reset();
         }

@@ -14,7 +14,8 @@ use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::guest::{Guest, Sink};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
-use super::newcomers::{Newcomer, Peer};
+use super::newcomers::Newcomer;
+use super::peer::Peer;
 use super::seat::{Dirty, Made, Seat, ToldTimes};
 use super::timer::monotonic;
 
@@ -60,6 +61,7 @@ pub fn goodbye(reason: &str) -> ToGuest {
 pub struct Channel {
     seat: Arc<Seat>,
     vm: VmId,
+    peer: Peer,
     /// Whose stream this is, where that is known before Hello.
     process: Option<ProcessId>,
     frames: FrameBuffer,
@@ -102,6 +104,7 @@ impl Channel {
         Channel {
             seat,
             vm,
+            peer,
             process,
             newcomer,
             frames: FrameBuffer::default(),
@@ -345,7 +348,8 @@ impl Channel {
         let process = self.guest.as_ref().map_or("a stream without a process".into(), |guest| {
             format!("process {} (pid {}, {})", guest.id.0, guest.pid, guest.name)
         });
-        tracing::warn!("vm {}, {process}: {error}; the stream is closed", self.vm.0);
+        let peer = self.guest.as_ref().map_or(self.peer, |guest| Peer::of(guest));
+        self.seat.log.warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
         let goodbye = goodbye(&error.to_string());
         match (&self.guest, &self.sink) {
             (_, Some(sink)) => {

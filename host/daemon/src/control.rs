@@ -45,7 +45,7 @@ impl Control for Service {
     type NotesStream = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
 
     async fn notes(&self, _: Request<NotesRequest>) -> Result<Response<Self::NotesStream>, Status> {
-        let mut lines = self.seat.subscribe();
+        let mut lines = self.seat.log.subscribe();
         let (sender, receiver) = tokio::sync::mpsc::channel(16);
         tokio::spawn(async move {
             loop {

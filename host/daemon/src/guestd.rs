@@ -22,6 +22,7 @@ use super::lent::LentPages;
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
 use super::newcomers::{Newcomer, accepted_from};
+use super::peer::Peer;
 use super::seat::Token;
 use super::vm::VmShared;
 
@@ -188,7 +189,9 @@ impl GuestdEndpoint {
         );
         self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
         self.newcomer = None;
-        tracing::debug!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
+        let line =
+            || format!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
+        self.vm.seat.log.debug(Peer::Vm(self.vm.id), line);
         Ok(self.welcome())
     }
 
@@ -288,7 +291,7 @@ impl Replies {
             Ok(body) => HostToGuestd { request, body: Some(body), ..HostToGuestd::default() },
             Err(refused) => {
                 let refused = format!("{refused:#}");
-                tracing::warn!("vm {}: guestd is refused: {refused}", vm.id.0);
+                vm.warn(|| format!("guestd is refused: {refused}"));
                 HostToGuestd { request, refused, body: None }
             }
         };
@@ -298,7 +301,7 @@ impl Replies {
         let reads = unsent.len() <= UNSENT_BYTES_MAX;
         drop(unsent);
         if !reads {
-            tracing::warn!("vm {}: guestd does not read; its connection is reset", vm.id.0);
+            vm.warn(|| "guestd does not read; its connection is reset".into());
             self.connection.reset();
         }
         reads
@@ -341,7 +344,7 @@ impl Endpoint for GuestdEndpoint {
         self.frames.extend(bytes);
         if let Err(error) = self.work_off() {
             self.vm.seat.counters.protocol_errors.add(1);
-            tracing::warn!("vm {}: {error:#}; guestd's connection is reset", self.vm.id.0);
+            self.vm.warn(|| format!("{error:#}; guestd's connection is reset"));
             self.end_processes();
             self.replies.connection.reset();
         }

@@ -24,10 +24,13 @@ pub mod lent;
 pub mod limits;
 pub mod local;
 pub mod local_vm;
+mod log_lines;
 pub mod memory;
 pub mod naming;
 mod newcomers;
 pub mod observer;
+mod peer;
+pub mod record_max;
 pub mod seat;
 pub mod socket;
 pub mod system_clock;
@@ -48,12 +51,14 @@ use dxgkrnl::{Nanos, ProcessId, VmId};
 use durable::DiskWriter;
 use journal::JournalOptions;
 use local::LocalLoop;
+use log_lines::LogThread;
 use seat::{Resumed, Seat};
 use timer_thread::TimerThread;
 use vm::VmRegistry;
 
 pub use durable::Durable;
 pub use observer::Observer;
+pub use record_max::RecordMax;
 pub use seat::{Busy, Injection, ReadInjection};
 pub use timer::Clock;
 pub use vm::{MorePorts, PortServices};
@@ -65,6 +70,8 @@ pub struct Options {
     pub directory: PathBuf,
     /// Record a trace into this file.
     pub record: Option<PathBuf>,
+    /// How long that may become.
+    pub record_max: RecordMax,
     /// Go on from this after being killed. Not with `record`, and not with a flight recorder.
     pub journal: Option<JournalOptions>,
     /// Ask guests for times, and record them: with one of these.
@@ -98,6 +105,8 @@ pub struct Daemon {
     local: Option<LocalLoop>,
     timer_thread: Option<TimerThread>,
     disk_writer: Option<DiskWriter>,
+    /// Ends last: what all others say is said by it.
+    log_thread: Option<LogThread>,
     directory: PathBuf,
     /// What the journal had.
     pub resumed: Option<Resumed>,
@@ -111,6 +120,7 @@ impl Daemon {
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let seat = Seat::new(&options)?;
+        let log_thread = Some(LogThread::start(seat.log.clone())?);
         let vms = Arc::new(VmRegistry::new(seat.clone(), options.more_ports.clone()));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
         if let Some(why) = local_vms.iter().find_map(|vm| seat.sessions().vm_refusal(&vm.name)) {
@@ -129,7 +139,7 @@ impl Daemon {
         };
         let timer_thread = Some(TimerThread::start(seat.clone())?);
         let (local, directory) = (Some(local), options.directory);
-        Ok(Daemon { seat, vms, local, timer_thread, disk_writer, directory, resumed })
+        Ok(Daemon { seat, vms, local, timer_thread, disk_writer, log_thread, directory, resumed })
     }
 
     /// The broker's socket: what `GPUPV_BROKER` must say.
@@ -192,7 +202,9 @@ impl Daemon {
         self.vms.shut_down();
         self.timer_thread = None;
         self.disk_writer = None;
-        self.seat.traces().finish()
+        let finished = self.seat.traces().finish();
+        self.log_thread = None;
+        finished
     }
 }
 

@@ -34,3 +34,12 @@ pub const NOTES_QUEUED_MAX: usize = 1024;
 pub const CREDIT_BYTES: usize = 16 * 1024;
 /// Bytes given to a vsock connection at once.
 pub const VSOCK_PIECE_BYTES: usize = 16 * 1024;
+/// Warnings that one client, a VM or a local process, may cause in a second. Someone reads them: the first few tell what is
+/// wrong, and 8 lines of 120 bytes a second are 80 MiB of log a day.
+pub const LOG_LINES_PER_SECOND_MAX: u32 = 8;
+/// The same of what only `--verbose` shows, every refused call among it: who asked for it may read a burst of them.
+pub const DEBUG_LINES_PER_SECOND_MAX: u32 = 1000;
+/// Clients whose lines are told from one another in a second; lines of yet others are counted together.
+pub const PEERS_IN_LOG_MAX: usize = 64;
+/// Lines that wait for a log that is not read, or is slow. More are counted.
+pub const LOG_LINES_QUEUED_MAX: usize = 4096;

@@ -33,7 +33,8 @@ use super::guest::{Guest, Sink};
 use super::kept_events::Way;
 use super::limits::READ_BYTES;
 use super::local_vm::LocalVm;
-use super::newcomers::{Newcomer, Peer};
+use super::newcomers::Newcomer;
+use super::peer::Peer;
 use super::seat::Seat;
 use super::socket::Listener;
 use super::timer::monotonic;
@@ -80,6 +81,8 @@ enum Source {
     /// A broker connection and the process that it attached.
     Broker {
         vm: VmId,
+        /// Of the user that connected.
+        peer: Peer,
         connection: Arc<OwnedFd>,
         process: Option<ProcessId>,
         /// Until it has attached a process.
@@ -219,6 +222,11 @@ fn setter() -> Option<Arc<Setter>> {
 /// Every user of this machine may attach; the folder's mode says who comes this far.
 fn listen(path: &Path) -> anyhow::Result<Listener> {
     Ok(Listener::new(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
+}
+
+/// The user who connected; one whom the system does not name is nobody else.
+fn user_of(connection: &OwnedFd) -> Peer {
+    Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
 }
 
 /// Answers a request of a process; true: the connection goes on.
@@ -404,18 +412,22 @@ impl Loop {
             match rustix::net::accept_with(&listener.descriptor, flags) {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
-                    let newcomer = Some(self.newcomer(&connection));
-                    let source = Source::Broker { vm, connection, process: None, newcomer };
+                    let peer = user_of(&connection);
+                    let newcomer = Some(self.newcomer(peer, &connection));
+                    let source = Source::Broker { vm, peer, connection, process: None, newcomer };
                     if let Err(error) = self.add(source) {
-                        tracing::warn!("a local process could not be accepted: {error:#}");
+                        let line = || format!("a local process could not be accepted: {error:#}");
+                        self.seat.log.warn(peer, line);
                     }
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    tracing::warn!(
-                        "no local process can be accepted until another one ends: {error}; \
-                         start the daemon with a higher limit of open files (ulimit -n)"
-                    );
+                    self.seat.log.warn(Peer::Vm(vm), || {
+                        format!(
+                            "no local process can be accepted until another one ends: {error}; \
+                             start the daemon with a higher limit of open files (ulimit -n)"
+                        )
+                    });
                     // It would be ready again at once, and again.
                     if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
                         self.resting.push(key);
@@ -427,14 +439,12 @@ impl Loop {
     }
 
     /// A broker connection was accepted. If it attaches no process in time, both ends see it closed.
-    fn newcomer(&self, connection: &Arc<OwnedFd>) -> Newcomer {
-        let uid =
-            rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
+    fn newcomer(&self, peer: Peer, connection: &Arc<OwnedFd>) -> Newcomer {
         let connection = Arc::clone(connection);
         let close = move || {
             let _ = rustix::net::shutdown(&connection, Shutdown::Both);
         };
-        self.seat.newcomers.accepted(Peer::Uid(uid), close)
+        self.seat.newcomers.accepted(peer, close)
     }
 
     fn broker_packet(&mut self, key: u64) {
@@ -512,11 +522,18 @@ impl Loop {
             }
             Ok(false) => self.end_broker(key),
             Err(error) => {
-                tracing::warn!("a local process is refused: {error:#}");
-                let _ = refuse(connection, &error);
-                self.end_broker(key);
+                self.refuse_for_good(key, connection, &error);
             }
         }
+    }
+
+    /// Says why a connection ends, to its process and to the operator.
+    fn refuse_for_good(&mut self, key: u64, connection: &OwnedFd, error: &anyhow::Error) {
+        if let Some(Source::Broker { peer, .. }) = self.sources.get(&key) {
+            self.seat.log.warn(*peer, || format!("a local process is refused: {error:#}"));
+        }
+        let _ = refuse(connection, error);
+        self.end_broker(key);
     }
 
     /// An event that is set here from now on.
@@ -688,7 +705,8 @@ impl Loop {
         match self.make_nt_handle(vm) {
             Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
-                tracing::debug!("process {} gets no NT handle: {error:#}", process.0);
+                let line = || format!("process {} gets no NT handle: {error:#}", process.0);
+                self.seat.log.debug(Peer::Process(process), line);
                 refuse(connection, &error)
             }
         }

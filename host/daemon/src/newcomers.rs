@@ -14,27 +14,19 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use dxgkrnl::{Nanos, ProcessId, VmId};
+use dxgkrnl::Nanos;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use tracing::Level;
 use vsock_device::Connection;
 use vsock_device::locks::{Rank, Ranked};
 
 use super::limits::{INTRODUCTION_NS, NEWCOMERS_PER_PEER_MAX};
+use super::log_lines::LogLines;
+use super::peer::Peer;
 use super::timer::{NANOS_PER_SECOND, monotonic};
 use super::vm::VmShared;
-
-/// A client whose connections count together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Peer {
-    /// A user of this machine.
-    Uid(u32),
-    /// A VM, whoever it is in it.
-    Vm(VmId),
-    /// A process whose broker connection is admitted.
-    Process(ProcessId),
-}
 
 /// Ends a connection; called without any lock of ours.
 type Close = Box<dyn FnOnce() + Send>;
@@ -78,6 +70,7 @@ pub struct Newcomers {
     table: Ranked<Table>,
     /// Armed for the first deadline while there is any.
     timer: OwnedFd,
+    log: Arc<LogLines>,
 }
 
 impl fmt::Debug for Newcomers {
@@ -100,10 +93,11 @@ impl Drop for Newcomer {
 }
 
 impl Newcomers {
-    pub fn new() -> std::io::Result<Arc<Newcomers>> {
+    pub fn new(log: &Arc<LogLines>) -> std::io::Result<Arc<Newcomers>> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Arc::new(Newcomers { table: Ranked::new(Rank::Newcomers, Table::default()), timer }))
+        let (table, log) = (Ranked::new(Rank::Newcomers, Table::default()), Arc::clone(log));
+        Ok(Arc::new(Newcomers { table, timer, log }))
     }
 
     /// A connection was accepted. `close` is called if its peer does not introduce itself in time.
@@ -129,7 +123,7 @@ impl Newcomers {
         }
         drop(table);
         if let Some(ended) = ended {
-            end(ended, "newer connections of its peer are too many");
+            self.end(ended, "newer connections of its peer are too many");
         }
         Newcomer { all: Arc::clone(self), number }
     }
@@ -155,7 +149,7 @@ impl Newcomers {
             let number = *number;
             let ended = table.remove(number);
             drop(table);
-            ended.into_iter().for_each(|ended| end(ended, "it did not say in time what it is"));
+            ended.into_iter().for_each(|ended| self.end(ended, "it did not say in time what it is"));
         }
     }
 
@@ -166,8 +160,13 @@ impl Newcomers {
         };
         let spec = Itimerspec { it_interval: Timespec::default(), it_value };
         if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            tracing::error!("connections that say nothing are not closed: {error}");
+            self.log.own(Level::ERROR, format!("connections that say nothing are not closed: {error}"));
         }
+    }
+
+    fn end(&self, Waiting { peer, close, .. }: Waiting, why: &str) {
+        self.log.debug(peer, || format!("a connection of {peer} is closed: {why}"));
+        close();
     }
 }
 
@@ -175,11 +174,6 @@ impl Newcomers {
 pub fn accepted_from(vm: &VmShared, connection: &Connection) -> Newcomer {
     let connection = connection.clone();
     vm.seat.newcomers.accepted(Peer::Vm(vm.id), move || connection.reset())
-}
-
-fn end(Waiting { peer, close, .. }: Waiting, why: &str) {
-    tracing::debug!("a connection of {peer:?} is closed: {why}");
-    close();
 }
 
 #[cfg(test)]
@@ -191,7 +185,7 @@ mod tests {
     const HOST: Peer = Peer::Uid(1000);
 
     fn log() -> (Arc<Newcomers>, Arc<Mutex<Vec<usize>>>) {
-        (Newcomers::new().unwrap(), Arc::default())
+        (Newcomers::new(&Arc::default()).unwrap(), Arc::default())
     }
 
     fn connect(

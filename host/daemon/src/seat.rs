@@ -34,16 +34,17 @@ use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, VmId};
 use proto::convert;
-use tokio::sync::broadcast;
+use tracing::Level;
 use vsock_device::locks::{Held, Rank, Ranked};
 
 use super::Options;
 use super::counters::Counters;
 use super::guest::{Added, Guest, Outbox, OutboxFull};
 use super::journal::Ledger;
-use super::limits::NOTES_QUEUED_MAX;
+use super::log_lines::{LogLines, NoteLine};
 use super::newcomers::Newcomers;
 use super::observer::Observer;
+use super::peer::Peer;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::tap::{Observed, Step, Tap as _};
 use super::timer::{Clock, Timer};
@@ -68,14 +69,6 @@ pub struct Made {
     pub request: u64,
     pub call: Call,
     pub told: Option<Box<ToldTimes>>,
-}
-
-/// A line for people, as it is streamed by the control service.
-#[derive(Debug, Clone)]
-pub struct NoteLine {
-    pub now: Nanos,
-    pub process: Option<ProcessId>,
-    pub text: String,
 }
 
 /// Effects of one lane that the next step finds room for.
@@ -113,6 +106,9 @@ impl Taps {
     fn handled(&mut self, step: Step<'_>) {
         self.ledger.handled(step);
         self.recording.handled(Step { owed: self.ledger.as_ref(), ..step });
+        if let Some(recording) = self.recording.take_if(|recording| recording.is_at_limit()) {
+            recording.end_at_limit(step);
+        }
         self.observed.handled(step);
     }
 }
@@ -126,6 +122,8 @@ pub struct Seat {
     pub clock_watch: ClockWatch,
     pub newcomers: Arc<Newcomers>,
     pub counters: Counters,
+    /// What is said of clients, and under the lock, goes here.
+    pub log: Arc<LogLines>,
     /// Everything is recorded, for somebody to look at: guests forward every wait.
     pub recording: bool,
     /// Guests are asked for times, which go into the trace.
@@ -139,7 +137,6 @@ pub struct Seat {
     /// As the last step left it, for who asks without the seat.
     has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
-    notes: broadcast::Sender<NoteLine>,
 }
 
 fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
@@ -210,7 +207,8 @@ impl Seat {
     pub fn new(options: &Options) -> anyhow::Result<Arc<Seat>> {
         options.drivers.check(&options.kernel)?;
         let timer = Timer::new(options.clock).context("cannot create a timer")?;
-        let recording = Recording::new(options)?;
+        let log = Arc::new(LogLines::default());
+        let recording = Recording::new(options, &log)?;
         let is_recorded = recording.is_some();
         let mut seated = Seated {
             kernel: kernel_over(&options.drivers, options.kernel.clone()),
@@ -218,7 +216,7 @@ impl Seat {
             resuming: None,
             effects: Effects::default(),
             performer: Performer::default(),
-            roster: Roster::default(),
+            roster: Roster::new(&log),
             nt_handles: NtHandleTable::default(),
             armed: None,
         };
@@ -235,12 +233,12 @@ impl Seat {
             turnstile: Ranked::new(Rank::Turnstile, ()),
             timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
-            newcomers: Newcomers::new().context("cannot make a timer")?,
+            newcomers: Newcomers::new(&log).context("cannot make a timer")?,
             counters: Counters::default(),
+            log,
             async_submission: AtomicBool::new(options.async_submission),
             has_backlog: AtomicBool::new(false),
             observer: options.observer.clone(),
-            notes: broadcast::Sender::new(NOTES_QUEUED_MAX),
         }))
     }
 
@@ -268,14 +266,11 @@ impl Seat {
                 Some(recording) => recording.panicked(),
                 None => "start with --record to have the call that leads to it",
             };
-            tracing::error!("the kernel model panicked, a bug of gpupv; the daemon ends; {trace}");
+            let words = format!("the kernel model panicked, a bug of gpupv; the daemon ends; {trace}");
+            self.log.own(Level::ERROR, words);
+            self.log.say_all();
             std::process::abort();
         }
-    }
-
-    /// Notes as they happen.
-    pub fn subscribe(&self) -> broadcast::Receiver<NoteLine> {
-        self.notes.subscribe()
     }
 
     /// What a guest calls next: see [`Kernel::expect`].
@@ -497,7 +492,9 @@ impl Seat {
         let due = seated.kernel.next_deadline();
         if due != seated.armed {
             seated.armed = due;
-            self.timer.arm(due);
+            if let Err(error) = self.timer.arm(due) {
+                self.log.own(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
+            }
         }
     }
 
@@ -512,7 +509,8 @@ impl Seat {
         for store in &effects.stores {
             let Some(attached) = seated.roster.get(store.process) else { continue };
             if let Err(error) = attached.memory.store(store.slot, store.value) {
-                tracing::warn!("process {}: {store}: {error:#}", store.process.0);
+                let line = || format!("process {}: {store}: {error:#}", store.process.0);
+                seated.roster.warn(store.process, line);
             }
         }
         self.counters.fence_stores.add(effects.stores.len() as u64);
@@ -534,10 +532,10 @@ impl Seat {
         }
         for note in &effects.notes {
             self.counters.refusals.add(1);
-            tracing::debug!("{note}");
-            // Nobody listening is fine.
-            let line = NoteLine { now: self.timer.now(), process: note.process, text: note.text.clone() };
-            let _ = self.notes.send(line);
+            let peer = note.process.map_or(Peer::Vm(VmId::HOST), |process| seated.roster.peer(process));
+            self.log.debug(peer, || note.to_string());
+            let (now, process, text) = (self.timer.now(), note.process, note.text.clone());
+            self.log.note(NoteLine { now, process, text });
         }
     }
 
@@ -561,7 +559,10 @@ impl Seat {
             Ok(Added::Event) => dirty.add(&attached.guest),
             Ok(Added::Nothing) => {}
             Err(full @ OutboxFull { .. }) => {
-                tracing::warn!("process {} of vm {} is cut off: {full}", process.0, attached.guest.vm.0);
+                let vm = attached.guest.vm.0;
+                seated
+                    .roster
+                    .warn(process, || format!("process {} of vm {vm} is cut off: {full}", process.0));
                 attached.guest.outbox.cut_off();
             }
         }

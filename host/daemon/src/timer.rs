@@ -88,9 +88,9 @@ impl Timer {
 
     /// Arms for a time, or disarms. A time the kernel cannot express is never reached anyway. Nothing of
     /// the world moves a virtual clock.
-    pub fn arm(&self, due: Option<Nanos>) {
+    pub fn arm(&self, due: Option<Nanos>) -> std::io::Result<()> {
         if self.clock == Clock::Virtual || self.stands.load(Ordering::Relaxed) {
-            return;
+            return Ok(());
         }
         // One that goes on from a journal of another boot has an epoch before the clock's start.
         let epoch = self.epoch.load(Ordering::Relaxed) as i64;
@@ -104,9 +104,8 @@ impl Timer {
                 tv_nsec: (due % NANOS_PER_SECOND) as _,
             },
         };
-        if let Err(error) = timerfd_settime(&self.descriptor, TimerfdTimerFlags::ABSTIME, &spec) {
-            tracing::error!("cannot arm the timer for {due} ns: {error}");
-        }
+        timerfd_settime(&self.descriptor, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
     }
 
     /// Takes the expiry, so that the descriptor is no longer readable.

@@ -33,6 +33,7 @@ use super::guest::{Guest, Sink};
 use super::guestd::GuestdEndpoint;
 use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
 use super::local_vm::LocalVm;
+use super::peer::Peer;
 use super::seat::Seat;
 use held::HeldBytes;
 use stream::ChannelEndpoint;
@@ -105,6 +106,11 @@ pub(super) type Action = Box<dyn FnOnce() + Send>;
 impl VmShared {
     fn status(&self) -> Held<'_, VmStatus> {
         self.status.lock_or_abort()
+    }
+
+    /// Says something that this VM has caused.
+    pub(super) fn warn(&self, line: impl FnOnce() -> String) {
+        self.seat.log.warn(Peer::Vm(self.id), || format!("vm {}: {}", self.id.0, line()));
     }
 
     pub fn state(&self) -> VmState {
@@ -213,10 +219,7 @@ impl Services for VmServices {
         let shared = &self.0;
         let refuse = |why: &str| {
             let ConnectRequest { peer_port, local_port } = request;
-            tracing::warn!(
-                "vm {}: connection from port {peer_port} to {local_port} refused: {why}",
-                shared.id.0
-            );
+            shared.warn(|| format!("connection from port {peer_port} to {local_port} refused: {why}"));
             None
         };
         match request.local_port {
@@ -281,7 +284,8 @@ impl Services for VmServices {
         if attached {
             shared.seat.input(Input::VmDetached { vm: shared.id });
         }
-        tracing::debug!("vm {} ({}) is gone", shared.id.0, shared.name);
+        let line = || format!("vm {} ({}) is gone", shared.id.0, shared.name);
+        shared.seat.log.debug(Peer::Vm(shared.id), line);
         shared.changed.notify_all();
     }
 }

@@ -63,7 +63,7 @@ pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Moved, Player, Unchecked};
 pub use reader::{BlockInfo, Header, Next, Reader, Record};
-pub use recorder::{Recorder, Recording, SNAPSHOT_BYTES_MAX};
+pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording, SNAPSHOT_BYTES_MAX};
 pub use replay::{Part, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict};
 pub use steps::Step;

@@ -25,6 +25,11 @@ const SNAPSHOT_TIMES_ITSELF: u64 = 16;
 /// State and what is kept beside it, together: more is not recorded.
 pub const SNAPSHOT_BYTES_MAX: usize = CONTENT_BYTES_MAX - 64;
 
+/// What comes behind the last step: an index of as many blocks as one has, each with as many processes, and the end.
+const ENDING_BYTES_MAX: u64 = 64 * 1024;
+/// The smallest limit of a file: its header, its ending and some steps.
+pub const RECORDED_BYTES_MIN: u64 = 1 << 20;
+
 /// A flight recorder keeps a few full blocks at least.
 const RING_BYTES_MIN: usize = 8 * CONTENT_BYTES_FULL;
 
@@ -36,6 +41,8 @@ pub struct Recording {
     pub trace: Option<u64>,
     /// Number of the first step, where others came before in another trace: a snapshot has to come first.
     pub first_step: Option<u64>,
+    /// The file is to be ended with the step that brings it here: see [`Recorder::is_at_limit`]. `None`: it never is.
+    pub bytes_max: Option<u64>,
 }
 
 /// Append-only writer of a trace.
@@ -69,6 +76,8 @@ pub struct Recorder {
     first_step: u64,
     /// Where the file is due for a snapshot.
     snapshot_at: u64,
+    /// How long the file may become.
+    bytes_max: u64,
     /// Records of times for the next block.
     times_due: Vec<u8>,
     /// A step is between its two halves.
@@ -163,7 +172,9 @@ impl Recorder {
         };
         let (file, staging) = TraceFile::create(path, trace, recording.durable)?;
         let first_step = recording.first_step.unwrap_or(1);
-        Recorder::over(Sink::File(file), staging, trace, config, program, first_step)
+        let mut recorder = Recorder::over(Sink::File(file), staging, trace, config, program, first_step)?;
+        recorder.bytes_max = recording.bytes_max.unwrap_or(u64::MAX);
+        Ok(recorder)
     }
 
     /// A flight recorder: keeps the last blocks, of so many bytes, in memory until they are wanted: [`Recorder::dump`].
@@ -201,6 +212,7 @@ impl Recorder {
             header: header.encode_to_vec(),
             first_step,
             snapshot_at: 0,
+            bytes_max: u64::MAX,
             times_due: Vec::new(),
             within: false,
             stopped: None,
@@ -363,7 +375,7 @@ impl Recorder {
         put?;
         let (state, host) = (state.to_vec(), host.to_vec());
         let snapshot = wire::Snapshot { state_digest: digest, state, host }.encode_to_vec();
-        if snapshot.len() > CONTENT_BYTES_MAX {
+        if snapshot.len() > CONTENT_BYTES_MAX || !self.has_room(snapshot.len() as u64) {
             // The trace is whole without it.
             self.snapshot_at = u64::MAX;
             return Ok(());
@@ -372,6 +384,20 @@ impl Recorder {
         self.put(Kind::Snapshot, &snapshot)?;
         self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(snapshot.len() as u64);
         Ok(())
+    }
+
+    /// The file has as many bytes as it may have, but for its ending: it is to be finished before the next step. It is
+    /// longer than that by the last step at most.
+    #[inline]
+    pub fn is_at_limit(&self) -> bool {
+        !self.has_room(0)
+    }
+
+    /// So many bytes more are within the limit.
+    #[inline]
+    fn has_room(&self, bytes: u64) -> bool {
+        let open = HEADER_BYTES as u64 + self.block.staging.length() as u64;
+        self.sink.offset() + open + ENDING_BYTES_MAX + bytes < self.bytes_max
     }
 
     /// It is time for a snapshot: the last one is 1 MiB ago, and 16 times its own size.

@@ -46,6 +46,8 @@ pub enum Rank {
     Call,
     /// How much may still be complained of.
     Complaints,
+    /// What is still to be logged.
+    LogLines,
 }
 
 #[cfg(debug_assertions)]

@@ -88,7 +88,7 @@ fn each_barrier_that_is_missing_is_a_race_that_is_told_and_nothing_else_is() {
     let mut options = Options::default();
     options.kernel.adapters[0].hazards = true;
     let daemon = Embedded::start_with(options);
-    let mut notes = daemon.seat().subscribe();
+    let mut notes = daemon.seat().log.subscribe();
     let output = daemon.run("lists_tour", &[]);
     assert!(output.status.success(), "{}", text(&output));
     let mut races = Vec::new();

@@ -3,12 +3,12 @@
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use d3dkmt::{EventId, NtStatus, WaitOutcome};
 use e2e::programs::{c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
-use e2e::wire::Client;
+use e2e::wire::{Broker, Client};
 use gpupv::daemon::control;
 use proto::convert::FromHost;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -143,6 +143,33 @@ fn a_daemon_that_is_told_to_end_leaves_no_socket_behind() {
         let left: Vec<_> = std::fs::read_dir(served.directory()).expect("the folder").collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+#[test]
+fn a_user_who_breaks_the_protocol_all_the_time_gets_few_lines_of_the_log_and_the_rest_is_counted() {
+    const CONNECTIONS: u64 = 1000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 2> \"$0\""]).arg(&log).arg(gpupv_binary());
+    let mut served = Served::start_as(command, &[]);
+    for _ in 0..CONNECTIONS {
+        let broker = Broker::connect(&served.broker());
+        broker.send(b"nonsense");
+        assert!(
+            broker.reply().is_some_and(|(reply, _)| !reply.refused.is_empty()) && broker.reply().is_none()
+        );
+    }
+    served.terminate();
+    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    let text = std::fs::read_to_string(&log).expect("there is a log");
+    let said = text.lines().filter(|line| line.contains("a local process is refused")).count() as u64;
+    let left_out = text.lines().filter_map(|line| {
+        let (before, _) = line.split_once(" more lines were left out")?;
+        before.rsplit(' ').next()?.parse::<u64>().ok()
+    });
+    let left_out: u64 = left_out.sum();
+    assert!(said > 0 && left_out > 0 && said + left_out == CONNECTIONS, "{said} and {left_out}: {text}");
 }
 
 #[test]

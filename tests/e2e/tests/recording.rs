@@ -10,8 +10,10 @@ use dxgkrnl::ProcessId;
 use e2e::polling::until;
 use e2e::programs::{gpupv, gpupv_binary};
 use e2e::random::Random;
-use e2e::served::Served;
+use e2e::served::{Served, block_on};
 use e2e::wire::{Client, wait_call};
+use gpupv::daemon::control;
+use proto::control::NotesRequest;
 use proto::convert::{FromHost, call_to_frame};
 use serde_json::Value;
 use trace::{Reader, Record, Verdict, verify};
@@ -221,6 +223,64 @@ fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     assert_eq!(served.child.wait().expect("it is ours").code(), Some(2));
     let (_, found) = verified(&trace);
     assert!(found["lost_steps"].as_u64() >= Some(dropped), "{found}");
+}
+
+/// The first note of a daemon that has this in it, from now on; `meanwhile` runs once notes are listened to.
+fn note_with(served: &Served, words: &str, meanwhile: impl FnOnce() + Send) -> String {
+    block_on(async {
+        let mut client = control::connect(served.directory()).await.expect("the daemon answers");
+        let mut notes = client.notes(NotesRequest::default()).await.expect("it has notes").into_inner();
+        std::thread::scope(|scope| scope.spawn(meanwhile).join().expect("it does not panic"));
+        loop {
+            let note = notes.message().await.expect("notes go on").expect("notes do not end");
+            if note.text.contains(words) {
+                return note.text;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_recording_ends_complete_at_its_limit_and_the_daemon_goes_on() {
+    const LIMIT_BYTES: u64 = 1 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("limited.gvt");
+    let arguments = ["--record-max", "1MiB", "--record", trace.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let mut client = Client::new(&served.broker());
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    let mut value = 0;
+    let note = note_with(&served, "the recording has the size", || {
+        until("the recording has its size", || {
+            works(&mut client, device, &fence, value + 1..value + 5001);
+            value += 5000;
+            !served.inspect().recording
+        });
+    });
+    works(&mut client, device, &fence, value + 1..value + 11);
+    assert_eq!(client.value(&fence), value + 10);
+    let bytes = std::fs::metadata(&trace).expect("it is there").len();
+    assert!((LIMIT_BYTES / 2..=LIMIT_BYTES).contains(&bytes), "{bytes} bytes");
+    assert!(!trace.with_extension("gvt.open").exists());
+    let (code, found) = verified(&trace);
+    let ended = (code, found["ended"].as_bool(), found["lost_steps"].as_u64());
+    assert_eq!(ended, (Some(0), Some(true), Some(0)), "{found}");
+    let steps = found["steps"].as_u64().expect("a number");
+    assert!(note.contains(&format!("step #{steps} and is complete")), "{note}, {found}");
+    let report = trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    assert!(report.agrees() && report.ended, "{report}");
+    served.terminate();
+    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    for (arguments, wanted) in [
+        (&["--record", "x.gvt", "--record-max", "12"][..], "the least is 1048576 bytes"),
+        (&["--record", "x.gvt", "--record-max", "much"], "4GiB"),
+        (&["--record-max", "4GiB"], "--record <FILE>"),
+    ] {
+        let output = gpupv(&["serve"]).args(arguments).output().expect("gpupv starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+    }
 }
 
 #[test]

@@ -122,7 +122,11 @@ impl Journal {
         let bytes = state.len() + host.len();
         anyhow::ensure!(bytes <= SNAPSHOT_BYTES_MAX, "a state of {bytes} bytes does not fit a trace");
         let path = segment_path(&self.folder, self.segment + 1);
-        let recording = trace::Recording { durable: self.durable, trace: None, first_step: Some(first_step) };
+        let recording = trace::Recording {
+            durable: self.durable,
+            first_step: Some(first_step),
+            ..trace::Recording::default()
+        };
         let mut recorder = Recorder::create_as(&path, kernel.config(), self.program, recording)?;
         recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
         self.segment += 1;

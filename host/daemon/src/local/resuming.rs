@@ -14,11 +14,14 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use super::{Loop, Source, refuse};
+use tracing::Level;
+
+use super::{Loop, Source};
 use crate::broker;
 use crate::lent::{LentPages, LocalPages};
 use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
+use crate::peer::Peer;
 use crate::seat::{Awaited, WentOn};
 
 /// While guests are waited for.
@@ -93,13 +96,16 @@ impl Loop {
         for Awaited { process, vm, pid, has_called } in awaited {
             if has_called {
                 let (process, vm) = (process.0, vm.0);
-                tracing::warn!("process {process} (vm {vm}, pid {pid}) did not come back: it has ended");
+                let line =
+                    || format!("process {process} (vm {vm}, pid {pid}) did not come back: it has ended");
+                self.seat.log.warn(Peer::Process(ProcessId(process)), line);
             }
             self.end_process(process);
         }
         let WentOn { closed, not_welcomed } = self.seat.resumption().go_on();
         if closed > 0 {
-            tracing::warn!("{closed} NT handles have ended: no process that came back holds them");
+            let why = "no process that came back holds them";
+            self.seat.log.own(Level::WARN, format!("{closed} NT handles have ended: {why}"));
         }
         let Some(Returning { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
@@ -110,9 +116,7 @@ impl Loop {
                 continue;
             }
             if let Err(error) = self.attach(key, vm, &connection, name) {
-                tracing::warn!("a local process is refused: {error:#}");
-                let _ = refuse(&connection, &error);
-                self.end_broker(key);
+                self.refuse_for_good(key, &connection, &error);
             }
         }
     }

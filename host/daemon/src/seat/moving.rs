@@ -5,6 +5,7 @@ use dxgkrnl::{DataMove, NotMoved, ProcessBytes, ProcessId};
 use super::Seated;
 use super::roster::Roster;
 use crate::lent::Lent;
+use crate::peer::Peer;
 
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
 pub(super) struct LentBy<'a>(pub &'a Roster);
@@ -12,7 +13,10 @@ pub(super) struct LentBy<'a>(pub &'a Roster);
 impl LentBy<'_> {
     fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> anyhow::Result<()>) -> bool {
         let Some(attached) = self.0.get(process) else { return false };
-        act(&attached.lent).inspect_err(|error| tracing::debug!("process {}: {error:#}", process.0)).is_ok()
+        let failed = |error: &anyhow::Error| format!("process {}: {error:#}", process.0);
+        act(&attached.lent)
+            .inspect_err(|error| self.0.log.debug(Peer::of(&attached.guest), || failed(error)))
+            .is_ok()
     }
 }
 
@@ -36,7 +40,8 @@ impl Seated {
     /// The moves of a step.
     pub(super) fn perform_moves(&mut self, moves: &[DataMove]) {
         let Seated { performer, roster, taps, .. } = self;
-        let failed = &mut |one: &DataMove, why: NotMoved| tracing::warn!("{one}: {why}");
+        let roster = &*roster;
+        let failed = &mut |one: &DataMove, why: NotMoved| roster.move_failed(one, why);
         match (&mut taps.recording, &taps.ledger) {
             // A daemon that goes on with this journal counts them.
             (Some(recording), Some(_)) => {

@@ -5,16 +5,19 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use drivers::Drivers;
 use dxgkrnl::{Input, Kernel, Nanos};
 use trace::{Recorder, Times, TraceError};
+use tracing::Level;
 
 use super::Seated;
 use crate::Options;
 use crate::durable::Told;
 use crate::journal::{Journal, JournalOptions, Ledger};
+use crate::log_lines::LogLines;
 use crate::tap::{Step, Tap};
 use crate::timer::Timer;
 
@@ -36,6 +39,7 @@ pub(super) struct Recording {
     writer: Option<Sender<Told>>,
     unwritten: bool,
     journal: Option<Journal>,
+    log: Arc<LogLines>,
 }
 
 impl Seated {
@@ -59,7 +63,8 @@ impl Seated {
         }
         let ledger = self.taps.ledger.get_or_insert_default();
         let recorder = journal.begin(&self.kernel, ledger, first_step)?;
-        self.taps.recording = Some(Recording { journal: Some(journal), ..Recording::over(recorder, None) });
+        let recording = Recording::over(recorder, None, &self.roster.log);
+        self.taps.recording = Some(Recording { journal: Some(journal), ..recording });
         Ok(())
     }
 
@@ -70,11 +75,12 @@ impl Seated {
 
 impl Recording {
     /// What the options ask for, if anything.
-    pub fn new(options: &Options) -> Result<Option<Recording>, TraceError> {
+    pub fn new(options: &Options, log: &Arc<LogLines>) -> Result<Option<Recording>, TraceError> {
         let (recorder, dumps) = match (&options.record, options.flight_recorder_bytes) {
             (Some(path), _) => {
                 let durable = options.durable.of_blocks();
-                let recording = trace::Recording { durable, trace: None, first_step: None };
+                let bytes_max = options.record_max.bytes(path);
+                let recording = trace::Recording { durable, bytes_max, ..trace::Recording::default() };
                 (Recorder::create_as(path, &options.kernel, PROGRAM, recording)?, None)
             }
             (None, Some(bytes)) => {
@@ -83,20 +89,25 @@ impl Recording {
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(Recording::over(recorder, dumps)))
+        Ok(Some(Recording::over(recorder, dumps, log)))
     }
 
     /// Records a kernel that has run for a while: its state comes first.
-    pub fn from_here(path: &Path, kernel: &Kernel<Drivers>) -> Result<Recording, TraceError> {
+    pub fn from_here(
+        path: &Path,
+        kernel: &Kernel<Drivers>,
+        log: &Arc<LogLines>,
+    ) -> Result<Recording, TraceError> {
         let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
-        let mut recording = Recording::over(recorder, None);
+        let mut recording = Recording::over(recorder, None, log);
         recording.snapshot(kernel);
         Ok(recording)
     }
 
-    fn over(recorder: Recorder, dumps: Option<PathBuf>) -> Recording {
+    fn over(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
         let (dumped, resets, unsaved, writer, unwritten) = (0, 0, false, None, false);
-        Recording { recorder, dumps, dumped, resets, unsaved, writer, unwritten, journal: None }
+        let log = Arc::clone(log);
+        Recording { recorder, dumps, dumped, resets, unsaved, writer, unwritten, journal: None, log }
     }
 
     pub fn last_step(&self) -> u64 {
@@ -104,7 +115,7 @@ impl Recording {
     }
 
     pub fn times(&mut self, times: &Times) {
-        said(self.recorder.times(times));
+        said(&self.log, self.recorder.times(times));
     }
 
     /// So many moves of the last step are done.
@@ -125,11 +136,12 @@ impl Recording {
         match journal.begin(kernel, &lives, self.recorder.next_step()) {
             Ok(recorder) => {
                 let ended = std::mem::replace(&mut self.recorder, recorder);
-                said(ended.finish(kernel.snapshot().digest()).map(drop));
+                said(&self.log, ended.finish(kernel.snapshot().digest()).map(drop));
             }
             Err(error) => {
                 self.unsaved = true;
-                tracing::error!("the journal grows from here on, its next segment cannot begin: {error:#}");
+                let why = "its next segment cannot begin";
+                self.log.own(Level::ERROR, format!("the journal grows from here on, {why}: {error:#}"));
             }
         }
     }
@@ -137,10 +149,12 @@ impl Recording {
     #[cold]
     fn snapshot(&mut self, kernel: &Kernel<Drivers>) {
         match kernel.save() {
-            Ok(state) => said(self.recorder.snapshot(&state, kernel.snapshot().digest())),
+            Ok(state) => {
+                said(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
+            }
             Err(why) if !self.unsaved => {
                 self.unsaved = true;
-                tracing::warn!("the trace has no snapshots: {why}");
+                self.log.own(Level::WARN, format!("the trace has no snapshots: {why}"));
             }
             Err(_) => {}
         }
@@ -164,8 +178,14 @@ impl Recording {
         self.dumped += 1;
         let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
         match self.dump(&path, kernel) {
-            Ok(steps) => tracing::warn!("{why}: the last {steps} steps are in {}", path.display()),
-            Err(error) => tracing::error!("{why}: the flight recorder could not be dumped: {error}"),
+            Ok(steps) => {
+                let line = format!("{why}: the last {steps} steps are in {}", path.display());
+                self.log.own(Level::WARN, line);
+            }
+            Err(error) => {
+                let line = format!("{why}: the flight recorder could not be dumped: {error}");
+                self.log.own(Level::ERROR, line);
+            }
         }
     }
 
@@ -193,8 +213,30 @@ impl Recording {
     /// Puts all that was recorded into the file; the file, for who has it written to the disk.
     pub fn flush(&mut self) -> Option<std::fs::File> {
         self.unwritten = false;
-        said(self.recorder.flush());
+        said(&self.log, self.recorder.flush());
         self.recorder.file()
+    }
+
+    /// It may not have another step.
+    #[inline]
+    pub fn is_at_limit(&self) -> bool {
+        self.recorder.is_at_limit()
+    }
+
+    /// Ends a trace that has as many bytes as it may have: it is complete up to here.
+    #[cold]
+    pub fn end_at_limit(self, Step { now, kernel, .. }: Step<'_>) {
+        let (log, last_step) = (Arc::clone(&self.log), self.last_step());
+        let ended = match self.finish(kernel) {
+            Ok(()) => "is complete up to there".to_owned(),
+            Err(error) => format!("could not be ended: {error}"),
+        };
+        let more = "--record-max allows more, --flight-recorder keeps the last of it";
+        let line = format!(
+            "the recording has the size that it may have: it ends with step #{last_step} and {ended}. \
+             The daemon goes on without ({more})"
+        );
+        log.announce(Level::WARN, now, line);
     }
 
     /// Ends the trace with the digest of the state.
@@ -209,7 +251,7 @@ impl Recording {
 impl Tap for Recording {
     #[inline]
     fn begins(&mut self, now: Nanos, input: &Input) {
-        said(self.recorder.begin(now, input));
+        said(&self.log, self.recorder.begin(now, input));
         if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
             self.unwritten = writer.send(Told::Recorded).is_ok();
         }
@@ -217,7 +259,7 @@ impl Tap for Recording {
 
     #[inline]
     fn handled(&mut self, Step { effects, kernel, owed, .. }: Step<'_>) {
-        said(self.recorder.end(effects));
+        said(&self.log, self.recorder.end(effects));
         if self.recorder.snapshot_is_due() {
             match owed {
                 Some(ledger) => self.begin_segment(kernel, ledger),
@@ -233,8 +275,8 @@ impl Tap for Recording {
 
 /// A recording that stops does not stop the daemon.
 #[inline]
-fn said(result: Result<(), TraceError>) {
+fn said(log: &LogLines, result: Result<(), TraceError>) {
     if let Err(error) = result {
-        tracing::error!("{error}; the daemon goes on without");
+        log.own(Level::ERROR, format!("{error}; the daemon goes on without"));
     }
 }

@@ -16,6 +16,7 @@ use d3dkmt::ShareToken;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
 use dxgkrnl::{DataMove, Fault, Input, ProcessId, VmId};
 use fence_page::SLOTS_PER_PAGE;
+use tracing::Level;
 
 use super::moving::LentBy;
 use super::roster::Attached;
@@ -25,6 +26,7 @@ use crate::journal::Replayed;
 use crate::lent::LentPages;
 use crate::local_vm::has_machine;
 use crate::memory::FenceMemory;
+use crate::peer::Peer;
 
 /// See the module.
 #[derive(Default)]
@@ -134,7 +136,8 @@ impl Resumption<'_> {
         let lost =
             seated.roster.vms().iter().filter(|vm| !is_kept(vm)).map(|(vm, _)| *vm).collect::<Vec<_>>();
         for vm in lost {
-            tracing::warn!("vm {} does not go on: it is not served any more; its processes end", vm.0);
+            let why = "it is not served any more; its processes end";
+            self.seat.log.warn(Peer::Vm(vm), || format!("vm {} does not go on: {why}", vm.0));
             let of_vm: Vec<_> = seated.roster.guests_of(vm).map(|guest| guest.id).collect();
             for process in of_vm {
                 self.seat.end_process(&mut seated, process, &mut Dirty::default());
@@ -149,9 +152,8 @@ impl Resumption<'_> {
         let adapters =
             seated.taps.ledger.as_ref().map(|ledger| ledger.adapters_with_shadows()).unwrap_or_default();
         for adapter in adapters {
-            tracing::warn!(
-                "adapter {adapter} is stopped: what its engines had in caches ended with the daemon"
-            );
+            let why = "what its engines had in caches ended with the daemon";
+            self.seat.log.own(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
             self.seat.step(&mut seated, Input::Fault(Fault::StopAdapter { adapter }), &mut Dirty::default());
         }
         let mut waits = 0;
@@ -289,12 +291,13 @@ impl Resumption<'_> {
         let Seated { performer, roster, .. } = &mut *seated;
         for one in &moves {
             if let Err(error) = performer.perform(one, &mut LentBy(roster)) {
-                tracing::warn!("{one}: {error}");
+                roster.move_failed(one, error);
             }
         }
         self.seat.timer.go_on();
         for vm in machines {
-            tracing::warn!("vm {} does not go on: its machine is not back", vm.0);
+            let line = || format!("vm {} does not go on: its machine is not back", vm.0);
+            self.seat.log.warn(Peer::Vm(vm), line);
             self.seat.step(&mut seated, Input::VmDetached { vm }, &mut dirty);
         }
         let closed = unseen.len();
@@ -310,7 +313,8 @@ impl Resumption<'_> {
         for (guest, sink, received) in unwelcomed {
             if let Err(error) = self.seat.sessions().greet(&guest, sink, received) {
                 self.seat.counters.protocol_errors.add(1);
-                tracing::warn!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
+                let line = || format!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
+                self.seat.log.warn(Peer::of(&guest), line);
                 not_welcomed.push(guest.id);
             }
         }

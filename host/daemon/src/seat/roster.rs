@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use d3dkmt::limits::PROCESSES_PER_VM_MAX;
-use dxgkrnl::{Input, ProcessId, VmId};
+use dxgkrnl::{DataMove, Input, NotMoved, ProcessId, VmId};
 use proto::limits::TOKEN_BYTES;
 
 use crate::guest::Guest;
 use crate::lent::Lent;
+use crate::log_lines::LogLines;
 use crate::memory::FenceMemory;
 use crate::naming;
+use crate::peer::Peer;
 
 /// One-time password of a process's stream.
 pub type Token = [u8; TOKEN_BYTES];
@@ -40,9 +42,30 @@ pub(super) struct Roster {
     /// Names of the VMs that are there, whatever the kernel makes of them.
     vms: BTreeMap<VmId, String>,
     processes_begun: u32,
+    /// Where what happens to them is said.
+    pub log: Arc<LogLines>,
 }
 
 impl Roster {
+    pub fn new(log: &Arc<LogLines>) -> Roster {
+        Roster { log: Arc::clone(log), ..Roster::default() }
+    }
+
+    /// Whom lines about a process are counted for.
+    pub fn peer(&self, process: ProcessId) -> Peer {
+        self.get(process).map_or(Peer::Process(process), |attached| Peer::of(&attached.guest))
+    }
+
+    /// A move was not done. It counts for the first process whose memory it touches.
+    pub fn move_failed(&self, one: &DataMove, why: NotMoved) {
+        self.warn(one.processes().next().unwrap_or(ProcessId(0)), || format!("{one}: {why}"));
+    }
+
+    /// Says something about a process.
+    pub fn warn(&self, process: ProcessId, line: impl FnOnce() -> String) {
+        self.log.warn(self.peer(process), line);
+    }
+
     /// A new process, whose stream must present this token.
     pub fn begin(
         &mut self,

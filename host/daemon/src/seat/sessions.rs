@@ -13,6 +13,7 @@ use crate::guest::{Guest, Sink};
 use crate::journal::{Ledger, NotKept};
 use crate::lent::LentPages;
 use crate::memory::FenceMemory;
+use crate::peer::Peer;
 
 /// The processes that are attached, and what each has here.
 #[derive(Clone, Copy)]
@@ -127,7 +128,9 @@ impl Sessions<'_> {
         let mut dirty = Dirty::default();
         let Some(guest) = self.seat.end_process(&mut self.seat.take(), process, &mut dirty) else { return };
         guest.outbox.disconnect();
-        tracing::debug!("process {} (pid {}) is gone", process.0, guest.pid);
+        self.seat
+            .log
+            .debug(Peer::of(&guest), || format!("process {} (pid {}) is gone", process.0, guest.pid));
     }
 
     /// A VM is attached, of which a daemon knows that goes on.
@@ -180,7 +183,8 @@ impl Sessions<'_> {
         }
         drop(seated);
         guest.outbox.flush();
-        tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
+        let line = || format!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
+        self.seat.log.debug(Peer::of(guest), line);
         Ok(())
     }
 
@@ -232,7 +236,9 @@ impl Seated {
         let over = self.taps.ledger.as_mut().map(Ledger::take_over).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.roster.get(*process)) {
             let (process, vm) = (attached.guest.id.0, attached.guest.vm.0);
-            tracing::warn!("process {process} of vm {vm} is cut off: it does not say what it has read");
+            let why = "it does not say what it has read";
+            let line = || format!("process {process} of vm {vm} is cut off: {why}");
+            self.roster.warn(attached.guest.id, line);
             attached.guest.outbox.cut_off();
         }
     }

@@ -53,9 +53,14 @@ impl Traces<'_> {
             ended.finish(kernel)?;
         }
         if let Some(path) = path {
-            *recording = Some(Recording::from_here(path, kernel)?);
+            *recording = Some(Recording::from_here(path, kernel, &self.seat.log)?);
         }
         Ok(())
+    }
+
+    /// A trace goes on: none was asked for, or it was ended.
+    pub fn is_recording(&self) -> bool {
+        self.seat.take().taps.recording.is_some()
     }
 
     /// Steps that could not be recorded.

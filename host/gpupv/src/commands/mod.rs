@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use drivers::Registry;
 
-use crate::daemon::{Durable, Options};
+use crate::daemon::{Durable, Options, RecordMax};
 
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
@@ -28,6 +28,10 @@ pub struct DaemonArgs {
     /// Record everything the kernel is told and answers into this trace file (.gvt)
     #[arg(long, value_name = "FILE", groups = ["recorded", "kept"])]
     pub record: Option<PathBuf>,
+    /// How long the recording may become: SIZE as 4GiB, 500MiB or bytes, `half-of-free` of its file system when it begins,
+    /// or `none`. There it ends, complete and with a note, at most one step longer, and the daemon goes on without
+    #[arg(long, value_name = "SIZE", default_value_t = RecordMax::HalfOfFree, requires = "record")]
+    pub record_max: RecordMax,
     /// What of the recording a power failure may cost: `none` leaves it to the system, `block` all but the last
     /// 64 KiB is on the disk, `interval:MS` all but the last MS milliseconds. Whatever ends the daemon costs nothing
     #[arg(long, value_name = "WHEN", default_value = "none", requires = "recorded")]
@@ -61,6 +65,7 @@ impl DaemonArgs {
         };
         Ok(Options {
             record: self.record.clone(),
+            record_max: self.record_max,
             durable: self.durable,
             times: self.times,
             flight_recorder_bytes: self.flight_recorder.map(|mebibytes| (mebibytes as usize) << 20),

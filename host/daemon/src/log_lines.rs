@@ -1,0 +1,292 @@
+//! Lines of the log, said by a thread of their own: who says one holds up nobody, whatever becomes of standard error.
+//!
+//! ```text
+//!   any thread, under any lock ──say──▶ queue ──log thread, without a lock──▶ tracing ──▶ standard error
+//!                                 └──▶ over a limit of this second: counted, and told in one line when it is over
+//! ```
+//! Clients cause lines: a call that is refused, a stream that breaks the protocol. So each client has its limit of lines a
+//! second, and all together have one; what is over it is not even formatted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dxgkrnl::{Nanos, ProcessId};
+use tokio::sync::broadcast;
+use tracing::Level;
+use vsock_device::locks::{Rank, Ranked};
+
+use super::limits::{
+    DEBUG_LINES_PER_SECOND_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_QUEUED_MAX, NOTES_QUEUED_MAX,
+    PEERS_IN_LOG_MAX,
+};
+use super::peer::Peer;
+use super::timer::{NANOS_PER_SECOND, monotonic};
+
+struct Line {
+    level: Level,
+    text: String,
+}
+
+/// The lines of one client in this second.
+#[derive(Default)]
+struct Count {
+    /// Warnings, and what only `--verbose` shows.
+    said: [u32; 2],
+    left_out: u64,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Line>,
+    /// When the second began that is counted.
+    begun: Nanos,
+    of_peer: BTreeMap<Peer, Count>,
+    /// Lines left out of clients that are not in the table, and of the daemon itself.
+    left_out: u64,
+    is_ending: bool,
+}
+
+/// See the module.
+pub struct LogLines {
+    state: Ranked<State>,
+    changed: Condvar,
+    notes: broadcast::Sender<NoteLine>,
+}
+
+impl Default for LogLines {
+    fn default() -> Self {
+        let state = Ranked::new(Rank::LogLines, State::default());
+        LogLines { state, changed: Condvar::new(), notes: broadcast::Sender::new(NOTES_QUEUED_MAX) }
+    }
+}
+
+/// A line for people, as it is streamed by the control service.
+#[derive(Debug, Clone)]
+pub struct NoteLine {
+    pub now: Nanos,
+    pub process: Option<ProcessId>,
+    pub text: String,
+}
+
+impl State {
+    /// Takes a line about a client if it is within the limits.
+    fn client_line(&mut self, now: Nanos, peer: Peer, level: Level, line: impl FnOnce() -> String) {
+        if now >= self.second_ends() {
+            self.end_second();
+            self.begun = now;
+        }
+        let is_full = self.queue.len() >= LOG_LINES_QUEUED_MAX;
+        if self.of_peer.len() >= PEERS_IN_LOG_MAX && !self.of_peer.contains_key(&peer) {
+            self.left_out += 1;
+            return;
+        }
+        let Count { said, left_out } = self.of_peer.entry(peer).or_default();
+        let (said, most) = match level {
+            Level::DEBUG | Level::TRACE => (&mut said[1], DEBUG_LINES_PER_SECOND_MAX),
+            _ => (&mut said[0], LOG_LINES_PER_SECOND_MAX),
+        };
+        if is_full || *said >= most {
+            *left_out += 1;
+            return;
+        }
+        *said += 1;
+        self.queue.push_back(Line { level, text: line() });
+    }
+
+    fn second_ends(&self) -> Nanos {
+        self.begun + NANOS_PER_SECOND
+    }
+
+    fn has_left_out(&self) -> bool {
+        self.left_out > 0 || self.of_peer.values().any(|count| count.left_out > 0)
+    }
+
+    /// The second is over: one line for each client says how many of its lines were left out.
+    fn end_second(&mut self) {
+        let level = Level::WARN;
+        for (peer, Count { left_out, .. }) in std::mem::take(&mut self.of_peer) {
+            if self.queue.len() >= LOG_LINES_QUEUED_MAX {
+                self.left_out += left_out;
+            } else if left_out > 0 {
+                let text = format!("{peer}: {left_out} more lines were left out in one second");
+                self.queue.push_back(Line { level, text });
+            }
+        }
+        if self.left_out > 0 && self.queue.len() < LOG_LINES_QUEUED_MAX {
+            let left_out = std::mem::take(&mut self.left_out);
+            let text = format!("{left_out} more lines of several clients were left out");
+            self.queue.push_back(Line { level, text });
+        }
+    }
+}
+
+impl LogLines {
+    /// Something about a client that the operator should know.
+    pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
+        if tracing::enabled!(Level::WARN) {
+            self.say(Level::WARN, peer, line);
+        }
+    }
+
+    /// Something about a client for who asks for it, with `--verbose`.
+    pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
+        if tracing::enabled!(Level::DEBUG) {
+            self.say(Level::DEBUG, peer, line);
+        }
+    }
+
+    fn say(&self, level: Level, peer: Peer, line: impl FnOnce() -> String) {
+        self.state.lock().client_line(monotonic(), peer, level, line);
+        self.changed.notify_one();
+    }
+
+    /// Something about the daemon itself that no client causes: seldom, and without a limit but that of the queue.
+    pub fn own(&self, level: Level, text: String) {
+        let mut state = self.state.lock();
+        if state.queue.len() < LOG_LINES_QUEUED_MAX {
+            state.queue.push_back(Line { level, text });
+        } else {
+            state.left_out += 1;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Something about the daemon itself that also programs are to hear which listen to its notes.
+    pub fn announce(&self, level: Level, now: Nanos, text: String) {
+        self.note(NoteLine { now, process: None, text: text.clone() });
+        self.own(level, text);
+    }
+
+    /// A note for who listens to the control service.
+    pub fn note(&self, line: NoteLine) {
+        // Nobody listening is fine.
+        let _ = self.notes.send(line);
+    }
+
+    /// Notes as they happen.
+    pub fn subscribe(&self) -> broadcast::Receiver<NoteLine> {
+        self.notes.subscribe()
+    }
+
+    /// Says what waits to be said, by the calling thread, which holds no lock that others wait for.
+    pub fn say_all(&self) {
+        let lines = std::mem::take(&mut self.state.lock().queue);
+        for Line { level, text } in lines {
+            match level {
+                Level::ERROR => tracing::error!("{text}"),
+                Level::WARN => tracing::warn!("{text}"),
+                Level::INFO => tracing::info!("{text}"),
+                _ => tracing::debug!("{text}"),
+            }
+        }
+    }
+
+    /// Says lines until [`LogThread`] is dropped. Sleeps without a limit while nothing is left out.
+    fn run(&self) {
+        const UNTIL_TOLD: Duration = Duration::MAX;
+        loop {
+            let mut state = self.state.lock();
+            loop {
+                let now = monotonic();
+                let has_left_out = state.has_left_out();
+                if has_left_out && (state.is_ending || now >= state.second_ends()) {
+                    state.end_second();
+                }
+                if !state.queue.is_empty() {
+                    break;
+                }
+                if state.is_ending {
+                    return;
+                }
+                let left = Duration::from_nanos(state.second_ends().saturating_sub(now));
+                state = state.wait_timeout(&self.changed, if has_left_out { left } else { UNTIL_TOLD });
+            }
+            drop(state);
+            self.say_all();
+        }
+    }
+}
+
+/// The thread that says the lines. Dropping it says what is left and ends it.
+pub(crate) struct LogThread {
+    lines: Arc<LogLines>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogThread {
+    pub fn start(lines: Arc<LogLines>) -> std::io::Result<LogThread> {
+        let own = Arc::clone(&lines);
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || own.run())?;
+        Ok(LogThread { lines, thread: Some(thread) })
+    }
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        self.lines.state.lock().is_ending = true;
+        self.lines.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dxgkrnl::VmId;
+
+    use super::*;
+
+    const NOISY: Peer = Peer::Vm(VmId(1));
+    const QUIET: Peer = Peer::Process(ProcessId(7));
+
+    fn texts(state: &mut State) -> Vec<String> {
+        state.queue.drain(..).map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn a_client_over_its_limit_is_counted_not_formatted_and_others_are_heard() {
+        let (mut state, mut formatted) = (State::default(), 0);
+        for _ in 0..10_000 {
+            state.client_line(5, NOISY, Level::WARN, || {
+                formatted += 1;
+                "refused".to_owned()
+            });
+        }
+        state.client_line(6, QUIET, Level::WARN, || "mine".to_owned());
+        assert_eq!(formatted, LOG_LINES_PER_SECOND_MAX);
+        let said = texts(&mut state);
+        assert_eq!((said.len(), said.last().map(String::as_str)), (formatted as usize + 1, Some("mine")));
+        // The next second begins with how many were left out.
+        state.client_line(5 + NANOS_PER_SECOND, NOISY, Level::WARN, || "again".to_owned());
+        let left_out = 10_000 - LOG_LINES_PER_SECOND_MAX;
+        let told = format!("vm 1: {left_out} more lines were left out in one second");
+        assert_eq!(texts(&mut state), [told, "again".to_owned()]);
+    }
+
+    #[test]
+    fn clients_without_number_and_a_log_that_nobody_reads_take_bounded_memory() {
+        let mut state = State::default();
+        for process in 0..50_000 {
+            let peer = Peer::Process(ProcessId(process));
+            state.client_line(1, peer, Level::WARN, || "one".to_owned());
+        }
+        assert_eq!((state.of_peer.len(), state.queue.len()), (PEERS_IN_LOG_MAX, PEERS_IN_LOG_MAX));
+        for second in 1..10_000 {
+            state.client_line(1 + second * NANOS_PER_SECOND, NOISY, Level::WARN, || "more".to_owned());
+        }
+        assert_eq!(state.queue.len(), LOG_LINES_QUEUED_MAX);
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_is_said() {
+        let lines = Arc::new(LogLines::default());
+        let thread = LogThread::start(lines.clone()).unwrap();
+        (0..100).for_each(|_| lines.own(Level::DEBUG, "a line".to_owned()));
+        drop(thread);
+        assert!(lines.state.lock().queue.is_empty());
+    }
+}

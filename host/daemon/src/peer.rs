@@ -1,0 +1,35 @@
+//! Whom limits are for: what one client has, or says, counts together.
+
+use std::fmt;
+
+use dxgkrnl::{ProcessId, VmId};
+
+use super::guest::Guest;
+
+/// A client whose connections, resources or log lines count together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Peer {
+    /// A user of this machine.
+    Uid(u32),
+    /// A VM, whoever it is in it.
+    Vm(VmId),
+    /// A local process whose broker connection is admitted.
+    Process(ProcessId),
+}
+
+impl Peer {
+    /// Whom a process counts as: its VM, or itself if it is one of the host.
+    pub fn of(guest: &Guest) -> Peer {
+        if guest.vm == VmId::HOST { Peer::Process(guest.id) } else { Peer::Vm(guest.vm) }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Uid(uid) => write!(f, "uid {uid}"),
+            Peer::Vm(vm) => write!(f, "vm {}", vm.0),
+            Peer::Process(process) => write!(f, "process {}", process.0),
+        }
+    }
+}
