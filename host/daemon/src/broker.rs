@@ -3,7 +3,7 @@
 //! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`; descriptors ride along.
 //! In a VM guestd does the same; the guest library cannot tell the difference.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,16 +13,16 @@ use dxgkrnl::ProcessId;
 use proto::attach::{BrokerReply, BrokerRequest};
 use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, PROTOCOL_VERSION};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use super::closing::ClientFd;
 use super::guest::kept_name;
 use super::lent::{LentPages, LocalPages};
 use super::limits::GROW_PAGES_MAX;
 use super::memory::{FenceMemory, LocalRegion};
+use super::peer::Peer;
 use super::seat::Seat;
+use super::shares::Budgets;
 use fence_page::{SLOTS_PER_PAGE, pages_for};
 
 /// What a packet of a client asks for.
@@ -46,7 +46,7 @@ pub enum Request {
     /// An event of a driver, and its eventfd.
     KeepEvent {
         name: EventId,
-        event: OwnedFd,
+        event: ClientFd,
     },
     ForgetEvent {
         name: EventId,
@@ -64,20 +64,24 @@ pub enum Request {
     LendAgain {
         address: u64,
         pages: u32,
-        memory: OwnedFd,
+        memory: ClientFd,
     },
     HaveNtHandle {
-        handle: OwnedFd,
+        handle: ClientFd,
     },
     /// The client closed the connection.
     End,
 }
 
 /// Reads one packet. An error is the reason to refuse the client.
-pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
+pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     use proto::attach::broker_request::Body;
     let mut packet = [0u8; BROKER_PACKET_BYTES_MAX];
-    let (length, descriptor) = receive(connection.as_fd(), &mut packet)?;
+    let (length, came) = connection.receive(&mut packet)?;
+    let most = packet.len();
+    anyhow::ensure!(length <= most, "a request of {length} bytes is over the limit of {most}");
+    // More than one are closed.
+    let descriptor = came.into_iter().next();
     if length == 0 {
         return Ok(Request::End);
     }
@@ -121,23 +125,6 @@ fn require_version(version: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One packet and the descriptor that came along; more than one are closed.
-fn receive(connection: BorrowedFd<'_>, packet: &mut [u8]) -> anyhow::Result<(usize, Option<OwnedFd>)> {
-    let most = packet.len();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC;
-    let mut parts = [IoSliceMut::new(packet)];
-    let message = rustix::net::recvmsg(connection, &mut parts, &mut ancillary, flags)?;
-    let whole = message.bytes;
-    anyhow::ensure!(whole <= most, "a request of {whole} bytes is over the limit of {most}");
-    let descriptor = ancillary.drain().find_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((whole, descriptor))
-}
-
 /// Sends one reply with descriptors.
 pub fn send_reply(
     connection: impl AsFd,
@@ -156,20 +143,25 @@ pub fn send_reply(
 }
 
 /// The first memory of a process: one page.
-pub fn first_memory() -> anyhow::Result<(FenceMemory, OwnedFd)> {
-    let (region, descriptor) = LocalRegion::create(1)?;
+pub(super) fn first_memory(budgets: &Budgets, peer: Peer) -> anyhow::Result<(FenceMemory, OwnedFd)> {
+    let (region, descriptor) = LocalRegion::create(1, budgets.mappings.take(peer, 1)?)?;
     Ok((FenceMemory::Local(vec![(0, region)]), descriptor))
 }
 
 /// More memory for a process: as much again as it has, within limits, and at least what it asks for.
 /// Returns the first slot, the slots, and the descriptor for the process.
-pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Result<(u32, u32, OwnedFd)> {
+pub(super) fn grow(
+    seat: &Seat,
+    peer: Peer,
+    process: ProcessId,
+    slots: u32,
+) -> anyhow::Result<(u32, u32, OwnedFd)> {
     let now = seat.sessions().slots(process).context("the process is not attached")?;
     let most =
         d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - now.min(d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX);
     anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are asked for, {most} are allowed");
     let pages = pages_for(now).clamp(1, GROW_PAGES_MAX).max(pages_for(slots)).min(most / SLOTS_PER_PAGE);
-    let (region, descriptor) = LocalRegion::create(pages)?;
+    let (region, descriptor) = LocalRegion::create(pages, seat.budgets.mappings.take(peer, 1)?)?;
     let first = seat.sessions().add_memory(process, |memory| match memory {
         FenceMemory::Local(regions) => {
             regions.push((now, region));
@@ -181,8 +173,16 @@ pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Res
 }
 
 /// Pages of a process that engines may touch. Returns the descriptor for the process.
-pub fn lend(seat: &Seat, process: dxgkrnl::ProcessId, address: u64, pages: u32) -> anyhow::Result<OwnedFd> {
+pub(super) fn lend(
+    seat: &Seat,
+    peer: Peer,
+    process: ProcessId,
+    address: u64,
+    pages: u32,
+) -> anyhow::Result<OwnedFd> {
+    let share = seat.budgets.mappings.take(peer, 1)?;
     let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
+    let local = local.charged_to(share);
     seat.sessions().lend(process, address, pages, LentPages::Local(local))?;
     Ok(descriptor)
 }

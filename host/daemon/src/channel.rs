@@ -44,6 +44,8 @@ pub enum ProtocolError {
     WrongProcess { of: u32, stream: u32 },
     #[error("the stream ended inside a frame, {0} bytes after its start")]
     CutOff(usize),
+    #[error("{0} descriptors come along on the stream, which is for frames only")]
+    Descriptors(usize),
     #[error("the stream is cut off: too much waits to be read by the guest")]
     NotReading,
     #[error("frame {frame} came before the Welcome")]

@@ -14,6 +14,7 @@ use rustix::net::Shutdown;
 use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{Connection, SendError};
 
+use super::closing::ClientFd;
 use super::counters::Counter;
 use super::kept_events::{KeptEvents, NotKept, Way};
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
@@ -56,7 +57,7 @@ impl Guest {
 pub enum Sink {
     /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
     Local {
-        stream: Arc<OwnedFd>,
+        stream: Arc<ClientFd>,
         epoll: Arc<OwnedFd>,
         key: u64,
     },
@@ -312,7 +313,7 @@ impl Sink {
         match self {
             // The loop that reads the stream is told of its end by this.
             Sink::Local { stream, .. } => {
-                let _ = rustix::net::shutdown(&**stream, rustix::net::Shutdown::Both);
+                let _ = rustix::net::shutdown(stream, Shutdown::Both);
             }
             Sink::Vsock(connection) => connection.reset(),
         }
@@ -322,7 +323,7 @@ impl Sink {
         match self {
             Sink::Local { stream, epoll, key } => {
                 use rustix::net::SendFlags;
-                let result = rustix::net::send(&**stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                let result = rustix::net::send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                 if let Err(rustix::io::Errno::AGAIN) = result {
                     let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
                     epoll::modify(&**epoll, stream.as_fd(), epoll::EventData::new_u64(*key), interest)?;

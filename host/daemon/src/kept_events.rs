@@ -19,12 +19,13 @@ use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
 use vsock_device::Connection;
 
 use super::eventfd::Setter;
+use super::shares::Share;
 
 /// How an event is set.
 #[derive(Debug)]
 pub enum Way {
-    /// The eventfd itself.
-    Eventfd(Arc<Setter>, OwnedFd),
+    /// The eventfd itself, and what it takes of its client's descriptors.
+    Eventfd(Arc<Setter>, OwnedFd, Share),
     /// A stream to guestd, a byte for each wake; none before guestd has opened it.
     Bell(Option<Connection>),
 }
@@ -34,7 +35,7 @@ impl Way {
     fn set(&self, times: u64) -> u64 {
         const BYTES_MAX: usize = 256;
         match self {
-            Way::Eventfd(setter, event) => {
+            Way::Eventfd(setter, event, _) => {
                 // What cannot be done now, without memory, is done at the next flush.
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
@@ -168,6 +169,8 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
+    use crate::peer::Peer;
+    use crate::shares::Budget;
 
     fn count(event: &OwnedFd) -> u64 {
         let mut count = [0; 8];
@@ -176,7 +179,8 @@ mod tests {
 
     fn event() -> (Way, OwnedFd) {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        (Way::Eventfd(Arc::new(Setter::new().unwrap()), event.try_clone().unwrap()), event)
+        let share = Budget::new("descriptors", "", 3).take(Peer::Uid(0), 1).unwrap();
+        (Way::Eventfd(Arc::new(Setter::new().unwrap()), event.try_clone().unwrap(), share), event)
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Unsafe because it maps memory that a guest process reads and writes at the same time.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::Context as _;
@@ -18,6 +18,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::GuestMemory;
 
+use super::limits::MAPPINGS_PER_PROCESS_MAX;
+use super::shares::Share;
+
 /// The end of what a process can have mapped.
 const USER_END: u64 = 1 << 47;
 
@@ -26,6 +29,8 @@ const USER_END: u64 = 1 << 47;
 pub struct LocalPages {
     base: NonNull<u8>,
     bytes: usize,
+    /// Of its client's mappings.
+    share: Option<Share>,
 }
 
 // SAFETY: the mapping belongs to this value alone and lives as long; its bytes are only copied, never referred to.
@@ -41,23 +46,23 @@ impl LocalPages {
             .with_context(|| format!("cannot size memory to {bytes} bytes"))?;
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal memory")?;
-        Ok((LocalPages::map(&memfd, bytes)?, memfd))
+        Ok((LocalPages::map(memfd.as_fd(), bytes)?, memfd))
     }
 
     /// Pages that a daemon made which was killed, from the process that has them: nobody can change their size either.
-    pub fn of(memory: &OwnedFd, pages: u32) -> anyhow::Result<LocalPages> {
+    pub fn of(memory: impl AsFd, pages: u32) -> anyhow::Result<LocalPages> {
         let bytes = pages as usize * PAGE_BYTES;
-        let seals = rustix::fs::fcntl_get_seals(memory).context("what is lent again are no pages")?;
+        let seals = rustix::fs::fcntl_get_seals(&memory).context("what is lent again are no pages")?;
         anyhow::ensure!(
             seals.contains(SealFlags::GROW | SealFlags::SHRINK),
             "the pages may change their size"
         );
-        let actual = rustix::fs::fstat(memory)?.st_size as u64;
+        let actual = rustix::fs::fstat(&memory)?.st_size as u64;
         anyhow::ensure!(bytes > 0 && actual == bytes as u64, "{actual} bytes are lent again as {bytes}");
-        LocalPages::map(memory, bytes)
+        LocalPages::map(memory.as_fd(), bytes)
     }
 
-    fn map(memfd: &OwnedFd, bytes: usize) -> anyhow::Result<LocalPages> {
+    fn map(memfd: BorrowedFd<'_>, bytes: usize) -> anyhow::Result<LocalPages> {
         // SAFETY: a new mapping at an address of the kernel's choice; no Rust object is there.
         let base = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -65,7 +70,14 @@ impl LocalPages {
         }
         .context("cannot map memory")?;
         let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
-        Ok(LocalPages { base, bytes })
+        Ok(LocalPages { base, bytes, share: None })
+    }
+
+    /// The same, as a part of a client's share of mappings for as long as it is mapped.
+    pub(super) fn charged_to(self, share: Share) -> LocalPages {
+        let mut charged = self;
+        charged.share = Some(share);
+        charged
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) {
@@ -178,7 +190,11 @@ fn runs(
 
 /// Everything that one process has lent, by its address there. Disjoint.
 #[derive(Default, Debug)]
-pub struct Lent(BTreeMap<u64, LentPages>);
+pub struct Lent {
+    pieces: BTreeMap<u64, LentPages>,
+    /// Of all of them.
+    bytes: u64,
+}
 
 impl Lent {
     /// Whether so many pages may be lent from an address on.
@@ -190,7 +206,7 @@ impl Lent {
         let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= USER_END);
         let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));
         let end = end.with_context(|| format!("{pages} pages at {address:#x} are no pages of a process"))?;
-        let before = self.0.range(..end).next_back();
+        let before = self.pieces.range(..end).next_back();
         if let Some((other, lent)) = before.filter(|(other, lent)| *other + lent.bytes() > address) {
             anyhow::bail!(
                 "{pages} pages at {address:#x} overlap the {:#x} bytes lent at {other:#x}",
@@ -205,18 +221,31 @@ impl Lent {
         Ok(())
     }
 
+    /// Whether one more piece may be mapped here: other processes of its user have to have some as well.
+    pub fn check_mappings(&self) -> anyhow::Result<()> {
+        let pieces = self.pieces.len();
+        anyhow::ensure!(
+            pieces < MAPPINGS_PER_PROCESS_MAX,
+            "the process has lent {pieces} pieces, the limit: take some back, or lend larger ones"
+        );
+        Ok(())
+    }
+
     fn pages(&self) -> u32 {
-        (self.0.values().map(LentPages::bytes).sum::<u64>() / PAGE_BYTES as u64) as u32
+        (self.bytes / PAGE_BYTES as u64) as u32
     }
 
     /// Takes pages that [`Lent::check`] let through.
     pub fn add(&mut self, address: u64, pages: LentPages) {
-        self.0.insert(address, pages);
+        self.bytes += pages.bytes();
+        self.pieces.insert(address, pages);
     }
 
     /// Nothing is touched there any more. False if nothing is lent at the address.
     pub fn take_back(&mut self, address: u64) -> bool {
-        self.0.remove(&address).is_some()
+        let removed = self.pieces.remove(&address);
+        self.bytes -= removed.as_ref().map_or(0, LentPages::bytes);
+        removed.is_some()
     }
 
     /// Reads from an address of the process on.
@@ -259,7 +288,7 @@ impl Lent {
 
     /// Where an address is, and how many of so many bytes are there.
     fn find(&self, address: u64, length: usize) -> anyhow::Result<(&LentPages, u64, usize)> {
-        let lent = self.0.range(..=address).next_back();
+        let lent = self.pieces.range(..=address).next_back();
         let lent = lent.map(|(first, lent)| (lent, address - first)).filter(|(lent, at)| *at < lent.bytes());
         let (lent, offset) = lent.with_context(|| format!("{address:#x} is not lent"))?;
         Ok((lent, offset, length.min((lent.bytes() - offset) as usize)))

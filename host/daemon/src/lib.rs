@@ -11,6 +11,7 @@
 mod bells;
 pub mod broker;
 pub mod channel;
+mod closing;
 pub mod control;
 pub mod counters;
 pub mod durable;
@@ -30,8 +31,10 @@ pub mod naming;
 mod newcomers;
 pub mod observer;
 mod peer;
+mod receive;
 pub mod record_max;
 pub mod seat;
+mod shares;
 pub mod socket;
 pub mod system_clock;
 mod tap;

@@ -43,3 +43,16 @@ pub const DEBUG_LINES_PER_SECOND_MAX: u32 = 1000;
 pub const PEERS_IN_LOG_MAX: usize = 64;
 /// Lines that wait for a log that is not read, or is slow. More are counted.
 pub const LOG_LINES_QUEUED_MAX: usize = 4096;
+/// Descriptors that are not for local clients: of the daemon itself, of [`VMS_MAX`] VMs with 16 each, and two messages of
+/// clients with as many as come along, which wait to be closed.
+pub const DESCRIPTORS_RESERVED: usize = 2048;
+/// Stretches of memory that are not for local clients: the program's own, its threads' stacks, what the allocator maps for
+/// big blocks, and the memory of VMs.
+pub const MAPPINGS_RESERVED: usize = 4096;
+/// Pieces of memory that one local process may have lent to engines at a time, each a mapping: a quarter of what the
+/// kernel's default leaves for all.
+pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
+/// vm.max_map_count of a machine that does not say: the kernel's default.
+pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;
+/// Descriptors that a client sent and that wait to be closed, while more of it are read: as many as one message has.
+pub const CLOSING_PER_PEER_MAX: usize = 253;

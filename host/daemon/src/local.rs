@@ -4,9 +4,9 @@
 //! timeout. The host itself and each VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
+mod nt_handles;
 mod resuming;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,16 +18,16 @@ use anyhow::Context as _;
 use d3dkmt::EventId;
 use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
-use nt_handle::NtHandles;
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, SocketFlags, SocketType};
+use rustix::net::{Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
-use super::channel::Channel;
+use super::channel::{Channel, ProtocolError};
+use super::closing::ClientFd;
 use super::eventfd::Setter;
 use super::guest::{Guest, Sink};
 use super::kept_events::Way;
@@ -36,9 +36,11 @@ use super::local_vm::LocalVm;
 use super::newcomers::Newcomer;
 use super::peer::Peer;
 use super::seat::Seat;
+use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
 use super::timer::monotonic;
 use super::turns::Turns;
+use nt_handles::VmNtHandles;
 use resuming::Returning;
 
 /// Keys of the loop's own sources.
@@ -83,15 +85,17 @@ enum Source {
         vm: VmId,
         /// Of the user that connected.
         peer: Peer,
-        connection: Arc<OwnedFd>,
+        connection: Arc<ClientFd>,
         process: Option<ProcessId>,
+        /// Of the processes that its user may have.
+        share: Option<Share>,
         /// Until it has attached a process.
         newcomer: Option<Newcomer>,
     },
     Stream {
         vm: VmId,
         process: ProcessId,
-        stream: Arc<OwnedFd>,
+        stream: Arc<ClientFd>,
         channel: Box<Channel>,
         /// Its process is at its end, and so often it is still read.
         last_reads: Option<u8>,
@@ -106,6 +110,8 @@ enum Source {
     Pid {
         process: ProcessId,
         pidfd: OwnedFd,
+        /// Of the descriptors that its user may have.
+        _share: Option<Share>,
     },
 }
 
@@ -131,8 +137,10 @@ struct Loop {
     // Looked at cold, right after a wake: no hashing.
     sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
-    /// Of each VM whose processes have any, with their key.
-    nt_handles: BTreeMap<VmId, (u64, NtHandles)>,
+    /// Of each VM whose processes have had any.
+    nt_handles: BTreeMap<VmId, VmNtHandles>,
+    /// Of each VM that has a door here.
+    budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: Turns,
     /// When this thread woke up, of a daemon that asks for times.
@@ -163,6 +171,7 @@ impl LocalLoop {
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
             nt_handles: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             next_key: NEWCOMERS_KEY + 1,
             turns: Turns::default(),
             awake_ns: 0,
@@ -225,39 +234,58 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
 }
 
 /// The user who connected; one whom the system does not name is nobody else.
-fn user_of(connection: &OwnedFd) -> Peer {
+fn user_of(connection: impl AsFd) -> Peer {
     Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
 }
 
 /// Answers a request of a process; true: the connection goes on.
-fn answer(connection: &OwnedFd, process: ProcessId, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
+fn answer(connection: &ClientFd, process: ProcessId, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
     let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
     broker::send_reply(connection, &reply, descriptors).map(|()| true)
 }
 
 /// The same with a reason not to.
-fn refuse(connection: &OwnedFd, error: &anyhow::Error) -> anyhow::Result<bool> {
+fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> {
     let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
     broker::send_reply(connection, &reply, &[]).map(|()| true)
 }
 
 /// One read of a stream, and one more for the rest of a big frame under way, which as a rule is there as well.
-fn read(stream: &OwnedFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, Errno> {
+fn read(stream: &ClientFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, ReadError> {
     if let Some(read) = read_rest(stream, channel) {
         return read;
     }
-    let (count, _) = rustix::net::recv(stream, &mut *scratch, RecvFlags::DONTWAIT)?;
+    let count = only_bytes(stream.receive(scratch))?;
     channel.take_in(&scratch[..count]);
     let is_full = count == scratch.len();
-    // What it comes to the next read sees as well.
-    let more = if is_full { read_rest(stream, channel).and_then(Result::ok) } else { None };
-    Ok(count + more.unwrap_or(0))
+    let more = if is_full { read_rest(stream, channel) } else { None };
+    match more {
+        // What else it comes to the next read sees as well.
+        None | Some(Err(ReadError::Ended(_))) => Ok(count),
+        Some(more) => Ok(count + more?),
+    }
+}
+
+/// Why nothing was read of a stream.
+enum ReadError {
+    Ended(Errno),
+    /// So many descriptors came along.
+    Descriptors(usize),
+}
+
+/// What was read, if nothing came along.
+fn only_bytes(read: Result<(usize, Vec<ClientFd>), Errno>) -> Result<usize, ReadError> {
+    match read {
+        Ok((count, came)) if came.is_empty() => Ok(count),
+        Ok((_, came)) => Err(ReadError::Descriptors(came.len())),
+        Err(error) => Err(ReadError::Ended(error)),
+    }
 }
 
 /// The rest of a big frame under way comes to its place at once.
-fn read_rest(stream: &OwnedFd, channel: &mut Channel) -> Option<Result<usize, Errno>> {
+fn read_rest(stream: &ClientFd, channel: &mut Channel) -> Option<Result<usize, ReadError>> {
     let tail = channel.tail()?;
-    let read = rustix::net::recv(stream, spare_capacity(tail), RecvFlags::DONTWAIT).map(|(_, count)| count);
+    let read = only_bytes(stream.receive_behind(tail));
     if read.is_ok() {
         channel.was_read();
     }
@@ -355,10 +383,9 @@ impl Loop {
             self.end_process(guest.id);
         }
         let of_vm = |(key, source): (&u64, &Source)| match source {
-            Source::Listener { vm: of, .. }
-            | Source::Broker { vm: of, .. }
-            | Source::NtHandles { vm: of } => (*of == vm).then_some(*key),
+            Source::Listener { vm: of, .. } | Source::Broker { vm: of, .. } => (*of == vm).then_some(*key),
             Source::Commands
+            | Source::NtHandles { .. }
             | Source::Clock
             | Source::Newcomers
             | Source::Stream { .. }
@@ -368,7 +395,7 @@ impl Loop {
         for key in self.sources.iter().filter_map(of_vm).collect::<Vec<_>>() {
             self.forget(key);
         }
-        self.nt_handles.remove(&vm);
+        self.forget_nt_handles(vm);
         self.seat.input(Input::VmDetached { vm });
     }
 
@@ -411,11 +438,8 @@ impl Loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&listener.descriptor, flags) {
                 Ok(connection) => {
-                    let connection = Arc::new(connection);
                     let peer = user_of(&connection);
-                    let newcomer = Some(self.newcomer(peer, &connection));
-                    let source = Source::Broker { vm, peer, connection, process: None, newcomer };
-                    if let Err(error) = self.add(source) {
+                    if let Err(error) = self.accepted(vm, peer, connection) {
                         let line = || format!("a local process could not be accepted: {error:#}");
                         self.seat.log.warn(peer, line);
                     }
@@ -438,8 +462,29 @@ impl Loop {
         }
     }
 
+    fn accepted(&mut self, vm: VmId, peer: Peer, connection: OwnedFd) -> anyhow::Result<()> {
+        let Budgets { descriptors, closers, .. } = &self.seat.budgets;
+        let (share, over) = match descriptors.take(peer, 1) {
+            Ok(share) => (Some(share), None),
+            Err(over) => (None, Some(over)),
+        };
+        let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));
+        if let Some(over) = over {
+            let over = over.into();
+            let _ = refuse(&connection, &over);
+            return Err(over);
+        }
+        let newcomer = Some(self.newcomer(peer, &connection));
+        self.add(Source::Broker { vm, peer, connection, process: None, share: None, newcomer }).map(drop)
+    }
+
+    /// What users of a VM have of it.
+    fn budgets_of(&mut self, vm: VmId) -> &VmBudgets {
+        self.budgets.entry(vm).or_default()
+    }
+
     /// A broker connection was accepted. If it attaches no process in time, both ends see it closed.
-    fn newcomer(&self, peer: Peer, connection: &Arc<OwnedFd>) -> Newcomer {
+    fn newcomer(&self, peer: Peer, connection: &Arc<ClientFd>) -> Newcomer {
         let connection = Arc::clone(connection);
         let close = move || {
             let _ = rustix::net::shutdown(&connection, Shutdown::Both);
@@ -450,7 +495,8 @@ impl Loop {
     fn broker_packet(&mut self, key: u64) {
         let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
         let (vm, connection, process) = (*vm, connection.clone(), *process);
-        let result = broker::read_request(&*connection).and_then(|request| match (request, process) {
+        let peer = connection.peer();
+        let result = broker::read_request(&connection).and_then(|request| match (request, process) {
             (Request::End, _) => Ok(false),
             (Request::Attach { name }, None) if self.park(key, vm, &connection, &name) => Ok(true),
             (Request::Attach { name }, None) => self.attach(key, vm, &connection, name).map(|()| true),
@@ -462,7 +508,7 @@ impl Loop {
             }
             (Request::Resume { .. }, Some(_)) => anyhow::bail!("this connection has its process already"),
             (Request::Regain { first_slot, slots }, Some(process)) => {
-                let memory = self.regain(process, first_slot, slots)?;
+                let memory = self.regain(peer, process, first_slot, slots)?;
                 answer(&connection, process, &[memory.as_fd()])
             }
             (Request::LendAgain { address, pages, memory }, Some(process)) => {
@@ -474,14 +520,21 @@ impl Loop {
                 Err(error) => refuse(&connection, &error),
             },
             (Request::Grow { slots }, Some(process)) => {
-                let (first_slot, slots, memory) = broker::grow(&self.seat, process, slots)?;
-                let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
-                broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
+                match broker::grow(&self.seat, peer, process, slots) {
+                    Ok((first_slot, slots, memory)) => {
+                        let process = process.0;
+                        let reply = BrokerReply { first_slot, slots, process, ..BrokerReply::default() };
+                        broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
+                    }
+                    // Its user has its share of mappings: that ends no process.
+                    Err(error) if error.is::<OverShare>() => refuse(&connection, &error),
+                    Err(error) => Err(error),
+                }
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, &connection),
             // Pages that cannot be lent are no reason to end a process.
             (Request::Lend { address, pages }, Some(process)) => {
-                match broker::lend(&self.seat, process, address, pages) {
+                match broker::lend(&self.seat, peer, process, address, pages) {
                     Ok(memory) => answer(&connection, process, &[memory.as_fd()]),
                     Err(error) => refuse(&connection, &error),
                 }
@@ -513,7 +566,7 @@ impl Loop {
     }
 
     /// A packet was answered (true), or its connection ends.
-    fn end_broker_packet(&mut self, key: u64, connection: &OwnedFd, result: anyhow::Result<bool>) {
+    fn end_broker_packet(&mut self, key: u64, connection: &ClientFd, result: anyhow::Result<bool>) {
         match result {
             Ok(true) => {
                 if let Some(Source::Broker { newcomer, .. }) = self.sources.get_mut(&key) {
@@ -528,7 +581,7 @@ impl Loop {
     }
 
     /// Says why a connection ends, to its process and to the operator.
-    fn refuse_for_good(&mut self, key: u64, connection: &OwnedFd, error: &anyhow::Error) {
+    fn refuse_for_good(&mut self, key: u64, connection: &ClientFd, error: &anyhow::Error) {
         if let Some(Source::Broker { peer, .. }) = self.sources.get(&key) {
             self.seat.log.warn(*peer, || format!("a local process is refused: {error:#}"));
         }
@@ -537,12 +590,13 @@ impl Loop {
     }
 
     /// An event that is set here from now on.
-    fn keep_event(&self, process: ProcessId, name: EventId, event: OwnedFd) -> anyhow::Result<()> {
+    fn keep_event(&self, process: ProcessId, name: EventId, event: ClientFd) -> anyhow::Result<()> {
         let setter = self.setter.clone().context("this system cannot set events of other processes")?;
-        let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_raw_fd()), Vec::new())?;
+        let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
         let guest = self.seat.sessions().guest(process).context("the process has ended")?;
-        Ok(guest.outbox.keep_event(name, Way::Eventfd(setter, event))?)
+        let share = self.seat.budgets.descriptors.take(event.peer(), 1)?;
+        Ok(guest.outbox.keep_event(name, Way::Eventfd(setter, event.known_harmless(), share))?)
     }
 
     fn forget_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
@@ -562,10 +616,12 @@ impl Loop {
         }
     }
 
-    fn attach(&mut self, key: u64, vm: VmId, connection: &OwnedFd, name: String) -> anyhow::Result<()> {
+    fn attach(&mut self, key: u64, vm: VmId, connection: &ClientFd, name: String) -> anyhow::Result<()> {
+        let process_share = self.budgets_of(vm).processes.take(connection.peer(), 1)?;
         let credentials = rustix::net::sockopt::socket_peercred(connection)?;
         let pid = credentials.pid;
-        let (memory, memory_descriptor) = broker::first_memory()?;
+        let peer = connection.peer();
+        let (memory, memory_descriptor) = broker::first_memory(&self.seat.budgets, peer)?;
         let slots = memory.slots();
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -573,7 +629,7 @@ impl Loop {
         let (guest, token) =
             self.seat.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
-        let result = self.watch_process(&guest, pid, ours, &mut keys).and_then(|()| {
+        let result = self.watch_process(&guest, peer, pid, ours, &mut keys).and_then(|()| {
             let right = self.seat.sessions().resume_right(guest.id);
             // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
             let keeps_events = self.setter.is_some() && right.is_none();
@@ -592,8 +648,8 @@ impl Loop {
             };
             broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
         });
-        if let Some(Source::Broker { process, .. }) = self.sources.get_mut(&key) {
-            *process = Some(guest.id);
+        if let Some(Source::Broker { process, share, .. }) = self.sources.get_mut(&key) {
+            (*process, *share) = (Some(guest.id), Some(process_share));
         }
         self.keys_of.insert(guest.id, keys);
         result
@@ -602,6 +658,7 @@ impl Loop {
     fn watch_process(
         &mut self,
         guest: &Guest,
+        peer: Peer,
         pid: Pid,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
@@ -609,13 +666,23 @@ impl Loop {
         let process = guest.id;
         // A process that has ended by now is noticed by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            keys.push(self.add(Source::Pid { process, pidfd })?);
+            let _share = Some(self.seat.budgets.descriptors.take(peer, 1)?);
+            keys.push(self.add(Source::Pid { process, pidfd, _share })?);
         }
-        self.watch_stream(guest, stream, keys)
+        self.watch_stream(guest, peer, stream, keys)
     }
 
-    fn watch_stream(&mut self, guest: &Guest, stream: OwnedFd, keys: &mut Vec<u64>) -> anyhow::Result<()> {
-        let (vm, process, stream) = (guest.vm, guest.id, Arc::new(stream));
+    fn watch_stream(
+        &mut self,
+        guest: &Guest,
+        peer: Peer,
+        stream: OwnedFd,
+        keys: &mut Vec<u64>,
+    ) -> anyhow::Result<()> {
+        let Budgets { descriptors, closers, .. } = &self.seat.budgets;
+        let share = Some(descriptors.take(peer, 1)?);
+        let stream = Arc::new(ClientFd::socket(stream, peer, share, closers));
+        let (vm, process) = (guest.vm, guest.id);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
         let channel = Box::new(Channel::new(self.seat.clone(), vm, Some(process), sink));
         keys.push(self.add(Source::Stream { vm, process, stream, channel, last_reads: None })?);
@@ -657,8 +724,9 @@ impl Loop {
                 }
                 match read(stream, channel, &mut self.scratch) {
                     Ok(0) => channel.end_of_stream().map(|()| false),
-                    Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-                    Err(_) => Ok(false),
+                    Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => Ok(true),
+                    Err(ReadError::Ended(_)) => Ok(false),
+                    Err(ReadError::Descriptors(count)) => Err(ProtocolError::Descriptors(count)),
                 }
             }
         };
@@ -695,58 +763,6 @@ impl Loop {
         }
         if !has_streams {
             self.end_process(process);
-        }
-    }
-
-    /// Gives a process an NT handle that names nothing yet; one that may not have it lives on: its connection goes on.
-    fn give_nt_handle(&mut self, vm: VmId, process: ProcessId, connection: &OwnedFd) -> anyhow::Result<bool> {
-        // So a name has ended for whoever asks for it after the last close of its handles.
-        self.close_nt_handles(vm);
-        match self.make_nt_handle(vm) {
-            Ok(handle) => answer(connection, process, &[handle.as_fd()]),
-            Err(error) => {
-                let line = || format!("process {} gets no NT handle: {error:#}", process.0);
-                self.seat.log.debug(Peer::Process(process), line);
-                refuse(connection, &error)
-            }
-        }
-    }
-
-    fn nt_handles_of(&mut self, vm: VmId) -> anyhow::Result<&mut NtHandles> {
-        Ok(match self.nt_handles.entry(vm) {
-            Entry::Occupied(entry) => &mut entry.into_mut().1,
-            Entry::Vacant(entry) => {
-                let (handles, key) = (NtHandles::new()?, self.next_key);
-                let data = epoll::EventData::new_u64(key);
-                epoll::add(&*self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)?;
-                self.next_key += 1;
-                self.sources.insert(key, Source::NtHandles { vm });
-                &mut entry.insert((key, handles)).1
-            }
-        })
-    }
-
-    fn make_nt_handle(&mut self, vm: VmId) -> anyhow::Result<OwnedFd> {
-        // From before there is a token: what fails here has made none.
-        self.nt_handles_of(vm)?;
-        let token = self.seat.nt_handles().make(vm)?;
-        let made = self.nt_handles_of(vm)?.make(token);
-        if made.is_err() {
-            self.seat.nt_handles().closed(vm, token);
-        }
-        Ok(made?)
-    }
-
-    /// Tells of the NT handles whose last descriptor is closed.
-    fn close_nt_handles(&mut self, vm: VmId) {
-        let Some((key, handles)) = self.nt_handles.get_mut(&vm) else { return };
-        let key = *key;
-        for token in handles.closed() {
-            self.seat.nt_handles().closed(vm, token);
-        }
-        if handles.is_empty() {
-            self.nt_handles.remove(&vm);
-            self.forget(key);
         }
     }
 

@@ -13,11 +13,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vsock_device::GuestMemory;
 
+use super::shares::Share;
+
 /// A memfd of whole pages, mapped for writing here and nowhere else.
 #[derive(Debug)]
 pub struct LocalRegion {
     base: NonNull<Slot>,
     pages: u32,
+    /// Of its client's mappings.
+    _share: Share,
 }
 
 // SAFETY: the mapping belongs to this value alone and lives as long; what it holds are atomics.
@@ -26,7 +30,7 @@ unsafe impl Send for LocalRegion {}
 impl LocalRegion {
     /// Makes a region and the descriptor for the process: open for reading only, sealed so that nobody
     /// can ever map it for writing again.
-    pub fn create(pages: u32) -> anyhow::Result<(LocalRegion, OwnedFd)> {
+    pub(super) fn create(pages: u32, share: Share) -> anyhow::Result<(LocalRegion, OwnedFd)> {
         let length = pages as usize * PAGE_BYTES;
         let memfd = rustix::fs::memfd_create("gpupv-fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .context("cannot create fence memory")?;
@@ -45,7 +49,7 @@ impl LocalRegion {
         }
         .context("cannot map fence memory")?;
         let base = NonNull::new(base.cast::<Slot>()).context("fence memory was mapped at address 0")?;
-        let region = LocalRegion { base, pages };
+        let region = LocalRegion { base, pages, _share: share };
         let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal fence memory")?;
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd.as_fd()));

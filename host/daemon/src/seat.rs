@@ -45,6 +45,7 @@ use super::log_lines::{LogLines, NoteLine};
 use super::newcomers::Newcomers;
 use super::observer::Observer;
 use super::peer::Peer;
+use super::shares::Budgets;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::tap::{Observed, Step, Tap as _};
 use super::timer::{Clock, Timer};
@@ -122,6 +123,8 @@ pub struct Seat {
     pub clock_watch: ClockWatch,
     pub newcomers: Arc<Newcomers>,
     pub counters: Counters,
+    /// What there is little of, and who has it.
+    pub budgets: Budgets,
     /// What is said of clients, and under the lock, goes here.
     pub log: Arc<LogLines>,
     /// Everything is recorded, for somebody to look at: guests forward every wait.
@@ -235,6 +238,7 @@ impl Seat {
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             newcomers: Newcomers::new(&log).context("cannot make a timer")?,
             counters: Counters::default(),
+            budgets: Budgets::of_this_process(),
             log,
             async_submission: AtomicBool::new(options.async_submission),
             has_backlog: AtomicBool::new(false),

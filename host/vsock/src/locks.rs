@@ -46,6 +46,10 @@ pub enum Rank {
     Call,
     /// How much may still be complained of.
     Complaints,
+    /// What is still to be closed.
+    Closing,
+    /// Who has how much of what there is little of.
+    Shares,
     /// What is still to be logged.
     LogLines,
 }

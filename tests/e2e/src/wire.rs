@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -29,6 +29,12 @@ const SLOT_BYTES: u64 = 64;
 
 /// A connection to a broker.
 pub struct Broker(OwnedFd);
+
+impl AsFd for Broker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Broker {
     pub fn connect(path: &Path) -> Broker {

@@ -18,6 +18,7 @@ use tracing::Level;
 
 use super::{Loop, Source};
 use crate::broker;
+use crate::closing::ClientFd;
 use crate::lent::{LentPages, LocalPages};
 use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
@@ -28,7 +29,7 @@ use crate::seat::{Awaited, WentOn};
 #[derive(Default)]
 pub(super) struct Returning {
     /// Processes that came new meanwhile: key, VM, connection and name of each.
-    parked: Vec<(u64, VmId, Arc<OwnedFd>, String)>,
+    parked: Vec<(u64, VmId, Arc<ClientFd>, String)>,
     limit: Option<u64>,
     is_late: bool,
 }
@@ -48,7 +49,7 @@ impl Loop {
                 // It died while nobody was there to see it.
                 None | Some(Err(Errno::SRCH)) => self.seat.sessions().detach(process),
                 Some(Ok(pidfd)) => {
-                    let key = self.add(Source::Pid { process, pidfd })?;
+                    let key = self.add(Source::Pid { process, pidfd, _share: None })?;
                     self.keys_of.insert(process, vec![key]);
                 }
                 Some(Err(_)) => _ = self.keys_of.insert(process, Vec::new()),
@@ -77,7 +78,7 @@ impl Loop {
     }
 
     /// A process that is new waits until those that were there are back. False if there is nobody to wait for.
-    pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<OwnedFd>, name: &str) -> bool {
+    pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<ClientFd>, name: &str) -> bool {
         let Some(returning) = &mut self.returning else { return false };
         // One that asks again has its answer to come.
         if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
@@ -126,7 +127,7 @@ impl Loop {
         &mut self,
         key: u64,
         vm: VmId,
-        connection: &OwnedFd,
+        connection: &ClientFd,
         process: ProcessId,
         token: &[u8],
     ) -> anyhow::Result<()> {
@@ -139,7 +140,7 @@ impl Loop {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut keys = self.keys_of.remove(&process).unwrap_or_default();
         keys.push(key);
-        let watched = self.watch_stream(&guest, ours, &mut keys);
+        let watched = self.watch_stream(&guest, connection.peer(), ours, &mut keys);
         self.keys_of.insert(process, keys);
         if let Some(Source::Broker { process: of, .. }) = self.sources.get_mut(&key) {
             *of = Some(process);
@@ -151,11 +152,18 @@ impl Loop {
     }
 
     /// New memory for slots of a process that comes back, and the descriptor for it.
-    pub(super) fn regain(&self, process: ProcessId, first: u32, slots: u32) -> anyhow::Result<OwnedFd> {
+    pub(super) fn regain(
+        &self,
+        peer: Peer,
+        process: ProcessId,
+        first: u32,
+        slots: u32,
+    ) -> anyhow::Result<OwnedFd> {
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
-        let (region, descriptor) = LocalRegion::create(pages)?;
+        let share = self.seat.budgets.mappings.take(peer, 1)?;
+        let (region, descriptor) = LocalRegion::create(pages, share)?;
         self.seat.resumption().regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
                 regions.push((first, region));
@@ -171,19 +179,21 @@ impl Loop {
         process: ProcessId,
         address: u64,
         pages: u32,
-        memory: &OwnedFd,
+        memory: &ClientFd,
     ) -> anyhow::Result<()> {
-        let local = LocalPages::of(memory, pages)?;
+        let share = self.seat.budgets.mappings.take(memory.peer(), 1)?;
+        let local = LocalPages::of(memory, pages)?.charged_to(share);
         self.seat.resumption().lend_again(process, address, pages, LentPages::Local(local))
     }
 
     /// Watches an NT handle that a process of this VM holds.
-    pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &OwnedFd) -> anyhow::Result<()> {
+    pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &ClientFd) -> anyhow::Result<()> {
         anyhow::ensure!(self.returning.is_some(), "NT handles are shown by who comes back");
         let token = nt_handle::token_of(handle.as_fd());
-        let token = token.with_context(|| format!("descriptor {} is no NT handle", handle.as_raw_fd()))?;
+        let token =
+            token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
         self.seat.nt_handles().seen(vm, token)?;
-        self.nt_handles_of(vm)?.adopt(handle.as_fd())?;
+        self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
         Ok(())
     }
 }

@@ -95,6 +95,9 @@ impl Sessions<'_> {
         let mut seated = self.seat.take();
         let attached = seated.roster.get_mut(process)?;
         attached.lent.check(address, pages)?;
+        if matches!(lent, LentPages::Local(_)) {
+            attached.lent.check_mappings()?;
+        }
         attached.lent.add(address, lent);
         Ok(())
     }

@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use d3dkmt::{Call, EventId, KeyedMutexFlags};
 use dxgkrnl::VmId;
 
+use super::super::closing::{ClientFd, Closers};
 use super::super::observer::DaemonKernel;
 use super::*;
 
@@ -56,7 +57,8 @@ fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
     let (id, vm) = (ProcessId(1), VmId(1));
     let guest = Arc::new(Guest::new(id, vm, 1, String::new()));
-    guest.outbox.connect(super::super::guest::Sink::Local { stream: Arc::new(ours.into()), epoll, key: 1 });
+    let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
+    guest.outbox.connect(super::super::guest::Sink::Local { stream, epoll, key: 1 });
     guest.outbox.wake(d3dkmt::EventId(7), d3dkmt::NtStatus::SUCCESS).unwrap();
     let mut dirty = Dirty::default();
     dirty.add(&guest);

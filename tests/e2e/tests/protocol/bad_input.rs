@@ -1,16 +1,22 @@
 //! One bad frame closes one stream, with a reason; everybody else works on.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use d3dkmt::{Call, EventId};
 use e2e::embedded::Embedded;
+use e2e::machine;
 use e2e::polling::until;
+use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
-use proto::attach::broker_request::{Attach, Body, Grow};
+use proto::attach::broker_request::{Attach, Body, Grow, Lend};
 use proto::channel::ToHost;
 use proto::convert::call_to_frame;
 use proto::frame::append;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 
 fn framed(frame: &ToHost) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -235,6 +241,66 @@ fn a_connection_that_does_not_say_what_it_is_is_closed_and_no_other() {
     daemon.end();
 }
 
+/// Attack lent_pieces: one mapping of the daemon for each piece, of which it has only so many.
+#[test]
+fn a_process_that_lends_without_end_is_refused_and_others_lend_and_attach() {
+    let daemon = Embedded::start();
+    let lend = |client: &Client, piece: u64| {
+        let address = 0x10_0000 + piece * 0x1000;
+        client.broker.request(Body::Lend(Lend { address, pages: 1 })).0.refused
+    };
+    let greedy = Client::new(&daemon.broker());
+    let mut refusals = (0..).map(|piece| lend(&greedy, piece)).enumerate();
+    let (pieces, why) = refusals.find(|(_, refused)| !refused.is_empty()).expect("there is a limit");
+    assert_eq!(pieces, gpupv::daemon::limits::MAPPINGS_PER_PROCESS_MAX, "{why}");
+    assert!(why.contains("pieces, the limit"), "{why}");
+    let mut other = Client::new(&daemon.broker());
+    assert_eq!(lend(&other, 0), "");
+    other.grow(1);
+    // What is taken back makes room.
+    let (reply, _) = greedy.broker.request(Body::TakeBack(0x10_0000));
+    assert_eq!((reply.refused.as_str(), lend(&greedy, 0).as_str()), ("", ""));
+    let (_, taken) = daemon.seat().budgets.mappings.figures();
+    // A page of fence memory each, one more of the other, and what is lent.
+    assert_eq!(taken, pieces + 1 + 3);
+    drop((greedy, other));
+    until("everything is given back", || daemon.seat().budgets.mappings.figures().1 == 0);
+    until("everything is closed", || daemon.seat().budgets.descriptors.figures().1 == 0);
+    daemon.end();
+}
+
+/// Attack lingering_descriptor: who reads a descriptor closes it, if need be for as long as its owner has set.
+#[test]
+fn descriptors_on_a_stream_end_it_and_those_of_the_broker_are_closed_elsewhere() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+    let many = vec![event.as_fd(); 253];
+    let mut client = Client::new(&daemon.broker());
+    send_with(&client.stream.socket, &enumerate_adapters(), &many);
+    ends(&daemon, &mut steady, "on a stream", &mut client.stream, "253 descriptors come along");
+    drop((client, steady));
+    daemon.end();
+    // The broker takes the first, and closes the rest.
+    let served = Served::start(&[]);
+    let client = Client::new(&served.broker());
+    let files = machine::open_files(served.pid()).len();
+    let settle = proto::attach::BrokerRequest { body: Some(Body::Settle(true)) };
+    for _ in 0..10 {
+        send_with(&client.broker, &proto::Message::encode_to_vec(&settle), &many);
+        assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
+    }
+    until("all are closed", || machine::open_files(served.pid()).len() == files);
+}
+
+fn send_with(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).expect("it is sent");
+}
+
 #[test]
 fn a_name_is_cut_at_its_limit_and_stays_text() {
     let daemon = Embedded::start();
@@ -250,7 +316,8 @@ fn a_name_is_cut_at_its_limit_and_stays_text() {
 #[test]
 fn a_daemon_full_of_processes_says_so_and_has_room_again() {
     let daemon = Embedded::start();
-    let limit = d3dkmt::limits::PROCESSES_PER_VM_MAX;
+    // What one user may have.
+    let limit = d3dkmt::limits::PROCESSES_PER_VM_MAX * 2 / 3;
     // Four descriptors each on both sides: the limit of open files may come first, and must say so as well.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     let mut attached = Vec::new();
@@ -266,7 +333,7 @@ fn a_daemon_full_of_processes_says_so_and_has_room_again() {
     };
     if let Some(why) = refusal {
         assert_eq!(attached.len(), limit);
-        assert!(why.contains("the limit of one VM"), "{why}");
+        assert!(why.contains(&format!("has {limit} processes")), "{why}");
         attached.pop();
         until("there is room", || Attached::try_new(&daemon.broker()).is_ok());
     }

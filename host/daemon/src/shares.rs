@@ -1,0 +1,210 @@
+//! What there is only so much of in this process, and how much of it each client has.
+//!
+//! ```text
+//!   most ─┬─ of one client: at most twice what it leaves, two thirds of all
+//!         ├─ of the next one: two thirds of the rest
+//!         └─ left
+//! ```
+//! So no client ever has all, and nothing is set aside for clients that are not there. A process may have 10,000 NT handles,
+//! which half of [`SHARES_PER_VM_MAX`] is not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
+use rustix::process::{Resource, getrlimit};
+use vsock_device::locks::{Rank, Ranked};
+
+use super::closing::Closers;
+use super::limits::{DESCRIPTORS_RESERVED, MAPPINGS_ASSUMED_MAX, MAPPINGS_RESERVED};
+use super::peer::Peer;
+
+#[derive(Debug, Default)]
+struct Table {
+    taken: usize,
+    of_peer: BTreeMap<Peer, usize>,
+}
+
+/// One of the things of which there are few.
+#[derive(Debug)]
+pub struct Budget {
+    /// What it is, and what gives the daemon more of it.
+    name: &'static str,
+    remedy: &'static str,
+    most: usize,
+    table: Ranked<Table>,
+}
+
+/// A part of a budget that a client has. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<Budget>,
+    peer: Peer,
+    count: usize,
+}
+
+/// A client has its share already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{peer} has {has} {name}, {taken} of {most} are taken: no client may have more than twice what it leaves; {remedy}"
+)]
+pub struct OverShare {
+    peer: Peer,
+    name: &'static str,
+    remedy: &'static str,
+    has: usize,
+    taken: usize,
+    most: usize,
+}
+
+impl Budget {
+    pub fn new(name: &'static str, remedy: &'static str, most: usize) -> Arc<Budget> {
+        Arc::new(Budget { name, remedy, most, table: Ranked::new(Rank::Shares, Table::default()) })
+    }
+
+    /// Takes so many for a client.
+    pub fn take(self: &Arc<Self>, peer: Peer, count: usize) -> Result<Share, OverShare> {
+        let Budget { name, remedy, most, .. } = **self;
+        let mut table = self.table.lock_or_abort();
+        let (has, taken) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.taken);
+        if has + count > 2 * most.saturating_sub(taken + count) {
+            return Err(OverShare { peer, name, remedy, has, taken, most });
+        }
+        table.taken += count;
+        *table.of_peer.entry(peer).or_default() += count;
+        Ok(Share { budget: Arc::clone(self), peer, count })
+    }
+
+    /// How many there are, and how many of them are taken.
+    pub fn figures(&self) -> (usize, usize) {
+        (self.most, self.table.lock_or_abort().taken)
+    }
+}
+
+impl Share {
+    fn give_back(&self, count: usize) {
+        let mut table = self.budget.table.lock_or_abort();
+        table.taken -= count;
+        if let Some(has) = table.of_peer.get_mut(&self.peer) {
+            *has -= count;
+            if *has == 0 {
+                table.of_peer.remove(&self.peer);
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.give_back(self.count);
+        }
+    }
+}
+
+/// Every budget of a daemon, over what this machine lets one process have.
+#[derive(Debug)]
+pub struct Budgets {
+    /// Open files: connections, streams, watched processes, events.
+    pub descriptors: Arc<Budget>,
+    /// Stretches of memory that are mapped: fence memory and what is lent to engines.
+    pub mappings: Arc<Budget>,
+    pub closers: Arc<Closers>,
+}
+
+impl Budgets {
+    /// Those of this process, whose limits are as they will stay.
+    pub fn of_this_process() -> Budgets {
+        let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
+        let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+        let mappings =
+            mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_ASSUMED_MAX);
+        Budgets::over(open_files, mappings)
+    }
+
+    fn over(open_files: usize, mappings: usize) -> Budgets {
+        Budgets {
+            descriptors: Budget::new(
+                "descriptors",
+                "end some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
+                // With a small limit the daemon itself has few VMs.
+                open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
+            ),
+            mappings: Budget::new(
+                "mappings",
+                "take memory back, or raise vm.max_map_count (sysctl)",
+                mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
+            ),
+            closers: Closers::new(),
+        }
+    }
+}
+
+impl fmt::Display for Budgets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (descriptors, mappings) = (self.descriptors.most, self.mappings.most);
+        write!(
+            f,
+            "local clients: {descriptors} descriptors, {mappings} mappings, {PROCESSES_PER_VM_MAX} processes and \
+             {SHARES_PER_VM_MAX} NT handles; one user at most two thirds"
+        )
+    }
+}
+
+/// Those of the processes of the host, or of a VM without a machine, among its users.
+#[derive(Debug)]
+pub struct VmBudgets {
+    pub processes: Arc<Budget>,
+    pub nt_handles: Arc<Budget>,
+}
+
+impl Default for VmBudgets {
+    fn default() -> Self {
+        VmBudgets {
+            processes: Budget::new("processes", "end some", PROCESSES_PER_VM_MAX),
+            nt_handles: Budget::new("NT handles", "close some", SHARES_PER_VM_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Peer = Peer::Uid(1);
+    const OTHER: Peer = Peer::Uid(2);
+    const THIRD: Peer = Peer::Uid(3);
+
+    /// All that a client can get, one by one.
+    fn all(budget: &Arc<Budget>, peer: Peer) -> Vec<Share> {
+        std::iter::from_fn(|| budget.take(peer, 1).ok()).collect()
+    }
+
+    #[test]
+    fn a_client_gets_no_more_than_it_leaves_and_what_it_gives_back_others_get() {
+        let budget = Budget::new("things", "make more", 100);
+        let of_one = all(&budget, ONE);
+        let of_other = all(&budget, OTHER);
+        assert_eq!((of_one.len(), of_other.len(), all(&budget, THIRD).len()), (66, 22, 8));
+        let error = budget.take(ONE, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("uid 1 has 66 things, 88 of 100 are taken") && error.contains("make more"),
+            "{error}"
+        );
+        drop(of_one);
+        assert_eq!(all(&budget, THIRD).len(), 52);
+        drop(of_other);
+        assert!(budget.table.lock().of_peer.is_empty() && budget.figures() == (100, 0));
+    }
+
+    #[test]
+    fn what_the_daemon_needs_itself_is_no_clients() {
+        let budgets = Budgets::over(100_000, 65_530);
+        assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
+        assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);
+        let small = Budgets::over(1024, 100);
+        assert_eq!((small.descriptors.figures().0, small.mappings.figures().0), (512, 50));
+    }
+}
