@@ -56,3 +56,7 @@ pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
 pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;
 /// Descriptors that a client sent and that wait to be closed, while more of it are read: as many as one message has.
 pub const CLOSING_PER_PEER_MAX: usize = 253;
+/// Bytes that are recorded before a snapshot that failed is tried again; twice as many after each further failure.
+pub const SNAPSHOT_RETRY_BYTES: u64 = 1 << 20;
+/// So often they are doubled: to 1 GiB.
+pub const SNAPSHOT_DOUBLINGS_MAX: u32 = 10;

@@ -2,13 +2,15 @@
 
 use std::io::{self, Write};
 
+use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN};
+
 /// First bytes of every block of every version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"GPVTRACE";
 /// Bytes before the content.
 pub(crate) const HEADER_BYTES: usize = 68;
 /// A block of data is closed when its content has reached this length.
 pub(crate) const CONTENT_BYTES_FULL: usize = 64 * 1024;
-/// The longest content of a block; what does not fit is not recorded.
+/// The longest content of a block; a step that does not fit is not recorded, and a snapshot comes in pieces.
 pub(crate) const CONTENT_BYTES_MAX: usize = 1 << 28;
 /// A block's codec: a raw deflate stream (RFC 1951).
 pub(crate) const DEFLATED: u8 = 1;
@@ -30,6 +32,8 @@ pub enum Kind {
     Index,
     /// The last block of a trace that was ended in good order.
     End,
+    /// A piece of the state, or of what is beside it, of a snapshot that does not fit one block.
+    Piece,
     /// A kind that this program does not know.
     Other(u8),
 }
@@ -42,6 +46,7 @@ impl Kind {
             3 => Kind::Snapshot,
             4 => Kind::Index,
             5 => Kind::End,
+            6 => Kind::Piece,
             other => Kind::Other(other),
         }
     }
@@ -53,6 +58,7 @@ impl Kind {
             Kind::Snapshot => 3,
             Kind::Index => 4,
             Kind::End => 5,
+            Kind::Piece => 6,
             Kind::Other(number) => number,
         }
     }
@@ -65,6 +71,7 @@ impl Kind {
             Kind::Snapshot => "snapshot",
             Kind::Index => "index",
             Kind::End => "end",
+            Kind::Piece => "piece",
             Kind::Other(_) => "other",
         }
     }
@@ -80,6 +87,8 @@ impl Kind {
 pub(crate) struct BlockHeader {
     /// Of this trace and no other: who writes into a trace cannot make a block of it.
     pub trace: u64,
+    /// The oldest version of the format that has such a block.
+    pub version: u16,
     pub kind: Kind,
     /// 0: the content is stored as it is; [`DEFLATED`].
     pub codec: u8,
@@ -115,7 +124,7 @@ impl BlockHeader {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&self.trace.to_le_bytes());
-        bytes[16..18].copy_from_slice(&(crate::FORMAT_VERSION as u16).to_le_bytes());
+        bytes[16..18].copy_from_slice(&self.version.to_le_bytes());
         bytes[18] = self.kind.number();
         bytes[19] = self.codec;
         let words = [self.length, self.content_crc, self.steps];
@@ -145,15 +154,16 @@ impl BlockHeader {
         if word(64) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) {
             return Err(NoHeader::Damaged);
         }
-        let version = u16::from_le_bytes([bytes[VERSION_AT], bytes[VERSION_AT + 1]]).into();
-        if version != crate::FORMAT_VERSION {
-            return Err(NoHeader::Version(version));
+        let version = u16::from_le_bytes([bytes[VERSION_AT], bytes[VERSION_AT + 1]]);
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&version.into()) {
+            return Err(NoHeader::Version(version.into()));
         }
         if word(20) as usize > CONTENT_BYTES_MAX {
             return Err(NoHeader::Damaged);
         }
         Ok(BlockHeader {
             trace: long(8),
+            version,
             kind: Kind::from_number(bytes[18]),
             codec: bytes[19],
             length: word(20),

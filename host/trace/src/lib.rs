@@ -63,7 +63,7 @@ pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Moved, Player, Unchecked};
 pub use reader::{BlockInfo, Header, Next, Reader, Record};
-pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording, SNAPSHOT_BYTES_MAX};
+pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{Part, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict};
 pub use steps::Step;
@@ -71,5 +71,7 @@ pub use stop::{NoStop, Stop};
 pub use times::{Times, Woken};
 pub use verify::{Findings, verify};
 
-/// Version of the file's layout. Other layouts are refused.
-pub const FORMAT_VERSION: u32 = 3;
+/// Version of the file's layout. Blocks of [`FORMAT_VERSION_MIN`] are read as well; other layouts are refused.
+pub const FORMAT_VERSION: u32 = 4;
+/// A block is written in the oldest version that has its kind and content: most are of this one.
+pub const FORMAT_VERSION_MIN: u32 = 3;

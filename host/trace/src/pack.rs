@@ -71,7 +71,7 @@ fn block(
 ) -> io::Result<[u8; HEADER_BYTES]> {
     let (codec, content) = match place.header.kind {
         Kind::Index => (0, index(&content, moved)?),
-        Kind::Data | Kind::Snapshot if place.header.codec <= DEFLATED => {
+        Kind::Data | Kind::Snapshot | Kind::Piece if place.header.codec <= DEFLATED => {
             let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
             if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
         }

@@ -14,6 +14,7 @@ use proto::trace as wire;
 use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind, MAGIC};
 use crate::file::io_error;
 use crate::places::{Arranged, Part, Place, Source, arrange, read_at, scan};
+use crate::recorder::PIECE_BYTES_MAX;
 use crate::staging::{Beside, Staged};
 use crate::steps::{Item, Step, Steps};
 use crate::times::Times;
@@ -365,7 +366,11 @@ impl Reader {
             if place.header.kind != Kind::Snapshot || place.header.first_step > sequence {
                 continue;
             }
-            if self.content(at, &place)?.is_ok() {
+            let is_intact = match self.content(at, &place)? {
+                Ok(content) => self.snapshot(at, &place, &content)?.is_ok(),
+                Err(_) => false,
+            };
+            if is_intact {
                 self.go_to(at);
                 return Ok(Some(place.header.first_step));
             }
@@ -475,7 +480,7 @@ impl Reader {
                 Part::Block(place) => {
                     self.position = (self.position + place.bytes()).min(self.length);
                     match self.content(self.at - 1, &place)? {
-                        Ok(content) => self.begin_block(place, content),
+                        Ok(content) => self.begin_block(place, content)?,
                         Err(lost) => return Ok(Next::Other(Record::Lost(lost))),
                     }
                 }
@@ -515,11 +520,11 @@ impl Reader {
     }
 
     /// A block's content is what was written.
-    fn begin_block(&mut self, place: Place, content: Vec<u8>) {
-        let BlockHeader { kind, first_step: sequence, first_ns: now, codec, .. } = place.header;
+    fn begin_block(&mut self, place: Place, content: Vec<u8>) -> Result<(), TraceError> {
+        let BlockHeader { kind, first_step: sequence, codec, .. } = place.header;
         if codec > DEFLATED {
             self.lost(&place, "is stored in a way that this program does not know");
-            return;
+            return Ok(());
         }
         if kind == Kind::Data && std::mem::take(&mut self.unfinished) {
             let (from, to) = (sequence.saturating_sub(1), Some(sequence));
@@ -527,17 +532,16 @@ impl Reader {
             self.due.push_back(Record::Lost(Lost { from, to, bytes: 0, offset: place.offset, why }));
         }
         match kind {
-            Kind::Header | Kind::Index => {}
+            // Pieces were read with their snapshot.
+            Kind::Header | Kind::Index | Kind::Piece => {}
             Kind::Data => {
                 let mut steps = Steps::new(&place.header);
                 steps.times = self.gives_times.then(Vec::new);
                 self.steps = Some((steps, content, place));
             }
-            Kind::Snapshot => match wire::Snapshot::decode(&content[..]) {
-                Ok(wire::Snapshot { state_digest: digest, state, host }) => {
-                    self.due.push_back(Record::Snapshot { sequence, now, digest, state, host });
-                }
-                Err(_) => self.lost(&place, "cannot be decoded"),
+            Kind::Snapshot => match self.snapshot(self.at - 1, &place, &content)? {
+                Ok(snapshot) => self.due.push_back(snapshot),
+                Err(why) => self.lost(&place, why),
             },
             Kind::End => match wire::End::decode(&content[..]) {
                 Ok(end) => self.end(&place, &end),
@@ -548,6 +552,34 @@ impl Reader {
             }
             Kind::Other(_) => self.skipped += 1,
         }
+        Ok(())
+    }
+
+    /// The snapshot whose block is this part, with what it has in the blocks behind it; or what is wrong with it.
+    fn snapshot(
+        &mut self,
+        part: usize,
+        place: &Place,
+        content: &[u8],
+    ) -> Result<Result<Record, &'static str>, TraceError> {
+        let Ok(snapshot) = wire::Snapshot::decode(content) else { return Ok(Err("cannot be decoded")) };
+        let wire::Snapshot { state_digest: digest, mut state, mut host, state_pieces, host_pieces } =
+            snapshot;
+        let pieces = u64::from(state_pieces) + u64::from(host_pieces);
+        for at in 0..pieces {
+            let at = at as usize;
+            let piece = match self.arranged.parts.get(part + 1 + at) {
+                Some(Part::Block(piece)) if piece.header.kind == Kind::Piece => *piece,
+                _ => return Ok(Err("has not all of its pieces behind it")),
+            };
+            match self.content(part + 1 + at, &piece)? {
+                Ok(bytes) if at < state_pieces as usize => state.extend_from_slice(&bytes),
+                Ok(bytes) => host.extend_from_slice(&bytes),
+                Err(_) => return Ok(Err("has a piece that is damaged")),
+            }
+        }
+        let BlockHeader { first_step: sequence, first_ns: now, .. } = place.header;
+        Ok(Ok(Record::Snapshot { sequence, now, digest, state, host }))
     }
 
     fn lost(&mut self, place: &Place, why: &str) {
@@ -596,8 +628,9 @@ fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec
     if expected != actual {
         return Ok(Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", place.name())));
     }
+    let inflated_max = if place.header.kind == Kind::Piece { PIECE_BYTES_MAX } else { CONTENT_BYTES_MAX };
     Ok(match place.header.codec {
-        DEFLATED => decompress_to_vec_with_limit(&content, CONTENT_BYTES_MAX)
+        DEFLATED => decompress_to_vec_with_limit(&content, inflated_max)
             .map_err(|error| format!("{} cannot be inflated: {error}", place.name())),
         _ => Ok(content),
     })

@@ -16,14 +16,16 @@ use crate::ring::Ring;
 use crate::sink::Sink;
 use crate::staging::Staging;
 use crate::times::Times;
-use crate::{TraceError, encode, header};
+use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN, TraceError, encode, header};
 
 /// A snapshot comes after so many bytes at the earliest, and after so many times its own size.
 const SNAPSHOT_BYTES_BETWEEN: u64 = 1 << 20;
 const SNAPSHOT_TIMES_ITSELF: u64 = 16;
 
-/// State and what is kept beside it, together: more is not recorded.
-pub const SNAPSHOT_BYTES_MAX: usize = CONTENT_BYTES_MAX - 64;
+/// A snapshot has its state, and what is kept beside it, in its own block up to so many bytes together. More comes in pieces.
+const ONE_BLOCK_BYTES_MAX: usize = CONTENT_BYTES_MAX - 64;
+/// A piece of a snapshot, which is written from memory of its own.
+pub(crate) const PIECE_BYTES_MAX: usize = 16 << 20;
 
 /// What comes behind the last step: an index of as many blocks as one has, each with as many processes, and the end.
 const ENDING_BYTES_MAX: u64 = 64 * 1024;
@@ -41,6 +43,8 @@ pub struct Recording {
     pub trace: Option<u64>,
     /// Number of the first step, where others came before in another trace: a snapshot has to come first.
     pub first_step: Option<u64>,
+    /// A snapshot of more bytes than this comes in pieces of so many at most; `None`: of more than a block can have.
+    pub one_block_bytes_max: Option<usize>,
     /// The file is to be ended with the step that brings it here: see [`Recorder::is_at_limit`]. `None`: it never is.
     pub bytes_max: Option<u64>,
 }
@@ -78,6 +82,8 @@ pub struct Recorder {
     snapshot_at: u64,
     /// How long the file may become.
     bytes_max: u64,
+    /// How much of a snapshot one block has.
+    one_block_bytes_max: usize,
     /// Records of times for the next block.
     times_due: Vec<u8>,
     /// A step is between its two halves.
@@ -174,6 +180,8 @@ impl Recorder {
         let first_step = recording.first_step.unwrap_or(1);
         let mut recorder = Recorder::over(Sink::File(file), staging, trace, config, program, first_step)?;
         recorder.bytes_max = recording.bytes_max.unwrap_or(u64::MAX);
+        recorder.one_block_bytes_max =
+            recording.one_block_bytes_max.unwrap_or(ONE_BLOCK_BYTES_MAX).clamp(1, ONE_BLOCK_BYTES_MAX);
         Ok(recorder)
     }
 
@@ -213,6 +221,7 @@ impl Recorder {
             first_step,
             snapshot_at: 0,
             bytes_max: u64::MAX,
+            one_block_bytes_max: ONE_BLOCK_BYTES_MAX,
             times_due: Vec::new(),
             within: false,
             stopped: None,
@@ -358,7 +367,7 @@ impl Recorder {
         self.snapshot_with(state, digest, &[])
     }
 
-    /// The same with what whoever runs the kernel keeps beside its state, for itself; see [`SNAPSHOT_BYTES_MAX`].
+    /// The same with what whoever runs the kernel keeps beside its state, for itself.
     ///
     /// # Panics
     ///
@@ -373,17 +382,44 @@ impl Recorder {
         let put = self.put(Kind::Header, &header);
         self.header = header;
         put?;
-        let (state, host) = (state.to_vec(), host.to_vec());
-        let snapshot = wire::Snapshot { state_digest: digest, state, host }.encode_to_vec();
-        if snapshot.len() > CONTENT_BYTES_MAX || !self.has_room(snapshot.len() as u64) {
+        let bytes = state.len() + host.len();
+        let fits_one_block = bytes <= self.one_block_bytes_max;
+        // A flight recorder keeps two snapshots, and has no room for such ones.
+        let is_too_big = matches!(self.sink, Sink::Ring(_)) && !fits_one_block;
+        if is_too_big || !self.has_room(bytes as u64) {
             // The trace is whole without it.
             self.snapshot_at = u64::MAX;
             return Ok(());
         }
         self.entries.snapshot(self.sink.offset());
-        self.put(Kind::Snapshot, &snapshot)?;
-        self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(snapshot.len() as u64);
+        if fits_one_block {
+            let (state, host) = (state.to_vec(), host.to_vec());
+            let snapshot = wire::Snapshot { state_digest: digest, state, host, ..wire::Snapshot::default() };
+            self.put(Kind::Snapshot, &snapshot.encode_to_vec())?;
+        } else {
+            self.put_in_pieces(state, digest, host)?;
+        }
+        self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(bytes as u64);
         Ok(())
+    }
+
+    /// A snapshot whose state, and what is beside it, come in blocks of their own.
+    fn put_in_pieces(&mut self, state: &[u8], digest: u64, host: &[u8]) -> Result<(), TraceError> {
+        let piece_bytes = self.one_block_bytes_max.min(PIECE_BYTES_MAX);
+        let (of_state, of_host) = (state.chunks(piece_bytes), host.chunks(piece_bytes));
+        let snapshot = wire::Snapshot {
+            state_digest: digest,
+            state_pieces: of_state.len() as u32,
+            host_pieces: of_host.len() as u32,
+            ..wire::Snapshot::default()
+        };
+        self.put_as(Kind::Snapshot, FORMAT_VERSION, &snapshot.encode_to_vec())?;
+        of_state.chain(of_host).try_for_each(|piece| self.put_as(Kind::Piece, FORMAT_VERSION, piece))
+    }
+
+    /// The snapshot that is due comes when so many bytes more are recorded, or as many as are between any two.
+    pub fn postpone_snapshot(&mut self, bytes: u64) {
+        self.snapshot_at = self.sink.offset() + bytes.max(SNAPSHOT_BYTES_BETWEEN);
     }
 
     /// The file has as many bytes as it may have, but for its ending: it is to be finished before the next step. It is
@@ -514,8 +550,15 @@ impl Recorder {
 
     /// A block that has no steps.
     fn put(&mut self, kind: Kind, content: &[u8]) -> Result<(), TraceError> {
-        let header =
-            BlockHeader { content_crc: crc32c::crc32c(content), ..self.next_header(kind, content.len()) };
+        self.put_as(kind, FORMAT_VERSION_MIN, content)
+    }
+
+    fn put_as(&mut self, kind: Kind, version: u32, content: &[u8]) -> Result<(), TraceError> {
+        let header = BlockHeader {
+            version: version as u16,
+            content_crc: crc32c::crc32c(content),
+            ..self.next_header(kind, content.len())
+        };
         let bytes = header.to_bytes();
         let written = self.sink.write(header, &[&bytes, content].concat());
         self.wrote(written, &bytes)
@@ -541,6 +584,7 @@ impl Recorder {
         let now = self.block.context.now;
         BlockHeader {
             trace: self.trace,
+            version: FORMAT_VERSION_MIN as u16,
             kind,
             codec: 0,
             length: u32::try_from(length).expect("a block is far below 4 GiB"),

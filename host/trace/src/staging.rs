@@ -218,6 +218,7 @@ fn staged(bytes: &[u8], trace: u64, length: u32) -> Option<Staged> {
     let content = bytes.get(CONTENT_AT..)?.get(..length as usize)?;
     let first_ns = long(bytes, BLOCK_AT + 16)?;
     let header = BlockHeader {
+        version: crate::FORMAT_VERSION_MIN as u16,
         trace,
         kind: Kind::Data,
         codec: 0,

@@ -79,8 +79,13 @@ fn told(program: &Program) -> Vec<(Nanos, Input)> {
 fn record(config: &Config, told: &[(Nanos, Input)], path: &Path) {
     let name = path.file_stem().unwrap().as_encoded_bytes();
     let number = name.iter().fold(0u64, |number, byte| number.rotate_left(8) ^ u64::from(*byte));
-    let recording =
-        Recording { durable: Durable::No, trace: Some(number), first_step: None, bytes_max: None };
+    let recording = Recording {
+        durable: Durable::No,
+        trace: Some(number),
+        first_step: None,
+        bytes_max: None,
+        one_block_bytes_max: None,
+    };
     let mut kernel = Kernel::new(config.clone(), Drivers::new(&Registry::default(), config));
     let mut effects = Effects::default();
     let mut recorder = Recorder::create_as(path, config, "gpupv, golden", recording).unwrap();

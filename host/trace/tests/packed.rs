@@ -216,3 +216,67 @@ proptest! {
         }
     }
 }
+
+/// The only snapshot of a trace, and how many steps are lost.
+fn snapshot_of(path: &Path) -> (Option<(Vec<u8>, Vec<u8>)>, Option<u64>) {
+    let mut found = None;
+    for record in Reader::open(path).unwrap() {
+        if let Record::Snapshot { state, host, .. } = record.unwrap() {
+            found = Some((state, host));
+        }
+    }
+    (found, verify(Reader::open(path).unwrap()).unwrap().lost_steps())
+}
+
+/// A trace of two steps with a snapshot between them.
+fn with_snapshot(path: &Path, one_block_bytes_max: Option<usize>, state: &[u8], host: &[u8]) {
+    let recording = trace::Recording { one_block_bytes_max, ..common::RECORDING };
+    let mut recorder = trace::Recorder::create_as(path, &Config::default(), "test", recording).unwrap();
+    let mut step = |recorder: &mut trace::Recorder, now| {
+        recorder.begin(now, &dxgkrnl::Input::Deadline).unwrap();
+        recorder.end(&dxgkrnl::Effects::default()).unwrap();
+    };
+    step(&mut recorder, 1);
+    recorder.snapshot_with(state, 7, host).unwrap();
+    step(&mut recorder, 2);
+    recorder.finish(9).unwrap();
+}
+
+#[test]
+fn a_snapshot_over_the_length_of_a_block_comes_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let state: Vec<u8> = (0..300_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    let host = vec![5; 20 << 20];
+    with_snapshot(&path, None, &state, &host);
+    let (found, lost) = snapshot_of(&path);
+    assert!(found == Some((state, host)) && lost == Some(0));
+    let mut reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.blocks().filter(|block| block.kind == Kind::Piece).count(), 19 + 2);
+    assert_eq!(reader.seek_snapshot(2).unwrap(), Some(2));
+}
+
+#[test]
+fn pieces_are_packed_and_one_that_is_damaged_costs_the_snapshot_and_no_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, packed) = (folder.path().join("t.gvt"), folder.path().join("p.gvt"));
+    let (state, host) = (vec![3; 5000], vec![4; 2500]);
+    with_snapshot(&path, Some(1000), &state, &host);
+    pack(&path, &packed).unwrap();
+    let whole = Some((state, host));
+    assert_eq!(snapshot_of(&path), (whole.clone(), Some(0)));
+    assert_eq!(snapshot_of(&packed), (whole, Some(0)));
+    let bytes = std::fs::read(&path).unwrap();
+    for two in bounds(&bytes).windows(2) {
+        if bytes[two[0] + KIND] != 6 {
+            continue;
+        }
+        let mut damaged = bytes.clone();
+        damaged[two[0] + CONTENT] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(snapshot_of(&path), (None, Some(0)), "its content");
+        std::fs::write(&path, [&bytes[..two[0]], &bytes[two[1]..]].concat()).unwrap();
+        assert_eq!(snapshot_of(&path), (None, Some(0)), "all of it");
+        assert_eq!(Reader::open(&path).unwrap().seek_snapshot(3).unwrap(), None);
+    }
+}

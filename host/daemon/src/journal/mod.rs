@@ -27,7 +27,7 @@ use dxgkrnl::{Config, Kernel, ProcessId};
 use proto::limits::TOKEN_BYTES;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
-use trace::{Durable, Mapping, Recorder, SNAPSHOT_BYTES_MAX};
+use trace::{Durable, Mapping, Recorder};
 
 use super::seat::{Token, random};
 
@@ -59,6 +59,8 @@ pub struct Journal {
     segment: u32,
     performed: Mapping,
     keeper: Option<(Sender<Begun>, JoinHandle<()>)>,
+    /// Tests have snapshots in pieces that are small.
+    one_block_bytes_max: Option<usize>,
     _lock: File,
 }
 
@@ -103,8 +105,17 @@ impl Journal {
             replayed.moves.drain(..replayed.moves.len().min(if is_of_last { done as usize } else { 0 }));
         }
         let (folder, keeper) = (folder.to_owned(), None);
-        let mut journal =
-            Journal { folder, secret, durable, program, segment, performed: mapped, keeper, _lock: lock };
+        let mut journal = Journal {
+            folder,
+            secret,
+            durable,
+            program,
+            segment,
+            performed: mapped,
+            keeper,
+            one_block_bytes_max: None,
+            _lock: lock,
+        };
         journal.start_keeper()?;
         Ok((journal, replayed))
     }
@@ -119,12 +130,11 @@ impl Journal {
         let state =
             kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
         let host = ledger.to_bytes();
-        let bytes = state.len() + host.len();
-        anyhow::ensure!(bytes <= SNAPSHOT_BYTES_MAX, "a state of {bytes} bytes does not fit a trace");
         let path = segment_path(&self.folder, self.segment + 1);
         let recording = trace::Recording {
             durable: self.durable,
             first_step: Some(first_step),
+            one_block_bytes_max: self.one_block_bytes_max,
             ..trace::Recording::default()
         };
         let mut recorder = Recorder::create_as(&path, kernel.config(), self.program, recording)?;

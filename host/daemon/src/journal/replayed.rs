@@ -27,6 +27,9 @@ pub enum NotReplayed {
     Trace(#[from] TraceError),
     #[error("{0}")]
     Lost(Lost),
+    /// It was being written when the daemon was killed, and has no steps: what is before it was still needed.
+    #[error("its snapshot is not whole: {0}")]
+    NoSnapshot(Lost),
     #[error("it was recorded with another configuration: start with that, by the same --config")]
     OtherConfig,
     #[error("its snapshot is no state: {0}")]
@@ -42,9 +45,9 @@ pub enum NotReplayed {
 }
 
 impl NotReplayed {
-    /// The file cannot be read as a trace at all.
+    /// The file cannot be read as a trace at all, or has nothing that can be gone on from.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, NotReplayed::Trace(_))
+        matches!(self, NotReplayed::Trace(_) | NotReplayed::NoSnapshot(_))
     }
 }
 
@@ -64,6 +67,7 @@ pub fn replay(path: &Path, config: &Config, drivers: &Registry) -> Result<Option
         return Err(NotReplayed::OtherConfig);
     }
     let mut replay: Option<Replay> = None;
+    let mut lost_before = None;
     for record in reader {
         match (record?, &mut replay) {
             (Record::Snapshot { sequence, now, digest, state, host }, None) => {
@@ -77,10 +81,14 @@ pub fn replay(path: &Path, config: &Config, drivers: &Registry) -> Result<Option
                 replay.step(sequence, now, input, effects.as_ref())?;
             }
             (Record::Step { sequence, .. }, None) => return Err(NotReplayed::NoState(sequence)),
-            (Record::Lost(lost), _) if lost.loses_steps() => return Err(NotReplayed::Lost(lost)),
-            (Record::Lost(_), _) => {}
+            (Record::Lost(lost), None) => lost_before = Some(lost),
+            (Record::Lost(lost), Some(_)) if lost.loses_steps() => return Err(NotReplayed::Lost(lost)),
+            (Record::Lost(_), Some(_)) => {}
             (Record::Unknown { sequence, kind }, _) => return Err(NotReplayed::Unknown { sequence, kind }),
         }
+    }
+    if let (None, Some(lost)) = (&replay, lost_before) {
+        return Err(NotReplayed::NoSnapshot(lost));
     }
     Ok(replay.map(|Replay { kernel, ledger, now, next_step, effects }| {
         // Time goes on from where the kernel has come, which a snapshot's block may not say.

@@ -135,3 +135,41 @@ fn what_cannot_be_gone_on_from_is_refused_with_what_and_what_to_do() {
     let words = refusal(folder.path());
     assert!(words.contains("is no journal: \"letter.txt\" is in it"), "{words}");
 }
+
+#[test]
+fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let Recorded { journal, kernel, ledger, .. } = &mut recorded;
+    // Far less than the state has.
+    journal.one_block_bytes_max = Some(40);
+    let digest = kernel.snapshot().digest();
+    std::mem::forget(journal.begin(kernel, ledger, 3).unwrap());
+    let ledger = ledger.clone();
+    recorded.killed();
+    assert_eq!(segments(folder.path()).unwrap(), [2]);
+    let path = segment_path(folder.path(), 2);
+    let found = trace::verify(trace::Reader::open(&path).unwrap()).unwrap();
+    assert!(found.is_whole() && found.snapshots == 1 && found.blocks[&trace::Kind::Piece] > 10, "{found:?}");
+    let (journal, replayed) = open(folder.path()).unwrap();
+    let replayed = replayed.expect("there is something");
+    assert_eq!(
+        (replayed.kernel.snapshot().digest(), replayed.next_step, replayed.ledger),
+        (digest, 3, ledger)
+    );
+    drop(journal);
+    // A daemon was killed while it wrote the next one, wherever it was.
+    let bytes = std::fs::read(&path).unwrap();
+    let next = segment_path(folder.path(), 3);
+    for cut in (1..bytes.len()).step_by(37).chain([bytes.len() - 1]) {
+        std::fs::write(&next, &bytes[..cut]).unwrap();
+        let (_, replayed) = open(folder.path()).unwrap_or_else(|error| panic!("cut at {cut}: {error:#}"));
+        let replayed = replayed.unwrap_or_else(|| panic!("cut at {cut}: nothing"));
+        assert_eq!((replayed.kernel.snapshot().digest(), replayed.next_step), (digest, 3), "cut at {cut}");
+    }
+    // The only one there is has to be whole.
+    std::fs::rename(&next, &path).unwrap();
+    let words = refusal(folder.path());
+    assert!(words.contains("its snapshot is not whole") && words.contains("another folder"), "{words}");
+}

@@ -17,6 +17,7 @@ use super::Seated;
 use crate::Options;
 use crate::durable::Told;
 use crate::journal::{Journal, JournalOptions, Ledger};
+use crate::limits::{SNAPSHOT_DOUBLINGS_MAX, SNAPSHOT_RETRY_BYTES};
 use crate::log_lines::LogLines;
 use crate::tap::{Step, Tap};
 use crate::timer::Timer;
@@ -33,8 +34,8 @@ pub(super) struct Recording {
     dumped: u32,
     /// Resets of engines and adapters that were seen.
     resets: u64,
-    /// The kernel's state cannot be saved; that was said.
-    unsaved: bool,
+    /// Snapshots that failed since the last one that did not.
+    snapshots_failed: u32,
     /// Who writes it to the disk, and whether there is something to write that it was told of.
     writer: Option<Sender<Told>>,
     unwritten: bool,
@@ -100,14 +101,14 @@ impl Recording {
     ) -> Result<Recording, TraceError> {
         let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
         let mut recording = Recording::over(recorder, None, log);
-        recording.snapshot(kernel);
+        recording.snapshot(kernel.now(), kernel);
         Ok(recording)
     }
 
     fn over(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
-        let (dumped, resets, unsaved, writer, unwritten) = (0, 0, false, None, false);
+        let (dumped, resets, snapshots_failed, writer, unwritten) = (0, 0, 0, None, false);
         let log = Arc::clone(log);
-        Recording { recorder, dumps, dumped, resets, unsaved, writer, unwritten, journal: None, log }
+        Recording { recorder, dumps, dumped, resets, snapshots_failed, writer, unwritten, journal: None, log }
     }
 
     pub fn last_step(&self) -> u64 {
@@ -128,8 +129,8 @@ impl Recording {
 
     /// What came before is not needed any more.
     #[cold]
-    fn begin_segment(&mut self, kernel: &Kernel<Drivers>, ledger: &Ledger) {
-        let Some(journal) = self.journal.as_mut().filter(|_| !self.unsaved) else { return };
+    fn begin_segment(&mut self, now: Nanos, kernel: &Kernel<Drivers>, ledger: &Ledger) {
+        let Some(journal) = &mut self.journal else { return };
         let mut lives = ledger.clone();
         let processes: BTreeSet<_> = kernel.processes().collect();
         lives.retain(|process| processes.contains(&process));
@@ -137,27 +138,37 @@ impl Recording {
             Ok(recorder) => {
                 let ended = std::mem::replace(&mut self.recorder, recorder);
                 said(&self.log, ended.finish(kernel.snapshot().digest()).map(drop));
+                if std::mem::take(&mut self.snapshots_failed) > 0 {
+                    let line = "the journal has its next segment, and grows no more".to_owned();
+                    self.log.announce(Level::WARN, now, line);
+                }
             }
             Err(error) => {
-                self.unsaved = true;
-                let why = "its next segment cannot begin";
-                self.log.own(Level::ERROR, format!("the journal grows from here on, {why}: {error:#}"));
+                self.snapshot_failed(now, &format!("the journal grows: its next segment: {error:#}"))
             }
         }
     }
 
     #[cold]
-    fn snapshot(&mut self, kernel: &Kernel<Drivers>) {
+    fn snapshot(&mut self, now: Nanos, kernel: &Kernel<Drivers>) {
         match kernel.save() {
             Ok(state) => {
                 said(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
+                self.snapshots_failed = 0;
             }
-            Err(why) if !self.unsaved => {
-                self.unsaved = true;
-                self.log.own(Level::WARN, format!("the trace has no snapshots: {why}"));
-            }
-            Err(_) => {}
+            Err(why) => self.snapshot_failed(now, &format!("the trace has no snapshot: {why}")),
         }
+    }
+
+    /// It is tried again when twice as much more is recorded; said only the first time.
+    fn snapshot_failed(&mut self, now: Nanos, why: &str) {
+        if self.snapshots_failed == 0 {
+            let line = format!("{why}; it is tried again when more is recorded");
+            self.log.announce(Level::ERROR, now, line);
+        }
+        self.recorder
+            .postpone_snapshot(SNAPSHOT_RETRY_BYTES << self.snapshots_failed.min(SNAPSHOT_DOUBLINGS_MAX));
+        self.snapshots_failed += 1;
     }
 
     /// The kernel panicked: what the last words about the trace are.
@@ -258,12 +269,12 @@ impl Tap for Recording {
     }
 
     #[inline]
-    fn handled(&mut self, Step { effects, kernel, owed, .. }: Step<'_>) {
+    fn handled(&mut self, Step { now, effects, kernel, owed }: Step<'_>) {
         said(&self.log, self.recorder.end(effects));
         if self.recorder.snapshot_is_due() {
             match owed {
-                Some(ledger) => self.begin_segment(kernel, ledger),
-                None => self.snapshot(kernel),
+                Some(ledger) => self.begin_segment(now, kernel, ledger),
+                None => self.snapshot(now, kernel),
             }
         }
         if self.dumps.is_some() && kernel.resets() != self.resets {

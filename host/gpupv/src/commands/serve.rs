@@ -76,7 +76,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
         ..args.daemon.options(drivers)?
     })?;
     say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
-    say(&daemon.seat.budgets);
+    say(format_args!("{}", daemon.seat.budgets));
     if let Some(folder) = &args.journal {
         say_journal(folder, daemon.resumed);
     }

@@ -98,8 +98,13 @@ pub fn config() -> Config {
 }
 
 /// So that the bytes of two traces can be compared.
-pub const RECORDING: Recording =
-    Recording { durable: Durable::No, trace: Some(0x0123_4567_89AB_CDEF), first_step: None, bytes_max: None };
+pub const RECORDING: Recording = Recording {
+    durable: Durable::No,
+    trace: Some(0x0123_4567_89AB_CDEF),
+    first_step: None,
+    bytes_max: None,
+    one_block_bytes_max: None,
+};
 
 /// A recorder into a file that nobody else has.
 pub fn recorder(path: &Path, config: &Config) -> Recorder {
