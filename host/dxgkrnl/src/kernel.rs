@@ -145,6 +145,7 @@ impl<M: Miniport> Kernel<M> {
             self.forget_effects_of_ended(effects);
         }
         self.tell_of_edges(effects);
+        self.vidsch.work_mut().backlog_mut().count_step();
     }
 
     /// What a process calls next, for whoever has several calls at once: their signals and waits are done sooner.

@@ -17,7 +17,9 @@ use rustix::event::epoll;
 use super::*;
 use crate::Options;
 use crate::broker::first_memory;
+use crate::closing::ClientFd;
 use crate::observer::{DaemonKernel, Observer};
+use crate::peer::Peer;
 
 const VM: VmId = VmId(1);
 /// More than the kernel does in one step.
@@ -57,9 +59,14 @@ impl Client {
         let (ours, stream) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let (memory, _) = first_memory().unwrap();
+        let peer = Peer::Vm(VM);
+        let (memory, _) = first_memory(&seat.budgets, peer).unwrap();
         let (guest, token) = seat.sessions().attach(VM, pid, "test".into(), memory).unwrap();
-        let sink = Sink::Local { stream: Arc::new(ours.into()), epoll, key: 1 };
+        let sink = Sink::Local {
+            stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &seat.budgets.closers)),
+            epoll,
+            key: 1,
+        };
         let mut channel = Channel::new(seat.clone(), VM, None, sink);
         let hello = Hello { version: PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
         let mut bytes = Vec::new();

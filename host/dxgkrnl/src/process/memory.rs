@@ -6,7 +6,7 @@
 //! ```
 //! What a process makes is charged at its weight, which is no less than what is allocated for it (`tests/memory.rs`
 //! measures both), and given back when it ends. A call that makes something asks first ([`Processes::shortage`]): a
-//! process may have as much as its VM has left beside it. So one process leaves half of it, two leave a third each, and
+//! process may have twice what its VM has left beside it. So one process leaves a third, the next a third of that, and
 //! there is something for the next one whatever others do. The last process of a VM takes its account with it.
 
 use alloc::format;
@@ -107,11 +107,11 @@ impl Processes {
         let (limit, taken) = (account.limit, account.reserved + account.shared);
         let after = (used + bytes).next_multiple_of(CHUNK);
         let left = (limit + reserved).saturating_sub(taken + after);
-        (after > left).then(|| {
+        (after > 2 * left).then(|| {
             let left = limit.saturating_sub(taken);
             format!(
                 "{bytes} more bytes of the host's memory are too much: {used} are in use here, and {left} of the VM's \
-                 {limit} (memory_bytes) are left; who has something must leave as much to others"
+                 {limit} (memory_bytes) are left; nobody may have more than twice what it leaves to others"
             )
         })
     }

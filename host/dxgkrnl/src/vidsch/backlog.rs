@@ -87,6 +87,9 @@ struct Step {
     set: Option<(u32, u32)>,
     /// Since the kernel was made.
     spent: u64,
+    /// What was spent when the step began, and the most that one came to.
+    spent_before: u64,
+    longest: u64,
     /// The process that made the call, or has the queue that goes on.
     on_behalf_of: Option<ProcessId>,
     turn: Option<Turn>,
@@ -135,6 +138,18 @@ impl Backlog {
     /// For tests: steps have so many units, and so many for the heads of queues, none of them 0.
     pub fn set_units(&mut self, units: u32, heads: u32) {
         self.step.set = Some((units, heads));
+    }
+
+    /// An input comes, or is done with: its step had so many units.
+    #[inline]
+    pub fn count_step(&mut self) {
+        self.step.longest = self.step.longest.max(self.step.spent - self.step.spent_before);
+        self.step.spent_before = self.step.spent;
+    }
+
+    /// The most units that a step came to.
+    pub fn longest_step(&self) -> u64 {
+        self.step.longest
     }
 
     /// All units that were ever spent.

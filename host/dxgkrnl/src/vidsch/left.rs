@@ -38,6 +38,11 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.backlog().spent()
     }
 
+    /// The most units of work that the step of one input came to, since the kernel was made or restored.
+    pub fn longest_step(&self) -> u64 {
+        self.vidsch.work.backlog().longest_step()
+    }
+
     /// Steps have so many units of work from here on, and so many before heads of queues are left, so that a test has much
     /// left by little work.
     #[doc(hidden)]

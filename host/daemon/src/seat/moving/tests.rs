@@ -14,10 +14,11 @@ use d3dkmt::{
 use dxgkrnl::{DataMove, Effects, Input, Nanos, Place, ProcessId, VmId};
 use fence_page::PAGE_BYTES;
 
+use crate::broker::first_memory;
 use crate::journal::JournalOptions;
 use crate::lent::{LentPages, LocalPages};
-use crate::memory::{FenceMemory, LocalRegion};
 use crate::observer::{DaemonKernel, Observer};
+use crate::peer::Peer;
 use crate::seat::{Dirty, Made, Seat};
 use crate::{Clock, Options};
 
@@ -85,7 +86,7 @@ impl Summing {
     fn new(journal: Option<&Path>) -> Self {
         let (seat, steps) = seat(journal);
         let attach = |pid| {
-            let memory = FenceMemory::Local(vec![(0, LocalRegion::create(1).unwrap().0)]);
+            let (memory, _) = first_memory(&seat.budgets, Peer::Uid(0)).unwrap();
             seat.sessions().attach(VmId::HOST, pid, String::new(), memory).unwrap().0.id
         };
         let (sums, other) = (attach(1), attach(2));
