@@ -1,11 +1,11 @@
 //! The device through its rings, as a guest sees it, and through its API, as the daemon does.
 
-mod guest;
+mod services;
 
-use guest::services::{
+use front_end::{CID, FREE_AREA, Guest, is_readable};
+use services::{
     ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK, Told,
 };
-use guest::{CID, FREE_AREA, Guest, is_readable};
 use std::time::Duration;
 use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
 use vsock_device::packet::{Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
@@ -25,7 +25,7 @@ fn configuration_space_is_the_cid() {
 
 #[test]
 fn bytes_are_echoed_with_and_without_event_index() {
-    for features in [guest::FEATURES, guest::FEATURES & !(1 << 29), 1 << 32] {
+    for features in [front_end::FEATURES, front_end::FEATURES & !(1 << 29), 1 << 32] {
         let rig = Rig::new();
         let mut guest = Guest::boot_with(&rig.socket, features, 0);
         guest.connect(1000, ECHO);
@@ -190,11 +190,11 @@ fn a_guest_without_buffers_gets_what_waited_when_it_offers_some() {
         connection.send(&n.to_le_bytes()).unwrap();
     }
     let mut heard = Vec::new();
-    for _ in 0..guest::queue::QUEUE_SIZE {
+    for _ in 0..front_end::queue::QUEUE_SIZE {
         heard.extend(guest.receive_and_keep_buffer().1);
     }
     assert!(heard.len() < 1600);
-    guest.offer_buffers(guest::queue::QUEUE_SIZE);
+    guest.offer_buffers(front_end::queue::QUEUE_SIZE);
     while heard.len() < 1600 {
         heard.extend(guest.receive().1);
     }
@@ -249,7 +249,7 @@ fn guest_memory_is_stored_to_by_guest_address() {
     let rig = Rig::new();
     assert!(rig.device.memory().is_none());
     let guest = Guest::boot(&rig.socket);
-    let Told::Memory(memory) = rig.told.recv_timeout(guest::PATIENCE).unwrap() else { panic!() };
+    let Told::Memory(memory) = rig.told.recv_timeout(front_end::PATIENCE).unwrap() else { panic!() };
     memory.check(FREE_AREA, 4096).unwrap();
     memory.store_u64(FREE_AREA + 8, 0x1122_3344_5566_7788).unwrap();
     let seen: u64 =
@@ -320,7 +320,7 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
 fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
     let rig = Rig::new();
     // Without EVENT_IDX the guest wants to hear of everything.
-    let mut guest = Guest::boot_with(&rig.socket, guest::FEATURES & !(1 << 29), 0);
+    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.connect(1, ECHO);
     let mut calls = 0;
     for round in 0..64u32 {

@@ -1,13 +1,13 @@
 //! A daemon is killed, or stopped, and another one takes its place: QEMU does not notice, and its guest is told.
 
-mod guest;
+mod services;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use guest::Guest;
-use guest::services::{ECHO, Rig};
+use front_end::Guest;
+use services::{ECHO, Rig};
 use vsock_device::Holder;
 use vsock_device::packet::Operation;
 
@@ -111,7 +111,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
                 "what was lost is refused"
             );
         }
-        assert_eq!(guest.config(), guest::CID);
+        assert_eq!(guest.config(), front_end::CID);
     }
     assert_eq!(holder.replaced(), 5);
     assert!(connections_file(&socket).exists());
@@ -134,7 +134,7 @@ fn a_request_of_qemu_that_comes_while_there_is_no_daemon_is_answered_once() {
     });
     let _daemon = Daemon::start(&socket);
     let (cid, mut guest) = asking.join().unwrap();
-    assert_eq!(cid, guest::CID);
+    assert_eq!(cid, front_end::CID);
     guest.connect(7, ECHO);
     echoes(&mut guest, 7, b"after");
 }

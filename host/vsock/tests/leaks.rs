@@ -1,11 +1,11 @@
 //! What sessions leave behind in the process: nothing. Alone in its binary, so that it can count everything.
 
-mod guest;
+mod services;
 
 use std::time::Instant;
 
-use guest::Guest;
-use guest::services::{ECHO, PANIC, RECORD, Rig, Told};
+use front_end::Guest;
+use services::{ECHO, PANIC, RECORD, Rig, Told};
 use vsock_device::CloseReason;
 
 fn entries(directory: &str) -> usize {
@@ -19,7 +19,7 @@ fn held() -> (usize, usize) {
 
 /// A thread that was joined is in the list a moment longer.
 fn assert_held(expected: (usize, usize), when: &str) {
-    let deadline = Instant::now() + guest::PATIENCE;
+    let deadline = Instant::now() + front_end::PATIENCE;
     while held() != expected && Instant::now() < deadline {
         std::thread::yield_now();
     }

@@ -1,19 +1,21 @@
 //! QEMU comes, goes, pauses and dies, and the guest reboots or lies.
 
-mod guest;
+mod services;
+mod watch;
 
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 
-use guest::queue::QUEUE_SIZE;
-use guest::services::{ECHO, RECORD, Rig, Told};
-use guest::{FREE_AREA, Guest, MEMORY_START, threads_come_to};
+use front_end::queue::QUEUE_SIZE;
+use front_end::{FREE_AREA, Guest, MEMORY_START};
 use listening::ListenError;
 use rustix::fs::SealFlags;
+use services::{ECHO, RECORD, Rig, Told};
 use vm_memory::{Bytes as _, GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vsock_device::limits::QUEUE_SIZE_MAX;
 use vsock_device::packet::{HEADER_BYTES, Operation};
 use vsock_device::{CloseReason, Device, DeviceConfig, DeviceError, SendError};
+use watch::threads_come_to;
 
 const WRITABLE: u16 = 2;
 const NEXT: u16 = 1;
@@ -140,8 +142,8 @@ fn a_rebooted_guest_starts_without_connections() {
 #[test]
 fn a_guest_with_a_past_is_told_that_its_connections_are_gone() {
     let rig = Rig::new();
-    let mut guest = Guest::boot_with(&rig.socket, guest::FEATURES, 40_000);
-    let event = guest.event.wait_used(guest::PATIENCE).expect("a transport event");
+    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES, 40_000);
+    let event = guest.event.wait_used(front_end::PATIENCE).expect("a transport event");
     assert_eq!(event, 0u32.to_le_bytes());
     guest.say(9, ECHO, b"old connection");
     assert_eq!(guest.receive_operation(), Operation::RST);
@@ -204,7 +206,7 @@ fn hostile_transmit_chains_are_given_back_and_the_device_lives() {
         }
         guest.tx.publish(0);
         guest.tx.kick_if_wanted();
-        assert!(guest.tx.wait_used(guest::PATIENCE).is_some(), "the chain was not given back");
+        assert!(guest.tx.wait_used(front_end::PATIENCE).is_some(), "the chain was not given back");
     }
     assert_still_works(&mut guest, 1);
 }
@@ -232,7 +234,7 @@ fn hostile_receive_chains_lose_no_byte() {
         guest.rx.write_descriptor(0, address, len, flags, 0);
         guest.rx.publish(0);
         guest.rx.kick_if_wanted();
-        assert_eq!(guest.rx.wait_used(guest::PATIENCE), Some(Vec::new()));
+        assert_eq!(guest.rx.wait_used(front_end::PATIENCE), Some(Vec::new()));
     }
     guest.offer_buffers(1);
     assert_eq!(guest.receive().1, b"the message");
@@ -261,7 +263,7 @@ fn memory_tables_are_looked_up_afresh() {
     let mut guest = Guest::boot(&rig.socket);
     let memory = rig.device.memory().unwrap();
     guest.stop();
-    guest.memory = guest::memory(0x8000_0000, 1 << 20);
+    guest.memory = front_end::memory(0x8000_0000, 1 << 20);
     guest.send_memory_table();
     assert!(memory.store_u64(FREE_AREA, 1).is_err());
     memory.store_u64(0x8000_0000, 7).unwrap();
@@ -280,7 +282,7 @@ fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     memory.store_u64(FREE_AREA, 1).unwrap();
     let old = std::mem::replace(
         &mut guest.memory,
-        guest::memory_sealed(MEMORY_START, guest::MEMORY_BYTES, SealFlags::GROW),
+        front_end::memory_sealed(MEMORY_START, front_end::MEMORY_BYTES, SealFlags::GROW),
     );
     let region = guest.memory.iter().next().unwrap();
     region.file_offset().unwrap().file().set_len(0).unwrap();
@@ -303,7 +305,7 @@ fn rings_that_fall_out_of_the_memory_table_stop_without_a_crash() {
     let mut guest = Guest::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
-    let old = std::mem::replace(&mut guest.memory, guest::memory(0x8000_0000, 1 << 20));
+    let old = std::mem::replace(&mut guest.memory, front_end::memory(0x8000_0000, 1 << 20));
     guest.send_memory_table();
     connection.send(b"nowhere to go").unwrap();
     guest.tx.kick.write(1).unwrap();

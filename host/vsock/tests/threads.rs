@@ -1,20 +1,22 @@
 //! The threads behind a device: how they end, and that none of them holds another one up.
 
-mod guest;
+mod services;
+mod watch;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use guest::services::{ECHO, PANIC, RECORD, Rig, Told};
-use guest::{Guest, sleeps_of_threads_named, threads_come_to};
+use front_end::Guest;
+use services::{ECHO, PANIC, RECORD, Rig, Told};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vsock_device::{
     CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
+use watch::{sleeps_of_threads_named, threads_come_to};
 
 const TRANSMIT: usize = 1;
 
@@ -136,7 +138,7 @@ fn half_a_request_holds_nobody_up() {
 }
 
 fn wait_until(reached: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + guest::PATIENCE;
+    let deadline = std::time::Instant::now() + front_end::PATIENCE;
     while !reached() {
         assert!(std::time::Instant::now() < deadline);
         std::thread::yield_now();
@@ -212,7 +214,7 @@ fn suicidal(at_memory: bool) -> (tempfile::TempDir, std::path::PathBuf, Receiver
     let (sender, told) = channel();
     let device = Arc::new(Mutex::new(None));
     let services = Suicidal { device: Arc::clone(&device), at_memory, done: Mutex::new(sender) };
-    let config = DeviceConfig { guest_cid: guest::CID, socket: socket.clone() };
+    let config = DeviceConfig { guest_cid: front_end::CID, socket: socket.clone() };
     *device.lock().unwrap() = Some(Device::serve(config, Arc::new(services)).unwrap());
     (directory, socket, told)
 }
@@ -224,7 +226,7 @@ fn an_endpoint_may_shut_its_device_down() {
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"die");
     for expected in ["received", "closed", "disconnected"] {
-        assert_eq!(told.recv_timeout(guest::PATIENCE), Ok(expected));
+        assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));
     }
     assert!(!socket.exists());
 }
@@ -235,7 +237,7 @@ fn a_service_may_shut_its_device_down() {
     // The front-end's request is cut short.
     let _ = std::panic::catch_unwind(|| Guest::boot(&socket));
     for expected in ["memory", "disconnected"] {
-        assert_eq!(told.recv_timeout(guest::PATIENCE), Ok(expected));
+        assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));
     }
     assert!(!socket.exists());
 }

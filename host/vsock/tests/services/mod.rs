@@ -1,5 +1,7 @@
 //! A daemon that notes all it is told.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -182,7 +184,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        Self::with_cid(super::CID)
+        Self::with_cid(front_end::CID)
     }
 
     pub fn with_cid(guest_cid: u64) -> Self {
@@ -193,7 +195,7 @@ impl Rig {
 
     /// With a socket of the caller's.
     pub fn at(socket: PathBuf) -> Self {
-        Self::serve(super::CID, socket)
+        Self::serve(front_end::CID, socket)
     }
 
     fn serve(guest_cid: u64, socket: PathBuf) -> Self {
@@ -208,7 +210,7 @@ impl Rig {
     /// The next thing the daemon is told, memory tables and idle calls passed over.
     pub fn next(&self) -> Told {
         loop {
-            match self.told.recv_timeout(super::PATIENCE).expect("nothing was told") {
+            match self.told.recv_timeout(front_end::PATIENCE).expect("nothing was told") {
                 Told::Memory(_) | Told::Idle(_) => {}
                 told => return told,
             }

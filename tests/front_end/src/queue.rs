@@ -98,7 +98,7 @@ impl DriverQueue {
     /// Two descriptors make a slot, and 64 slots a ring.
     pub fn post(&mut self, parts: &[&[u8]; 2]) {
         let slots = QUEUE_SIZE / 2;
-        let deadline = Instant::now() + super::PATIENCE;
+        let deadline = Instant::now() + crate::PATIENCE;
         while self.next_available.wrapping_sub(self.read_u16(self.used() + 2)) >= slots {
             self.kick_if_wanted();
             assert!(Instant::now() < deadline, "the device does not take packets");
@@ -176,7 +176,7 @@ impl DriverQueue {
             if let Some(bytes) = self.take_used() {
                 return Some(bytes);
             }
-            if !super::is_readable(&self.call, patience) {
+            if !crate::is_readable(&self.call, patience) {
                 return self.take_used();
             }
             let _ = self.call.read();

@@ -1,9 +1,8 @@
-//! A guest without a VM: shared memory in a memfd, hand-made virtqueues, and a vhost-user front-end in place of QEMU.
-
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! A guest without a VM: shared memory in a memfd, hand-made virtqueues, and a vhost-user front-end in place of QEMU. For the
+//! tests of the vsock device and for the attack suite, which sends what no driver would.
+#![forbid(unsafe_code)]
 
 pub mod queue;
-pub mod services;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -263,34 +262,7 @@ pub fn memory_sealed(start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryM
     GuestMemoryMmap::from_ranges_with_files([(GuestAddress(start), bytes, Some(file))]).unwrap()
 }
 
-/// Threads and descriptors of this process, to show that nothing is left behind.
-pub fn threads_named(prefix: &str) -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.starts_with(prefix)).count()
-}
-
-/// A thread that was joined may be in the list a moment longer; this waits for that moment to pass.
-pub fn threads_come_to(prefix: &str, count: usize) -> bool {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while threads_named(prefix) != count && std::time::Instant::now() < deadline {
-        std::thread::yield_now();
-    }
-    threads_named(prefix) == count
-}
-
-/// Times the threads with these names went to sleep, which is also how often they woke up.
-pub fn sleeps_of_threads_named(prefix: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
-    let ours = statuses.filter(|status| status.starts_with(&format!("Name:\t{prefix}")));
-    let lines = ours.filter_map(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        line.trim().parse::<u64>().ok()
-    });
-    lines.sum()
-}
-
+/// Whether it becomes readable within this time.
 pub fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
     // vmm-sys-util's epoll is at hand and safe.
     use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
