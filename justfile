@@ -40,7 +40,7 @@ doctor:
     cargo gpupv doctor --fix
 
 # Hours of random calls against the naive model, of random frames at a daemon and of random programs
-# over a link; 200 kills of a daemon that records, and 200 of one that goes on
+# over a link; 200 kills of a daemon that records, and 200 of one that goes on; every attack at full scale
 soak:
     PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
     GPUPV_OBJECTS=1000000 cargo test --package dxgkrnl --test own_costs
@@ -49,3 +49,4 @@ soak:
     GPUPV_KILLS=200 cargo test --release --package e2e --test recording nothing_that_a_guest
     GPUPV_KILLS=200 cargo test --release --package e2e --test restart guests_go_on
     GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm
+    cargo run --release --package attacks -- --full

@@ -363,7 +363,7 @@ fn a_device_at_rest_does_not_wake_up() {
 fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let rig = Rig::new();
     // Without EVENT_IDX, whose fields the endless ring has no place for: each pass over the ring calls.
-    let mut guest = Guest::boot_with(&rig.socket, guest::FEATURES & !(1 << 29), 0);
+    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.buf_alloc = 1 << 20;
     guest.connect(1000, RECORD);
     let connection = rig.accepted();
@@ -371,7 +371,7 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let before = rig.device.stats();
     let bytes = vec![7; 100_000];
     connection.send(&bytes).unwrap();
-    let deadline = std::time::Instant::now() + guest::PATIENCE;
+    let deadline = std::time::Instant::now() + front_end::PATIENCE;
     while rig.device.stats().bytes_sent - before.bytes_sent < bytes.len() as u64 {
         assert!(std::time::Instant::now() < deadline, "the worker does not go on");
         std::thread::yield_now();
@@ -379,7 +379,7 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let after = rig.device.stats();
     let passes = after.signals - before.signals;
     let per_pass = (after.packets_sent - before.packets_sent).div_ceil(passes);
-    assert!(per_pass <= u64::from(guest::queue::QUEUE_SIZE) / 2 + 1, "{per_pass} buffers in a pass");
+    assert!(per_pass <= u64::from(front_end::queue::QUEUE_SIZE) / 2 + 1, "{per_pass} buffers in a pass");
 }
 
 #[test]

@@ -58,10 +58,30 @@ fn status_number(text: &str, field: &str) -> u64 {
     line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// All mappings of a process.
+pub fn mapping_count(pid: u32) -> usize {
+    fs::read_to_string(format!("/proc/{pid}/maps")).map_or(0, |maps| maps.lines().count())
+}
+
+fn status_bytes(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+    status_number(&status, field) * 1024
+}
+
 /// Resident bytes of a process.
 pub fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-    status_number(&status, "VmRSS:") * 1024
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most resident bytes of a process, since it began or since [`forget_peak`].
+pub fn peak_resident_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// What [`peak_resident_bytes`] says counts from now on.
+pub fn forget_peak(pid: u32) {
+    const PEAK: &str = "5";
+    fs::write(format!("/proc/{pid}/clear_refs"), PEAK).expect("the process is ours");
 }
 
 /// How often the threads of a process were switched to and from so far.

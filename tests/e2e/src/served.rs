@@ -13,6 +13,8 @@ use crate::programs::gpupv;
 pub struct Served {
     pub child: Child,
     folder: tempfile::TempDir,
+    /// What starts it again: `gpupv`, or a command that ends with it.
+    program: Box<dyn Fn() -> Command + Send + Sync>,
 }
 
 /// Runs one future on a runtime of its own.
@@ -35,21 +37,25 @@ impl Served {
 
     /// Starts it with its standard output there.
     pub fn start_saying(folder: tempfile::TempDir, arguments: &[&str], stdout: Stdio) -> Served {
-        let mut command = gpupv(&[]);
+        let mut command = quiet();
         command.stdout(stdout);
-        Served::begin(folder, command, arguments)
+        Served::begin(folder, command, arguments, Box::new(quiet))
     }
 
-    /// Starts it by a command of its own, which is `gpupv` or ends with it.
-    pub fn start_as(mut command: Command, arguments: &[&str]) -> Served {
+    /// Starts it by a command of its own, which is `gpupv` or ends with it, and says where its output goes.
+    pub fn start_as(program: impl Fn() -> Command + Send + Sync + 'static, arguments: &[&str]) -> Served {
         let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
-        command.stdout(Stdio::null());
-        Served::begin(folder, command, arguments)
+        Served::begin(folder, program(), arguments, Box::new(program))
     }
 
-    fn begin(folder: tempfile::TempDir, command: Command, arguments: &[&str]) -> Served {
+    fn begin(
+        folder: tempfile::TempDir,
+        command: Command,
+        arguments: &[&str],
+        program: Box<dyn Fn() -> Command + Send + Sync>,
+    ) -> Served {
         let child = spawn(folder.path(), command, arguments);
-        let mut served = Served { child, folder };
+        let mut served = Served { child, folder, program };
         served.wait_until_it_answers();
         served
     }
@@ -69,9 +75,7 @@ impl Served {
 
     /// Starts it once more in its folder, after it was killed.
     pub fn start_again(&mut self, arguments: &[&str]) {
-        let mut command = gpupv(&[]);
-        command.stdout(Stdio::null());
-        self.child = spawn(self.folder.path(), command, arguments);
+        self.child = spawn(self.folder.path(), (self.program)(), arguments);
         self.wait_until_it_answers();
     }
 
@@ -93,7 +97,8 @@ impl Served {
         self.directory().join("broker.sock")
     }
 
-    fn try_inspect(&self) -> Result<Inspection, String> {
+    /// The state of the daemon; why there is none.
+    pub fn try_inspect(&self) -> Result<Inspection, String> {
         block_on(async {
             let mut client =
                 control::connect(self.directory()).await.map_err(|error| format!("{error:#}"))?;
@@ -109,7 +114,14 @@ impl Served {
 
 fn spawn(folder: &Path, mut command: Command, arguments: &[&str]) -> Child {
     command.args(["serve", "--directory"]).arg(folder).args(arguments).stdin(Stdio::null());
-    command.stderr(Stdio::null()).spawn().expect("gpupv starts")
+    command.spawn().expect("gpupv starts")
+}
+
+/// `gpupv` with nobody who reads what it says.
+fn quiet() -> Command {
+    let mut command = gpupv(&[]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
 impl Drop for Served {

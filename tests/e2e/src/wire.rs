@@ -1,7 +1,7 @@
 //! A guest process in Rust that speaks the protocol itself: for what no library would ever say.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -19,8 +19,8 @@ use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::{Message as _, PROTOCOL_VERSION};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// A read that lasts so long would last for ever.
@@ -48,6 +48,17 @@ impl Broker {
 
     pub fn send(&self, packet: &[u8]) {
         rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL).expect("the broker takes a packet");
+    }
+
+    /// A packet with a descriptor.
+    pub fn send_with(&self, packet: &[u8], descriptor: BorrowedFd<'_>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one");
+        let parts = [IoSlice::new(packet)];
+        rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL)
+            .expect("the broker takes a packet");
     }
 
     pub fn request(&self, body: broker_request::Body) -> (BrokerReply, Vec<OwnedFd>) {

@@ -1,7 +1,7 @@
 //! What is in a trace when its daemon is killed, when its disk is full, and when nobody asked for it in time.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -192,8 +192,11 @@ fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     const LIMIT: &str = "trap '' XFSZ; ulimit -f 1024; exec \"$@\"";
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("full.gvt");
-    let mut command = Command::new("sh");
-    command.args(["-c", LIMIT, "sh"]).arg(gpupv_binary());
+    let command = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", LIMIT, "sh"]).arg(gpupv_binary()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
     let arguments = ["--record", trace.to_str().expect("UTF-8")];
     let mut served = Served::start_as(command, &arguments);
     let mut client = Client::new(&served.broker());

@@ -1,0 +1,245 @@
+//! A process that attacks: it sends many calls at once, and notices when the daemon has had enough of it.
+
+use std::path::Path;
+
+use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags};
+use e2e::wire::{Attached, Client};
+use proto::convert::{FromHost, call_to_frame};
+use proto::frame;
+
+use crate::calls;
+
+/// Why an attack went no further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stopped {
+    /// The daemon would have no more of it, and said so: that is what a limit is for.
+    Refused(String),
+    /// The daemon does not withstand it, whatever the victim noticed.
+    Fell(String),
+    /// The attack itself is not right: a call was refused that is a plain one.
+    Broken(String),
+}
+
+pub type Attacked<T = ()> = Result<T, Stopped>;
+
+/// Statuses by which the daemon says that a process has enough.
+const ENOUGH: [NtStatus; 2] = [NtStatus::NO_MEMORY, NtStatus::DEVICE_REMOVED];
+/// Calls under way at a time, and their bytes: what fits the sockets both ways.
+const BATCH_CALLS: usize = 128;
+const BATCH_BYTES: usize = 64 * 1024;
+
+fn closed() -> Stopped {
+    Stopped::Refused("its stream was closed".into())
+}
+
+fn surprise(what: &str, reply: &Reply) -> Stopped {
+    Stopped::Broken(format!("no {what} but {reply:?}"))
+}
+
+/// See the module.
+pub struct Attacker {
+    pub client: Client,
+    pub adapter: Handle,
+    pub device: Handle,
+    requests: u64,
+}
+
+impl Attacker {
+    /// Attaches and makes a device.
+    pub fn new(broker: &Path) -> Attacked<Attacker> {
+        let attached = Attached::try_new(broker).map_err(Stopped::Refused)?;
+        let (adapter, device) = (Handle::NULL, Handle::NULL);
+        let mut attacker = Attacker { client: attached.hello(), adapter, device, requests: 0 };
+        attacker.adapter = match attacker.call(&Call::EnumAdapters { capacity: 1 })? {
+            Reply::Adapters(adapters) if !adapters.is_empty() => adapters[0].handle,
+            other => return Err(surprise("adapter", &other)),
+        };
+        attacker.device = match attacker.call(&Call::CreateDevice { adapter: attacker.adapter, flags: 0 })? {
+            Reply::Device(device) => device,
+            other => return Err(surprise("device", &other)),
+        };
+        Ok(attacker)
+    }
+
+    /// Sends calls and reads their answers, whatever they are. Wake-ups are passed over.
+    fn exchange(&mut self, calls: &[Call]) -> Attacked<Vec<(NtStatus, Reply)>> {
+        let mut bytes = Vec::new();
+        for call in calls {
+            self.requests += 1;
+            frame::append(&call_to_frame(self.requests, call), &mut bytes);
+        }
+        if !self.client.stream.send(&bytes) {
+            return Err(closed());
+        }
+        let mut answers = Vec::with_capacity(calls.len());
+        while answers.len() < calls.len() {
+            match self.client.stream.read() {
+                Ok(FromHost::Answer { status, reply, .. }) => answers.push((status, reply)),
+                // What it says of a frame is that the frame is not right.
+                Ok(FromHost::Goodbye(why)) if why.starts_with("frame ") => return Err(Stopped::Broken(why)),
+                Ok(FromHost::Goodbye(why)) => return Err(Stopped::Refused(why)),
+                Ok(FromHost::Wake { .. } | FromHost::Applied(_) | FromHost::Asked(_)) => {}
+                Ok(FromHost::Welcome(_)) => return Err(Stopped::Broken("a second welcome".into())),
+                Err(_) => return Err(closed()),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// One call, which must succeed.
+    pub fn call(&mut self, call: &Call) -> Attacked<Reply> {
+        let (status, reply) = self.answer(call)?;
+        succeeded(call, status, reply)
+    }
+
+    /// One call and its answer.
+    pub fn answer(&mut self, call: &Call) -> Attacked<(NtStatus, Reply)> {
+        let mut answers = self.exchange(std::slice::from_ref(call))?;
+        Ok(answers.remove(0))
+    }
+
+    /// Calls that must all succeed, many at a time.
+    pub fn all(&mut self, calls: impl IntoIterator<Item = Call>) -> Attacked<Vec<Reply>> {
+        let mut replies = Vec::new();
+        self.each(calls, |reply| replies.push(reply))?;
+        Ok(replies)
+    }
+
+    /// The same, and nothing is kept of their answers.
+    pub fn many(&mut self, calls: impl IntoIterator<Item = Call>) -> Attacked {
+        self.each(calls, drop)
+    }
+
+    fn each(&mut self, calls: impl IntoIterator<Item = Call>, mut take: impl FnMut(Reply)) -> Attacked {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut calls = calls.into_iter().peekable();
+        while let Some(call) = calls.next() {
+            bytes += call_bytes(&call);
+            batch.push(call);
+            if batch.len() < BATCH_CALLS && bytes < BATCH_BYTES && calls.peek().is_some() {
+                continue;
+            }
+            for (call, (status, reply)) in batch.iter().zip(self.exchange(&batch)?) {
+                take(succeeded(call, status, reply)?);
+            }
+            batch.clear();
+            bytes = 0;
+        }
+        Ok(())
+    }
+
+    pub fn fence(&mut self) -> Attacked<CreatedSyncObject> {
+        Ok(self.fences(1, &calls::monitored_fence(self.device))?.remove(0))
+    }
+
+    /// So many, by a call of which each makes one.
+    pub fn fences(&mut self, count: usize, create: &Call) -> Attacked<Vec<CreatedSyncObject>> {
+        let mut made = Vec::with_capacity(count);
+        while made.len() < count {
+            let batch = vec![create.clone(); (count - made.len()).min(BATCH_CALLS)];
+            let mut exhausted = false;
+            for (status, reply) in self.exchange(&batch)? {
+                match reply {
+                    Reply::SyncObject(fence) => made.push(fence),
+                    Reply::FenceMemoryExhausted => exhausted = true,
+                    reply => drop(succeeded(create, status, reply)?),
+                }
+            }
+            if exhausted {
+                self.client.grow((count - made.len()).max(1) as u32);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Semaphores, and other objects without a slot.
+    pub fn objects(&mut self, create: Call, count: usize) -> Attacked<Vec<Handle>> {
+        let replies = self.all(std::iter::repeat_n(create, count))?;
+        let object = |reply| match reply {
+            Reply::SyncObject(object) => Ok(object.object),
+            other => Err(surprise("object", &other)),
+        };
+        replies.into_iter().map(object).collect()
+    }
+
+    pub fn context(&mut self, flags: CreateContextFlags) -> Attacked<Handle> {
+        Ok(self.contexts(1, flags)?[0])
+    }
+
+    pub fn contexts(&mut self, count: usize, flags: CreateContextFlags) -> Attacked<Vec<Handle>> {
+        let create = calls::context(self.device, 0, flags);
+        let replies = self.all(std::iter::repeat_n(create, count))?;
+        let context = |reply| match reply {
+            Reply::Context(context) => Ok(context),
+            other => Err(surprise("context", &other)),
+        };
+        replies.into_iter().map(context).collect()
+    }
+
+    /// A hardware queue and its progress fence.
+    pub fn hw_queue(&mut self, context: Handle) -> Attacked<(Handle, CreatedSyncObject)> {
+        loop {
+            match self.call(&calls::hw_queue(context))? {
+                Reply::HwQueue { queue, progress_fence } => return Ok((queue, progress_fence)),
+                Reply::FenceMemoryExhausted => self.client.grow(1),
+                other => return Err(surprise("hardware queue", &other)),
+            }
+        }
+    }
+
+    pub fn paging_queue(&mut self) -> Attacked<(Handle, CreatedSyncObject)> {
+        let create = calls::paging_queue(self.device);
+        loop {
+            match self.call(&create)? {
+                Reply::PagingQueue { queue, fence } => return Ok((queue, fence)),
+                Reply::FenceMemoryExhausted => self.client.grow(1),
+                other => return Err(surprise("paging queue", &other)),
+            }
+        }
+    }
+
+    /// A fence that NT handles may name.
+    pub fn shared_fence(&mut self) -> Attacked<Handle> {
+        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let mut create = calls::monitored_fence(self.device);
+        if let Call::CreateSynchronizationObject { info, .. } = &mut create {
+            info.flags = flags;
+        }
+        Ok(self.fences(1, &create)?[0].object)
+    }
+
+    /// A resource for commands to name.
+    pub fn resource(&mut self, desc: &d3dkmt::isa::ResourceDesc) -> Attacked<u32> {
+        match self.call(&calls::resource(self.adapter, self.device, desc))? {
+            Reply::Escape(data) => d3dkmt::list_escape::number(&data)
+                .ok_or_else(|| Stopped::Broken("a resource without a number".into())),
+            other => Err(surprise("resource", &other)),
+        }
+    }
+
+    /// So many waits for a value that a fence never has.
+    pub fn waits(&mut self, fence: Handle, count: usize) -> Attacked {
+        let device = self.device;
+        self.many((1..=count as u64).map(|event| e2e::wire::wait_call(device, fence, u64::MAX - 1, event)))
+    }
+}
+
+fn succeeded(call: &Call, status: NtStatus, reply: Reply) -> Attacked<Reply> {
+    if status.is_success() || matches!(reply, Reply::FenceMemoryExhausted) {
+        return Ok(reply);
+    }
+    let call = format!("{call:?}").chars().take(200).collect::<String>();
+    let said = format!("{status:?} to {call}");
+    Err(if ENOUGH.contains(&status) { Stopped::Refused(said) } else { Stopped::Broken(said) })
+}
+
+/// About as many as its frame has.
+fn call_bytes(call: &Call) -> usize {
+    match call {
+        Call::SubmitCommand { private_data, .. }
+        | Call::SubmitCommandToHwQueue { private_data, .. }
+        | Call::Escape { data: private_data, .. } => private_data.len() + 64,
+        _ => 64,
+    }
+}

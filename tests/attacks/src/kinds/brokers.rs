@@ -1,0 +1,144 @@
+//! Attacks on the broker of local processes, and on what the daemon has one of.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use d3dkmt::Call;
+use e2e::random::Random;
+use e2e::wire::{Attached, Broker};
+use proto::Message as _;
+use proto::attach::{BrokerRequest, broker_request};
+use rustix::net::sockopt;
+
+use crate::attacker::{Attacked, Stopped};
+use crate::ground::{Ground, rest};
+use crate::table::{Attack, attack};
+
+pub const ATTACKS: &[Attack] = &[
+    attack(
+        "lingering_descriptor",
+        "H6",
+        "a socket that lingers when the daemon closes it",
+        lingering_descriptor,
+    ),
+    attack("nt_handle_churn", "H6", "NT handles made and closed at once", nt_handle_churn),
+    attack("nt_handles", "H6", "as many NT handles as a process gets", nt_handles),
+    attack("broker_connections", "H6", "4,100 connections that say nothing", broker_connections),
+    attack("attach_churn", "H6", "processes that attach and go", attach_churn),
+    attack("lent_pieces", "H6", "65,000 pages lent one by one", lent_pieces),
+    attack("fence_memory", "H6", "fence memory of a process, grown page by page", fence_memory),
+    attack("frame_fuzz", "-", "frames and broker packets of random bytes", frame_fuzz),
+];
+
+fn broken(error: impl std::fmt::Display) -> Stopped {
+    Stopped::Broken(error.to_string())
+}
+
+/// A socket whose close waits until its peer has read, which it does not.
+fn lingering() -> std::io::Result<(TcpStream, TcpStream)> {
+    const LINGER: Duration = Duration::from_secs(10);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let socket = TcpStream::connect(listener.local_addr()?)?;
+    let (peer, _) = listener.accept()?;
+    sockopt::set_socket_linger(&socket, Some(LINGER))?;
+    socket.set_nonblocking(true)?;
+    while std::io::Write::write(&mut &socket, &[0; 64 * 1024]).is_ok() {}
+    // A close of a socket that does not block does not wait either.
+    socket.set_nonblocking(false)?;
+    Ok((socket, peer))
+}
+
+fn lingering_descriptor(ground: &Ground<'_>) -> Attacked {
+    let attacker = ground.attacker()?;
+    let mut peers = Vec::new();
+    for event in 1..=2 {
+        let (socket, peer) = lingering().map_err(broken)?;
+        let request = BrokerRequest { body: Some(broker_request::Body::KeepEvent(event)) };
+        attacker.client.broker.send_with(&request.encode_to_vec(), socket.as_fd());
+        // The daemon's is the last one now.
+        drop(socket);
+        peers.push(peer);
+    }
+    ground.hold()
+}
+
+fn nt_handle_churn(ground: &Ground<'_>) -> Attacked {
+    let attacker = ground.attacker()?;
+    ground.go_on(|| attacker.client.make_nt_handle().map(drop).map_err(Stopped::Refused))
+}
+
+fn nt_handles(ground: &Ground<'_>) -> Attacked {
+    let attacker = ground.attacker()?;
+    let mut handles = Vec::new();
+    for _ in 0..ground.scale(100, 8000) {
+        handles.push(attacker.client.make_nt_handle().map_err(Stopped::Refused)?);
+    }
+    ground.hold()
+}
+
+fn broker_connections(ground: &Ground<'_>) -> Attacked {
+    let connections: Vec<Broker> =
+        (0..ground.scale(100, 4100)).map(|_| Broker::connect(ground.broker())).collect();
+    let held = ground.hold();
+    drop(connections);
+    held
+}
+
+fn attach_churn(ground: &Ground<'_>) -> Attacked {
+    ground.go_on(|| Attached::try_new(ground.broker()).map(drop).map_err(Stopped::Refused))
+}
+
+fn lent_pieces(ground: &Ground<'_>) -> Attacked {
+    const FIRST: u64 = 0x7E00_0000_0000;
+    // Not one behind the other: each is a piece of its own.
+    const APART: u64 = 2 * 4096;
+    let attacker = ground.attacker()?;
+    for number in 0..ground.scale(200, 65_000) as u64 {
+        let lend = broker_request::Lend { address: FIRST + number * APART, pages: 1 };
+        let (reply, _) = attacker.client.broker.request(broker_request::Body::Lend(lend));
+        if !reply.refused.is_empty() {
+            return ground.hold().and(Err(Stopped::Refused(reply.refused)));
+        }
+        if ground.is_over() {
+            break;
+        }
+    }
+    ground.hold()
+}
+
+fn fence_memory(ground: &Ground<'_>) -> Attacked {
+    let mut attackers = Vec::new();
+    for _ in 0..ground.scale(2, 16) {
+        let attacker = ground.attacker()?;
+        for _ in 0..ground.scale(4, 64) {
+            let grow = broker_request::Body::Grow(broker_request::Grow { slots: 1 });
+            let (reply, _) = attacker.client.broker.request(grow);
+            if !reply.refused.is_empty() {
+                break;
+            }
+        }
+        attackers.push(attacker);
+    }
+    ground.hold()
+}
+
+fn frame_fuzz(ground: &Ground<'_>) -> Attacked {
+    let mut random = Random::new(1);
+    ground.go_on(|| {
+        let mut attacker = ground.attacker()?;
+        for _ in 0..64 {
+            let call = Call::DestroyContext { context: d3dkmt::Handle(random.number() as u32) };
+            attacker.answer(&call)?;
+        }
+        let count = random.below(4096);
+        attacker.client.stream.send(&random.bytes(count));
+        let count = random.below(512);
+        let broker = Broker::connect(ground.broker());
+        broker.send(&random.bytes(count + 1));
+        // It refuses, or closes.
+        let _ = broker.reply();
+        rest();
+        Ok(())
+    })
+}

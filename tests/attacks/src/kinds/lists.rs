@@ -1,0 +1,176 @@
+//! Attacks by command lists: bytes that engines are to touch.
+
+use d3dkmt::isa::{
+    Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Kernel, Packet, ResourceDesc,
+    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+};
+use d3dkmt::{Call, CreateContextFlags, Handle, Reply};
+use proto::attach::broker_request;
+
+use crate::attacker::{Attacked, Attacker, Stopped};
+use crate::calls;
+use crate::ground::Ground;
+use crate::table::{Attack, attack};
+
+pub const ATTACKS: &[Attack] = &[
+    attack("sum_of_zeros", "C3", "eight sums over 4 GiB of Zero pages in one list", sum_of_zeros),
+    attack("sums_from_vm", "C3", "the same from a VM", sum_of_zeros).from_vm(),
+    attack("copies", "C3", "copies of 4 MiB, one behind the other", copies),
+    attack("discard_barriers", "C4", "2,000 barriers that discard 64 slices each", discard_barriers),
+    attack(
+        "one_step_of_gigabytes",
+        "C4",
+        "40 such lists behind one fence, and one signal",
+        one_step_of_gigabytes,
+    ),
+    attack("log_flood", "H2", "engines write to memory that nobody has lent", log_flood),
+];
+
+const PAGE: u64 = 4096;
+/// Where the attacker says that its memory is. Nobody reads it there.
+const MEMORY: u64 = 0x7E00_0000_0000;
+const SLICES: u32 = 64;
+const SLICE_BYTES: u64 = 4096;
+
+/// An attacker with a paging queue, for memory that engines see.
+struct Lists {
+    attacker: Attacker,
+    context: Handle,
+    paging: Handle,
+}
+
+impl Lists {
+    fn new(ground: &Ground<'_>) -> Attacked<Lists> {
+        let mut attacker = ground.attacker()?;
+        let context = attacker.context(CreateContextFlags::empty())?;
+        let (paging, _) = attacker.paging_queue()?;
+        Ok(Lists { attacker, context, paging })
+    }
+
+    fn address(&mut self, map: &Call) -> Attacked<u64> {
+        match self.attacker.call(map)? {
+            Reply::GpuVirtualAddress { address, .. } => Ok(address),
+            other => Err(Stopped::Broken(format!("no address but {other:?}"))),
+        }
+    }
+
+    /// Memory of the process, where engines see it.
+    fn memory(&mut self, bytes: u64) -> Attacked<u64> {
+        let create = calls::allocate(self.attacker.device, MEMORY, bytes);
+        let Reply::Allocations { allocations, .. } = self.attacker.call(&create)? else {
+            return Err(Stopped::Broken("no allocation".into()));
+        };
+        let address = self.address(&calls::map_allocation(self.paging, allocations[0], bytes / PAGE))?;
+        let (paging_queue, priorities) = (self.paging, Vec::new());
+        self.attacker.call(&Call::MakeResident { paging_queue, allocations, priorities, flags: 0 })?;
+        Ok(address)
+    }
+
+    /// The same, lent: the daemon has its pages.
+    fn lent_memory(&mut self, bytes: u64) -> Attacked<u64> {
+        let lend = broker_request::Lend { address: MEMORY, pages: (bytes / PAGE) as u32 };
+        let (reply, _) = self.attacker.client.broker.request(broker_request::Body::Lend(lend));
+        if !reply.refused.is_empty() {
+            return Err(Stopped::Refused(reply.refused));
+        }
+        self.memory(bytes)
+    }
+
+    fn buffer(&mut self, address: u64, bytes: u64) -> Attacked<u32> {
+        self.attacker.resource(&ResourceDesc::buffer("attack", address, bytes))
+    }
+
+    fn submit(&mut self, packets: &[Packet]) -> Attacked {
+        self.attacker.call(&calls::submit(self.context, packets)).map(drop)
+    }
+}
+
+fn command(kind: WorkKind, kernel: Kernel, uses: Vec<Use>) -> Packet {
+    Packet::Work { kind, kernel, operand: 1, duration_ns: 0, uses }
+}
+
+fn sum_of_zeros(ground: &Ground<'_>) -> Attacked {
+    const SUMS: u64 = 8;
+    let bytes: u64 = if ground.full { 4 << 30 } else { 4 << 20 };
+    let mut lists = Lists::new(ground)?;
+    let zeros = calls::map_zero(lists.paging, 0, bytes / PAGE);
+    let zeros = lists.address(&zeros)?;
+    let sums = calls::map_zero(lists.paging, 0, SUMS);
+    let sums = lists.address(&sums)?;
+    let (zeros, sums) = (lists.buffer(zeros, bytes)?, lists.buffer(sums, SUMS * PAGE)?);
+    let sum = |number: u64| {
+        let source = Use::range(zeros, BarrierAccess::SHADER_RESOURCE, 0, bytes);
+        let target = Use::range(sums, BarrierAccess::UNORDERED_ACCESS, number * PAGE, 4);
+        command(WorkKind::Dispatch, Kernel::Sum, vec![source, target])
+    };
+    let packets: Vec<Packet> = (0..SUMS).map(sum).collect();
+    ground.go_on(|| lists.submit(&packets))
+}
+
+fn copies(ground: &Ground<'_>) -> Attacked {
+    const BYTES: u64 = 8 << 20;
+    let mut lists = Lists::new(ground)?;
+    let memory = lists.lent_memory(BYTES)?;
+    let buffer = lists.buffer(memory, BYTES)?;
+    let source = Use::range(buffer, BarrierAccess::COPY_SOURCE, 0, BYTES / 2);
+    let target = Use::range(buffer, BarrierAccess::COPY_DEST, BYTES / 2, BYTES / 2);
+    let copy = command(WorkKind::Copy, Kernel::Copy, vec![source, target]);
+    let packets = vec![copy; ground.scale(4, 64)];
+    ground.go_on(|| lists.submit(&packets))
+}
+
+/// A texture of many slices and barriers that discard all of it.
+fn discards(lists: &mut Lists, count: usize) -> Attacked<Vec<Packet>> {
+    let address = lists.lent_memory(u64::from(SLICES) * SLICE_BYTES)?;
+    let texture = ResourceDesc {
+        array_size: SLICES,
+        flags: d3dkmt::isa::ResourceFlags::ALLOW_RENDER_TARGET,
+        ..ResourceDesc::texture("attack", address, (32, 32))
+    };
+    let resource = lists.attacker.resource(&texture.with_packed_bytes())?;
+    let barrier = TextureBarrier {
+        barrier: Barrier {
+            sync_before: BarrierSync::NONE,
+            sync_after: BarrierSync::RENDER_TARGET,
+            access_before: BarrierAccess::NO_ACCESS,
+            access_after: BarrierAccess::RENDER_TARGET,
+        },
+        layout_before: BarrierLayout::UNDEFINED,
+        layout_after: BarrierLayout::RENDER_TARGET,
+        resource,
+        flags: TextureFlags::DISCARD,
+        subresources: SubresourceRange::ALL,
+    };
+    Ok(vec![Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![barrier; count])] }])
+}
+
+fn discard_barriers(ground: &Ground<'_>) -> Attacked {
+    let mut lists = Lists::new(ground)?;
+    let packets = discards(&mut lists, ground.scale(50, 2000))?;
+    ground.go_on(|| lists.submit(&packets))
+}
+
+fn one_step_of_gigabytes(ground: &Ground<'_>) -> Attacked {
+    let mut lists = Lists::new(ground)?;
+    let packets = discards(&mut lists, ground.scale(50, 2000))?;
+    let fence = lists.attacker.fence()?;
+    lists.attacker.call(&calls::gpu_wait(lists.context, fence.object, 1))?;
+    let submit = calls::submit(lists.context, &packets);
+    lists.attacker.many(std::iter::repeat_n(submit, ground.scale(5, 40)))?;
+    let signal = calls::signal(lists.attacker.device, fence.object, 1);
+    lists.attacker.call(&signal)?;
+    ground.hold()
+}
+
+fn log_flood(ground: &Ground<'_>) -> Attacked {
+    const BYTES: u64 = 1 << 16;
+    let mut lists = Lists::new(ground)?;
+    let memory = lists.memory(BYTES)?;
+    let buffer = lists.buffer(memory, BYTES)?;
+    let fill = |at: u64| {
+        let target = Use::range(buffer, BarrierAccess::UNORDERED_ACCESS, at * 64, 64);
+        command(WorkKind::Dispatch, Kernel::Fill, vec![target])
+    };
+    let packets: Vec<Packet> = (0..ground.scale(20, 500) as u64).map(fill).collect();
+    ground.go_on(|| lists.submit(&packets))
+}

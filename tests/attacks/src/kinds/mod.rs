@@ -1,0 +1,10 @@
+//! The attacks.
+
+pub mod brokers;
+pub mod engines;
+pub mod files;
+pub mod lists;
+pub mod memory;
+pub mod objects;
+pub mod queues;
+pub mod rings;

@@ -1,0 +1,38 @@
+//! Attacks on a daemon's time, memory, descriptors and files, each beside a victim: another client that makes ordinary calls
+//! all the time, checks every answer and measures every call. docs/ATTACKS.md says what is attacked and how the table is read.
+//!
+//! ```text
+//!   table.rs ── a row each ──▶ run.rs ── starts ──▶ ground.rs   the daemon's process
+//!                                │                  victim.rs   the victim's process
+//!                                │ an attack in a thread
+//!                                ▼
+//!                              kinds/ ── by ──▶ attacker.rs   a process: calls, many at a time
+//!                                               relay.rs      a guest without a VM and its root
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod attacker;
+pub mod calls;
+pub mod ground;
+pub mod kinds;
+pub mod limits;
+pub mod relay;
+pub mod report;
+pub mod run;
+pub mod steps;
+pub mod table;
+pub mod victim;
+
+/// What a panic said.
+pub fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+}
+
+/// Attacks need many descriptors: as many as the system allows.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // With fewer an attack stops earlier, and says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

@@ -1,0 +1,86 @@
+//! The attack suite's command line. As `serve` and `victim` it is the daemon and the victim of a run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use attacks::report::markdown;
+use attacks::run::{Outcome, Place};
+use attacks::table::{self, Attack};
+use clap::Parser;
+
+/// Attacks a daemon in every way that is known, beside a client that measures what it notices.
+#[derive(Parser)]
+struct Arguments {
+    /// At full scale, judged by time; without it at the scale of CI, judged by counts
+    #[arg(long)]
+    full: bool,
+    /// Only attacks with this in their name
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Print what was measured as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the table into this file as well
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Say what attacks there are
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    match words.next() {
+        Some(word) if word == "serve" => return gpupv::cli::main(&drivers::Registry::default()),
+        Some(word) if word == "victim" => {
+            attacks::victim::run(Path::new(&words.next().unwrap_or_default()));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let arguments = Arguments::parse();
+    let program = std::env::current_exe().expect("this program is a file");
+    let is_wanted = |attack: &Attack| {
+        let is_named = arguments.only.as_ref().is_none_or(|name| attack.name.contains(name.as_str()));
+        is_named && (arguments.full || !attack.full_only)
+    };
+    let wanted: Vec<Attack> = table::all().into_iter().filter(is_wanted).collect();
+    if arguments.list {
+        wanted.iter().for_each(|attack| println!("{:24} {:3} {}", attack.name, attack.class, attack.what));
+        return ExitCode::SUCCESS;
+    }
+    attacks::raise_file_limit();
+    let outcomes: Vec<Outcome> = wanted.iter().map(|attack| run(&program, attack, arguments.full)).collect();
+    let table = markdown(&outcomes);
+    match arguments.json {
+        true => println!("{}", serde_json::to_string_pretty(&outcomes).expect("outcomes are JSON")),
+        false => println!("\n{table}"),
+    }
+    if let Some(path) = &arguments.markdown
+        && let Err(error) = std::fs::write(path, table)
+    {
+        eprintln!("cannot write {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    if outcomes.is_empty() {
+        eprintln!("no attack has that name: --list says which there are");
+        return ExitCode::FAILURE;
+    }
+    let all_hold = outcomes.iter().all(|outcome| outcome.faults.is_empty());
+    if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Each at a daemon of its own.
+fn run(program: &Path, attack: &Attack, full: bool) -> Outcome {
+    let mut place = Place::new(program, attack.setup);
+    let mut outcome = place.run(attack, full);
+    outcome.judge_counts();
+    if full {
+        outcome.judge_times();
+    } else {
+        outcome.judge_rounds();
+    }
+    let verdict = if outcome.faults.is_empty() { "holds".to_owned() } else { outcome.faults.join("; ") };
+    eprintln!("{:24} {verdict}", attack.name);
+    outcome
+}

@@ -1,0 +1,409 @@
+//! A guest without a VM, and the root in it: it speaks to the daemon's vhost-user socket as QEMU does, says what guestd says,
+//! and serves a broker's socket to attackers, as guestd does to a guest's processes.
+//!
+//! ```text
+//!   attacker ── broker's socket ──▶ relay ── GUESTD_PORT ──▶ daemon
+//!            ── its stream ───────▶       ── CHANNEL_PORT ─▶
+//! ```
+//! [`Session`] alone, without a broker, is for attacks that send packets of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use front_end::{FREE_AREA, Guest, MEMORY_BYTES, MEMORY_START};
+use proto::attach::{
+    AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdHello, GuestdToHost, HostToGuestd,
+    broker_request, guestd_to_host, host_to_guestd,
+};
+use proto::frame::{FrameBuffer, append, decode};
+use proto::limits::{BROKER_PACKET_BYTES_MAX, CHANNEL_PORT, GUESTD_PORT};
+use proto::{Message as _, PROTOCOL_VERSION};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+use vm_memory::{GuestMemoryBackend as _, GuestMemoryRegion as _};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vsock_device::packet::{HEADER_BYTES, Header, Operation};
+
+/// Below it ports are guestd's.
+const GUESTD_SOURCE_PORT: u32 = 700;
+const FIRST_PORT: u32 = 10_000;
+const PAGE: u64 = 4096;
+const SLOTS_PER_PAGE: u32 = 64;
+/// The daemon may send so much that nobody has read.
+const RECEIVE_BYTES: u32 = 1 << 30;
+const PIECE_BYTES: usize = 16 * 1024;
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// A vsock connection as the guest has it.
+#[derive(Default)]
+pub struct Link {
+    local: u32,
+    established: bool,
+    pub closed: bool,
+    sent: u32,
+    received: u32,
+    peer_alloc: u32,
+    peer_forwarded: u32,
+    /// What came and nobody has taken.
+    pub inbox: Vec<u8>,
+}
+
+impl Link {
+    /// Bytes that the daemon takes.
+    fn credit(&self) -> usize {
+        self.peer_alloc.saturating_sub(self.sent.wrapping_sub(self.peer_forwarded)) as usize
+    }
+}
+
+/// The rings, the connections on them, and guestd's.
+pub struct Session {
+    pub guest: Guest,
+    pub links: BTreeMap<u32, Link>,
+    next_port: u32,
+    frames: FrameBuffer,
+    requests: u64,
+    free_pages: Vec<u64>,
+    pages_of: BTreeMap<u32, Vec<u64>>,
+}
+
+impl Session {
+    /// Boots at a socket of the daemon's, and guestd says hello.
+    pub fn boot(socket: &Path) -> Result<Session, String> {
+        let mut guest = Guest::boot(socket);
+        guest.cid = guest.config();
+        guest.buf_alloc = RECEIVE_BYTES;
+        let end = MEMORY_START + MEMORY_BYTES as u64;
+        let mut session = Session {
+            guest,
+            links: BTreeMap::new(),
+            next_port: FIRST_PORT,
+            frames: FrameBuffer::default(),
+            requests: 0,
+            free_pages: (FREE_AREA..end).step_by(PAGE as usize).collect(),
+            pages_of: BTreeMap::new(),
+        };
+        session.connect_from(GUESTD_SOURCE_PORT, GUESTD_PORT)?;
+        let hello = GuestdHello { version: PROTOCOL_VERSION, kernel: "none".into() };
+        session.ask(guestd_to_host::Body::Hello(hello))?;
+        Ok(session)
+    }
+
+    fn header(&self, operation: Operation, port: u32) -> Header {
+        let (local, received) = self.links.get(&port).map_or((0, 0), |link| (link.local, link.received));
+        Header { fwd_cnt: received, ..self.guest.header(operation, port, local) }
+    }
+
+    /// A connection to a port of the daemon's; it may be refused.
+    pub fn connect(&mut self, local: u32) -> Result<u32, String> {
+        let port = self.next_port;
+        self.next_port += 1;
+        self.connect_from(port, local).map(|()| port)
+    }
+
+    fn connect_from(&mut self, port: u32, local: u32) -> Result<(), String> {
+        self.links.insert(port, Link { local, ..Link::default() });
+        self.guest.send(self.header(Operation::REQUEST, port), &[]);
+        self.until("a connection is accepted", |session| {
+            let link = session.links.get(&port)?;
+            (link.established || link.closed).then_some(())
+        })?;
+        if self.links[&port].closed {
+            return Err(format!("the connection to port {local} is refused"));
+        }
+        Ok(())
+    }
+
+    pub fn reset(&mut self, port: u32) {
+        if self.links.get(&port).is_some_and(|link| !link.closed) {
+            self.guest.send(self.header(Operation::RST, port), &[]);
+        }
+        self.links.remove(&port);
+    }
+
+    /// Sends as much as the daemon takes; how much that was.
+    pub fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
+        let Some(link) = self.links.get(&port).filter(|link| !link.closed) else { return bytes.len() };
+        let count = link.credit().min(bytes.len());
+        for piece in bytes[..count].chunks(PIECE_BYTES) {
+            self.guest.send(self.header(Operation::RW, port), piece);
+            if let Some(link) = self.links.get_mut(&port) {
+                link.sent = link.sent.wrapping_add(piece.len() as u32);
+            }
+        }
+        count
+    }
+
+    fn packet(&mut self, bytes: &[u8]) {
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+        let header = Header::decode(head);
+        let payload = &bytes[HEADER_BYTES..];
+        let Some(link) = self.links.get_mut(&header.dst_port) else { return };
+        (link.peer_alloc, link.peer_forwarded) = (header.buf_alloc, header.fwd_cnt);
+        match header.operation {
+            Operation::RESPONSE => link.established = true,
+            Operation::RST | Operation::SHUTDOWN => link.closed = true,
+            Operation::RW => {
+                link.received = link.received.wrapping_add(payload.len() as u32);
+                link.inbox.extend_from_slice(payload);
+            }
+            // Whatever else has told of credit.
+            _ => {}
+        }
+    }
+
+    /// Takes the packets that have come.
+    pub fn take_packets(&mut self) {
+        while let Some(bytes) = self.guest.rx.wait_used(Duration::ZERO) {
+            self.packet(&bytes);
+            self.guest.offer_buffers(1);
+        }
+    }
+
+    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Session) -> Option<T>) -> Result<T, String> {
+        let end = Instant::now() + ANSWER_WITHIN;
+        loop {
+            self.take_packets();
+            if let Some(seen) = look(self) {
+                return Ok(seen);
+            }
+            if Instant::now() >= end {
+                return Err(format!("{what}: not in {ANSWER_WITHIN:?}"));
+            }
+            front_end::is_readable(&self.guest.rx.call, Duration::from_millis(100));
+        }
+    }
+
+    /// A request of guestd's.
+    pub fn ask(&mut self, body: guestd_to_host::Body) -> Result<host_to_guestd::Body, String> {
+        self.requests += 1;
+        let request = self.requests;
+        let mut bytes = Vec::new();
+        append(&GuestdToHost { request, body: Some(body) }, &mut bytes);
+        let mut sent = 0;
+        self.until("guestd is answered", |session| {
+            sent += session.send(GUESTD_SOURCE_PORT, &bytes[sent..]);
+            let link = session.links.get_mut(&GUESTD_SOURCE_PORT)?;
+            let (inbox, closed) = (std::mem::take(&mut link.inbox), link.closed);
+            session.frames.extend(&inbox);
+            while let Ok(Some(frame)) = session.frames.next_frame() {
+                let Ok(reply) = decode::<HostToGuestd>(frame) else { return Some(Err("no message".into())) };
+                if reply.request == request {
+                    return Some(reply.body.ok_or(reply.refused));
+                }
+            }
+            closed.then(|| Err("guestd's connection is reset".into()))
+        })?
+    }
+
+    /// A process with a page of fence memory; its number and token.
+    pub fn attach(&mut self, name: &str) -> Result<(u32, Vec<u8>), String> {
+        let attach = AttachProcess { pid: std::process::id(), name: name.into() };
+        let host_to_guestd::Body::Attached(attached) = self.ask(guestd_to_host::Body::Attach(attach))? else {
+            return Err("another answer".into());
+        };
+        self.grow(attached.process, 1)?;
+        Ok((attached.process, attached.token))
+    }
+
+    /// More fence memory of a process: the first slot.
+    fn grow(&mut self, process: u32, pages: u32) -> Result<u32, String> {
+        let Some(left) = self.free_pages.len().checked_sub(pages as usize) else {
+            return Err("the guest has no more pages".into());
+        };
+        let pages = self.free_pages.split_off(left);
+        self.pages_of.entry(process).or_default().extend(&pages);
+        let add = AddFenceMemory { process, pages, first_slot: None };
+        match self.ask(guestd_to_host::Body::AddMemory(add))? {
+            host_to_guestd::Body::FirstSlot(first) => Ok(first),
+            other => Err(format!("another answer: {other:?}")),
+        }
+    }
+
+    fn detach(&mut self, process: u32) {
+        if self.ask(guestd_to_host::Body::Detach(process)).is_ok() {
+            self.free_pages.extend(self.pages_of.remove(&process).unwrap_or_default());
+        }
+    }
+}
+
+/// A process of the guest: its broker connection, its stream, and what of each waits.
+struct Client {
+    broker: OwnedFd,
+    process: Option<u32>,
+    port: Option<u32>,
+    stream: Option<UnixStream>,
+    /// Read from its stream and not sent.
+    unsent: Vec<u8>,
+}
+
+/// See the module. Dropped, its VM is gone.
+pub struct Relay {
+    broker: PathBuf,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Relay {
+    pub fn start(socket: &Path) -> Relay {
+        let folder = tempfile::Builder::new().prefix("gpupv-guest-").tempdir().expect("a folder");
+        let broker = folder.path().join("broker.sock");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let listener = listener.expect("a socket");
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&broker).expect("a short path"))
+            .expect("a new path");
+        rustix::net::listen(&listener, 1024).expect("it is bound");
+        let session = Session::boot(socket).expect("the daemon takes a guest");
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        let told = rustix::io::dup(&stop).expect("a descriptor");
+        let thread = std::thread::Builder::new().name("relay".into());
+        let thread = thread.spawn(move || serve(session, &listener, &told)).expect("a thread");
+        Relay { broker, stop, thread: Some(thread), _folder: folder }
+    }
+
+    pub fn broker(&self) -> &Path {
+        &self.broker
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        // What it panicked of is in the log of the suite.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Waits for descriptors; those that are readable.
+fn wait_for(watched: &[RawFd]) -> BTreeSet<RawFd> {
+    let epoll = Epoll::new().expect("an epoll");
+    for descriptor in watched {
+        let event = EpollEvent::new(EventSet::IN, *descriptor as u64);
+        epoll.ctl(ControlOperation::Add, *descriptor, event).expect("an open descriptor");
+    }
+    let mut ready = [EpollEvent::default(); 64];
+    let count = epoll.wait(-1, &mut ready).unwrap_or(0);
+    ready[..count].iter().map(|event| event.data() as RawFd).collect()
+}
+
+fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        let mut watched = vec![stop.as_raw_fd(), listener.as_raw_fd(), session.guest.rx.call.as_raw_fd()];
+        for client in &clients {
+            watched.push(client.broker.as_raw_fd());
+            // What is not sent yet waits for credit, which comes by a packet.
+            let stream = client.stream.as_ref().filter(|_| client.unsent.is_empty());
+            watched.extend(stream.map(AsRawFd::as_raw_fd));
+        }
+        let ready = wait_for(&watched);
+        if ready.contains(&stop.as_raw_fd()) {
+            return;
+        }
+        session.take_packets();
+        if ready.contains(&listener.as_raw_fd())
+            && let Ok(broker) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
+        {
+            clients.push(Client { broker, process: None, port: None, stream: None, unsent: Vec::new() });
+        }
+        clients.retain_mut(|client| {
+            let goes_on = (!ready.contains(&client.broker.as_raw_fd()) || request(&mut session, client))
+                && pass_on(&mut session, client, &ready);
+            if !goes_on {
+                end(&mut session, client);
+            }
+            goes_on
+        });
+    }
+}
+
+/// Bytes of a process to the daemon, and back. False: its stream is over.
+fn pass_on(session: &mut Session, client: &mut Client, ready: &BTreeSet<RawFd>) -> bool {
+    let (Some(stream), Some(port)) = (&mut client.stream, client.port) else { return true };
+    if client.unsent.is_empty() && ready.contains(&stream.as_raw_fd()) {
+        let mut piece = [0; PIECE_BYTES];
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => return false,
+            Ok(count) => client.unsent.extend_from_slice(&piece[..count]),
+        }
+    }
+    let sent = session.send(port, &client.unsent);
+    client.unsent.drain(..sent);
+    let Some(link) = session.links.get_mut(&port) else { return false };
+    let (inbox, closed) = (std::mem::take(&mut link.inbox), link.closed);
+    // An attacker that does not read stops its own guest, and nothing else.
+    (inbox.is_empty() || stream.write_all(&inbox).is_ok()) && !closed
+}
+
+fn end(session: &mut Session, client: &mut Client) {
+    if let Some(port) = client.port {
+        session.reset(port);
+    }
+    if let Some(process) = client.process {
+        session.detach(process);
+    }
+}
+
+/// Answers a packet at the broker's socket. False: it was closed.
+fn request(session: &mut Session, client: &mut Client) -> bool {
+    let mut packet = [0; BROKER_PACKET_BYTES_MAX];
+    let Ok((count @ 1.., _)) = rustix::net::recv(&client.broker, &mut packet[..], RecvFlags::empty()) else {
+        return false;
+    };
+    let Ok(BrokerRequest { body: Some(body) }) = BrokerRequest::decode(&packet[..count]) else {
+        return false;
+    };
+    let answered = match (body, client.process) {
+        (broker_request::Body::Attach(attach), None) => attach_client(session, client, &attach.name),
+        (broker_request::Body::Grow(grow), Some(process)) => {
+            let pages = grow.slots.div_ceil(SLOTS_PER_PAGE);
+            session.grow(process, pages).map(|first_slot| {
+                let slots = pages * SLOTS_PER_PAGE;
+                (BrokerReply { first_slot, slots, process, ..BrokerReply::default() }, None)
+            })
+        }
+        (body, _) => Err(format!("this guest does not do that: {body:?}")),
+    };
+    let (reply, stream) =
+        answered.unwrap_or_else(|refused| (BrokerReply { refused, ..BrokerReply::default() }, None));
+    send_reply(session, client, &reply, stream.as_ref())
+}
+
+fn attach_client(
+    session: &mut Session,
+    client: &mut Client,
+    name: &str,
+) -> Result<(BrokerReply, Option<UnixStream>), String> {
+    let (process, token) = session.attach(name)?;
+    client.process = Some(process);
+    client.port = Some(session.connect(CHANNEL_PORT)?);
+    let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+    client.stream = Some(ours);
+    let reply = BrokerReply { token, process, slots: SLOTS_PER_PAGE, ..BrokerReply::default() };
+    Ok((reply, Some(theirs)))
+}
+
+/// With the stream, if there is one, and memory: all that the guest has, since an attacker looks at none of its values.
+fn send_reply(session: &Session, client: &Client, reply: &BrokerReply, stream: Option<&UnixStream>) -> bool {
+    let bytes = reply.encode_to_vec();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let region = session.guest.memory.iter().next().and_then(|region| region.file_offset());
+    let mut descriptors = Vec::new();
+    if reply.refused.is_empty() {
+        descriptors.extend(stream.map(AsFd::as_fd));
+        descriptors.extend(region.map(|offset| offset.file().as_fd()));
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    rustix::net::sendmsg(&client.broker, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+}

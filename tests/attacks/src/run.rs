@@ -1,0 +1,344 @@
+//! One attack beside a victim, from peace to the time when nothing of it is left.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use d3dkmt::limits::WORK_UNITS_PER_STEP;
+use e2e::machine;
+use proto::control::Inspection;
+use serde::Serialize;
+
+use crate::attacker::{Attacked, Stopped};
+use crate::ground::{Course, Daemon, Setup, rest, within};
+use crate::limits;
+use crate::steps;
+use crate::table::Attack;
+use crate::victim::{Look, Victim};
+
+/// Of the daemon's process.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Held {
+    pub resident_bytes: u64,
+    pub descriptors: usize,
+    pub mappings: usize,
+}
+
+impl Held {
+    fn by(pid: u32) -> Held {
+        Held {
+            resident_bytes: machine::resident_bytes(pid),
+            descriptors: machine::open_files(pid).len(),
+            mappings: machine::mapping_count(pid),
+        }
+    }
+
+    /// How much more than before it is, if it is more than the daemon may keep.
+    fn more_than(&self, before: &Held) -> Option<String> {
+        // A process of the victim's comes and goes.
+        const OF_A_NEWCOMER: usize = 6;
+        let kept = self.resident_bytes.saturating_sub(before.resident_bytes);
+        if self.descriptors > before.descriptors + OF_A_NEWCOMER {
+            return Some(format!("{} descriptors, before {}", self.descriptors, before.descriptors));
+        }
+        if self.mappings > before.mappings + limits::MAPPINGS_KEPT_MAX {
+            return Some(format!("{} mappings, before {}", self.mappings, before.mappings));
+        }
+        (kept > limits::MEMORY_KEPT_MAX).then(|| format!("{} MiB more than before", kept >> 20))
+    }
+}
+
+/// What the victim did from the time on at which the attack was all there.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Rounds {
+    struck: bool,
+    calls: u64,
+    work: u64,
+    attach: u64,
+}
+
+impl Rounds {
+    /// Enough to tell that nobody is stopped. What was under way at the time may have been done before.
+    fn are_done(&mut self, struck: bool, look: &Look) -> bool {
+        if self.struck {
+            self.calls += look.calls.count;
+            self.work += look.work.count;
+            self.attach += look.attach.count;
+        }
+        self.struck |= struck;
+        look.wrong.is_some() || self.are_enough()
+    }
+
+    fn are_enough(&self) -> bool {
+        self.calls >= limits::ROUNDS_BESIDE && self.work >= 2 && self.attach >= 1
+    }
+}
+
+/// What came of an attack.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    pub name: &'static str,
+    pub class: &'static str,
+    pub peace: Look,
+    /// Beside the attack, and while what it had was cleared away.
+    pub beside: Look,
+    pub before: Held,
+    pub most_resident_bytes: u64,
+    pub most_descriptors: usize,
+    pub most_mappings: usize,
+    pub after: Held,
+    /// Of a small run.
+    pub rounds: Rounds,
+    pub log_bytes: u64,
+    pub trace_bytes: u64,
+    pub longest_step: Option<u64>,
+    pub attack_ms: u64,
+    /// From the attacker's end until nothing of it was left.
+    pub given_back_ms: u64,
+    /// What the daemon would have no more of.
+    pub refused: Option<String>,
+    /// What did not hold.
+    pub faults: Vec<String>,
+}
+
+/// A daemon and its victim.
+pub struct Place {
+    pub daemon: Daemon,
+    victim: Victim,
+    program: PathBuf,
+    setup: Setup,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement lasts")]
+fn measure_for(time: Duration) {
+    std::thread::sleep(time);
+}
+
+impl Place {
+    pub fn new(program: &Path, setup: Setup) -> Place {
+        let daemon = Daemon::start(program, setup);
+        let victim = Victim::start(program, daemon.served.broker());
+        let mut place = Place { daemon, victim, program: program.to_owned(), setup };
+        place.until_the_victim_works();
+        place
+    }
+
+    /// It has done all that it does, and what it needs is there.
+    fn until_the_victim_works(&mut self) {
+        let mut done = [0; 3];
+        within(limits::GIVEN_BACK_WITHIN, || {
+            let look = self.victim.look();
+            done[0] += look.calls.count;
+            done[1] += look.work.count;
+            done[2] += look.attach.count;
+            look.wrong.is_some() || (done[0] > 100 && done[1] > 10 && done[2] > 1)
+        });
+    }
+
+    /// Runs one attack.
+    pub fn run(&mut self, attack: &Attack, full: bool) -> Outcome {
+        let mut outcome = Outcome { name: attack.name, class: attack.class, ..Outcome::default() };
+        self.victim.look();
+        if full {
+            measure_for(limits::PEACE);
+        }
+        outcome.peace = self.victim.look();
+        let pid = self.daemon.served.pid();
+        outcome.before = Held::by(pid);
+        machine::forget_peak(pid);
+        let written = (self.daemon.log_bytes(), self.daemon.trace_bytes());
+        let began = Instant::now();
+        let attacked = self.attack(attack, full, &mut outcome);
+        outcome.attack_ms = began.elapsed().as_millis() as u64;
+        match attacked {
+            Ok(()) => {}
+            Err(Stopped::Refused(why)) => outcome.refused = Some(why),
+            Err(Stopped::Fell(why)) => outcome.faults.push(why),
+            Err(Stopped::Broken(why)) => {
+                outcome.faults.push(format!("the attack itself is not right: {why}"))
+            }
+        }
+        if !self.daemon.is_alive() {
+            outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
+            return outcome;
+        }
+        if full {
+            measure_for(limits::CLEARING);
+        }
+        add(&mut outcome.beside, self.victim.look());
+        outcome.most_resident_bytes = machine::peak_resident_bytes(pid);
+        self.given_back(&mut outcome);
+        outcome.log_bytes = self.daemon.log_bytes().saturating_sub(written.0);
+        outcome.trace_bytes = self.daemon.trace_bytes().saturating_sub(written.1);
+        if attack.setup == Setup::Journal
+            && let Err(why) = self.restart()
+        {
+            outcome.faults.push(why);
+        }
+        outcome
+    }
+
+    /// The attack in a thread of its own; this one looks at the daemon, and at the victim where that decides.
+    fn attack(&mut self, attack: &Attack, full: bool, outcome: &mut Outcome) -> Attacked {
+        let (course, pid, trace) = (Course::default(), self.daemon.served.pid(), self.daemon.trace());
+        let began = Instant::now();
+        let Place { daemon, victim, .. } = self;
+        std::thread::scope(|scope| {
+            let attacker = scope.spawn(|| {
+                let ground = daemon.ground(attack.origin, full, &trace, &course);
+                (attack.run)(&ground)
+            });
+            let (mut reset, mut rounds) = (!attack.hangs, Rounds::default());
+            while !attacker.is_finished() || !(full || course.enough.load(Ordering::Relaxed)) {
+                if full {
+                    measure_for(limits::LOOK_AGAIN);
+                } else {
+                    rest();
+                    let look = victim.look();
+                    let struck = attacker.is_finished() || course.struck.load(Ordering::Relaxed);
+                    let done = rounds.are_done(struck, &look) || began.elapsed() > limits::ATTACK_MAX;
+                    course.enough.store(done, Ordering::Relaxed);
+                    add(&mut outcome.beside, look);
+                }
+                // It may be gone at any time.
+                let held = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
+                outcome.most_descriptors = outcome.most_descriptors.max(held.descriptors);
+                outcome.most_mappings = outcome.most_mappings.max(held.mappings);
+                if full && !reset && began.elapsed() > limits::FIRST_RESET {
+                    reset = true;
+                    add(&mut outcome.beside, victim.look());
+                    // What an engine did until then is no fault.
+                    outcome.beside.work = crate::victim::Times::default();
+                }
+            }
+            outcome.rounds = rounds;
+            attacker.join().unwrap_or_else(|panic| Err(Stopped::Broken(crate::message_of(&*panic))))
+        })
+    }
+
+    fn given_back(&mut self, outcome: &mut Outcome) {
+        let began = Instant::now();
+        let (pid, suite) = (self.daemon.served.pid(), std::process::id());
+        let mut left = Some(String::new());
+        within(limits::GIVEN_BACK_WITHIN, || {
+            let inspection = self.daemon.served.try_inspect();
+            outcome.after = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
+            left = match &inspection {
+                Ok(inspection) => {
+                    outcome.longest_step = steps::longest(inspection);
+                    of_process(inspection, suite).or_else(|| outcome.after.more_than(&outcome.before))
+                }
+                Err(why) => Some(format!("the daemon does not answer: {why}")),
+            };
+            left.is_none()
+        });
+        outcome.given_back_ms = began.elapsed().as_millis() as u64;
+        outcome.faults.extend(left.map(|left| format!("left behind: {left}")));
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        self.daemon.restart()?;
+        self.victim = Victim::start(&self.program, self.daemon.served.broker());
+        self.until_the_victim_works();
+        Ok(())
+    }
+
+    pub fn is_at(&mut self, setup: Setup) -> bool {
+        self.setup == setup && self.daemon.is_alive()
+    }
+
+    /// After an attack the victim goes on.
+    pub fn victim_goes_on(&mut self) -> Result<(), String> {
+        let mut seen = Look::default();
+        let goes_on = within(limits::GIVEN_BACK_WITHIN, || {
+            add(&mut seen, self.victim.look());
+            seen.wrong.is_some() || (seen.calls.count > 10 && seen.work.count > 0 && seen.attach.count > 0)
+        });
+        match (seen.wrong, goes_on) {
+            (Some(wrong), _) => Err(wrong),
+            (None, false) => Err("it does not go on".into()),
+            (None, true) => Ok(()),
+        }
+    }
+}
+
+/// What of a process of this number is there.
+fn of_process(inspection: &Inspection, pid: u32) -> Option<String> {
+    let of_it = inspection.processes.iter().filter(|process| process.pid == pid).count();
+    (of_it > 0).then(|| format!("{of_it} processes of the attacker"))
+}
+
+/// Two windows as one: the worse of what cannot be added.
+fn add(all: &mut Look, window: Look) {
+    let pairs =
+        [(&mut all.calls, window.calls), (&mut all.work, window.work), (&mut all.attach, window.attach)];
+    for (all, window) in pairs {
+        all.count += window.count;
+        all.p50_ns = all.p50_ns.max(window.p50_ns);
+        all.p99_ns = all.p99_ns.max(window.p99_ns);
+        all.longest_ns = all.longest_ns.max(window.longest_ns);
+        all.under_way_ns = window.under_way_ns;
+    }
+    all.wrong = all.wrong.take().or(window.wrong);
+}
+
+impl Outcome {
+    /// What has to hold at any scale, told by counts.
+    pub fn judge_counts(&mut self) {
+        let Outcome { beside, faults, .. } = self;
+        if let Some(wrong) = &beside.wrong {
+            faults.push(format!("the victim: {wrong}"));
+        }
+        let grown = self.most_resident_bytes.saturating_sub(self.before.resident_bytes);
+        if grown > limits::MEMORY_OF_A_VM_MAX {
+            self.faults.push(format!("the daemon grew by {} MiB", grown >> 20));
+        }
+        if self.log_bytes > limits::LOG_BYTES_MAX {
+            self.faults.push(format!("{} KiB of log", self.log_bytes >> 10));
+        }
+        if self.trace_bytes > limits::TRACE_BYTES_MAX {
+            self.faults.push(format!("{} MiB of trace", self.trace_bytes >> 20));
+        }
+        // A step ends behind the unit that is one too many.
+        let most = 2 * u64::from(WORK_UNITS_PER_STEP);
+        if let Some(units) = self.longest_step.filter(|units| *units > most) {
+            self.faults.push(format!("a step of {units} units of work"));
+        }
+    }
+
+    /// In a small run the victim did its rounds beside the attack, whatever time they took.
+    pub fn judge_rounds(&mut self) {
+        let Rounds { calls, work, attach, .. } = self.rounds;
+        if !self.rounds.are_enough() {
+            self.faults
+                .push(format!("the victim made {calls} calls, {work} work and attached {attach} times"));
+        }
+    }
+
+    /// What has to hold at full scale, told by time.
+    pub fn judge_times(&mut self) {
+        let milliseconds = |ns: u64| ns as f64 / 1e6;
+        let longest = limits::LONGEST_CALL_MAX.as_nanos() as u64;
+        for (times, what) in [(&self.beside.calls, "call"), (&self.beside.attach, "attach")] {
+            if times.longest_ns > longest {
+                self.faults.push(format!("a {what} of {:.1} ms", milliseconds(times.longest_ns)));
+            }
+        }
+        let most = p99_factor() * self.peace.calls.p99_ns as f64;
+        let p99 = self.beside.calls.p99_ns as f64;
+        if p99 > most.max(limits::P99_NOISE.as_nanos() as f64) {
+            self.faults
+                .push(format!("p99 of {:.1} times that in peace", p99 / self.peace.calls.p99_ns as f64));
+        }
+        if self.beside.work.longest_ns > limits::WORK_MAX.as_nanos() as u64 {
+            self.faults.push(format!("work of {:.0} ms", milliseconds(self.beside.work.longest_ns)));
+        }
+    }
+}
+
+/// How much longer a p99 may be on this machine.
+pub fn p99_factor() -> f64 {
+    const OF_THEIR_OWN: usize = 3;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores < OF_THEIR_OWN { limits::P99_ON_A_SHARED_CORE_MAX } else { limits::P99_MAX }
+}

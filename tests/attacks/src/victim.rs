@@ -1,0 +1,242 @@
+//! A client that makes ordinary calls all the time, in a process of its own, checks each answer and measures each call.
+//!
+//! ```text
+//!   suite                 victim
+//!     │ "look\n"  ──────▶  │  threads: calls    signal, wait, wake, create, destroy; a native signal
+//!     │ ◀──── Look, JSON   │           work     10 us of an engine and its fence; pages of an address space
+//!     │                    │           attach   a process comes and goes
+//! ```
+//! A look begins a new window. What is under way counts with its age: a call that never ends is in each look.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use d3dkmt::{Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, WaitOutcome};
+use e2e::wire::Client;
+use proto::convert::FromHost;
+use serde::{Deserialize, Serialize};
+
+use crate::calls;
+
+/// Between two rounds: a program computes as well, and on two cores the daemon needs one.
+const PAUSE: Duration = Duration::from_micros(300);
+const PAUSE_OF_NEWCOMERS: Duration = Duration::from_millis(50);
+const WORK_NS: u64 = 10_000;
+/// Rounds from one creation, or one mapping, to the next.
+const SELDOM: u64 = 8;
+
+/// Times of one kind of call in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    pub count: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub longest_ns: u64,
+    /// Age of the one that has not ended.
+    pub under_way_ns: u64,
+}
+
+/// What a victim saw in a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    pub calls: Times,
+    pub work: Times,
+    pub attach: Times,
+    /// The first answer that was not right, ever.
+    pub wrong: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    done_ns: Vec<u64>,
+    since: Option<Instant>,
+}
+
+/// Measures one kind of call.
+#[derive(Debug, Clone, Default)]
+struct Meter(Arc<Mutex<Window>>);
+
+impl Meter {
+    fn window(&self) -> std::sync::MutexGuard<'_, Window> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn time<T>(&self, act: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        self.window().since = Some(began);
+        let done = act();
+        let mut window = self.window();
+        window.done_ns.push(began.elapsed().as_nanos() as u64);
+        window.since = None;
+        done
+    }
+
+    fn take(&self) -> Times {
+        let mut window = self.window();
+        let mut all = std::mem::take(&mut window.done_ns);
+        let under_way_ns = window.since.map_or(0, |since| since.elapsed().as_nanos() as u64);
+        drop(window);
+        all.sort_unstable();
+        let at = |share: usize| all.get((all.len() * share / 1000).min(all.len().saturating_sub(1))).copied();
+        Times {
+            count: all.len() as u64,
+            p50_ns: at(500).unwrap_or(0),
+            p99_ns: at(990).unwrap_or(0),
+            longest_ns: all.last().copied().unwrap_or(0).max(under_way_ns),
+            under_way_ns,
+        }
+    }
+}
+
+/// The victim's own process: `attacks victim BROKER`.
+pub fn run(broker: &Path) {
+    let meters: [Meter; 3] = Default::default();
+    let wrong: Arc<Mutex<Option<String>>> = Arc::default();
+    let parts: [fn(&Path, &Meter); 3] = [make_calls, work, come_and_go];
+    for (part, meter) in parts.into_iter().zip(&meters) {
+        let (broker, meter, wrong) = (broker.to_owned(), meter.clone(), wrong.clone());
+        std::thread::spawn(move || {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part(&broker, &meter)));
+            let why = ended.err().map_or_else(|| "it ended".to_owned(), |panic| crate::message_of(&*panic));
+            wrong.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        });
+    }
+    for line in std::io::stdin().lock().lines() {
+        if line.is_err() {
+            return;
+        }
+        let [calls, work, attach] = meters.each_ref().map(Meter::take);
+        let wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let look = serde_json::to_string(&Look { calls, work, attach, wrong }).expect("a look is JSON");
+        if writeln!(std::io::stdout(), "{look}").is_err() {
+            return;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program that computes, not one that waits for something")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn make_calls(broker: &Path, meter: &Meter) {
+    let mut client = Client::new(broker);
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    let native = calls::native_fence(device);
+    let (status, reply) = client.call(&native);
+    let Reply::SyncObject(native) = reply else { panic!("no native fence: {status:?} {reply:?}") };
+    for value in 1.. {
+        let registered = meter.time(|| client.wait(device, fence.object, value, value));
+        assert_eq!(registered, Some(WaitOutcome::Registered), "the wait for {value}");
+        let signaled = meter.time(|| client.signal(device, fence.object, value));
+        assert_eq!(signaled, NtStatus::SUCCESS, "the signal of {value}");
+        let wake = meter.time(|| client.stream.read());
+        assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
+        assert_eq!(client.value(&fence), value, "the value in memory");
+        let signaled = meter.time(|| client.signal(device, native.object, value));
+        assert_eq!(signaled, NtStatus::SUCCESS, "the native signal of {value}");
+        if value % SELDOM == 0 {
+            let made = meter.time(|| client.create_fence(device, value));
+            assert_eq!(client.value(&made), value, "the value of a new fence");
+            let destroy = Call::DestroySynchronizationObject { object: made.object };
+            let destroyed = meter.time(|| client.call(&destroy).0);
+            assert_eq!(destroyed, NtStatus::SUCCESS, "a fence is destroyed");
+        }
+        pause(PAUSE);
+    }
+}
+
+/// Waits until a fence has a value, which an engine or a paging operation stores.
+fn come_to(client: &mut Client, device: Handle, object: Handle, value: u64) {
+    match client.wait(device, object, value, value) {
+        Some(WaitOutcome::Registered) => {
+            let wake = client.stream.read();
+            assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
+        }
+        Some(WaitOutcome::Satisfied) => {}
+        other => panic!("no wait for {value}: {other:?}"),
+    }
+}
+
+fn work(broker: &Path, meter: &Meter) {
+    let mut client = Client::new(broker);
+    let device = client.open_device();
+    let (status, reply) = client.call(&calls::context(device, 0, CreateContextFlags::empty()));
+    let Reply::Context(context) = reply else { panic!("no context: {status:?} {reply:?}") };
+    let fence = client.create_fence(device, 0);
+    let (status, reply) = client.call(&calls::paging_queue(device));
+    let Reply::PagingQueue { queue, fence: paging } = reply else { panic!("none: {status:?} {reply:?}") };
+    let mut base = 0;
+    for value in 1.. {
+        let packets = [calls::busy(WORK_NS), calls::fence_write(fence.gpu_address, value)];
+        meter.time(|| {
+            let submitted = client.call(&calls::submit(context, &packets)).0;
+            assert_eq!(submitted, NtStatus::SUCCESS, "work {value}");
+            come_to(&mut client, device, fence.object, value);
+        });
+        assert_eq!(client.value(&fence), value, "what the engine stored");
+        if value % SELDOM == 0 {
+            meter.time(|| {
+                let (status, reply) = client.call(&calls::map_zero(queue, base, 1));
+                let Reply::GpuVirtualAddress { address, paging_fence_value } = reply else {
+                    panic!("no address: {status:?} {reply:?}")
+                };
+                base = address;
+                if paging_fence_value == 0 {
+                    return;
+                }
+                come_to(&mut client, device, paging.object, paging_fence_value);
+            });
+        }
+        pause(PAUSE * 3);
+    }
+}
+
+fn come_and_go(broker: &Path, meter: &Meter) {
+    loop {
+        let client = meter.time(|| Client::new(broker));
+        drop(client);
+        pause(PAUSE_OF_NEWCOMERS);
+    }
+}
+
+/// A victim's process, as the suite has it. Killed with this.
+#[derive(Debug)]
+pub struct Victim {
+    child: Child,
+    orders: ChildStdin,
+    looks: BufReader<ChildStdout>,
+}
+
+impl Victim {
+    pub fn start(program: &Path, broker: PathBuf) -> Victim {
+        let mut command = Command::new(program);
+        command.arg("victim").arg(broker).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What goes wrong comes with the next look.
+        let mut child = command.stderr(Stdio::null()).spawn().expect("the victim starts");
+        let orders = child.stdin.take().expect("a pipe");
+        let looks = BufReader::new(child.stdout.take().expect("a pipe"));
+        Victim { child, orders, looks }
+    }
+
+    /// What it saw since the last look.
+    pub fn look(&mut self) -> Look {
+        let mut line = String::new();
+        let asked = self.orders.write_all(b"look\n");
+        match asked.and_then(|()| self.looks.read_line(&mut line)) {
+            Ok(1..) => serde_json::from_str(&line).expect("a look is JSON"),
+            ended => Look { wrong: Some(format!("the victim is gone: {ended:?}")), ..Look::default() },
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
