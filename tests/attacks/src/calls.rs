@@ -3,10 +3,12 @@
 use d3dkmt::isa::{self, Packet, ResourceDesc};
 use d3dkmt::list_escape::create_resource;
 use d3dkmt::{
-    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EscapeFlags,
-    GpuSignal, Handle, HwQueueFlags, SignalFlags, StandardAllocation, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, escape,
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EscapeFlags, EventId,
+    GpuSignal, Handle, HwQueueFlags, NtStatus, SignalFlags, StandardAllocation, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitOutcome, escape,
 };
+use e2e::wire::Client;
+use proto::convert::FromHost;
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
 const WRITE: u64 = 0x1;
@@ -146,4 +148,16 @@ pub fn escape(adapter: Handle, device: Handle, data: Vec<u8>) -> Call {
 
 pub fn resource(adapter: Handle, device: Handle, desc: &ResourceDesc) -> Call {
     escape(adapter, device, create_resource(desc))
+}
+
+/// Waits until a fence has a value, which an engine or a paging operation stores.
+pub fn come_to(client: &mut Client, device: Handle, object: Handle, value: u64) {
+    match client.wait(device, object, value, value) {
+        Some(WaitOutcome::Registered) => {
+            let wake = client.stream.read();
+            assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
+        }
+        Some(WaitOutcome::Satisfied) => {}
+        other => panic!("no wait for {value}: {other:?}"),
+    }
 }

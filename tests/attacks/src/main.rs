@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use attacks::report::markdown;
-use attacks::run::{Outcome, Place};
+use attacks::run::{Outcome, Place, Programs};
 use attacks::table::{self, Attack};
 use clap::Parser;
 
@@ -23,6 +23,9 @@ struct Arguments {
     /// Write the table into this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Attack this daemon: a `gpupv` of another build, whose `serve` is like ours
+    #[arg(long, value_name = "PROGRAM")]
+    daemon: Option<PathBuf>,
     /// Say what attacks there are
     #[arg(long)]
     list: bool,
@@ -39,7 +42,8 @@ fn main() -> ExitCode {
         _ => {}
     }
     let arguments = Arguments::parse();
-    let program = std::env::current_exe().expect("this program is a file");
+    let suite = std::env::current_exe().expect("this program is a file");
+    let programs = Programs { daemon: arguments.daemon.clone().unwrap_or_else(|| suite.clone()), suite };
     let is_wanted = |attack: &Attack| {
         let is_named = arguments.only.as_ref().is_none_or(|name| attack.name.contains(name.as_str()));
         is_named && (arguments.full || !attack.full_only)
@@ -50,7 +54,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     attacks::raise_file_limit();
-    let outcomes: Vec<Outcome> = wanted.iter().map(|attack| run(&program, attack, arguments.full)).collect();
+    let outcomes: Vec<Outcome> = wanted.iter().map(|attack| run(&programs, attack, arguments.full)).collect();
     let table = markdown(&outcomes);
     match arguments.json {
         true => println!("{}", serde_json::to_string_pretty(&outcomes).expect("outcomes are JSON")),
@@ -71,8 +75,8 @@ fn main() -> ExitCode {
 }
 
 /// Each at a daemon of its own.
-fn run(program: &Path, attack: &Attack, full: bool) -> Outcome {
-    let mut place = Place::new(program, attack.setup);
+fn run(programs: &Programs, attack: &Attack, full: bool) -> Outcome {
+    let mut place = Place::new(programs, attack.setup);
     let mut outcome = place.run(attack, full);
     outcome.judge_counts();
     if full {

@@ -1,6 +1,6 @@
 //! One attack beside a victim, from peace to the time when nothing of it is left.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -105,8 +105,17 @@ pub struct Outcome {
 pub struct Place {
     pub daemon: Daemon,
     victim: Victim,
-    program: PathBuf,
+    programs: Programs,
     setup: Setup,
+}
+
+/// What a run starts.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// `gpupv`, or whatever else has its `serve`.
+    pub daemon: PathBuf,
+    /// This suite.
+    pub suite: PathBuf,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a measurement lasts")]
@@ -115,10 +124,10 @@ fn measure_for(time: Duration) {
 }
 
 impl Place {
-    pub fn new(program: &Path, setup: Setup) -> Place {
-        let daemon = Daemon::start(program, setup);
-        let victim = Victim::start(program, daemon.served.broker());
-        let mut place = Place { daemon, victim, program: program.to_owned(), setup };
+    pub fn new(programs: &Programs, setup: Setup) -> Place {
+        let daemon = Daemon::start(&programs.daemon, setup);
+        let victim = Victim::start(&programs.suite, daemon.served.broker());
+        let mut place = Place { daemon, victim, programs: programs.clone(), setup };
         place.until_the_victim_works();
         place
     }
@@ -152,6 +161,8 @@ impl Place {
         outcome.attack_ms = began.elapsed().as_millis() as u64;
         match attacked {
             Ok(()) => {}
+            // It may have met the end of a daemon that was killed.
+            Err(_) if !outcome.faults.is_empty() => {}
             Err(Stopped::Refused(why)) => outcome.refused = Some(why),
             Err(Stopped::Fell(why)) => outcome.faults.push(why),
             Err(Stopped::Broken(why)) => {
@@ -159,7 +170,12 @@ impl Place {
             }
         }
         if !self.daemon.is_alive() {
-            outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
+            if outcome.faults.is_empty() {
+                outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
+            }
+            add(&mut outcome.beside, self.victim.look());
+            // It saw the end.
+            outcome.beside.wrong = None;
             return outcome;
         }
         if full {
@@ -204,6 +220,7 @@ impl Place {
                 let held = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
                 outcome.most_descriptors = outcome.most_descriptors.max(held.descriptors);
                 outcome.most_mappings = outcome.most_mappings.max(held.mappings);
+                kill_if_it_goes_too_far(outcome, pid, &held, began);
                 if full && !reset && began.elapsed() > limits::FIRST_RESET {
                     reset = true;
                     add(&mut outcome.beside, victim.look());
@@ -238,7 +255,7 @@ impl Place {
 
     fn restart(&mut self) -> Result<(), String> {
         self.daemon.restart()?;
-        self.victim = Victim::start(&self.program, self.daemon.served.broker());
+        self.victim = Victim::start(&self.programs.suite, self.daemon.served.broker());
         self.until_the_victim_works();
         Ok(())
     }
@@ -259,6 +276,26 @@ impl Place {
             (None, false) => Err("it does not go on".into()),
             (None, true) => Ok(()),
         }
+    }
+}
+
+const KILLED: &str = "the daemon was killed";
+
+/// Ends the daemon if an attack takes more of it than a run can bear.
+fn kill_if_it_goes_too_far(outcome: &mut Outcome, pid: u32, held: &Held, began: Instant) {
+    if outcome.faults.iter().any(|fault| fault.starts_with(KILLED)) {
+        return;
+    }
+    let why = match (began.elapsed(), held.resident_bytes) {
+        (_, bytes) if bytes > limits::DAEMON_KILLED_OVER => format!("it had {} MiB", bytes >> 20),
+        (time, _) if time > limits::DAEMON_KILLED_AFTER => format!("the attack was not over in {time:.0?}"),
+        _ => return,
+    };
+    outcome.most_resident_bytes = held.resident_bytes;
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        outcome.faults.push(format!("{KILLED}: {why}"));
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use d3dkmt::{Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{Call, CreateContextFlags, EventId, NtStatus, Reply, WaitOutcome};
 use e2e::wire::Client;
 use proto::convert::FromHost;
 use serde::{Deserialize, Serialize};
@@ -150,18 +150,6 @@ fn make_calls(broker: &Path, meter: &Meter) {
     }
 }
 
-/// Waits until a fence has a value, which an engine or a paging operation stores.
-fn come_to(client: &mut Client, device: Handle, object: Handle, value: u64) {
-    match client.wait(device, object, value, value) {
-        Some(WaitOutcome::Registered) => {
-            let wake = client.stream.read();
-            assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
-        }
-        Some(WaitOutcome::Satisfied) => {}
-        other => panic!("no wait for {value}: {other:?}"),
-    }
-}
-
 fn work(broker: &Path, meter: &Meter) {
     let mut client = Client::new(broker);
     let device = client.open_device();
@@ -176,7 +164,7 @@ fn work(broker: &Path, meter: &Meter) {
         meter.time(|| {
             let submitted = client.call(&calls::submit(context, &packets)).0;
             assert_eq!(submitted, NtStatus::SUCCESS, "work {value}");
-            come_to(&mut client, device, fence.object, value);
+            calls::come_to(&mut client, device, fence.object, value);
         });
         assert_eq!(client.value(&fence), value, "what the engine stored");
         if value % SELDOM == 0 {
@@ -189,7 +177,7 @@ fn work(broker: &Path, meter: &Meter) {
                 if paging_fence_value == 0 {
                     return;
                 }
-                come_to(&mut client, device, paging.object, paging_fence_value);
+                calls::come_to(&mut client, device, paging.object, paging_fence_value);
             });
         }
         pause(PAUSE * 3);

@@ -1,14 +1,15 @@
 //! Every attack at a small scale, judged by counts: answers, descriptors, mappings, processes, bytes, units of work.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use attacks::run::Place;
+use attacks::run::{Place, Programs};
 use attacks::table::{KNOWN, all};
 
 #[test]
 fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
     attacks::raise_file_limit();
-    let program = Path::new(env!("CARGO_BIN_EXE_attacks"));
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_attacks"));
+    let programs = Programs { daemon: program.clone(), suite: program };
     let mut attacks = all();
     attacks.retain(|attack| !attack.full_only);
     // Few daemons, many attacks each.
@@ -19,7 +20,7 @@ fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
         if !place.as_mut().is_some_and(|place| place.is_at(attack.setup)) {
             place = None;
         }
-        let place = place.get_or_insert_with(|| Place::new(program, attack.setup));
+        let place = place.get_or_insert_with(|| Place::new(&programs, attack.setup));
         let mut outcome = place.run(attack, false);
         outcome.judge_counts();
         outcome.judge_rounds();

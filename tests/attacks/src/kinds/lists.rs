@@ -4,7 +4,7 @@ use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Kernel, Packet, ResourceDesc,
     SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
-use d3dkmt::{Call, CreateContextFlags, Handle, Reply};
+use d3dkmt::{Call, CreateContextFlags, DeviceExecutionState, Handle, Reply};
 use proto::attach::broker_request;
 
 use crate::attacker::{Attacked, Attacker, Stopped};
@@ -83,6 +83,16 @@ impl Lists {
     fn submit(&mut self, packets: &[Packet]) -> Attacked {
         self.attacker.call(&calls::submit(self.context, packets)).map(drop)
     }
+
+    /// Its lists run: no page of theirs faults.
+    fn runs(&mut self) -> Attacked {
+        const EXECUTION: u32 = 1;
+        let state = Call::GetDeviceState { device: self.attacker.device, state_type: EXECUTION };
+        match self.attacker.call(&state)? {
+            Reply::DeviceState(state) if state == DeviceExecutionState::ACTIVE.0 => Ok(()),
+            other => Err(Stopped::Broken(format!("the device does not run: {other:?}"))),
+        }
+    }
 }
 
 fn command(kind: WorkKind, kernel: Kernel, uses: Vec<Use>) -> Packet {
@@ -104,7 +114,8 @@ fn sum_of_zeros(ground: &Ground<'_>) -> Attacked {
         command(WorkKind::Dispatch, Kernel::Sum, vec![source, target])
     };
     let packets: Vec<Packet> = (0..SUMS).map(sum).collect();
-    ground.go_on(|| lists.submit(&packets))
+    ground.go_on(|| lists.submit(&packets))?;
+    lists.runs()
 }
 
 fn copies(ground: &Ground<'_>) -> Attacked {
@@ -116,7 +127,8 @@ fn copies(ground: &Ground<'_>) -> Attacked {
     let target = Use::range(buffer, BarrierAccess::COPY_DEST, BYTES / 2, BYTES / 2);
     let copy = command(WorkKind::Copy, Kernel::Copy, vec![source, target]);
     let packets = vec![copy; ground.scale(4, 64)];
-    ground.go_on(|| lists.submit(&packets))
+    ground.go_on(|| lists.submit(&packets))?;
+    lists.runs()
 }
 
 /// A texture of many slices and barriers that discard all of it.
@@ -147,7 +159,8 @@ fn discards(lists: &mut Lists, count: usize) -> Attacked<Vec<Packet>> {
 fn discard_barriers(ground: &Ground<'_>) -> Attacked {
     let mut lists = Lists::new(ground)?;
     let packets = discards(&mut lists, ground.scale(50, 2000))?;
-    ground.go_on(|| lists.submit(&packets))
+    ground.go_on(|| lists.submit(&packets))?;
+    lists.runs()
 }
 
 fn one_step_of_gigabytes(ground: &Ground<'_>) -> Attacked {
@@ -159,7 +172,8 @@ fn one_step_of_gigabytes(ground: &Ground<'_>) -> Attacked {
     lists.attacker.many(std::iter::repeat_n(submit, ground.scale(5, 40)))?;
     let signal = calls::signal(lists.attacker.device, fence.object, 1);
     lists.attacker.call(&signal)?;
-    ground.hold()
+    ground.hold()?;
+    lists.runs()
 }
 
 fn log_flood(ground: &Ground<'_>) -> Attacked {
@@ -167,10 +181,20 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     let mut lists = Lists::new(ground)?;
     let memory = lists.memory(BYTES)?;
     let buffer = lists.buffer(memory, BYTES)?;
+    // Apart, or a cache would write all of them at once.
     let fill = |at: u64| {
-        let target = Use::range(buffer, BarrierAccess::UNORDERED_ACCESS, at * 64, 64);
+        let target = Use::range(buffer, BarrierAccess::UNORDERED_ACCESS, at * 128, 64);
         command(WorkKind::Dispatch, Kernel::Fill, vec![target])
     };
-    let packets: Vec<Packet> = (0..ground.scale(20, 500) as u64).map(fill).collect();
-    ground.go_on(|| lists.submit(&packets))
+    let packets: Vec<Packet> = (0..ground.scale(100, 500) as u64).map(fill).collect();
+    let fence = lists.attacker.fence()?;
+    for _ in 0..50 {
+        lists.submit(&packets)?;
+    }
+    // What its engine has done by then has its lines.
+    lists.submit(&[calls::fence_write(fence.gpu_address, 1)])?;
+    let device = lists.attacker.device;
+    calls::come_to(&mut lists.attacker.client, device, fence.object, 1);
+    ground.go_on(|| lists.submit(&packets))?;
+    lists.runs()
 }
