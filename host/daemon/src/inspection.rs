@@ -39,6 +39,7 @@ pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection 
             refusals: counters.refusals.count(),
             protocol_errors: counters.protocol_errors.count(),
             wakes: counters.wakes.count(),
+            longest_step: seat.views().longest_step(),
         }),
         ..inspection
     }

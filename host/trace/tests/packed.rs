@@ -217,8 +217,11 @@ proptest! {
     }
 }
 
+/// A state, and what is beside it.
+type Snapshot = (Vec<u8>, Vec<u8>);
+
 /// The only snapshot of a trace, and how many steps are lost.
-fn snapshot_of(path: &Path) -> (Option<(Vec<u8>, Vec<u8>)>, Option<u64>) {
+fn snapshot_of(path: &Path) -> (Option<Snapshot>, Option<u64>) {
     let mut found = None;
     for record in Reader::open(path).unwrap() {
         if let Record::Snapshot { state, host, .. } = record.unwrap() {
@@ -232,7 +235,7 @@ fn snapshot_of(path: &Path) -> (Option<(Vec<u8>, Vec<u8>)>, Option<u64>) {
 fn with_snapshot(path: &Path, one_block_bytes_max: Option<usize>, state: &[u8], host: &[u8]) {
     let recording = trace::Recording { one_block_bytes_max, ..common::RECORDING };
     let mut recorder = trace::Recorder::create_as(path, &Config::default(), "test", recording).unwrap();
-    let mut step = |recorder: &mut trace::Recorder, now| {
+    let step = |recorder: &mut trace::Recorder, now| {
         recorder.begin(now, &dxgkrnl::Input::Deadline).unwrap();
         recorder.end(&dxgkrnl::Effects::default()).unwrap();
     };

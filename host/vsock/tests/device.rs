@@ -3,9 +3,7 @@
 mod services;
 
 use front_end::{CID, FREE_AREA, Guest, is_readable};
-use services::{
-    ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK, Told,
-};
+use services::{ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK, Told};
 use std::time::Duration;
 use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
 use vsock_device::packet::{Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};

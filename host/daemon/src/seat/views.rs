@@ -25,6 +25,11 @@ impl Views<'_> {
         Kernel::restore(config.clone(), drivers, state).ok()
     }
 
+    /// The most units of work that a step of the kernel came to.
+    pub fn longest_step(&self) -> u64 {
+        self.seat.take().kernel.longest_step()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.seat.take().kernel.snapshot()
     }

@@ -41,6 +41,7 @@ pub fn to_json(state: &Inspection) -> Value {
             "frames_received": counters.frames_received, "frames_sent": counters.frames_sent,
             "fence_stores": counters.fence_stores, "refusals": counters.refusals,
             "protocol_errors": counters.protocol_errors, "wakes": counters.wakes,
+            "longest_step": counters.longest_step,
         },
     });
     if let (Value::Object(all), Value::Object(objects), Value::Object(queues)) =

@@ -236,13 +236,14 @@ pub fn render(state: &Inspection) -> String {
     text += &render_kernel(state);
     if let Some(counters) = &state.counters {
         text += &format!(
-            "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors\n",
+            "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors; longest step {} units\n",
             counters.frames_received,
             counters.frames_sent,
             counters.fence_stores,
             counters.wakes,
             counters.refusals,
-            counters.protocol_errors
+            counters.protocol_errors,
+            counters.longest_step
         );
     }
     text
