@@ -189,6 +189,9 @@ mod tests {
             linux = false
             escapes = false
             asynchronous = true
+            raised_priorities = false
+            disable_gpu_timeout = false
+            memory_bytes = 1048576
             adapters = [0]
             features = ["LDA_GPUPV"]
             [[vm]]
@@ -255,6 +258,9 @@ mod tests {
             linux: false,
             escapes: false,
             asynchronous: true,
+            raised_priorities: false,
+            disable_gpu_timeout: false,
+            memory_bytes: 1 << 20,
             adapters: Some(vec![0]),
             features: Features::LDA_GPUPV,
         };

@@ -150,8 +150,13 @@ fn a_user_who_breaks_the_protocol_all_the_time_gets_few_lines_of_the_log_and_the
     const CONNECTIONS: u64 = 1000;
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$@\" 2> \"$0\""]).arg(&log).arg(gpupv_binary());
+    let to = log.clone();
+    let command = move || {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" 2> \"$0\""]).arg(&to).arg(gpupv_binary());
+        command.stdout(Stdio::null());
+        command
+    };
     let mut served = Served::start_as(command, &[]);
     for _ in 0..CONNECTIONS {
         let broker = Broker::connect(&served.broker());
