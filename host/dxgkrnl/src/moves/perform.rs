@@ -168,14 +168,17 @@ impl Performer {
         let mut target = core::mem::take(&mut self.second);
         let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
             source.resize(length as usize, 0);
-            target.resize(length as usize, 0);
             self.load(ahead(from, at), &mut source, memory)?;
-            self.load(ahead(to, at), &mut target, memory)?;
-            for (source, target) in source.chunks_exact(4).zip(target.chunks_exact_mut(4)) {
-                let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                let made = kernel.apply(word(source), word(target), operand);
-                target.copy_from_slice(&made.to_le_bytes());
+            if let Place::Shadow { shadow, offset } = ahead(to, at) {
+                // Where they are: what is there is not copied to and fro. The read has it grow by zeros.
+                self.shadows.read(shadow, offset, source.len())?;
+                let there = self.shadows.write(shadow, offset, source.len())?;
+                apply_to_words(kernel, operand, &source, there);
+                return Ok(());
             }
+            target.resize(length as usize, 0);
+            self.load(ahead(to, at), &mut target, memory)?;
+            apply_to_words(kernel, operand, &source, &mut target);
             self.store(ahead(to, at), &target, memory)
         });
         (self.buffer, self.second) = (source, target);
@@ -205,6 +208,32 @@ impl Performer {
                 self.shadows.write(shadow, offset, from.len())?.copy_from_slice(from);
                 Ok(())
             }
+        }
+    }
+}
+
+/// [`MoveKernel::apply`] to each word of a source and a target that are as long. One loop for each kernel is what a compiler
+/// makes vectors of.
+fn apply_to_words(kernel: MoveKernel, operand: u32, source: &[u8], target: &mut [u8]) {
+    fn each(source: &[u8], target: &mut [u8], apply: impl Fn(u32, u32) -> u32) {
+        let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        for (source, target) in source.chunks_exact(4).zip(target.chunks_exact_mut(4)) {
+            let made = apply(word(source), word(target));
+            target.copy_from_slice(&made.to_le_bytes());
+        }
+    }
+    match kernel {
+        MoveKernel::Add => {
+            each(source, target, |source, there| MoveKernel::Add.apply(source, there, operand))
+        }
+        MoveKernel::Multiply => {
+            each(source, target, |source, there| MoveKernel::Multiply.apply(source, there, operand));
+        }
+        MoveKernel::Xor => {
+            each(source, target, |source, there| MoveKernel::Xor.apply(source, there, operand))
+        }
+        MoveKernel::Accumulate => {
+            each(source, target, |source, there| MoveKernel::Accumulate.apply(source, there, operand));
         }
     }
 }
@@ -304,6 +333,32 @@ mod tests {
             assert_eq!(performer.shadows(), 1);
             performer.perform(&ends, &mut bytes).unwrap();
             assert_eq!(performer.shadows(), 0);
+        }
+    }
+
+    #[test]
+    fn a_computation_where_the_bytes_are_changes_no_shadow_that_shares_them() {
+        let length = CHUNK_BYTES + 4;
+        let other = Place::Shadow { shadow: Shadow { adapter: 0, number: 10 }, offset: 0 };
+        let (mut performer, mut bytes) = (Performer::default(), Bytes(vec![1; 3 * length as usize]));
+        let words = 0x0101_0101u32;
+        let (kernel, operand) = (MoveKernel::Accumulate, 3);
+        for moved in [
+            DataMove::Copy { from: memory(0), to: shadow(0), bytes: length },
+            DataMove::Copy { from: shadow(0), to: other, bytes: length },
+            DataMove::Compute { kernel, from: memory(0), to: other, bytes: length, operand },
+            // Onto itself, and beyond its end.
+            DataMove::Compute { kernel, from: shadow(8), to: shadow(0), bytes: length, operand },
+            DataMove::Copy { from: other, to: memory(length), bytes: length },
+            DataMove::Copy { from: shadow(0), to: memory(2 * length), bytes: length },
+        ] {
+            performer.perform(&moved, &mut bytes).unwrap();
+        }
+        let word = |at: u64| u32::from_le_bytes(bytes.0[at as usize..][..4].try_into().unwrap());
+        for at in (0..length).step_by(4) {
+            assert_eq!(word(length + at), 2 * words + 3, "{at}");
+            let source = if at + 8 < length { words } else { 0 };
+            assert_eq!(word(2 * length + at), words + source + 3, "{at}");
         }
     }
 

@@ -142,7 +142,7 @@ impl Mover<'_> {
     /// Whether all of these addresses may be touched so.
     pub fn check(&mut self, (begin, end): (u64, u64), access: Access) -> Result<(), PageFault> {
         let pieces = self.tables.resolve(self.space, begin, end - begin, access)?.len() as u64;
-        self.bandwidth.take(self.clock, pieces.saturating_sub(1).saturating_mul(BYTES_PER_PIECE));
+        self.bandwidth.take(self.clock, pieces.saturating_mul(BYTES_PER_PIECE));
         Ok(())
     }
 

@@ -50,17 +50,16 @@ impl Command {
     /// The first range with something to pass.
     fn next_to_pass(&mut self) -> Option<(Touch, Range)> {
         while let Some(touch) = self.touches.get(self.at).copied() {
-            let bytes =
-                match self.kernel {
-                    Kernel::Sum => {
-                        let is_source = self.source.map_or(touch.writes, |source| source == self.at);
-                        if is_source { whole_words(length(touch.range)) } else { 0 }
-                    }
-                    Kernel::None | Kernel::Copy | Kernel::Fill | Kernel::Add | Kernel::Xor => {
-                        if touch.writes { self.written(&touch) } else { 0 }
-                    }
-                };
-            let (_, (begin, end)) = split(touch.range, bytes);
+            let (is_passed, bytes) = match self.kernel {
+                Kernel::Sum => {
+                    let is_source = self.source.map_or(touch.writes, |source| source == self.at);
+                    (is_source, whole_words(length(touch.range)))
+                }
+                Kernel::None | Kernel::Copy | Kernel::Fill | Kernel::Add | Kernel::Xor => {
+                    (touch.writes, self.written(&touch))
+                }
+            };
+            let (_, (begin, end)) = split(touch.range, if is_passed { bytes } else { 0 });
             if self.passed < end - begin {
                 return Some((touch, (begin + self.passed, end)));
             }
