@@ -29,7 +29,7 @@ pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection 
         pid: std::process::id(),
         threads,
         resident_bytes,
-        recording: seat.traces().is_recording(),
+        recording: seat.recording && seat.traces().is_recording(),
         recording_dropped: seat.traces().dropped(),
         vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
         counters: Some(Counters {
