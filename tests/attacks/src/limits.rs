@@ -25,16 +25,16 @@ pub const LOG_BYTES_MAX: u64 = 256 << 10;
 pub const TRACE_BYTES_MAX: u64 = 512 << 20;
 
 /// How long a victim is measured in peace.
-pub const PEACE: Duration = Duration::from_millis(1500);
+pub const PEACE: Duration = Duration::from_secs(1);
 /// How long an attack goes on that goes on for a time.
-pub const ATTACK: Duration = Duration::from_secs(4);
+pub const ATTACK: Duration = Duration::from_secs(3);
 /// How long an attack may take; then it is cut short where it can be.
-pub const ATTACK_MAX: Duration = Duration::from_secs(12);
+pub const ATTACK_MAX: Duration = Duration::from_secs(10);
 /// Then the daemon is killed: what holds it up so long, or takes so much memory, would stop the machine of the run.
 pub const DAEMON_KILLED_AFTER: Duration = Duration::from_secs(25);
 pub const DAEMON_KILLED_OVER: u64 = 1 << 30;
 /// How long the victim is measured when the attacker has gone: that is when what it had is cleared away.
-pub const CLEARING: Duration = Duration::from_secs(2);
+pub const CLEARING: Duration = Duration::from_millis(1500);
 /// Then nothing of the attacker may be left.
 pub const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(20);
 /// TdrDelay, its check and the reset: from then on an engine is the victim's again.

@@ -41,7 +41,7 @@ const SLOTS_PER_PAGE: u32 = 64;
 /// The daemon may send so much that nobody has read.
 const RECEIVE_BYTES: u32 = 1 << 30;
 const PIECE_BYTES: usize = 16 * 1024;
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// A vsock connection as the guest has it.
 #[derive(Default)]
@@ -95,6 +95,11 @@ impl Session {
         let hello = GuestdHello { version: PROTOCOL_VERSION, kernel: "none".into() };
         session.ask(guestd_to_host::Body::Hello(hello))?;
         Ok(session)
+    }
+
+    /// Nothing comes on QEMU's socket but answers, which are read at once, and its end.
+    fn is_cut_off(&self) -> bool {
+        front_end::is_readable(&self.guest.frontend, Duration::ZERO)
     }
 
     fn header(&self, operation: Operation, port: u32) -> Header {
@@ -174,6 +179,9 @@ impl Session {
             self.take_packets();
             if let Some(seen) = look(self) {
                 return Ok(seen);
+            }
+            if self.is_cut_off() {
+                return Err("the daemon has closed its socket".into());
             }
             if Instant::now() >= end {
                 return Err(format!("{what}: not in {ANSWER_WITHIN:?}"));
@@ -299,7 +307,10 @@ fn wait_for(watched: &[RawFd]) -> BTreeSet<RawFd> {
 fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
     let mut clients: Vec<Client> = Vec::new();
     loop {
-        let mut watched = vec![stop.as_raw_fd(), listener.as_raw_fd(), session.guest.rx.call.as_raw_fd()];
+        let guest = &session.guest;
+        let own = [stop, listener].map(AsRawFd::as_raw_fd);
+        let of_guest = [guest.rx.call.as_raw_fd(), guest.frontend.as_raw_fd()];
+        let mut watched = [own, of_guest].concat();
         for client in &clients {
             watched.push(client.broker.as_raw_fd());
             // What is not sent yet waits for credit, which comes by a packet.
@@ -307,7 +318,7 @@ fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
             watched.extend(stream.map(AsRawFd::as_raw_fd));
         }
         let ready = wait_for(&watched);
-        if ready.contains(&stop.as_raw_fd()) {
+        if ready.contains(&stop.as_raw_fd()) || session.is_cut_off() {
             return;
         }
         session.take_packets();
