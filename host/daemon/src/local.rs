@@ -5,6 +5,7 @@
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
 mod nt_handles;
+mod reading;
 mod resuming;
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,6 +42,7 @@ use super::socket::Listener;
 use super::timer::monotonic;
 use super::turns::Turns;
 use nt_handles::VmNtHandles;
+use reading::{ReadError, read};
 use resuming::Returning;
 
 /// Keys of the loop's own sources.
@@ -248,48 +250,6 @@ fn answer(connection: &ClientFd, process: ProcessId, descriptors: &[BorrowedFd<'
 fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> {
     let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
     broker::send_reply(connection, &reply, &[]).map(|()| true)
-}
-
-/// One read of a stream, and one more for the rest of a big frame under way, which as a rule is there as well.
-fn read(stream: &ClientFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, ReadError> {
-    if let Some(read) = read_rest(stream, channel) {
-        return read;
-    }
-    let count = only_bytes(stream.receive(scratch))?;
-    channel.take_in(&scratch[..count]);
-    let is_full = count == scratch.len();
-    let more = if is_full { read_rest(stream, channel) } else { None };
-    match more {
-        // What else it comes to the next read sees as well.
-        None | Some(Err(ReadError::Ended(_))) => Ok(count),
-        Some(more) => Ok(count + more?),
-    }
-}
-
-/// Why nothing was read of a stream.
-enum ReadError {
-    Ended(Errno),
-    /// So many descriptors came along.
-    Descriptors(usize),
-}
-
-/// What was read, if nothing came along.
-fn only_bytes(read: Result<(usize, Vec<ClientFd>), Errno>) -> Result<usize, ReadError> {
-    match read {
-        Ok((count, came)) if came.is_empty() => Ok(count),
-        Ok((_, came)) => Err(ReadError::Descriptors(came.len())),
-        Err(error) => Err(ReadError::Ended(error)),
-    }
-}
-
-/// The rest of a big frame under way comes to its place at once.
-fn read_rest(stream: &ClientFd, channel: &mut Channel) -> Option<Result<usize, ReadError>> {
-    let tail = channel.tail()?;
-    let read = only_bytes(stream.receive_behind(tail));
-    if read.is_ok() {
-        channel.was_read();
-    }
-    Some(read)
 }
 
 impl Loop {
