@@ -353,7 +353,7 @@ fn the_licences_are_there() {
 /// The parts of the kernel, and whose names each may use beside the [`KERNEL_WORDS`]. Fields are private to their part, so
 /// a part's tables are seen by nobody else whatever this says. ARCHITECTURE.md draws it.
 const KERNEL_PARTS: [(&str, &[&str]); 12] = [
-    ("process", &["history", "sync", "vidmm", "vidsch"]),
+    ("process", &["events", "history", "sharing", "sync", "vidmm", "vidsch"]),
     ("sync", &["process", "sharing", "vidsch"]),
     ("sharing", &["process", "sync"]),
     ("vidmm", &["process", "sharing", "sync", "vidsch"]),
