@@ -212,7 +212,9 @@ impl Place {
                     rest();
                     let look = victim.look();
                     let struck = attacker.is_finished() || course.struck.load(Ordering::Relaxed);
-                    let done = rounds.are_done(struck, &look) || began.elapsed() > limits::ATTACK_MAX;
+                    // What the victim does when the attack has been given up is not beside it.
+                    let given_up = began.elapsed() > limits::ATTACK_MAX;
+                    let done = given_up || rounds.are_done(struck, &look);
                     course.enough.store(done, Ordering::Relaxed);
                     add(&mut outcome.beside, look);
                 }

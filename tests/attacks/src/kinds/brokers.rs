@@ -37,7 +37,7 @@ fn broken(error: impl std::fmt::Display) -> Stopped {
 
 /// A socket whose close waits until its peer has read, which it does not.
 fn lingering() -> std::io::Result<(TcpStream, TcpStream)> {
-    const LINGER: Duration = Duration::from_secs(10);
+    const LINGER: Duration = Duration::from_secs(60);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let socket = TcpStream::connect(listener.local_addr()?)?;
     let (peer, _) = listener.accept()?;
