@@ -4,6 +4,7 @@ use std::path::Path;
 
 use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags};
 use e2e::wire::{Attached, Client};
+use proto::channel::{ToHost, to_host};
 use proto::convert::{FromHost, call_to_frame};
 use proto::frame;
 
@@ -42,6 +43,8 @@ pub struct Attacker {
     pub adapter: Handle,
     pub device: Handle,
     requests: u64,
+    /// Answers and wake-ups so far: a daemon with a journal keeps those that it is not told of.
+    received: u64,
 }
 
 impl Attacker {
@@ -49,7 +52,7 @@ impl Attacker {
     pub fn new(broker: &Path) -> Attacked<Attacker> {
         let attached = Attached::try_new(broker).map_err(Stopped::Refused)?;
         let (adapter, device) = (Handle::NULL, Handle::NULL);
-        let mut attacker = Attacker { client: attached.hello(), adapter, device, requests: 0 };
+        let mut attacker = Attacker { client: attached.hello(), adapter, device, requests: 0, received: 0 };
         attacker.adapter = match attacker.call(&Call::EnumAdapters { capacity: 1 })? {
             Reply::Adapters(adapters) if !adapters.is_empty() => adapters[0].handle,
             other => return Err(surprise("adapter", &other)),
@@ -64,6 +67,8 @@ impl Attacker {
     /// Sends calls and reads their answers, whatever they are. Wake-ups are passed over.
     fn exchange(&mut self, calls: &[Call]) -> Attacked<Vec<(NtStatus, Reply)>> {
         let mut bytes = Vec::new();
+        let body = Some(to_host::Body::Received(self.received));
+        frame::append(&ToHost { request: 0, body }, &mut bytes);
         for call in calls {
             self.requests += 1;
             frame::append(&call_to_frame(self.requests, call), &mut bytes);
@@ -74,11 +79,15 @@ impl Attacker {
         let mut answers = Vec::with_capacity(calls.len());
         while answers.len() < calls.len() {
             match self.client.stream.read() {
-                Ok(FromHost::Answer { status, reply, .. }) => answers.push((status, reply)),
+                Ok(FromHost::Answer { status, reply, .. }) => {
+                    self.received += 1;
+                    answers.push((status, reply));
+                }
                 // What it says of a frame is that the frame is not right.
                 Ok(FromHost::Goodbye(why)) if why.starts_with("frame ") => return Err(Stopped::Broken(why)),
                 Ok(FromHost::Goodbye(why)) => return Err(Stopped::Refused(why)),
-                Ok(FromHost::Wake { .. } | FromHost::Applied(_) | FromHost::Asked(_)) => {}
+                Ok(FromHost::Wake { .. }) => self.received += 1,
+                Ok(FromHost::Applied(_) | FromHost::Asked(_)) => {}
                 Ok(FromHost::Welcome(_)) => return Err(Stopped::Broken("a second welcome".into())),
                 Err(_) => return Err(closed()),
             }
