@@ -156,6 +156,7 @@ ddis! {
     fn engine_state(&; engine: EngineId) -> EngineState;
     fn pending_faults(&; engine: EngineId) -> PendingFaults;
     fn work(&; engine: EngineId) -> Option<Vec<EngineWork>>;
+    fn foresee_submission(&; engine: EngineId, hw_queue: Option<HwQueueId>, submission_fence_id: u64) -> Option<Vec<Foreseen>>;
     fn foresee(&; adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>;
     fn has_died(&; ) -> bool;
     fn take_died(&mut; ) -> Option<(u32, String)>;

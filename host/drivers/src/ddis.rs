@@ -163,6 +163,8 @@ impl Miniport for Drivers {
         pending_faults(engine: EngineId) -> PendingFaults
             = |_routes| Some(engine.adapter) => PendingFaults::default();
         work(engine: EngineId) -> Option<Vec<EngineWork>> = |_routes| Some(engine.adapter) => Some(Vec::new());
+        foresee_submission(engine: EngineId, hw_queue: Option<HwQueueId>, id: u64) -> Option<Vec<Foreseen>>
+            = |_routes| Some(engine.adapter) => Some(Vec::new());
         foresee(adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>
             = |_routes| Some(adapter) => Some(Vec::new());
     }

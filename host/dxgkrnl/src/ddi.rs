@@ -715,6 +715,17 @@ pub trait Miniport {
     fn work(&self, _engine: EngineId) -> Option<Vec<EngineWork>> {
         None
     }
+    /// The same of one submission, of a hardware queue or of a context's own queue. It costs what that submission has.
+    fn foresee_submission(
+        &self,
+        engine: EngineId,
+        hw_queue: Option<HwQueueId>,
+        submission_fence_id: u64,
+    ) -> Option<Vec<Foreseen>> {
+        let _ = hw_queue;
+        let mut work = self.work(engine)?.into_iter();
+        work.find(|work| work.submission_fence_id == submission_fence_id).map(|work| work.foreseen)
+    }
     /// The same of a command buffer that the kernel still has.
     fn foresee(&self, _adapter: u32, _commands: &[u8]) -> Option<Vec<Foreseen>> {
         None

@@ -624,6 +624,15 @@ impl Miniport for SimulatedMiniport {
         Some(self.engines.get(&engine).map_or(Vec::new(), Engine::work))
     }
 
+    fn foresee_submission(
+        &self,
+        engine: EngineId,
+        hw_queue: Option<HwQueueId>,
+        submission_fence_id: u64,
+    ) -> Option<Vec<Foreseen>> {
+        self.engines.get(&engine)?.foreseen_of(hw_queue, submission_fence_id)
+    }
+
     fn foresee(&self, _adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>> {
         Some(crate::engine::foresee(commands))
     }

@@ -2,14 +2,14 @@
 
 use alloc::format;
 
-use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType};
+use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType, limits};
 
 use super::notification::Notification;
-use crate::ProcessId;
 use crate::ddi::{CreatePeriodicFrameNotification, Miniport, NotificationRefused};
 use crate::effects::{Effects, Note};
 use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::{ProcessId, VmId};
 
 impl<M: Miniport> Kernel<M> {
     /// Checks the members of a periodic fence; others have none to check.
@@ -40,12 +40,19 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Asks the driver for the notifications of a new object, if it is a periodic fence.
-    pub(crate) fn begin_notification(&mut self, object: u32, info: &SyncObjectInfo) -> Result<(), Refusal> {
+    pub(crate) fn begin_notification(
+        &mut self,
+        process: ProcessId,
+        object: u32,
+        info: &SyncObjectInfo,
+    ) -> Result<(), Refusal> {
         if info.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
             return Ok(());
         }
         let id = self.events.notifications_begun + 1;
         let (adapter, vidpn_target) = (self.sync.objects()[object].adapter, info.vidpn_target);
+        let vm = self.process(process).vm;
+        self.require_share_of_target(vm, adapter, vidpn_target)?;
         let create = CreatePeriodicFrameNotification {
             adapter,
             vidpn_target,
@@ -55,7 +62,8 @@ impl<M: Miniport> Kernel<M> {
         match self.miniport.create_periodic_frame_notification(self.now, create) {
             Ok(driver) => {
                 self.events.notifications_begun = id;
-                self.events.notifications.insert(id, Notification { adapter, vidpn_target, object, driver });
+                let new = Notification { vm, adapter, vidpn_target, object, driver };
+                self.events.notifications.insert(id, new);
                 Ok(())
             }
             Err(refused) => {
@@ -67,6 +75,23 @@ impl<M: Miniport> Kernel<M> {
                 refuse(status, "the driver refused the periodic frame notification")
             }
         }
+    }
+
+    /// Refuses a VM one more periodic fence of a target than its share.
+    fn require_share_of_target(&self, vm: VmId, adapter: u32, vidpn_target: u32) -> Result<(), Refusal> {
+        let most = limits::PERIODIC_FENCES_PER_TARGET_MAX;
+        let all = self.events.notifications.values();
+        let of_target = all.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
+        let (taken, own) =
+            of_target.fold((0, 0), |(all, own), one| (all + 1, own + usize::from(one.vm == vm)));
+        if taken < most && own < 2 * (most - taken - 1) {
+            return Ok(());
+        }
+        let why = format!(
+            "the VM has {own} periodic fences of target {vidpn_target}, {taken} of {most} are taken: no VM has more than \
+             twice what it leaves"
+        );
+        refuse(NtStatus::NO_MEMORY, why)
     }
 
     /// The object goes: so does its notification.

@@ -9,13 +9,22 @@ use d3dkmt::{Handle, SyncObjectFlags, limits};
 
 use super::{Ending, Remembered};
 use crate::ProcessId;
-use crate::ddi::{Foreseen, Miniport};
+use crate::ddi::{Foreseen, HwQueueId, Miniport};
 use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::vidsch::Packet;
 
 /// So many packets of a queue that is emptied are looked at: nothing is decided by them.
 const LOOKED_AT_MAX: usize = 256;
+
+/// Of those that the engine has, fewer: each may be as long as a message.
+const SUBMISSIONS_MAX: usize = 16;
+
+/// And so many bytes of command buffers, about.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of command buffers that are looked at for a unit of work.
+const BYTES_PER_UNIT: usize = 1024;
 
 impl<M: Miniport> Kernel<M> {
     fn remember(&mut self, object: u32, process: ProcessId, would_signal: Option<u64>, text: String) {
@@ -59,25 +68,27 @@ impl<M: Miniport> Kernel<M> {
         let foresee = |commands: &[u8]| self.miniport.foresee(queue.engine.adapter, commands);
         let mut foreseen: Vec<Foreseen> = Vec::new();
         let submissions = queue.in_flight.iter().map(|one| one.submission_fence_id);
-        let submissions: Vec<u64> = submissions.chain(queue.running).collect();
-        if !submissions.is_empty() {
-            let work = self.miniport.work(queue.engine).unwrap_or_default().into_iter();
-            let work = work.filter(|work| submissions.contains(&work.submission_fence_id));
-            foreseen.extend(work.flat_map(|work| work.foreseen));
+        let hw_queue = queue.hw_queue.map(HwQueueId);
+        for id in submissions.chain(queue.running).take(SUBMISSIONS_MAX) {
+            foreseen.extend(self.miniport.foresee_submission(queue.engine, hw_queue, id).unwrap_or_default());
         }
         foreseen.extend(queue.ready.iter().filter_map(|ready| foresee(&ready.commands)).flatten());
+        let mut bytes = 0;
         for packet in queue.packets.iter().take(LOOKED_AT_MAX) {
             match packet {
                 Packet::Signal(signal) => signal.targets.iter().for_each(|target| lose(*target)),
                 Packet::Broadcast(id) => {
                     self.vidsch.broadcasts()[*id].signal.targets.iter().for_each(|target| lose(*target));
                 }
+                Packet::Command(_) | Packet::HwCommand { .. } if bytes >= BYTES_MAX => {}
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
+                    bytes += commands.len();
                     foreseen.extend(foresee(commands).into_iter().flatten());
                 }
                 Packet::Wait(_) | Packet::Acquire(_) | Packet::WaitAtHead(_) | Packet::PageTables(_) => {}
             }
         }
+        let units = bytes / BYTES_PER_UNIT + foreseen.len() / LOOKED_AT_MAX;
         for one in foreseen {
             if let Foreseen::Store { gpu_address, value } = one
                 && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
@@ -92,6 +103,7 @@ impl<M: Miniport> Kernel<M> {
         let (process, how) = (queue.process, self.past.ending.words());
         let queue = handle.filter(|handle| *handle != Handle::NULL);
         let queue = queue.map_or_else(|| "a queue".into(), |handle| format!("queue {handle}"));
+        self.spend(units as u32);
         for (object, value) in lost.into_iter().take(limits::REMEMBERED_ENDS_MAX) {
             let what = format!("had a signal to {value} in {queue}, and the queue was emptied: {how}");
             self.remember(object, process, Some(value), what);

@@ -67,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.processes.devices()[device].adapter;
         let cpu_event = self.begin_cpu_event(process, device, info, effects)?;
         let object = self.new_object(info.object_type, info.flags, value, adapter);
-        if let Err(refusal) = self.begin_notification(object, info) {
+        if let Err(refusal) = self.begin_notification(process, object, info) {
             self.sync.objects.remove(object);
             return Err(refusal);
         }

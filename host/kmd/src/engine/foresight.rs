@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{FenceValue, Packet, Reader};
-use dxgkrnl::ddi::{EngineWork, Foreseen, WorkState};
+use dxgkrnl::ddi::{EngineWork, Foreseen, HwQueueId, WorkState};
 
 use super::{Engine, Job};
 
@@ -51,21 +51,39 @@ pub(crate) fn of_commands(commands: &[u8]) -> Vec<Foreseen> {
 
 impl Job {
     fn work(&self, state: WorkState) -> EngineWork {
-        let stored = self.scope.iter().flat_map(|scope| scope.stores());
-        let stored = stored.map(|FenceValue { gpu_address, value }| Foreseen::Store { gpu_address, value });
-        let left = of_packets(self.commands.left());
         EngineWork {
             submission_fence_id: self.submission_fence_id,
             hw_queue: self.hw_queue(),
             context: self.context,
             process: self.process,
             state,
-            foreseen: stored.chain(left).collect(),
+            foreseen: self.foreseen(),
         }
+    }
+
+    fn foreseen(&self) -> Vec<Foreseen> {
+        let stored = self.scope.iter().flat_map(|scope| scope.stores());
+        let stored = stored.map(|FenceValue { gpu_address, value }| Foreseen::Store { gpu_address, value });
+        stored.chain(of_packets(self.commands.left())).collect()
     }
 }
 
 impl Engine {
+    /// See [`dxgkrnl::ddi::Miniport::foresee_submission`].
+    pub fn foreseen_of(
+        &self,
+        hw_queue: Option<HwQueueId>,
+        submission_fence_id: u64,
+    ) -> Option<Vec<Foreseen>> {
+        let is_it = |job: &&Job| (job.hw_queue(), job.submission_fence_id) == (hw_queue, submission_fence_id);
+        let running = self.running.as_ref().filter(is_it);
+        let elsewhere = || {
+            let queued = self.queue.find(hw_queue, submission_fence_id);
+            queued.or_else(|| self.saved.find(submission_fence_id))
+        };
+        Some(running.or_else(elsewhere)?.foreseen())
+    }
+
     /// See [`dxgkrnl::ddi::Miniport::work`].
     pub fn work(&self) -> Vec<EngineWork> {
         let running = self.running.iter().map(|job| {

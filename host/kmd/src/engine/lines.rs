@@ -165,6 +165,12 @@ impl Lines {
         }
     }
 
+    /// The buffer with this id in this line.
+    pub fn find(&self, line: Line, submission_fence_id: u64) -> Option<&Job> {
+        let mut jobs = self.lines.get(&line)?.iter().map(|(_, job)| job);
+        jobs.find(|job| job.submission_fence_id == submission_fence_id)
+    }
+
     /// Whether the buffer with this id is here and has not begun.
     pub fn has_unbegun(&self, submission_fence_id: u64) -> bool {
         self.unbegun.contains(&submission_fence_id)
@@ -293,6 +299,11 @@ impl Saved {
                 self.forget_wait(place, id);
             }
         }
+    }
+
+    /// The buffer with this id.
+    pub fn find(&self, submission_fence_id: u64) -> Option<&Job> {
+        self.jobs.get(&submission_fence_id)
     }
 
     /// Whether the buffer with this id is here and had not begun.
