@@ -132,7 +132,8 @@ fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
             monitor(&mut miniport, monitored)
         } else {
             current = value;
-            submit(&mut miniport, 0, FIRST, id, &[write(ADDRESS, value)])
+            // As fast as packets are fetched.
+            submit(&mut miniport, id * 1000, FIRST, id, &[write(ADDRESS, value)])
         };
         assert_eq!(callbacks.contains(&these()), current > monitored, "{current} {monitored}");
     }
