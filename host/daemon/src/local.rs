@@ -186,6 +186,10 @@ impl LocalLoop {
         state.seat.tell_system_time();
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
+            // Where the system has none left now, there may be one when a handle is asked for.
+            if let Err(error) = state.nt_handles_of(vm) {
+                tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
+            }
         }
         for vm in vms.iter().filter(|vm| !state.seat.sessions().has_vm(vm.id)) {
             state.seat.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });

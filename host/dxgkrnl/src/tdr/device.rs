@@ -73,8 +73,12 @@ impl<M: Miniport> Kernel<M> {
                 return;
             }
             let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
-            let Some(child) = next.copied() else { return };
+            let Some(child) = next.copied() else {
+                self.vidsch.work_mut().backlog_mut().fences_are_lost(loss.device, loss.what);
+                return;
+            };
             if self.is_spent() {
+                self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss.device, loss.what);
                 self.leave(process, Task::LoseFences(loss));
                 return;
             }

@@ -35,7 +35,7 @@ pub(crate) struct LossOfQueues {
 }
 
 /// What becomes of the fences of a lost device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum LostFences {
     /// CPU waits made through its opens end.
     WaitsEnd,

@@ -18,6 +18,7 @@ use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 use crate::policy::PoisonedFence;
 use crate::sync::is_mapped;
+use crate::tdr::LostFences;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
@@ -37,7 +38,27 @@ impl<M: Miniport> Kernel<M> {
     /// True if a new value for this object comes to nothing because it is poisoned.
     #[inline(always)]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+        if self.vidsch.work().backlog().is_losing_fences() {
+            self.poison_what_is_lost(object, effects);
+        }
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
+    }
+
+    /// A device that has the object open was lost before this value came, and its fences are still being poisoned.
+    #[cold]
+    fn poison_what_is_lost(&mut self, object: u32, effects: &mut Effects) {
+        let backlog = self.vidsch.work().backlog();
+        let is_lost = |open: u32| {
+            let at = &self.sync.opens()[open];
+            let Some(device) = at.device else { return false };
+            !at.flags.contains(SyncObjectFlags::NO_SIGNAL)
+                && (backlog.loses_fences(device, LostFences::AllAreSignaled)
+                    || backlog.loses_fences(device, LostFences::NativeOnesAreSignaled)
+                        && self.is_native_on(device, object, open))
+        };
+        if self.sync.objects()[object].opens().any(is_lost) {
+            self.poison(object, effects);
+        }
     }
 
     fn poisoned_ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {

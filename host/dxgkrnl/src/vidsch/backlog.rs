@@ -24,7 +24,7 @@ use super::queue::Packet;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{LookAtWaiters, Reached};
-use crate::tdr::{LossOfFences, LossOfQueues};
+use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
 use crate::{ProcessId, VmId};
 
 /// Packets that take no effect any more.
@@ -107,6 +107,8 @@ pub(crate) struct Backlog {
     ending_devices: BTreeSet<u32>,
     /// Lost devices whose queues are being emptied.
     losing_devices: BTreeSet<u32>,
+    /// Lost devices, and what is still to be done to some of their fences.
+    losing_fences: BTreeSet<(u32, LostFences)>,
     /// VMs that are gone while processes of theirs are being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: what its waits are still to be woken for.
@@ -276,6 +278,7 @@ impl Backlog {
     pub fn device_ended(&mut self, device: u32) {
         self.ending_devices.remove(&device);
         self.losing_devices.remove(&device);
+        self.losing_fences.retain(|(of, _)| *of != device);
     }
 
     pub fn begin_loss_of_device(&mut self, device: u32) {
@@ -284,6 +287,24 @@ impl Backlog {
 
     pub fn device_is_lost(&mut self, device: u32) {
         self.losing_devices.remove(&device);
+    }
+
+    pub fn begin_loss_of_fences(&mut self, device: u32, what: LostFences) {
+        self.losing_fences.insert((device, what));
+    }
+
+    pub fn fences_are_lost(&mut self, device: u32, what: LostFences) {
+        self.losing_fences.remove(&(device, what));
+    }
+
+    /// Whether something is still to be done to fences of lost devices.
+    #[inline]
+    pub fn is_losing_fences(&self) -> bool {
+        !self.losing_fences.is_empty()
+    }
+
+    pub fn loses_fences(&self, device: u32, what: LostFences) -> bool {
+        self.losing_fences.contains(&(device, what))
     }
 
     /// Whether a device is lost and its queues are not all empty yet.

@@ -224,7 +224,8 @@ impl<M: Miniport> Kernel<M> {
     /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
     /// first and under their own (SCH-008, TDR-019).
     pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
-        for (at, Submitted { id, queue, level, .. }) in given_back.into_iter().enumerate() {
+        let engine = id;
+        for (at, Submitted { id, vm, queue, level }) in given_back.into_iter().enumerate() {
             let turn = self.vidsch.queues[queue].turn;
             let mut place = self.place_of(queue);
             if !(time_is_up && at == 0) {
@@ -235,8 +236,11 @@ impl<M: Miniport> Kernel<M> {
             }
             self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
+            if !level.is_paging() && !self.miniport.has_begun(engine, id) {
+                self.vidsch.in_flight.engine(engine).ready.came_back(vm, level > place.level);
+            }
         }
-        self.vidsch.work.dispatch(id);
+        self.vidsch.work.dispatch(engine);
     }
 
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).

@@ -43,10 +43,7 @@ impl<M: Miniport> Kernel<M> {
     pub(super) fn begin_at_head(&mut self, queue: u32, items: Vec<WaitItem>) {
         let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
-            let packet = Packet::Wait(wait);
-            let process = self.vidsch.queues[queue].process;
-            self.processes.queue_bytes(process, packet.weight());
-            self.vidsch.queues[queue].packets.push_front(packet);
+            self.put_back(queue, Packet::Wait(wait));
         }
         // A wait that goes on holds its objects itself.
         for object in objects {

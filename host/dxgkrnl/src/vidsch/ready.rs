@@ -216,6 +216,14 @@ impl Ready {
         Some(queue)
     }
 
+    /// A buffer of this VM has come back before it began: it counts as if it had not been chosen. `was_owed`: it was not
+    /// chosen by its level, and is still the next.
+    pub fn came_back(&mut self, vm: VmId, was_owed: bool) {
+        if let Some(of_vm) = self.work.get_mut(&vm) {
+            of_vm.chosen = if was_owed { BUFFERS_PER_ROUND - 1 } else { of_vm.chosen.saturating_sub(1) };
+        }
+    }
+
     /// Takes out a queue that does not want to run any more.
     pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: Place) {
         let of_vm = self.class(place.level).get_mut(&vm);

@@ -69,6 +69,14 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.run_queue(queue);
     }
 
+    /// What is left of the head of a queue is its head again.
+    pub(super) fn put_back(&mut self, queue: u32, packet: Packet) {
+        let process = self.vidsch.queues[queue].process;
+        self.processes.queue_bytes(process, packet.weight());
+        self.vidsch.queues[queue].packets.push_front(packet);
+        self.vidsch.work.run_queue(queue);
+    }
+
     /// Drops what was queued in a queue of this process: no value changes. The index of a queue that is gone is free then.
     pub(crate) fn drop_packets(
         &mut self,
@@ -112,7 +120,7 @@ impl<M: Miniport> Kernel<M> {
                 Packet::Broadcast(broadcast) => {
                     self.vidsch.broadcasts[broadcast].broken = true;
                     self.vidsch.broadcasts[broadcast].status = status;
-                    self.reach_broadcast(broadcast, effects);
+                    self.reach_broadcast(None, broadcast, effects);
                 }
                 Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
@@ -232,8 +240,8 @@ impl<M: Miniport> Kernel<M> {
         match packet {
             Packet::Wait(_) | Packet::Acquire(_) => {}
             Packet::WaitAtHead(items) => self.begin_at_head(id, items),
-            Packet::Signal(signal) => self.apply_signal(signal, effects),
-            Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
+            Packet::Signal(signal) => self.apply_signal(id, signal, effects),
+            Packet::Broadcast(broadcast) => self.reach_broadcast(Some(id), broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
             Packet::HwCommand { progress_fence_id, commands } => {
                 self.start_hw_command(id, progress_fence_id, commands, effects);

@@ -177,24 +177,32 @@ impl<M: Miniport> Kernel<M> {
         objects.iter().zip(values).map(resolve_one).collect()
     }
 
-    pub(super) fn apply_signal(&mut self, signal: Signal, effects: &mut Effects) {
-        for (object, value) in &signal.targets {
-            if self.signal_legacy(*object, &signal, effects) {
+    /// A signal that this queue was the last to reach. What it says of an object whose line is still being asked, because it
+    /// names the object twice, is the head of the queue again.
+    pub(super) fn apply_signal(&mut self, queue: u32, mut signal: Signal, effects: &mut Effects) {
+        for at in 0..signal.targets.len() {
+            let (object, value) = signal.targets[at];
+            if self.sync.legacy().is_being_asked(object) {
+                let rest = signal.targets.split_off(at);
+                signal.targets.into_iter().for_each(|(object, _)| self.release_reference(object));
+                return self.put_back(queue, Packet::Signal(Signal { targets: rest, ..signal }));
+            }
+            if self.signal_legacy(object, &signal, effects) {
                 continue;
             }
-            let current = self.sync.objects().value(*object);
-            let lower = *value < current
+            let current = self.sync.objects().value(object);
+            let lower = value < current
                 && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
-                && !self.is_beyond_signals(*object);
+                && !self.is_beyond_signals(object);
             match self.config.policy.lower_gpu_signal {
                 LowerGpuSignal::Ignored if lower => {
                     let text = format!("queued signal {value} is below the fence's value {current}: ignored");
                     self.note(signal.process, text, effects);
                 }
                 LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
-                    self.note_strays(signal.process, *object, *value, effects);
-                    self.remember_back(*object, signal.process, *value);
-                    self.set_value(*object, *value, effects);
+                    self.note_strays(signal.process, object, value, effects);
+                    self.remember_back(object, signal.process, value);
+                    self.set_value(object, value, effects);
                 }
             }
         }
@@ -211,17 +219,16 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// One more queue reached a broadcast signal, or ended with it in its queue.
-    pub(super) fn reach_broadcast(&mut self, id: u32, effects: &mut Effects) {
+    /// One more queue reached a broadcast signal, or, if none is named, ended with it.
+    pub(super) fn reach_broadcast(&mut self, queue: Option<u32>, id: u32, effects: &mut Effects) {
         self.vidsch.broadcasts[id].remaining -= 1;
         if self.vidsch.broadcasts[id].remaining > 0 {
             return;
         }
         let broadcast = self.vidsch.broadcasts.remove(id).expect("the last queue takes it out");
-        if broadcast.broken {
-            self.drop_signal(broadcast.signal, broadcast.status, effects);
-        } else {
-            self.apply_signal(broadcast.signal, effects);
+        match queue.filter(|_| !broadcast.broken) {
+            Some(queue) => self.apply_signal(queue, broadcast.signal, effects),
+            None => self.drop_signal(broadcast.signal, broadcast.status, effects),
         }
     }
 }
