@@ -219,7 +219,7 @@ const KINDS: [Kind; 21] = [
                 max_count: 9,
                 ..SyncObjectInfo::default()
             };
-            many(count, || _ = legacy(owner, info.clone()));
+            many(count, || _ = legacy(owner, info));
         },
     },
     Kind { name: "CPU waits", count: 4000, most: 3.0, make: Owner::waits },
@@ -448,7 +448,7 @@ impl Small {
         let info =
             SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
         for made in 0.. {
-            let create = Call::CreateSynchronizationObject { device, info: info.clone(), legacy: false };
+            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
             match self.call(process, create) {
                 (NtStatus::SUCCESS, ..) => {}
                 (NtStatus::NO_MEMORY, _, why) => return (made, why),
@@ -470,7 +470,7 @@ fn whoever_takes_all_that_it_can_leaves_a_third_to_the_others_of_its_vm_and_all_
     let (second, _) = small.fill(2, b);
     assert!((first / 4..first / 2).contains(&second), "two thirds of what is left: {first}, {second}");
     let (other, _) = small.fill(3, c);
-    assert_eq!(first.abs_diff(other) <= first / 20, true, "another VM has its own: {first}, {other}");
+    assert!(first.abs_diff(other) <= first / 20, "another VM has its own: {first}, {other}");
     // What ends is the VM's again; and a refused call has made nothing.
     assert_eq!(small.kernel.miscounted(), None);
     small.input(Input::ProcessGone { process: ProcessId(1) });

@@ -162,7 +162,10 @@ impl VidSch {
 
     /// The VM is gone: it has used nothing.
     pub fn forget_vm(&mut self, vm: VmId) {
-        self.in_flight.engines.values_mut().for_each(|engine| engine.shares.forget(vm));
+        for engine in self.in_flight.engines.values_mut() {
+            engine.shares.forget(vm);
+            engine.ready.forget(vm);
+        }
     }
 
     pub fn forget_adapter(&mut self, adapter: u32) {

@@ -77,8 +77,6 @@ const BUFFERS_PER_ROUND: u32 = 16;
 #[derive(Default, Serialize, Deserialize)]
 struct OfVm {
     levels: BTreeMap<Level, Round>,
-    /// Buffers that were chosen since the last that was not chosen by its level.
-    chosen: u32,
 }
 
 impl OfVm {
@@ -96,24 +94,21 @@ impl OfVm {
         Some(*self.levels.last_key_value()?.0)
     }
 
-    /// The level of what comes next, and the turn it has.
-    fn first(&self) -> Option<(Level, u64)> {
+    /// The level of what comes next, and the turn it has. `by_level`: of the highest, or of all the oldest.
+    fn first(&self, by_level: bool) -> Option<(Level, u64)> {
         let first_of = |(level, round): (&Level, &Round)| Some((*level, *round.turns.first_key_value()?.0));
-        // Paging buffers that the engine gave back have their old ids, so they stay in front.
-        let has_paging = self.highest().is_some_and(Level::is_paging);
-        if self.chosen + 1 == BUFFERS_PER_ROUND && !has_paging {
+        if !by_level {
             return self.levels.iter().filter_map(first_of).min_by_key(|(_, turn)| *turn);
         }
         self.levels.last_key_value().and_then(first_of)
     }
 
-    fn take(&mut self) -> Option<u32> {
-        let (level, turn) = self.first()?;
+    fn take(&mut self, by_level: bool) -> Option<u32> {
+        let (level, turn) = self.first(by_level)?;
         let round = self.levels.get(&level)?;
         let process = *round.turns.get(&turn)?;
         let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
         let place = Place { level, in_process: -in_process, turn: asked };
-        self.chosen = (self.chosen + 1) % BUFFERS_PER_ROUND;
         self.remove_with(process, queue, place, turn).then_some(queue)
     }
 
@@ -160,6 +155,8 @@ pub(crate) struct Ready {
     paging: BTreeMap<VmId, OfVm>,
     work: BTreeMap<VmId, OfVm>,
     count: usize,
+    /// Buffers of each VM that were chosen since the last that was not chosen by its level.
+    chosen: BTreeMap<VmId, u32>,
 }
 
 impl Ready {
@@ -198,11 +195,16 @@ impl Ready {
         self.work.get(&vm)?.highest()
     }
 
+    /// A buffer that is chosen now is chosen by its level. Paging buffers always are: what the engine gave back has its old id.
+    fn is_by_level(&self, vm: VmId) -> bool {
+        !self.paging.is_empty() || self.chosen.get(&vm).is_none_or(|chosen| chosen + 1 < BUFFERS_PER_ROUND)
+    }
+
     /// What comes next: of the VM that `rank` puts first, of equal ones the one that asked first.
     pub fn first<R: Ord>(&self, rank: impl Fn(VmId) -> R) -> Option<First> {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
-            let (level, turn) = of_vm.first()?;
+            let (level, turn) = of_vm.first(self.is_by_level(*vm))?;
             Some(((rank(*vm), turn), First { vm: *vm, level, counts_as: of_vm.highest()? }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
@@ -210,8 +212,13 @@ impl Ready {
 
     /// Takes out what [`Ready::first`] said.
     pub fn take(&mut self, first: First) -> Option<u32> {
+        let by_level = self.is_by_level(first.vm);
         let of_vm = self.class(first.level).get_mut(&first.vm)?;
-        let queue = of_vm.take()?;
+        let queue = of_vm.take(by_level)?;
+        if !first.level.is_paging() {
+            let chosen = self.chosen.entry(first.vm).or_default();
+            *chosen = if by_level { *chosen + 1 } else { 0 };
+        }
         self.removed(first.vm, first.level);
         Some(queue)
     }
@@ -219,9 +226,13 @@ impl Ready {
     /// A buffer of this VM has come back before it began: it counts as if it had not been chosen. `was_owed`: it was not
     /// chosen by its level, and is still the next.
     pub fn came_back(&mut self, vm: VmId, was_owed: bool) {
-        if let Some(of_vm) = self.work.get_mut(&vm) {
-            of_vm.chosen = if was_owed { BUFFERS_PER_ROUND - 1 } else { of_vm.chosen.saturating_sub(1) };
-        }
+        let chosen = self.chosen.entry(vm).or_default();
+        *chosen = if was_owed { BUFFERS_PER_ROUND - 1 } else { chosen.saturating_sub(1) };
+    }
+
+    /// The VM is gone.
+    pub fn forget(&mut self, vm: VmId) {
+        self.chosen.remove(&vm);
     }
 
     /// Takes out a queue that does not want to run any more.
@@ -238,5 +249,29 @@ impl Ready {
         if class.get(&vm).is_some_and(|of_vm| of_vm.levels.is_empty()) {
             class.remove(&vm);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_sixteen_is_the_one_that_has_waited_longest() {
+        let mut ready = Ready::default();
+        let place = |class, turn| Place { level: Level::new(class, 0), in_process: 0, turn };
+        ready.insert(VmId(1), ProcessId(2), 9, place(0, 1));
+        let mut low = alloc::vec::Vec::new();
+        for turn in 2..66 {
+            ready.insert(VmId(1), ProcessId(1), 1, place(5, turn));
+            let first = ready.first(|_| 0).unwrap();
+            assert_eq!(first.counts_as, Level::new(5, 0));
+            if ready.take(first) == Some(9) {
+                low.push(turn);
+                ready.remove(VmId(1), ProcessId(1), 1, place(5, turn));
+                ready.insert(VmId(1), ProcessId(2), 9, place(0, turn));
+            }
+        }
+        assert_eq!(low, [17, 33, 49, 65]);
     }
 }

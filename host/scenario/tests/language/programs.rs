@@ -132,19 +132,8 @@ impl Drawing {
         kernel.adapters[which].local_budget_bytes = random.number();
         kernel.adapters[which].non_local_budget_bytes = random.number();
         kernel.adapters[which].wddm_version = 2900 + random.below(400) as u32;
-        kernel.vms.push(VmConfig {
-            name: ["A", "vm 1"][random.below(2) as usize].into(),
-            secure: random.one_in(2),
-            iommu_isolation: random.one_in(2),
-            linux: random.one_in(2),
-            escapes: random.one_in(2),
-            asynchronous: random.one_in(2),
-            memory_bytes: random.number(),
-            raised_priorities: random.one_in(2),
-            disable_gpu_timeout: random.one_in(2),
-            adapters: [None, Some(vec![]), Some(vec![ordinal])][random.below(3) as usize].clone(),
-            features: Features::from_bits_truncate(random.number() as u32),
-        });
+        let new = vm(random, ordinal);
+        kernel.vms.push(new);
         (kernel.test_signing, kernel.gpu_virtualization_flags) = (random.one_in(2), random.below(9) as u32);
         kernel.vms.push(VmConfig { name: "plain".into(), ..VmConfig::default() });
         kernel
@@ -467,5 +456,22 @@ impl Drawing {
             (_, 0) => Term::Status { call: binding, status },
             (_, way) => Term::Asleep { call: binding, asleep: way == 1 },
         })
+    }
+}
+
+/// A VM with any settings, which may have this adapter.
+fn vm(random: &mut Random, ordinal: u32) -> VmConfig {
+    VmConfig {
+        name: ["A", "vm 1"][random.below(2) as usize].into(),
+        secure: random.one_in(2),
+        iommu_isolation: random.one_in(2),
+        linux: random.one_in(2),
+        escapes: random.one_in(2),
+        asynchronous: random.one_in(2),
+        memory_bytes: random.number(),
+        raised_priorities: random.one_in(2),
+        disable_gpu_timeout: random.one_in(2),
+        adapters: [None, Some(vec![]), Some(vec![ordinal])][random.below(3) as usize].clone(),
+        features: Features::from_bits_truncate(random.number() as u32),
     }
 }

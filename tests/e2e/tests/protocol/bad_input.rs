@@ -272,9 +272,9 @@ fn a_process_that_lends_without_end_is_refused_and_others_lend_and_attach() {
 /// Attack lingering_descriptor: who reads a descriptor closes it, if need be for as long as its owner has set.
 #[test]
 fn descriptors_on_a_stream_end_it_and_those_of_the_broker_are_closed_elsewhere() {
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
-    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
     let many = vec![event.as_fd(); 253];
     let mut client = Client::new(&daemon.broker());
     send_with(&client.stream.socket, &enumerate_adapters(), &many);
