@@ -237,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
             if !level.is_paging() && !self.miniport.has_begun(engine, id) {
-                self.vidsch.in_flight.engine(engine).ready.came_back(vm, level > place.level);
+                self.vidsch.in_flight.engine(engine).ready.came_back(vm, level == Level::OWED);
             }
         }
         self.vidsch.work.dispatch(engine);

@@ -12,7 +12,7 @@
 //! buffer that the engine gave back (SCH-008). Of the paging queues of a process the older goes first.
 //!
 //! Levels do not starve what is below them: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is that which has waited longest,
-//! whatever its level. It counts as the highest there is, so that nothing preempts it that could not preempt that.
+//! whatever its level. It counts as above all levels, so that only paging buffers preempt it.
 //!
 //! So the priority inside of a process never gets that process ahead of another. The documents give the two
 //! parts and not how they combine: that the class comes first is our reading.
@@ -33,6 +33,8 @@ impl Level {
         Level(i64::from(class) * 16 + i64::from(priority))
     }
 
+    /// Of what was not chosen by its level: no other but paging preempts it.
+    pub const OWED: Level = Level((1 << 48) - 1);
     /// Companions of contexts.
     pub const PAGING_CONTEXT: Level = Level(1 << 48);
     /// A paging buffer that was preempted.
@@ -145,7 +147,7 @@ impl OfVm {
 pub(crate) struct First {
     pub vm: VmId,
     pub level: Level,
-    /// The highest level of its VM: see the module.
+    /// What it is preempted by is above this: see the module.
     pub counts_as: Level,
 }
 
@@ -205,7 +207,8 @@ impl Ready {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
             let (level, turn) = of_vm.first(self.is_by_level(*vm))?;
-            Some(((rank(*vm), turn), First { vm: *vm, level, counts_as: of_vm.highest()? }))
+            let counts_as = if self.is_by_level(*vm) { level } else { Level::OWED };
+            Some(((rank(*vm), turn), First { vm: *vm, level, counts_as }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
     }
@@ -265,8 +268,9 @@ mod tests {
         for turn in 2..66 {
             ready.insert(VmId(1), ProcessId(1), 1, place(5, turn));
             let first = ready.first(|_| 0).unwrap();
-            assert_eq!(first.counts_as, Level::new(5, 0));
-            if ready.take(first) == Some(9) {
+            let taken = ready.take(first);
+            assert_eq!(first.counts_as == Level::OWED, taken == Some(9));
+            if taken == Some(9) {
                 low.push(turn);
                 ready.remove(VmId(1), ProcessId(1), 1, place(5, turn));
                 ready.insert(VmId(1), ProcessId(2), 9, place(0, turn));
