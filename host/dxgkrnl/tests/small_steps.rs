@@ -3,7 +3,7 @@
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -204,4 +204,30 @@ fn no_other_device_loses_its_fences() {
             effects.stores.iter().filter(|store| store.process == Q && Some(store.slot) == fence.slot);
         assert!(stores.map(|store| store.value).eq([0]), "{units} units, {fences} fences");
     }
+}
+
+#[test]
+fn a_fence_of_a_lost_device_that_was_signaled_since_is_not_poisoned_again() {
+    let poisoned_fence = policy::PoisonedFence::Signalable;
+    let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
+    let policy = Policy { poisoned_fence, faulted_device_poisons, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let device = world.device();
+    let (_, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    world.process = P;
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    world.kernel.set_work_units_per_step(4, 4);
+    let mut stored = call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 }).stores;
+    while !stored.iter().any(|store| store.process == Q && store.value == u64::MAX) {
+        stored = step(&mut world, Input::Deadline).stores;
+    }
+    assert!(world.kernel.has_backlog(), "its other fences are still to be poisoned");
+    call(&mut world, Q, signal(others_device, others, 5));
+    let waiting = call(&mut world, Q, wait(others_device, others, 10, 1));
+    assert_eq!(waiting.answers[0].reply, Reply::Wait(WaitOutcome::Registered));
+    let again = call(&mut world, Q, signal(others_device, others, 6));
+    assert!(again.events.is_empty() && again.stores.iter().all(|store| store.value == 6), "{again:?}");
+    assert!(finish(&mut world).events.is_empty());
+    assert_eq!(call(&mut world, Q, signal(others_device, others, 10)).events.len(), 1);
 }

@@ -76,13 +76,17 @@ impl<M: Miniport> Kernel<M> {
     /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
     #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
-        if !self.sync.objects().is_watched(object) {
-            return;
+        if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
+            self.tell_of_current_value(object, effects);
+            self.process_callbacks(effects);
         }
+    }
+
+    /// The same where a callback is processed: what drivers call back is work.
+    pub(crate) fn tell_of_current_value(&mut self, object: u32, effects: &mut Effects) {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
         self.tell_current_value(object, None, notification_only, effects);
-        self.process_callbacks(effects);
     }
 
     /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115). They are told when

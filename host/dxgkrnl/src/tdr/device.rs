@@ -5,10 +5,10 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
 
-use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply, SyncObjectFlags};
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
 
 use super::Recovery;
-use super::loss::{Loss, LossOfFences, LossOfQueues, LostFences};
+use super::loss::{Loss, LossOfFences, LossOfQueues, LostDevice, LostFences};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -16,7 +16,7 @@ use crate::error::{CallResult, invalid};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
-use crate::process::HandleTarget;
+use crate::process::{Device, HandleTarget};
 use crate::vidsch::{DroppedPackets, Task, commands};
 
 impl<M: Miniport> Kernel<M> {
@@ -41,9 +41,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.set_device_state(&ids, state, effects);
         for id in &ids {
-            let owned = &self.processes.devices()[*id];
-            let (handle, process) = (owned.handle, owned.process);
-            self.empty_queues(LossOfQueues { device: *id, handle, process, behind: None }, effects);
+            self.empty_queues(LossOfQueues { of: self.lost_device(*id), behind: None }, effects);
         }
         for id in &ids {
             self.begin_to_lose(*id, LostFences::WaitsEnd, effects);
@@ -58,75 +56,66 @@ impl<M: Miniport> Kernel<M> {
 
     /// Something is to be done to each fence of a lost device.
     pub(crate) fn begin_to_lose(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
-        let owned = &self.processes.devices()[device];
-        let (handle, process) = (owned.handle, owned.process);
-        self.lose_fences(LossOfFences { device, handle, process, what, behind: None }, effects);
+        self.lose_fences(LossOfFences { of: self.lost_device(device), what, behind: None }, effects);
+    }
+
+    fn lost_device(&self, device: u32) -> LostDevice {
+        let Device { handle, process, .. } = self.processes.devices()[device];
+        LostDevice { device, handle, process }
+    }
+
+    /// A device that was lost, unless it has ended since.
+    fn find_lost(&self, of: LostDevice) -> Option<&Device> {
+        let device = self.processes.devices().get(of.device)?;
+        ((device.process, device.handle) == (of.process, of.handle)).then_some(device)
     }
 
     /// Goes on with it, in the order of their handles.
     pub(crate) fn lose_fences(&mut self, mut loss: LossOfFences, effects: &mut Effects) {
         loop {
-            // It may have ended by now.
-            let Some(device) = self.processes.devices().get(loss.device) else { return };
-            let process = device.process;
-            if (process, device.handle) != (loss.process, loss.handle) {
-                return;
-            }
+            let Some(device) = self.find_lost(loss.of) else { return };
             let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(child) = next.copied() else {
-                self.vidsch.work_mut().backlog_mut().fences_are_lost(loss.device, loss.what);
+                self.vidsch.work_mut().backlog_mut().fences_are_lost(loss);
                 return;
             };
             if self.is_spent() {
-                self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss.device, loss.what);
-                self.leave(process, Task::LoseFences(loss));
+                self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
+                self.leave(loss.of.process, Task::LoseFences(loss));
                 return;
             }
             self.spend(1);
             loss.behind = Some(child);
-            if let Some((open, object)) = self.open_of_child(process, child) {
+            if let Some((open, object)) = self.open_of_child(loss.of.process, child) {
                 self.lose_fence(loss, open, object, effects);
             }
         }
     }
 
     fn lose_fence(&mut self, loss: LossOfFences, open: u32, object: u32, effects: &mut Effects) {
-        let may_signal = !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL);
-        match loss.what {
-            LostFences::WaitsEnd => self.end_waits_of_lost(object, open, effects),
-            LostFences::NativeOnesAreSignaled => {
-                if may_signal && self.is_native_on(loss.device, object, open) {
-                    self.poison(object, effects);
-                }
-            }
-            LostFences::AllAreSignaled => {
-                if may_signal {
-                    self.poison(object, effects);
-                }
-            }
+        if loss.what == LostFences::WaitsEnd {
+            self.end_waits_of_lost(object, open, effects);
+        } else if self.is_poisoned_by(loss.what, loss.of.device, object, open) {
+            self.poison(object, effects);
         }
     }
 
     /// Goes on with the queues of a lost device, in the order of their numbers. Until all are empty none of them goes on.
     pub(crate) fn empty_queues(&mut self, mut loss: LossOfQueues, effects: &mut Effects) {
         loop {
-            let device = self.processes.devices().get(loss.device);
-            let Some(device) = device.filter(|one| (one.process, one.handle) == (loss.process, loss.handle))
-            else {
-                return;
-            };
+            let Some(device) = self.find_lost(loss.of) else { return };
             let next = device.queues.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(queue) = next.copied() else { break };
             if self.is_spent() {
-                self.vidsch.work_mut().backlog_mut().begin_loss_of_device(loss.device);
-                self.leave(loss.process, Task::EmptyQueues(loss));
+                self.vidsch.work_mut().backlog_mut().begin_loss_of_device(loss.of.device);
+                self.leave(loss.of.process, Task::EmptyQueues(loss));
                 return;
             }
             self.spend(1);
             loss.behind = Some(queue);
             self.empty_queue(queue, effects);
         }
-        self.vidsch.work_mut().backlog_mut().device_is_lost(loss.device);
+        self.vidsch.work_mut().backlog_mut().device_is_lost(loss.of.device);
     }
 
     /// Nothing that a queue of a lost device has takes effect.

@@ -23,13 +23,18 @@ pub(crate) struct Loss {
     pub poisons: bool,
 }
 
+/// A device that was lost: its index may be another's by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct LostDevice {
+    pub device: u32,
+    pub handle: Handle,
+    pub process: ProcessId,
+}
+
 /// How far the queues of a lost device are emptied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfQueues {
-    pub device: u32,
-    /// Its handle: the index may be another's by now.
-    pub handle: Handle,
-    pub process: ProcessId,
+    pub of: LostDevice,
     /// The last queue that was emptied.
     pub behind: Option<u32>,
 }
@@ -48,10 +53,7 @@ pub(crate) enum LostFences {
 /// How far that is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfFences {
-    pub device: u32,
-    /// Its handle: the index may be another's by now.
-    pub handle: Handle,
-    pub process: ProcessId,
+    pub of: LostDevice,
     pub what: LostFences,
     /// The last child of the device that was looked at.
     pub behind: Option<Handle>,

@@ -22,6 +22,11 @@ use crate::tdr::LostFences;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
+        self.poison_telling(object, Self::update_current_value, effects);
+    }
+
+    /// `tell` tells drivers of the value.
+    fn poison_telling(&mut self, object: u32, tell: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
         let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)
             || self.sync.objects().is_poisoned(object)
@@ -31,7 +36,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.sync.set_poisoned(object, true);
         self.store_value(object, u64::MAX, effects);
-        self.update_current_value(object, effects);
+        tell(self, object, effects);
         self.evaluate(object, effects);
     }
 
@@ -44,20 +49,33 @@ impl<M: Miniport> Kernel<M> {
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
     }
 
-    /// A device that has the object open was lost before this value came, and its fences are still being poisoned.
+    /// Whether a loss poisons an object that the lost device has open.
+    pub(super) fn is_poisoned_by(&self, what: LostFences, device: u32, object: u32, open: u32) -> bool {
+        let may_signal = !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL);
+        may_signal
+            && match what {
+                LostFences::WaitsEnd => false,
+                LostFences::NativeOnesAreSignaled => self.is_native_on(device, object, open),
+                LostFences::AllAreSignaled => true,
+            }
+    }
+
+    /// A device that has the object open was lost before this value came, and it is still to be poisoned.
     #[cold]
     fn poison_what_is_lost(&mut self, object: u32, effects: &mut Effects) {
         let backlog = self.vidsch.work().backlog();
         let is_lost = |open: u32| {
             let at = &self.sync.opens()[open];
             let Some(device) = at.device else { return false };
-            !at.flags.contains(SyncObjectFlags::NO_SIGNAL)
-                && (backlog.loses_fences(device, LostFences::AllAreSignaled)
-                    || backlog.loses_fences(device, LostFences::NativeOnesAreSignaled)
-                        && self.is_native_on(device, object, open))
+            let queue = at.mapping.paging_queue.and_then(|queue| self.vidmm.paging_queues().get(queue));
+            let child = queue.map_or(at.handle, |queue| queue.handle);
+            [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled].into_iter().any(|what| {
+                backlog.loses_fence(device, what, child) && self.is_poisoned_by(what, device, object, open)
+            })
         };
         if self.sync.objects()[object].opens().any(is_lost) {
-            self.poison(object, effects);
+            // The value may be an engine's, in a callback.
+            self.poison_telling(object, Self::tell_of_current_value, effects);
         }
     }
 

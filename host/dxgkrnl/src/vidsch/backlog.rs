@@ -107,8 +107,8 @@ pub(crate) struct Backlog {
     ending_devices: BTreeSet<u32>,
     /// Lost devices whose queues are being emptied.
     losing_devices: BTreeSet<u32>,
-    /// Lost devices, and what is still to be done to some of their fences.
-    losing_fences: BTreeSet<(u32, LostFences)>,
+    /// Lost devices and what is still to be done to some of their fences: to those behind this child.
+    losing_fences: BTreeMap<(u32, LostFences), Option<Handle>>,
     /// VMs that are gone while processes of theirs are being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: what its waits are still to be woken for.
@@ -278,7 +278,7 @@ impl Backlog {
     pub fn device_ended(&mut self, device: u32) {
         self.ending_devices.remove(&device);
         self.losing_devices.remove(&device);
-        self.losing_fences.retain(|(of, _)| *of != device);
+        self.losing_fences.retain(|(of, _), _| *of != device);
     }
 
     pub fn begin_loss_of_device(&mut self, device: u32) {
@@ -289,12 +289,12 @@ impl Backlog {
         self.losing_devices.remove(&device);
     }
 
-    pub fn begin_loss_of_fences(&mut self, device: u32, what: LostFences) {
-        self.losing_fences.insert((device, what));
+    pub fn begin_loss_of_fences(&mut self, LossOfFences { of, what, behind }: LossOfFences) {
+        self.losing_fences.insert((of.device, what), behind);
     }
 
-    pub fn fences_are_lost(&mut self, device: u32, what: LostFences) {
-        self.losing_fences.remove(&(device, what));
+    pub fn fences_are_lost(&mut self, LossOfFences { of, what, .. }: LossOfFences) {
+        self.losing_fences.remove(&(of.device, what));
     }
 
     /// Whether something is still to be done to fences of lost devices.
@@ -303,8 +303,9 @@ impl Backlog {
         !self.losing_fences.is_empty()
     }
 
-    pub fn loses_fences(&self, device: u32, what: LostFences) -> bool {
-        self.losing_fences.contains(&(device, what))
+    /// Whether that is still to be done to this child of a device.
+    pub fn loses_fence(&self, device: u32, what: LostFences, child: Handle) -> bool {
+        self.losing_fences.get(&(device, what)).is_some_and(|behind| Some(child) > *behind)
     }
 
     /// Whether a device is lost and its queues are not all empty yet.
