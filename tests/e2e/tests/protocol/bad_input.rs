@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use d3dkmt::{Call, EventId};
 use e2e::embedded::Embedded;
+use e2e::machine;
 use e2e::polling::until;
+use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow, Lend};
@@ -269,7 +271,7 @@ fn a_process_that_lends_without_end_is_refused_and_others_lend_and_attach() {
 
 /// Attack lingering_descriptor: who reads a descriptor closes it, if need be for as long as its owner has set.
 #[test]
-fn descriptors_on_a_stream_end_it_and_nobody_else() {
+fn descriptors_on_a_stream_end_it_and_those_of_the_broker_are_closed_elsewhere() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
@@ -278,7 +280,19 @@ fn descriptors_on_a_stream_end_it_and_nobody_else() {
     send_with(&client.stream.socket, &enumerate_adapters(), &many);
     ends(&daemon, &mut steady, "on a stream", &mut client.stream, "253 descriptors come along");
     drop((client, steady));
-    drop(event);
+    // The broker takes the first, and closes the rest.
+    let served = Served::start(&[]);
+    let client = Client::new(&served.broker());
+    let files = machine::open_files(served.pid()).len();
+    let settle = proto::attach::BrokerRequest { body: Some(Body::Settle(true)) };
+    for _ in 0..10 {
+        send_with(&client.broker, &proto::Message::encode_to_vec(&settle), &many);
+        assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
+        // Of a client of which so many wait to be closed nothing is read.
+        until("all are closed", || machine::open_files(served.pid()).len() == files);
+    }
+    // This program's own descriptors are not the daemon's that is in it.
+    drop((client, served, event));
     daemon.end();
 }
 
