@@ -108,7 +108,7 @@ impl Closers {
 enum Kind {
     /// One end of a pair of Unix sockets that we made, or a connection that we accepted.
     Socket,
-    /// Whatever a client sent.
+    /// A descriptor that came with a client's message.
     Foreign,
 }
 

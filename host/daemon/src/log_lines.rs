@@ -162,7 +162,7 @@ impl LogLines {
 
     /// A note for who listens to the control service.
     pub fn note(&self, line: NoteLine) {
-        // Nobody listening is fine.
+        // There may be no subscriber.
         let _ = self.notes.send(line);
     }
 

@@ -125,7 +125,7 @@ pub struct Seat {
     pub counters: Counters,
     /// What there is little of, and who has it.
     pub budgets: Budgets,
-    /// What is said of clients, and under the lock, goes here.
+    /// The log lines about clients, and those of code under the lock.
     pub log: Arc<LogLines>,
     /// Everything is recorded, for somebody to look at: guests forward every wait.
     pub recording: bool,

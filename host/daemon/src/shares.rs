@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
+use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX, is_fair_share};
 use rustix::process::{Resource, getrlimit};
 use vsock_device::locks::{Rank, Ranked};
 
@@ -68,7 +68,8 @@ impl Budget {
         let Budget { name, remedy, most, .. } = **self;
         let mut table = self.table.lock_or_abort();
         let (has, taken) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.taken);
-        if has + count > 2 * most.saturating_sub(taken + count) {
+        let leaves = most.saturating_sub(taken + count);
+        if !is_fair_share((has + count) as u64, leaves as u64) {
             return Err(OverShare { peer, name, remedy, has, taken, most });
         }
         table.taken += count;

@@ -1,5 +1,11 @@
 //! Limits of the D3DKMT interface and of our channel. The length of a wait has none.
 
+/// Of what there is only so much of: whether somebody may have this much and leave that. Twice what is left, so that there is
+/// something for the next one whatever others do.
+pub const fn is_fair_share(has: u64, leaves: u64) -> bool {
+    has <= leaves.saturating_mul(2)
+}
+
 /// `D3DDDI_MAX_OBJECT_WAITED_ON`.
 pub const OBJECTS_WAITED_ON_MAX: usize = 32;
 /// `D3DDDI_MAX_OBJECT_SIGNALED`.

@@ -9,7 +9,7 @@ use super::quotas::Uid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// Who made a connection, by the word of the guest's kernel.
+/// The user that made a connection, as the guest's kernel says (SO_PEERCRED).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub pid: u32,

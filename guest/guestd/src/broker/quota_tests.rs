@@ -48,7 +48,7 @@ fn a_user_with_all_the_connections_it_can_get_keeps_nobody_else_out() {
         harness.arrive_as(ClientId((1 << 20) + number), Peer { pid: 2, user });
         assert!(harness.broker.listens_to(ClientId((1 << 20) + number)), "{user:?} is kept out");
     }
-    // Whoever has its share gets another one when others leave room for it.
+    // A user at its limit gets another one when other users leave room for it.
     for number in 1..4 {
         harness.input(Input::ClientGone { client: ClientId(number) });
     }

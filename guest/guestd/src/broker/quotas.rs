@@ -25,7 +25,7 @@ pub(super) struct Quota(Rc<RefCell<Held>>);
 
 #[derive(Debug)]
 struct Held {
-    /// What is counted, for people.
+    /// The name of what is counted, for messages.
     what: &'static str,
     total: u32,
     all: u32,

@@ -93,7 +93,7 @@ impl Clients {
             Err(Errno::INTR | Errno::CONNABORTED) => Accepted::Dropped,
             Err(Errno::AGAIN) => Accepted::Nothing,
             Err(error) => {
-                // Told again and again otherwise; the next connection that closes makes room.
+                // The listener would be readable all the time; the next connection that closes makes room.
                 say(&format!("the broker takes no more connections for now: {error}"));
                 self.full = self.listen_for_clients(epoll, false);
                 Accepted::Nothing

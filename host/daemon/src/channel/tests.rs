@@ -25,7 +25,7 @@ const VM: VmId = VmId(1);
 /// More than the kernel does in one step.
 const WAITS: u64 = 5_000;
 
-/// Whose calls the kernel was told of, in order; a step of what it has left is nobody's.
+/// The process of each call that the kernel was told of, in order; a step that goes on with a backlog has none.
 #[derive(Default)]
 struct Steps(Mutex<Vec<Option<ProcessId>>>);
 

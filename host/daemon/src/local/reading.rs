@@ -28,7 +28,7 @@ pub(super) enum ReadError {
     Descriptors(usize),
 }
 
-/// What was read, if nothing came along.
+/// The bytes that were read, if no descriptors came with them.
 fn only_bytes(read: Result<(usize, Vec<ClientFd>), Errno>) -> Result<usize, ReadError> {
     match read {
         Ok((count, came)) if came.is_empty() => Ok(count),

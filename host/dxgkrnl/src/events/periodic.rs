@@ -84,7 +84,7 @@ impl<M: Miniport> Kernel<M> {
         let of_target = all.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
         let (taken, own) =
             of_target.fold((0, 0), |(all, own), one| (all + 1, own + usize::from(one.vm == vm)));
-        if taken < most && own < 2 * (most - taken - 1) {
+        if taken < most && limits::is_fair_share(own as u64 + 1, (most - taken - 1) as u64) {
             return Ok(());
         }
         let why = format!(

@@ -7,7 +7,7 @@
 //! Moves are done one after the other, in the order of the lane, and completely before any fence store, answer or event
 //! of the same step: who sees the fence sees the bytes. Numbers in memory are little-endian words of 32 bits.
 //!
-//! Whoever runs the kernel holds others up while it moves bytes. So an engine that has many to move calls back a piece of
+//! The thread that runs the kernel holds others up while it moves bytes. So an engine that has many to move calls back a piece of
 //! [`MOVED_BYTES_PER_STEP`](d3dkmt::limits::MOVED_BYTES_PER_STEP) at a time, at the time at which its hardware would have
 //! moved it, and a step in which engines have called back so many goes on with no other: what is due comes in the next step.
 //!

@@ -31,10 +31,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Ends a handle of a process: what it stood for is charged to nobody any more.
     pub(crate) fn remove_handle(&mut self, process: ProcessId, handle: Handle) -> Option<HandleTarget> {
-        let target = self.process(process).handles.get(handle)?;
-        let bytes = self.weight(target);
-        self.process_mut(process).handles.remove(handle);
-        self.processes.release(process, bytes);
+        let target = self.process_mut(process).handles.remove(handle)?;
+        self.processes.release(process, self.weight(target));
         Some(target)
     }
 

@@ -4,7 +4,7 @@
 //!   VM       limit: VmConfig::memory_bytes, `reserved` by its processes
 //!   process  reserved >= used, in chunks: most charges touch nothing but the process
 //! ```
-//! What a process makes is charged at its weight, which is no less than what is allocated for it (`tests/memory.rs`
+//! What a process makes is charged at its weight, which is no less than what is allocated for it (`tests/cost.rs`
 //! measures both), and given back when it ends. A call that makes something asks first ([`Processes::shortage`]): a
 //! process may have twice what its VM has left beside it. So one process leaves a third, the next a third of that, and
 //! there is something for the next one whatever others do. The last process of a VM takes its account with it.
@@ -12,9 +12,10 @@
 use alloc::format;
 use alloc::string::String;
 
+use d3dkmt::limits::is_fair_share;
 use serde::{Deserialize, Serialize};
 
-use super::Processes;
+use super::{Process, Processes};
 use crate::{ProcessId, VmId};
 
 /// A process reserves so many bytes of its VM's at a time.
@@ -37,6 +38,13 @@ pub(crate) enum Counted {
 pub(crate) struct Account {
     pub used: u64,
     reserved: u64,
+}
+
+impl Account {
+    fn free(&mut self, bytes: u64) {
+        debug_assert!(self.used >= bytes, "{bytes} were not charged");
+        self.used = self.used.saturating_sub(bytes);
+    }
 }
 
 /// The same of a VM; of the host itself, of its processes.
@@ -107,7 +115,7 @@ impl Processes {
         let (limit, taken) = (account.limit, account.reserved + account.shared);
         let after = (used + bytes).next_multiple_of(CHUNK);
         let left = (limit + reserved).saturating_sub(taken + after);
-        (after > 2 * left).then(|| {
+        (!is_fair_share(after, left)).then(|| {
             let left = limit.saturating_sub(taken);
             format!(
                 "{bytes} more bytes of the host's memory are too much: {used} are in use here, and {left} of the VM's \
@@ -119,20 +127,22 @@ impl Processes {
     /// Something of a process takes so many bytes from here on.
     #[inline]
     pub fn charge(&mut self, id: ProcessId, bytes: u64) {
-        let Some(process) = self.by_id.get_mut(&id) else { return };
-        process.memory.used += bytes;
-        if process.memory.used > process.memory.reserved {
-            self.reserve(id);
-        }
+        self.change(id, |process| process.memory.used += bytes);
     }
 
     /// It does not any more.
     #[inline]
     pub fn release(&mut self, id: ProcessId, bytes: u64) {
+        self.change(id, |process| process.memory.free(bytes));
+    }
+
+    /// Changes what a process uses, and what it has reserved if that is too little or far too much.
+    #[inline]
+    fn change(&mut self, id: ProcessId, change: impl FnOnce(&mut Process)) {
         let Some(process) = self.by_id.get_mut(&id) else { return };
-        debug_assert!(process.memory.used >= bytes, "{bytes} were not charged");
-        process.memory.used = process.memory.used.saturating_sub(bytes);
-        if process.memory.reserved - process.memory.used >= 2 * CHUNK {
+        change(process);
+        let Account { used, reserved } = process.memory;
+        if used > reserved || reserved - used >= 2 * CHUNK {
             self.reserve(id);
         }
     }
@@ -150,19 +160,19 @@ impl Processes {
     /// Packets of a process are queued: they count against its limit of those, too.
     #[inline]
     pub fn queue_bytes(&mut self, id: ProcessId, bytes: usize) {
-        if let Some(process) = self.by_id.get_mut(&id) {
+        self.change(id, |process| {
             process.queued_bytes += bytes;
-            self.charge(id, bytes as u64);
-        }
+            process.memory.used += bytes as u64;
+        });
     }
 
     /// They are no longer.
     #[inline]
     pub fn unqueue_bytes(&mut self, id: ProcessId, bytes: usize) {
-        if let Some(process) = self.by_id.get_mut(&id) {
+        self.change(id, |process| {
             process.queued_bytes -= bytes;
-            self.release(id, bytes as u64);
-        }
+            process.memory.free(bytes as u64);
+        });
     }
 
     /// What takes so many bytes now, and is charged as it was last counted.
@@ -176,8 +186,8 @@ impl Processes {
         self.release(id, before.unwrap_or(0));
     }
 
-    /// Whether accounts of VMs are the sums of those of their processes.
-    pub fn is_charged_twice(&self) -> bool {
+    /// Whether the account of a VM is not the sum of those of its processes, or one uses more than it has reserved.
+    pub fn is_misaccounted(&self) -> bool {
         let of_vm = |vm: VmId| self.by_id.values().filter(move |process| process.vm == vm);
         let sum = |vm: VmId| of_vm(vm).map(|process| process.memory.reserved).sum::<u64>();
         self.accounts.iter().any(|(vm, account)| account.reserved != sum(*vm))

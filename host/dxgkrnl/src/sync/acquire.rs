@@ -23,11 +23,9 @@ impl<M: Miniport> Kernel<M> {
             return false;
         }
         let of_others = || acquire.objects.iter().find(|one| self.sync.legacy.is_being_asked(**one)).copied();
+        let stands_in_line = acquire.place.is_some();
         let Some(lacks) = self.lacks(queue).or_else(of_others) else { return self.acquire(queue, effects) };
-        let Some(Packet::Acquire(acquire)) = self.vidsch.queues()[queue].packets.front() else {
-            return false;
-        };
-        if acquire.place.is_none() {
+        if !stands_in_line {
             self.line_up(queue, lacks);
         }
         false

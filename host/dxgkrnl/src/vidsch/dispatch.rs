@@ -223,8 +223,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
     /// first and under their own (SCH-008, TDR-019).
-    pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
-        let engine = id;
+    pub(crate) fn take_back(&mut self, engine: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
         for (at, Submitted { id, vm, queue, level }) in given_back.into_iter().enumerate() {
             let turn = self.vidsch.queues[queue].turn;
             let mut place = self.place_of(queue);

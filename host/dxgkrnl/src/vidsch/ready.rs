@@ -206,8 +206,9 @@ impl Ready {
     pub fn first<R: Ord>(&self, rank: impl Fn(VmId) -> R) -> Option<First> {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
-            let (level, turn) = of_vm.first(self.is_by_level(*vm))?;
-            let counts_as = if self.is_by_level(*vm) { level } else { Level::OWED };
+            let by_level = self.is_by_level(*vm);
+            let (level, turn) = of_vm.first(by_level)?;
+            let counts_as = if by_level { level } else { Level::OWED };
             Some(((rank(*vm), turn), First { vm: *vm, level, counts_as }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)

@@ -295,7 +295,7 @@ impl<M: Miniport> Kernel<M> {
         if self.edges.ended() > waiting {
             return Some("waits that are over");
         }
-        if self.processes.is_charged_twice() {
+        if self.processes.is_misaccounted() {
             return Some("the accounts of memory");
         }
         for (id, process) in self.processes.by_id() {
