@@ -231,3 +231,25 @@ fn a_fence_of_a_lost_device_that_was_signaled_since_is_not_poisoned_again() {
     assert!(finish(&mut world).events.is_empty());
     assert_eq!(call(&mut world, Q, signal(others_device, others, 10)).events.len(), 1);
 }
+
+#[test]
+fn a_fence_that_was_poisoned_before_its_turn_is_not_poisoned_again() {
+    let poisoned_fence = policy::PoisonedFence::Signalable;
+    let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
+    let policy = Policy { poisoned_fence, faulted_device_poisons, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let device = world.device();
+    (0..40).for_each(|_| _ = world.fence(device, 0));
+    let (_, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    call(&mut world, Q, wait(others_device, others, 10, 1));
+    world.kernel.set_work_units_per_step(4, 4);
+    let lost = call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 });
+    assert!(lost.events.is_empty() && world.kernel.has_backlog(), "the shared fence is the last");
+    let signaled = call(&mut world, Q, signal(others_device, others, 5));
+    assert_eq!(signaled.events.len(), 1, "the loss came first");
+    assert!(signaled.stores.iter().all(|store| store.value == 5), "{:?}", signaled.stores);
+    call(&mut world, Q, wait(others_device, others, 10, 2));
+    let rest = finish(&mut world);
+    assert!(rest.events.is_empty() && rest.stores.iter().all(|store| store.process != Q), "{rest:?}");
+}

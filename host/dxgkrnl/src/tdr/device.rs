@@ -56,7 +56,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// Something is to be done to each fence of a lost device.
     pub(crate) fn begin_to_lose(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
-        self.lose_fences(LossOfFences { of: self.lost_device(device), what, behind: None }, effects);
+        let loss = LossOfFences { of: self.lost_device(device), what };
+        self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
+        self.lose_fences(loss, effects);
     }
 
     fn lost_device(&self, device: u32) -> LostDevice {
@@ -71,22 +73,23 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Goes on with it, in the order of their handles.
-    pub(crate) fn lose_fences(&mut self, mut loss: LossOfFences, effects: &mut Effects) {
+    pub(crate) fn lose_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
         loop {
             let Some(device) = self.find_lost(loss.of) else { return };
-            let next = device.children.range((loss.behind.map_or(Unbounded, Excluded), Unbounded)).next();
+            let Some(up_to) = self.vidsch.work().backlog().fences_lost_up_to(loss) else { return };
+            let next = device.children.range((up_to.map_or(Unbounded, Excluded), Unbounded)).next();
             let Some(child) = next.copied() else {
                 self.vidsch.work_mut().backlog_mut().fences_are_lost(loss);
                 return;
             };
             if self.is_spent() {
-                self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
                 self.leave(loss.of.process, Task::LoseFences(loss));
                 return;
             }
             self.spend(1);
-            loss.behind = Some(child);
-            if let Some((open, object)) = self.open_of_child(loss.of.process, child) {
+            if self.vidsch.work_mut().backlog_mut().goes_on_to(loss, child)
+                && let Some((open, object)) = self.open_of_child(loss.of.process, child)
+            {
                 self.lose_fence(loss, open, object, effects);
             }
         }

@@ -50,11 +50,15 @@ pub(crate) enum LostFences {
     AllAreSignaled,
 }
 
-/// How far that is.
+/// What is to be done to the fences of a lost device; the backlog knows how far that is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfFences {
     pub of: LostDevice,
     pub what: LostFences,
-    /// The last child of the device that was looked at.
-    pub behind: Option<Handle>,
+}
+
+impl LossOfFences {
+    pub fn key(self) -> (u32, LostFences) {
+        (self.of.device, self.what)
+    }
 }

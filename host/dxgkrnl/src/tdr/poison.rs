@@ -9,7 +9,7 @@
 //! policy `poisoned_fence`. With `signalable` the next signal makes a monitored fence an ordinary one again. The
 //! hardware is told that a native fence is signaled for ever, whatever took its device out of work (FEN-111).
 
-use alloc::format;
+use alloc::{format, vec};
 
 use d3dkmt::SyncObjectFlags;
 
@@ -64,19 +64,27 @@ impl<M: Miniport> Kernel<M> {
     #[cold]
     fn poison_what_is_lost(&mut self, object: u32, effects: &mut Effects) {
         let backlog = self.vidsch.work().backlog();
-        let is_lost = |open: u32| {
+        let mut lost = vec![];
+        for open in self.sync.objects()[object].opens() {
             let at = &self.sync.opens()[open];
-            let Some(device) = at.device else { return false };
+            let Some(device) = at.device else { continue };
             let queue = at.mapping.paging_queue.and_then(|queue| self.vidmm.paging_queues().get(queue));
             let child = queue.map_or(at.handle, |queue| queue.handle);
-            [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled].into_iter().any(|what| {
-                backlog.loses_fence(device, what, child) && self.is_poisoned_by(what, device, object, open)
-            })
-        };
-        if self.sync.objects()[object].opens().any(is_lost) {
-            // The value may be an engine's, in a callback.
-            self.poison_telling(object, Self::tell_of_current_value, effects);
+            for what in [LostFences::NativeOnesAreSignaled, LostFences::AllAreSignaled] {
+                if backlog.loses_fence(device, what, child) && self.is_poisoned_by(what, device, object, open)
+                {
+                    lost.push((device, what, child));
+                }
+            }
         }
+        if lost.is_empty() {
+            return;
+        }
+        for (device, what, child) in lost {
+            self.vidsch.work_mut().backlog_mut().loses_early(device, what, child);
+        }
+        // The value may be an engine's, in a callback.
+        self.poison_telling(object, Self::tell_of_current_value, effects);
     }
 
     fn poisoned_ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {

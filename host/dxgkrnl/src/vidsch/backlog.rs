@@ -97,6 +97,15 @@ struct Step {
     left: VecDeque<Task>,
 }
 
+/// To which fences of a lost device it was done.
+#[derive(Default, Serialize, Deserialize)]
+struct LostSoFar {
+    /// The last child of the device that was looked at.
+    up_to: Option<Handle>,
+    /// Those behind it whose turn came early: others signaled them.
+    ahead: BTreeSet<Handle>,
+}
+
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Backlog {
@@ -107,8 +116,8 @@ pub(crate) struct Backlog {
     ending_devices: BTreeSet<u32>,
     /// Lost devices whose queues are being emptied.
     losing_devices: BTreeSet<u32>,
-    /// Lost devices and what is still to be done to some of their fences: to those behind this child.
-    losing_fences: BTreeMap<(u32, LostFences), Option<Handle>>,
+    /// Lost devices, and what is still to be done to some of their fences.
+    losing_fences: BTreeMap<(u32, LostFences), LostSoFar>,
     /// VMs that are gone while processes of theirs are being cleared away.
     detached: BTreeSet<VmId>,
     /// By object, oldest first: what its waits are still to be woken for.
@@ -289,12 +298,26 @@ impl Backlog {
         self.losing_devices.remove(&device);
     }
 
-    pub fn begin_loss_of_fences(&mut self, LossOfFences { of, what, behind }: LossOfFences) {
-        self.losing_fences.insert((of.device, what), behind);
+    /// Something is to be done to each fence of a lost device; to all of them again, if that had begun before.
+    pub fn begin_loss_of_fences(&mut self, loss: LossOfFences) {
+        self.losing_fences.insert(loss.key(), LostSoFar::default());
     }
 
-    pub fn fences_are_lost(&mut self, LossOfFences { of, what, .. }: LossOfFences) {
-        self.losing_fences.remove(&(of.device, what));
+    /// The last child of the device that was looked at; `None` if there is nothing to be done any more.
+    pub fn fences_lost_up_to(&self, loss: LossOfFences) -> Option<Option<Handle>> {
+        self.losing_fences.get(&loss.key()).map(|so_far| so_far.up_to)
+    }
+
+    /// Goes on to a child of the device; false if its turn came early.
+    pub fn goes_on_to(&mut self, loss: LossOfFences, child: Handle) -> bool {
+        self.losing_fences.get_mut(&loss.key()).is_none_or(|so_far| {
+            so_far.up_to = Some(child);
+            !so_far.ahead.remove(&child)
+        })
+    }
+
+    pub fn fences_are_lost(&mut self, loss: LossOfFences) {
+        self.losing_fences.remove(&loss.key());
     }
 
     /// Whether something is still to be done to fences of lost devices.
@@ -305,7 +328,15 @@ impl Backlog {
 
     /// Whether that is still to be done to this child of a device.
     pub fn loses_fence(&self, device: u32, what: LostFences, child: Handle) -> bool {
-        self.losing_fences.get(&(device, what)).is_some_and(|behind| Some(child) > *behind)
+        let so_far = self.losing_fences.get(&(device, what));
+        so_far.is_some_and(|so_far| Some(child) > so_far.up_to && !so_far.ahead.contains(&child))
+    }
+
+    /// It is done to this child of a device now, before those in front of it.
+    pub fn loses_early(&mut self, device: u32, what: LostFences, child: Handle) {
+        if let Some(so_far) = self.losing_fences.get_mut(&(device, what)) {
+            so_far.ahead.insert(child);
+        }
     }
 
     /// Whether a device is lost and its queues are not all empty yet.
