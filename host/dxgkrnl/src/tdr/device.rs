@@ -92,6 +92,7 @@ impl<M: Miniport> Kernel<M> {
             {
                 self.lose_fence(loss, open, object, effects);
             }
+            self.vidsch.work_mut().backlog_mut().leave_lost_fence();
         }
     }
 

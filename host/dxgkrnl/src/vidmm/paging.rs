@@ -16,8 +16,8 @@
 //! drained: what it had outstanding takes effect at once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
-//! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092); of
-//! equals the older queue is first. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
+//! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
+//! equals take turns. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
 //! signal are packets of theirs, so that the context goes on meanwhile (FEN-093). How long a paging buffer takes is
 //! the driver's affair; one that hangs costs the adapter (TDR-014).
 

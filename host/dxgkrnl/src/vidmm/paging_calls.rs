@@ -42,8 +42,6 @@ impl<M: Miniport> Kernel<M> {
         }
         let number = self.vidmm.paging_queues_created + 1;
         let context = self.new_system_context(device, Level::paging(priority))?;
-        // Of equal ones the older is first.
-        self.vidsch.context_mut(context).in_process_priority = -i32::try_from(number).unwrap_or(i32::MAX);
         self.vidmm.paging_queues_created = number;
         let id = self.vidmm.paging_queues.insert(PagingQueue {
             process,

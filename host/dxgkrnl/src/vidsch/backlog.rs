@@ -93,6 +93,8 @@ struct Step {
     /// The process that made the call, or has the queue that goes on.
     on_behalf_of: Option<ProcessId>,
     turn: Option<Turn>,
+    /// Something is being done to a fence of a lost device: what comes of that comes before what others do.
+    is_at_lost_fence: bool,
     /// What the task that is being done leaves, in the order in which it is to be done.
     left: VecDeque<Task>,
 }
@@ -308,22 +310,27 @@ impl Backlog {
         self.losing_fences.get(&loss.key()).map(|so_far| so_far.up_to)
     }
 
-    /// Goes on to a child of the device; false if its turn came early.
+    /// Goes on to a child of the device, until [`Self::leave_lost_fence`]; false if its turn came early.
     pub fn goes_on_to(&mut self, loss: LossOfFences, child: Handle) -> bool {
+        self.step.is_at_lost_fence = true;
         self.losing_fences.get_mut(&loss.key()).is_none_or(|so_far| {
             so_far.up_to = Some(child);
             !so_far.ahead.remove(&child)
         })
     }
 
+    pub fn leave_lost_fence(&mut self) {
+        self.step.is_at_lost_fence = false;
+    }
+
     pub fn fences_are_lost(&mut self, loss: LossOfFences) {
         self.losing_fences.remove(&loss.key());
     }
 
-    /// Whether something is still to be done to fences of lost devices.
+    /// Whether something is still to be done to fences of lost devices, while others go on.
     #[inline]
     pub fn is_losing_fences(&self) -> bool {
-        !self.losing_fences.is_empty()
+        !self.losing_fences.is_empty() && !self.step.is_at_lost_fence
     }
 
     /// Whether that is still to be done to this child of a device.

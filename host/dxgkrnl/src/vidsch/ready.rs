@@ -9,7 +9,7 @@
 //! ```
 //! So no priority gets a VM ahead of another. Paging buffers go before everything else, with levels of their own inside of
 //! a VM: one for each priority of paging queues (FEN-092), one for what paging contexts have, and one for the
-//! buffer that the engine gave back (SCH-008). Of the paging queues of a process the older goes first.
+//! buffer that the engine gave back (SCH-008).
 //!
 //! Levels do not starve what is below them: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is that which has waited longest,
 //! whatever its level. It counts as above all levels, so that only paging buffers preempt it.

@@ -648,8 +648,7 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
         node: context.engine.node,
         queue: queue_lines(queue),
         priority: context.priority,
-        // That of the system's own contexts is the age of their queue.
-        in_process_priority: if context.paging.is_some() { 0 } else { context.in_process_priority },
+        in_process_priority: context.in_process_priority,
     }
 }
 

@@ -312,6 +312,15 @@ impl Naive {
 
     /// What is due happens.
     pub fn catch_up(&mut self) {
+        self.end_what_runs();
+        // The reset of one may make another be late, or go on with what takes no time.
+        while self.look_at_the_clock() {
+            self.end_what_runs();
+        }
+        self.end_late_acquires();
+    }
+
+    fn end_what_runs(&mut self) {
         // The earliest first; what ends may make another go on that takes no time.
         let due = |naive: &Naive| {
             let until =
@@ -325,9 +334,6 @@ impl Naive {
             self.look_in_hardware(time);
         }
         self.run_contexts();
-        // The reset of one may make another be late.
-        while self.look_at_the_clock() {}
-        self.end_late_acquires();
     }
 
     /// Engines whose time is over make way, or are reset; true if any was.

@@ -1,11 +1,10 @@
 //! Paging queues, their fences, and the address spaces behind them (FEN-089 to FEN-093).
 //!
-//! Each adapter has an engine of the system for paging. It runs one buffer at a time, of the paging queue with the
-//! highest priority, of equal ones of the older; companions of contexts come last. A buffer takes its time and then
-//! writes the value of its operation to the queue's fence. A paging queue, and a context's companion, is a context of
-//! the system: a queue of packets that no call names.
+//! Each adapter has an engine of the system for paging. It runs one buffer at a time, of a paging queue with the
+//! highest priority, of equal ones that which asked first; companions of contexts come last. A buffer takes its time and
+//! then writes the value of its operation to the queue's fence. A paging queue, and a context's companion, is a context
+//! of the system: a queue of packets that no call names.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use d3dkmt::{
@@ -31,7 +30,7 @@ const FENCE_MEMORY: std::ops::Range<u64> = 0x1_0000_0000..0x2_0000_0000;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Companion,
-    Queue { priority: i32, age: Reverse<usize> },
+    Queue { priority: i32 },
 }
 
 pub struct PagingQueue {
@@ -94,7 +93,7 @@ impl Naive {
         let fence = self.add_open(process, Some(device), adapter, object, F::NO_SIGNAL, &fence);
         let Reply::SyncObject(fence) = fence else { unreachable!("an open is answered so") };
         let fence_open = self.opens.len() - 1;
-        let rank = Rank::Queue { priority, age: Reverse(self.paging_queues.len()) };
+        let rank = Rank::Queue { priority };
         let context = self.system_context(process, device, handle, rank);
         let (last, gone, changes) = (0, false, vec![]);
         self.paging_queues.push(PagingQueue {
