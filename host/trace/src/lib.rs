@@ -62,7 +62,7 @@ pub use file::Durable;
 pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Moved, Player, Unchecked};
-pub use reader::{BlockInfo, Header, Next, Reader, Record};
+pub use reader::{BlockInfo, Header, Next, Reader, Record, state_path};
 pub use recorder::{RECORDED_BYTES_MIN, Recorder, Recording};
 pub use replay::{Part, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict};

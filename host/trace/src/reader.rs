@@ -121,11 +121,14 @@ pub struct BlockInfo {
 /// Reads the records of a trace in order. As an iterator it goes on behind whatever is lost, and ends at the end of the
 /// file; [`Reader::ended`] tells whether the trace does as well. Only the system's own errors end it before.
 ///
-/// A trace whose recorder was killed, or is still at work, goes on in `FILE.gvt.open`, which is read with it.
+/// A trace whose recorder was killed, or is still at work, goes on in `FILE.gvt.open`, which is read with it. One that goes
+/// on where another ends may have the state that it begins with beside it, in `FILE.gvt.state`: its first record then.
 pub struct Reader {
     path: PathBuf,
     source: Box<dyn Source>,
     length: u64,
+    /// The state before the first step, of another file.
+    state: Option<Record>,
     arranged: Arranged,
     /// The part that is read next.
     at: usize,
@@ -193,6 +196,7 @@ impl Reader {
             path: path.to_owned(),
             source,
             length,
+            state: None,
             arranged,
             at: 0,
             staged: None,
@@ -215,6 +219,10 @@ impl Reader {
                 reader.lose_open(number, why)
             }
             _ => {}
+        }
+        if with_staged && reader.header.first_step > 1 {
+            reader.state = state_beside(path, &reader.header);
+            reader.go_to(0);
         }
         Ok(reader)
     }
@@ -376,13 +384,17 @@ impl Reader {
             }
         }
         self.go_to(0);
-        Ok(None)
+        let of_state = self.state.as_ref().map(Record::sequence);
+        Ok(of_state.filter(|first_step| *first_step <= sequence))
     }
 
     fn go_to(&mut self, part: usize) {
         self.at = part;
         self.steps = None;
         self.due.clear();
+        if part == 0 {
+            self.due.extend(self.state.clone());
+        }
         self.ended = false;
         self.failed = false;
         self.unfinished = false;
@@ -634,6 +646,29 @@ fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec
             .map_err(|error| format!("{} cannot be inflated: {error}", place.name())),
         _ => Ok(content),
     })
+}
+
+/// Where the state is that a trace begins with, if that is not its own: `FILE.gvt.state`.
+pub fn state_path(trace: &Path) -> PathBuf {
+    let mut name = trace.as_os_str().to_owned();
+    name.push(".state");
+    name.into()
+}
+
+/// The snapshot beside a trace, if there is one before its first step.
+fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
+    let path = state_path(trace);
+    let mut reader = Reader::read(Box::new(File::open(&path).ok()?), &path, false).ok()?;
+    let of_trace = |record: &Record| matches!(record, Record::Snapshot { sequence, .. } if *sequence == header.first_step);
+    if reader.header.config != header.config {
+        return None;
+    }
+    loop {
+        let record = reader.next_record().ok()??;
+        if of_trace(&record) {
+            return Some(record);
+        }
+    }
 }
 
 /// The first header of a trace that is intact: they are all the same.

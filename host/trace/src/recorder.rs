@@ -41,7 +41,8 @@ pub struct Recording {
     pub durable: Durable,
     /// The number in every block of this trace, by which they are told from those of others; random without one.
     pub trace: Option<u64>,
-    /// Number of the first step, where others came before in another trace: a snapshot has to come first.
+    /// Number of the first step, where others came before in another trace: a snapshot comes first, or is beside it
+    /// ([`crate::state_path`]).
     pub first_step: Option<u64>,
     /// A snapshot of more bytes than this comes in pieces of so many at most; `None`: of more than a block can have.
     pub one_block_bytes_max: Option<usize>,
@@ -415,6 +416,11 @@ impl Recorder {
         };
         self.put_as(Kind::Snapshot, FORMAT_VERSION, &snapshot.encode_to_vec())?;
         of_state.chain(of_host).try_for_each(|piece| self.put_as(Kind::Piece, FORMAT_VERSION, piece))
+    }
+
+    /// The state that the trace begins with is elsewhere, and has so many bytes: snapshots are as far apart as if it were here.
+    pub fn begins_with(&mut self, state_bytes: u64) {
+        self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(state_bytes);
     }
 
     /// The snapshot that is due comes when so many bytes more are recorded, or as many as are between any two.

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dxgkrnl::{DataMove, Effects, Input, Nanos, Place, ProcessId, Shadow};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{DataMove, Effects, Input, Kernel, Nanos, Place, ProcessId, Shadow};
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};
 use proto::{Message as _, frame, trace as wire};
@@ -131,6 +132,12 @@ impl Ledger {
         }
     }
 
+    /// How many answers and wakes each process is known to have read.
+    pub fn read_by_each(&self) -> Vec<(ProcessId, u64)> {
+        let read = |account: &Account| account.sent - account.unread.len() as u64;
+        self.accounts.iter().map(|(process, account)| (*process, read(account))).collect()
+    }
+
     /// Calls that a process made.
     pub fn calls(&self, process: ProcessId) -> u64 {
         self.accounts.get(&process).map_or(0, |account| account.calls)
@@ -165,8 +172,9 @@ impl Ledger {
     }
 
     /// Processes that ended without a word of their own, with their VM, have no account any more.
-    pub fn retain(&mut self, lives: impl Fn(ProcessId) -> bool) {
-        self.accounts.retain(|process, _| lives(*process));
+    pub fn retain_of<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+        let lives: BTreeSet<_> = kernel.processes().collect();
+        self.accounts.retain(|process, _| lives.contains(process));
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {

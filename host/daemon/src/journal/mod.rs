@@ -4,12 +4,14 @@
 //!   DIR/lock             held by the daemon that uses it
 //!   DIR/secret           what resume tokens are made of: never in a trace
 //!   DIR/performed        how many of the last step's moves of data are done, in shared memory
-//!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot: all before it is not needed any more
+//!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot, or goes on where segment N - 1 ends
+//!   DIR/segment-N.gvt.state    the state that it goes on from, once that is worked out: all before it is not needed any more
 //! ```
-//! A segment is replayed to its end, which is the state that the killed daemon had: the kernel's, and what it owed its
-//! guests ([`Ledger`]). When a snapshot is due, and at each start, the next segment begins; the older ones are removed once
-//! it is on the disk. docs/RESTART.md tells what guests see of it.
+//! What it has is replayed to its end, which is the state that the killed daemon had: the kernel's, and what it owed its
+//! guests ([`Ledger`]). At each start a segment begins with a snapshot; when one is due, the next goes on behind it, and a
+//! thread works out its state ([`keeper`]). docs/RESTART.md tells what guests see of it.
 
+mod keeper;
 mod ledger;
 mod replayed;
 
@@ -17,8 +19,6 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -29,14 +29,18 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 use trace::{Durable, Mapping, Recorder};
 
+use self::keeper::{Begun, First, Keeper};
+use self::replayed::{Beginning, NotReplayed};
 use super::seat::{Token, random};
 
 pub use ledger::{Ledger, NotKept};
 pub use replayed::Replayed;
 
 const PREFIX: &str = "segment-";
+const SEGMENT_DIGITS: usize = 8;
 const SUFFIX: &str = ".gvt";
-const OPEN_SUFFIX: &str = ".gvt.open";
+/// Of a segment's file, and of those that belong to it.
+const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", ".gvt.state.part", ".gvt.state.part.open"];
 const SECRET_BYTES: usize = 32;
 /// Bits of a number of moves in the word of `performed`; the others are the step's.
 const MOVES_BITS: u32 = 24;
@@ -58,16 +62,10 @@ pub struct Journal {
     /// Number of the last segment there is.
     segment: u32,
     performed: Mapping,
-    keeper: Option<(Sender<Begun>, JoinHandle<()>)>,
+    keeper: Keeper,
     /// Tests have snapshots in pieces that are small.
     one_block_bytes_max: Option<usize>,
     _lock: File,
-}
-
-/// A segment that others are not needed beside, once it is on the disk.
-struct Begun {
-    file: File,
-    segment: u32,
 }
 
 impl Journal {
@@ -104,9 +102,9 @@ impl Journal {
             let is_of_last = performed >> MOVES_BITS == replayed.next_step - 1;
             replayed.moves.drain(..replayed.moves.len().min(if is_of_last { done as usize } else { 0 }));
         }
-        let (folder, keeper) = (folder.to_owned(), None);
-        let mut journal = Journal {
-            folder,
+        let keeper = Keeper::start(folder, config, drivers, program)?;
+        let journal = Journal {
+            folder: folder.to_owned(),
             secret,
             durable,
             program,
@@ -116,7 +114,6 @@ impl Journal {
             one_block_bytes_max: None,
             _lock: lock,
         };
-        journal.start_keeper()?;
         Ok((journal, replayed))
     }
 
@@ -140,11 +137,32 @@ impl Journal {
         let mut recorder = Recorder::create_as(&path, kernel.config(), self.program, recording)?;
         recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
         self.segment += 1;
-        if let (Some((keeper, _)), Some(file)) = (&self.keeper, recorder.file()) {
-            // Without a keeper older segments stay: they are no harm.
-            let _ = keeper.send(Begun { file, segment: self.segment });
+        self.keeper.has_snapshot((state.len() + host.len()) as u64);
+        if let Some(file) = recorder.file() {
+            self.keeper.begun(Begun { segment: self.segment, first: First::Snapshot(file) });
         }
         Ok(recorder)
+    }
+
+    /// The next segment, which goes on where the one before it ended, with the step of this number.
+    pub fn go_on(&mut self, config: &Config, ledger: &Ledger, first_step: u64) -> anyhow::Result<Recorder> {
+        let path = segment_path(&self.folder, self.segment + 1);
+        let recording = trace::Recording {
+            durable: self.durable,
+            first_step: Some(first_step),
+            ..trace::Recording::default()
+        };
+        let mut recorder = Recorder::create_as(&path, config, self.program, recording)?;
+        recorder.begins_with(self.keeper.state_bytes());
+        self.segment += 1;
+        let first = First::StateBefore { step: first_step, read: ledger.read_by_each() };
+        self.keeper.begun(Begun { segment: self.segment, first });
+        Ok(recorder)
+    }
+
+    /// What the journal has does not come to the state that its daemon has: the next segment needs one of its own.
+    pub fn needs_snapshot(&self) -> bool {
+        self.keeper.has_failed()
     }
 
     /// So many moves of this step are done.
@@ -163,45 +181,16 @@ impl Journal {
         token.copy_from_slice(&hash.finalize()[..TOKEN_BYTES]);
         token
     }
-
-    /// Older segments are removed by a thread: the disk may take its time.
-    fn start_keeper(&mut self) -> anyhow::Result<()> {
-        let (sender, begun) = channel::<Begun>();
-        let folder = self.folder.clone();
-        let keep = move || {
-            for Begun { file, segment } in begun {
-                let durable = file.sync_data().and_then(|()| File::open(&folder)?.sync_all());
-                match durable {
-                    Ok(()) => remove_before(&folder, segment),
-                    Err(error) => {
-                        tracing::error!("segment {segment} of the journal is not on the disk: {error}")
-                    }
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("journal-keeper".into()).spawn(keep)?;
-        self.keeper = Some((sender, thread));
-        Ok(())
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.keeper.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-    }
 }
 
 fn segment_path(folder: &Path, segment: u32) -> PathBuf {
-    folder.join(format!("{PREFIX}{segment:08}{SUFFIX}"))
+    folder.join(format!("{PREFIX}{segment:0SEGMENT_DIGITS$}{SUFFIX}"))
 }
 
-/// The number of a segment by the name of its file, the open block's included.
+/// The number of a segment by the name of a file that is of it.
 fn segment_number(name: &str) -> Option<u32> {
-    let rest = name.strip_prefix(PREFIX)?;
-    rest.strip_suffix(OPEN_SUFFIX).or_else(|| rest.strip_suffix(SUFFIX))?.parse().ok()
+    let (number, suffix) = name.strip_prefix(PREFIX)?.split_at_checked(SEGMENT_DIGITS)?;
+    SUFFIXES.contains(&suffix).then(|| number.parse().ok())?
 }
 
 fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
@@ -279,32 +268,63 @@ fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
     Ok(secret)
 }
 
-/// What the last segment comes to. One that was only about to begin has nothing that the one before it has not.
+/// The last segments that are to be replayed: that which begins with a state, and those behind it. One that was only about to
+/// begin has nothing that the one before it has not.
+fn last_segments(
+    folder: &Path,
+    segments: &[u32],
+    config: &Config,
+) -> Result<Vec<PathBuf>, (NotReplayed, PathBuf)> {
+    let mut last = Vec::new();
+    for (at, segment) in segments.iter().enumerate().rev() {
+        let path = segment_path(folder, *segment);
+        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
+            continue;
+        }
+        match replayed::beginning(&path, config) {
+            // The system had not written it when the power failed, and the one before it was still needed.
+            Err(error) if at > 0 && error.is_unreadable() => continue,
+            Err(error) => return Err((error, path)),
+            Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
+            Ok(Beginning::State) => {
+                last.push(path);
+                break;
+            }
+        }
+    }
+    last.reverse();
+    Ok(last)
+}
+
+/// What all segments come to.
 fn replay_last(
     folder: &Path,
     segments: &[u32],
     config: &Config,
     drivers: &Registry,
 ) -> anyhow::Result<Option<Replayed>> {
-    for (at, segment) in segments.iter().enumerate().rev() {
-        let path = segment_path(folder, *segment);
-        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
-            continue;
-        }
-        match replayed::replay(&path, config, drivers) {
-            Ok(Some(replayed)) => return Ok(Some(replayed)),
-            Ok(None) => {}
-            // The system had not written it when the power failed, and the one before it was still needed.
-            Err(error) if at > 0 && error.is_unreadable() => {}
-            Err(error) => anyhow::bail!(
-                "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` tells more. \
-                 To begin anew without what it has, give another folder",
-                folder.display(),
-                path.display()
-            ),
-        }
-    }
-    Ok(None)
+    let last = last_segments(folder, segments, config);
+    last.and_then(|last| replayed::replay(&last, config, drivers)).map_err(|(error, path)| {
+        anyhow::anyhow!(
+            "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` tells more. \
+             To begin anew without what it has, give another folder",
+            folder.display(),
+            path.display()
+        )
+    })
+}
+
+/// What those before one come to.
+fn replay_before(
+    folder: &Path,
+    segment: u32,
+    config: &Config,
+    drivers: &Registry,
+) -> anyhow::Result<Option<Replayed>> {
+    let before: Vec<_> = segments(folder)?.into_iter().filter(|other| *other < segment).collect();
+    let last = last_segments(folder, &before, config);
+    let replayed = last.and_then(|last| replayed::replay(&last, config, drivers));
+    replayed.map_err(|(error, path)| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

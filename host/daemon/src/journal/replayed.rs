@@ -1,7 +1,7 @@
-//! The state at the end of a segment: its snapshot, and all steps behind it once more.
+//! The state at the end of a journal: its last snapshot, and all steps behind it once more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use drivers::{Drivers, Registry, panic_words};
 use dxgkrnl::{Config, DataMove, Effects, Input, Kernel, Nanos};
@@ -38,6 +38,8 @@ pub enum NotReplayed {
     NoState(u64),
     #[error("before step #{sequence} there is a record of kind {kind}, which this program does not know")]
     Unknown { sequence: u64, kind: u8 },
+    #[error("step #{0} comes behind step #{1}: those between are missing")]
+    Missing(u64, u64),
     #[error("step #{0} has other effects than were recorded: was it recorded by another build of gpupv?")]
     Differs(u64),
     #[error("step #{0} makes the kernel panic, a bug of gpupv, as it did when it was recorded: {1}")]
@@ -60,41 +62,75 @@ struct Replay {
     effects: Effects,
 }
 
-/// Replays a segment to its end. `None`: it has no state and no steps.
-pub fn replay(path: &Path, config: &Config, drivers: &Registry) -> Result<Option<Replayed>, NotReplayed> {
-    let reader = Reader::open(path)?;
-    if reader.header().config != *config {
-        return Err(NotReplayed::OtherConfig);
-    }
-    let mut replay: Option<Replay> = None;
+/// What the first records of a segment are.
+pub enum Beginning {
+    State,
+    Steps,
+    Nothing,
+}
+
+/// Looks how a segment begins.
+pub fn beginning(path: &Path, config: &Config) -> Result<Beginning, NotReplayed> {
     let mut lost_before = None;
-    for record in reader {
-        match (record?, &mut replay) {
-            (Record::Snapshot { sequence, now, digest, state, host }, None) => {
-                let kernel = restored(config, drivers, &state, digest).map_err(NotReplayed::Snapshot)?;
-                let ledger = Ledger::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
-                let effects = Effects::default();
-                replay = Some(Replay { kernel, ledger, now, next_step: sequence, effects });
-            }
-            (Record::Snapshot { .. } | Record::Times(_) | Record::End { .. }, _) => {}
-            (Record::Step { sequence, now, input, effects }, Some(replay)) => {
-                replay.step(sequence, now, input, effects.as_ref())?;
-            }
-            (Record::Step { sequence, .. }, None) => return Err(NotReplayed::NoState(sequence)),
-            (Record::Lost(lost), None) => lost_before = Some(lost),
-            (Record::Lost(lost), Some(_)) if lost.loses_steps() => return Err(NotReplayed::Lost(lost)),
-            (Record::Lost(_), Some(_)) => {}
-            (Record::Unknown { sequence, kind }, _) => return Err(NotReplayed::Unknown { sequence, kind }),
+    for record in open(path, config)? {
+        match record? {
+            Record::Snapshot { .. } => return Ok(Beginning::State),
+            Record::Step { .. } => return Ok(Beginning::Steps),
+            Record::Lost(lost) => lost_before = Some(lost),
+            Record::Times(_) | Record::End { .. } | Record::Unknown { .. } => {}
         }
     }
-    if let (None, Some(lost)) = (&replay, lost_before) {
-        return Err(NotReplayed::NoSnapshot(lost));
+    lost_before.map_or(Ok(Beginning::Nothing), |lost| Err(NotReplayed::NoSnapshot(lost)))
+}
+
+fn open(path: &Path, config: &Config) -> Result<Reader, NotReplayed> {
+    let reader = Reader::open(path)?;
+    if reader.header().config == *config { Ok(reader) } else { Err(NotReplayed::OtherConfig) }
+}
+
+/// Replays segments that follow each other to the end of the last. `None`: they have no state and no steps. An error says in
+/// which of them it is.
+pub fn replay(
+    paths: &[PathBuf],
+    config: &Config,
+    drivers: &Registry,
+) -> Result<Option<Replayed>, (NotReplayed, PathBuf)> {
+    let mut replay: Option<Replay> = None;
+    for path in paths {
+        replay_one(path, config, drivers, &mut replay).map_err(|error| (error, path.clone()))?;
     }
     Ok(replay.map(|Replay { kernel, ledger, now, next_step, effects }| {
         // Time goes on from where the kernel has come, which a snapshot's block may not say.
         let now = now.max(kernel.now());
         Replayed { kernel, ledger, now, next_step, moves: effects.moves }
     }))
+}
+
+fn replay_one(
+    path: &Path,
+    config: &Config,
+    drivers: &Registry,
+    replay: &mut Option<Replay>,
+) -> Result<(), NotReplayed> {
+    for record in open(path, config)? {
+        match (record?, &mut *replay) {
+            (Record::Snapshot { sequence, now, digest, state, host }, None) => {
+                let kernel = restored(config, drivers, &state, digest).map_err(NotReplayed::Snapshot)?;
+                let ledger = Ledger::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
+                let effects = Effects::default();
+                *replay = Some(Replay { kernel, ledger, now, next_step: sequence, effects });
+            }
+            (Record::Snapshot { .. } | Record::Times(_) | Record::End { .. }, _) => {}
+            (Record::Step { sequence, now, input, effects }, Some(replay)) => {
+                replay.step(sequence, now, input, effects.as_ref())?;
+            }
+            (Record::Step { sequence, .. }, None) => return Err(NotReplayed::NoState(sequence)),
+            (Record::Lost(lost), Some(_)) if lost.loses_steps() => return Err(NotReplayed::Lost(lost)),
+            (Record::Lost(_), _) => {}
+            (Record::Unknown { sequence, kind }, _) => return Err(NotReplayed::Unknown { sequence, kind }),
+        }
+    }
+    Ok(())
 }
 
 fn restored(
@@ -125,6 +161,9 @@ impl Replay {
         input: Input,
         recorded: Option<&Effects>,
     ) -> Result<(), NotReplayed> {
+        if sequence != self.next_step {
+            return Err(NotReplayed::Missing(sequence, self.next_step - 1));
+        }
         self.ledger.told(&input);
         self.effects.clear();
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));

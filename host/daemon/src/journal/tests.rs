@@ -1,6 +1,8 @@
 //! Folders, locks and segments.
 
+use d3dkmt::Call;
 use dxgkrnl::{Effects, Input, VmId};
+use trace::state_path;
 
 use super::*;
 
@@ -45,6 +47,17 @@ impl Recorded {
     fn attach(&mut self, now: u64) {
         self.step(now, Input::ProcessAttached { process: P, vm: VmId::HOST, pid: 77, name: "one".into() });
         self.step(now + 1, Input::FenceMemoryAdded { process: P, slots: 64 });
+    }
+
+    /// A snapshot is due.
+    fn go_on(&mut self) {
+        let next_step = self.recorder.next_step();
+        self.recorder.flush().unwrap();
+        self.recorder = self.journal.go_on(self.kernel.config(), &self.ledger, next_step).unwrap();
+    }
+
+    fn call(&mut self, now: u64, request: u64) {
+        self.step(now, Input::Call { process: P, request, call: Call::EnumAdapters { capacity: 8 } });
     }
 
     /// As SIGKILL leaves it: nothing is ended.
@@ -96,6 +109,78 @@ fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
     std::fs::write(segment_path(folder.path(), 2), b"").unwrap();
     let (journal, replayed) = open(folder.path()).unwrap();
     assert!(replayed.is_none() && journal.segment == 2);
+}
+
+fn wait_for_state_of(folder: &Path, segment: u32) {
+    while segments(folder).unwrap() != [segment] {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    recorded.call(7, 1);
+    recorded.recorder.flush().unwrap();
+    let [first, second] = [1, 2].map(|segment| segment_path(folder.path(), segment));
+    let too_short = std::fs::read(&first).unwrap();
+    recorded.call(8, 2);
+    recorded.recorder.flush().unwrap();
+    let whole = std::fs::read(&first).unwrap();
+    recorded.ledger.read(P, 1);
+    recorded.go_on();
+    recorded.call(9, 3);
+    wait_for_state_of(folder.path(), 2);
+    let (digest, ledger) = (recorded.kernel.snapshot().digest(), recorded.ledger.clone());
+    recorded.killed();
+    let replayed = || open(folder.path()).map(|(_, replayed)| replayed.expect("there is something"));
+    let resumed = replayed().unwrap();
+    assert_eq!((resumed.kernel.snapshot().digest(), resumed.now, resumed.next_step), (digest, 9, 6));
+    assert_eq!(resumed.ledger, ledger, "what was read by then is not kept");
+    let found = trace::verify(trace::Reader::open(&second).unwrap()).unwrap();
+    assert!(found.is_whole() && found.snapshots == 1, "{found:?}");
+
+    // A daemon was killed before the state was on the disk.
+    std::fs::rename(state_path(&second), folder.path().join("segment-00000002.gvt.state.part")).unwrap();
+    std::fs::write(&first, whole).unwrap();
+    let resumed = replayed().unwrap();
+    assert_eq!((resumed.kernel.snapshot().digest(), resumed.next_step), (digest, 6));
+    assert!(resumed.ledger.clone().go_on_behind(P, 0).is_ok(), "nobody knows what was read");
+
+    std::fs::write(&first, too_short).unwrap();
+    let words = refusal(folder.path());
+    assert!(words.contains("step #5 comes behind step #3: those between are missing"), "{words}");
+    std::fs::remove_file(&first).unwrap();
+    let words = refusal(folder.path());
+    assert!(words.contains("without a state before it"), "{words}");
+}
+
+#[test]
+fn a_journal_that_does_not_come_to_its_daemons_state_needs_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    // A step that is in no journal.
+    let mut effects = Effects::default();
+    recorded.kernel.handle(
+        6,
+        Input::Call { process: P, request: 1, call: Call::EnumAdapters { capacity: 8 } },
+        &mut effects,
+    );
+    recorded.recorder.begin(7, &Input::ProcessGone { process: P }).unwrap();
+    recorded.recorder.end(&effects).unwrap();
+    recorded.go_on();
+    while !recorded.journal.needs_snapshot() {
+        std::thread::yield_now();
+    }
+    assert_eq!(segments(folder.path()).unwrap(), [1, 2], "nothing is lost");
+    let Recorded { journal, kernel, ledger, .. } = &mut recorded;
+    std::mem::forget(journal.begin(kernel, ledger, 4).unwrap());
+    assert!(!journal.needs_snapshot());
+    wait_for_state_of(folder.path(), 3);
+    recorded.killed();
 }
 
 #[test]

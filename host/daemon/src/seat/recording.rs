@@ -3,7 +3,6 @@
 //! The end of the daemon, however it comes, costs a trace in a file nothing: see [`trace::Recorder`]. So nothing here
 //! waits for a batch to end, and nobody flushes.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -131,13 +130,19 @@ impl Recording {
     #[cold]
     fn begin_segment(&mut self, now: Nanos, kernel: &Kernel<Drivers>, ledger: &Ledger) {
         let Some(journal) = &mut self.journal else { return };
-        let mut lives = ledger.clone();
-        let processes: BTreeSet<_> = kernel.processes().collect();
-        lives.retain(|process| processes.contains(&process));
-        match journal.begin(kernel, &lives, self.recorder.next_step()) {
+        let next_step = self.recorder.next_step();
+        let next = if journal.needs_snapshot() {
+            let mut ledger = ledger.clone();
+            ledger.retain_of(kernel);
+            journal.begin(kernel, &ledger, next_step)
+        } else {
+            // The keeper reads what is in the file.
+            said(&self.log, self.recorder.flush());
+            journal.go_on(kernel.config(), ledger, next_step)
+        };
+        match next {
             Ok(recorder) => {
-                let ended = std::mem::replace(&mut self.recorder, recorder);
-                said(&self.log, ended.finish(kernel.snapshot().digest()).map(drop));
+                self.recorder = recorder;
                 if std::mem::take(&mut self.snapshots_failed) > 0 {
                     let line = "the journal has its next segment, and grows no more".to_owned();
                     self.log.announce(Level::WARN, now, line);

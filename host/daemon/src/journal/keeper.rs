@@ -1,0 +1,174 @@
+//! The state that a segment begins with is worked out beside the daemon: nobody waits while a state of any size is saved.
+//!
+//! ```text
+//!   daemon   ─ segment 7 ─────────┬─ segment 8, which goes on where 7 ends ──▶
+//!   keeper                        └─ replays 7 ─▶ segment 8's state ─▶ on the disk ─▶ 7 is removed
+//! ```
+//! Until it is on the disk, both segments are what the journal has. A replay that comes to another state than the daemon's is a
+//! bug of the kernel or of a driver; the next segment then begins with a snapshot of the daemon's own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use drivers::Registry;
+use dxgkrnl::{Config, ProcessId};
+use trace::{Durable, Recorder, Recording, state_path};
+
+use super::replayed::Replayed;
+use super::{remove_before, replay_before, segment_path};
+
+/// What the kernel's scheduler calls nice: guests come first.
+const NICE: i32 = 10;
+
+/// A segment that has begun.
+pub(super) struct Begun {
+    pub segment: u32,
+    pub first: First,
+}
+
+/// What a segment begins with.
+pub(super) enum First {
+    /// A snapshot of its own.
+    Snapshot(File),
+    /// The state that the one before it ends with, which is before this step; and how many answers and wakes processes had
+    /// read by then.
+    StateBefore { step: u64, read: Vec<(ProcessId, u64)> },
+}
+
+/// What the keeper knows of the last state.
+#[derive(Default)]
+struct Last {
+    bytes: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// Replays what the journal has, apart from the daemon's kernel.
+struct Replays {
+    folder: PathBuf,
+    config: Config,
+    drivers: Registry,
+    program: &'static str,
+}
+
+/// See the module.
+pub(super) struct Keeper {
+    sender: Option<Sender<Begun>>,
+    thread: Option<JoinHandle<()>>,
+    last: Arc<Last>,
+}
+
+impl Keeper {
+    pub fn start(
+        folder: &Path,
+        config: &Config,
+        drivers: &Registry,
+        program: &'static str,
+    ) -> anyhow::Result<Keeper> {
+        let (sender, begun) = channel();
+        let (folder, config, drivers) = (folder.to_owned(), config.clone(), drivers.clone());
+        let (replays, last) = (Replays { folder, config, drivers, program }, Arc::new(Last::default()));
+        let told = Arc::clone(&last);
+        let thread = std::thread::Builder::new()
+            .name("journal-keeper".into())
+            .spawn(move || replays.keep(&begun, &told))
+            .context("cannot start the journal's thread")?;
+        Ok(Keeper { sender: Some(sender), thread: Some(thread), last })
+    }
+
+    /// Without a keeper older segments stay: they are no harm.
+    pub fn begun(&self, begun: Begun) {
+        if let Some(sender) = &self.sender {
+            let _ = sender.send(begun);
+        }
+    }
+
+    /// A snapshot of the daemon's own has so many bytes.
+    pub fn has_snapshot(&self, bytes: u64) {
+        self.last.bytes.store(bytes, Ordering::Relaxed);
+        self.last.failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Bytes of the last state.
+    pub fn state_bytes(&self) -> u64 {
+        self.last.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The last state could not be worked out.
+    pub fn has_failed(&self) -> bool {
+        self.last.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.sender.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Replays {
+    fn keep(&self, begun: &Receiver<Begun>, last: &Last) {
+        // None, and so this thread alone. Who may not has a keeper like its other threads.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        while let Ok(mut newest) = begun.recv() {
+            // What came meanwhile is worth more: all before it goes at once.
+            while let Ok(newer) = begun.try_recv() {
+                newest = newer;
+            }
+            let Begun { segment, first } = newest;
+            let kept = match first {
+                First::Snapshot(file) => file.sync_data().map_err(Into::into),
+                First::StateBefore { step, read } => self.write_state(segment, step, &read, last),
+            };
+            let on_disk = kept.and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
+            match on_disk {
+                Ok(()) => remove_before(&self.folder, segment),
+                Err(error) => {
+                    last.failed.store(true, Ordering::Relaxed);
+                    tracing::error!("the journal keeps what is before segment {segment}: {error:#}");
+                }
+            }
+        }
+    }
+
+    fn write_state(
+        &self,
+        segment: u32,
+        step: u64,
+        read: &[(ProcessId, u64)],
+        last: &Last,
+    ) -> anyhow::Result<()> {
+        let replayed = replay_before(&self.folder, segment, &self.config, &self.drivers)?;
+        let Replayed { kernel, mut ledger, next_step, .. } =
+            replayed.context("there is nothing before it")?;
+        anyhow::ensure!(next_step == step, "what is before it ends before step #{next_step}, not #{step}");
+        for (process, received) in read {
+            ledger.read(*process, *received);
+        }
+        ledger.retain_of(&kernel);
+        let state = kernel.save().map_err(|why| anyhow::anyhow!("its state cannot be saved: {why}"))?;
+        let (digest, host) = (kernel.snapshot().digest(), ledger.to_bytes());
+        drop((kernel, ledger));
+        let path = state_path(&segment_path(&self.folder, segment));
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        // One that a killed daemon left.
+        let _ = std::fs::remove_file(&part);
+        let recording = Recording { durable: Durable::No, first_step: Some(step), ..Recording::default() };
+        let mut recorder = Recorder::create_as(&part, &self.config, self.program, recording)?;
+        recorder.snapshot_with(&state, digest, &host)?;
+        recorder.finish(digest)?;
+        File::open(&part)?.sync_data()?;
+        std::fs::rename(&part, &path)?;
+        last.bytes.store((state.len() + host.len()) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
