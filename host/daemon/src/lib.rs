@@ -16,6 +16,7 @@ pub mod control;
 pub mod counters;
 pub mod durable;
 mod eventfd;
+mod free_memory;
 pub mod guest;
 pub mod guestd;
 pub mod inspection;
@@ -52,6 +53,7 @@ use anyhow::Context as _;
 use dxgkrnl::{Nanos, ProcessId, VmId};
 
 use durable::DiskWriter;
+use free_memory::FreeMemory;
 use journal::JournalOptions;
 use local::LocalLoop;
 use log_lines::LogThread;
@@ -107,6 +109,7 @@ pub struct Daemon {
     pub vms: Arc<VmRegistry>,
     local: Option<LocalLoop>,
     timer_thread: Option<TimerThread>,
+    free_memory: Option<FreeMemory>,
     disk_writer: Option<DiskWriter>,
     /// Ends last: what all others say is said by it.
     log_thread: Option<LogThread>,
@@ -119,7 +122,7 @@ impl Daemon {
     /// Binds the broker's socket and starts serving local processes.
     pub fn start(options: Options) -> anyhow::Result<Daemon> {
         raise_file_limit();
-        keep_freed_memory();
+        free_memory::keep_some();
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let seat = Seat::new(&options)?;
@@ -141,8 +144,19 @@ impl Daemon {
             Durable::Interval(_) | Durable::None | Durable::Block => None,
         };
         let timer_thread = Some(TimerThread::start(seat.clone())?);
+        let free_memory = Some(FreeMemory::start(seat.ended.clone())?);
         let (local, directory) = (Some(local), options.directory);
-        Ok(Daemon { seat, vms, local, timer_thread, disk_writer, log_thread, directory, resumed })
+        Ok(Daemon {
+            seat,
+            vms,
+            local,
+            timer_thread,
+            free_memory,
+            disk_writer,
+            log_thread,
+            directory,
+            resumed,
+        })
     }
 
     /// The broker's socket: what `GPUPV_BROKER` must say.
@@ -204,6 +218,7 @@ impl Daemon {
         }
         self.vms.shut_down();
         self.timer_thread = None;
+        self.free_memory = None;
         self.disk_writer = None;
         let finished = self.seat.traces().finish();
         self.log_thread = None;
@@ -222,22 +237,6 @@ fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Without it there is room for fewer processes, and the log says so when it comes to that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// Memory of a big message is needed again by the next one. The allocator gives it back to the system and gets it anew
-/// each time, cleared and page by page, unless it is told to keep some: that took longer than all else about an escape
-/// with 64 KiB. What is kept is above what is in use, in each of a handful of arenas.
-///
-/// `unsafe`: C is spoken.
-fn keep_freed_memory() {
-    #[cfg(target_env = "gnu")]
-    const KEPT_BYTES: libc::c_int = 1 << 20;
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it changes two numbers of the allocator, under its own lock.
-    unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BYTES);
-    }
 }
 
 impl Drop for Daemon {

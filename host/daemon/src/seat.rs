@@ -39,6 +39,7 @@ use vsock_device::locks::{Held, Rank, Ranked};
 
 use super::Options;
 use super::counters::Counters;
+use super::free_memory::Ended;
 use super::guest::{Added, Guest, Outbox, OutboxFull};
 use super::journal::Ledger;
 use super::log_lines::{LogLines, NoteLine};
@@ -137,6 +138,8 @@ pub struct Seat {
     returns: OnceLock<Arc<OwnedFd>>,
     drivers: Registry,
     async_submission: AtomicBool,
+    /// Told of whatever may have had much memory.
+    pub(super) ended: Arc<Ended>,
     /// As the last step left it, for who asks without the seat.
     has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
@@ -241,6 +244,7 @@ impl Seat {
             budgets: Budgets::of_this_process(),
             log,
             async_submission: AtomicBool::new(options.async_submission),
+            ended: Arc::default(),
             has_backlog: AtomicBool::new(false),
             observer: options.observer.clone(),
         }))
@@ -492,7 +496,14 @@ impl Seat {
 
     /// The timer is armed for what the kernel wants.
     fn arm(&self, seated: &mut Seated) {
-        self.has_backlog.store(seated.kernel.has_backlog(), Ordering::Relaxed);
+        let has_backlog = seated.kernel.has_backlog();
+        if self.has_backlog.load(Ordering::Relaxed) != has_backlog {
+            self.has_backlog.store(has_backlog, Ordering::Relaxed);
+            // What was left is done.
+            if !has_backlog {
+                self.ended.tell();
+            }
+        }
         let due = seated.kernel.next_deadline();
         if due != seated.armed {
             seated.armed = due;

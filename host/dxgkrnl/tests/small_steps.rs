@@ -253,3 +253,23 @@ fn a_fence_that_was_poisoned_before_its_turn_is_not_poisoned_again() {
     let rest = finish(&mut world);
     assert!(rest.events.is_empty() && rest.stores.iter().all(|store| store.process != Q), "{rest:?}");
 }
+
+/// Attack awaiting_begin: the engine would be given one dead buffer after the other within a step.
+#[test]
+fn buffers_of_a_process_that_has_ended_leave_their_engine_in_steps() {
+    let mut world = World::with_config(Config::default());
+    let device = world.device();
+    let contexts: Vec<Handle> = (0..3000).map(|_| world.context(device, 0)).collect();
+    for context in contexts {
+        world.submit(context, &[isa::Packet::Busy { duration_ns: 1_000_000 }]);
+    }
+    let before = world.kernel.longest_step();
+    let mut effects = step(&mut world, Input::ProcessGone { process: P });
+    effects.append(finish(&mut world));
+    let longest = world.kernel.longest_step();
+    assert!(
+        before < longest && longest < 3 * u64::from(d3dkmt::limits::WORK_UNITS_PER_STEP) / 2,
+        "{longest} units"
+    );
+    assert!(world.kernel.engines_idle());
+}

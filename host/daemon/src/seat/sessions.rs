@@ -229,6 +229,7 @@ impl Seat {
         let guest = seated.roster.end(process)?;
         self.is_gone(seated, process);
         self.step(seated, Input::ProcessGone { process }, dirty);
+        self.ended.tell();
         Some(guest)
     }
 }

@@ -21,6 +21,7 @@ use d3dkmt::{Handle, NtStatus, limits};
 use serde::{Deserialize, Serialize};
 
 use super::queue::Packet;
+use crate::ddi::EngineId;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
 use crate::sync::reached::{LookAtWaiters, Reached};
@@ -61,6 +62,8 @@ pub(crate) enum Task {
     AskLine(u32),
     /// The head of a queue may be able to go on.
     RunQueue(u32),
+    /// What this engine would be given next only ends.
+    Dispatch(EngineId),
 }
 
 #[derive(Default, Serialize, Deserialize)]

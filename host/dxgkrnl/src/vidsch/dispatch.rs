@@ -9,14 +9,14 @@ use d3dkmt::NtStatus;
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
 use super::ready::{First, Level, Place};
 use super::ready_command::ReadyCommand;
-use super::{Packet, Queue};
+use super::{Packet, Queue, Task};
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
-use crate::{Nanos, VidSchCaps, VmId};
+use crate::{Nanos, ProcessId, VidSchCaps, VmId};
 
 enum Next {
     Submit(First),
@@ -80,7 +80,10 @@ impl<M: Miniport> Kernel<M> {
         }
         match self.next_step(engine) {
             None => {}
-            Some(Next::Submit(first)) => self.submit_next(engine, first, effects),
+            Some(Next::Submit(first)) => match self.is_left_to_end(engine, first) {
+                Some(process) => self.leave(process, Task::Dispatch(engine)),
+                None => self.submit_next(engine, first, effects),
+            },
             Some(Next::Preempt) => self.request_preemption(engine, false, effects),
         }
     }
@@ -149,21 +152,37 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.dispatch(engine);
     }
 
-    /// The device or process of this queue is being cleared away, and what it has ready is not submitted any more.
-    fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
+    /// The process of what comes next, if that only ends and the step has done its work: in later ones its engine is asked
+    /// again. An engine may have any number of such ones ready.
+    fn is_left_to_end(&self, engine: EngineId, first: First) -> Option<ProcessId> {
+        if !self.is_spent() {
+            return None;
+        }
+        let queue = self.vidsch.in_flight.engines.get(&engine)?.ready.queue_of(first)?;
+        self.is_to_end(queue).then(|| self.vidsch.queues[queue].process)
+    }
+
+    /// The device or process of this queue is being cleared away.
+    fn is_to_end(&self, queue: u32) -> bool {
         let Queue { process, device, context, .. } = self.vidsch.queues[queue];
+        let backlog = self.vidsch.work.backlog();
+        // What the system does for a process is done while that is there.
+        backlog.is_losing(device)
+            || backlog.is_ending(process, device) && self.vidsch.contexts[context].paging.is_none()
+    }
+
+    /// What a queue that is to end has ready is not submitted any more.
+    fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
+        if !self.is_to_end(queue) {
+            return false;
+        }
+        let Queue { process, device, context, .. } = self.vidsch.queues[queue];
+        self.spend(1);
         if self.vidsch.work.backlog().is_losing(device) {
-            self.spend(1);
             self.empty_queue(queue, effects);
             return true;
         }
-        // What the system does for a process is done while that is there.
-        let context = &self.vidsch.contexts[context];
-        if !self.vidsch.work.backlog().is_ending(process, device) || context.paging.is_some() {
-            return false;
-        }
-        let handle = context.handle;
-        self.spend(1);
+        let handle = self.vidsch.contexts[context].handle;
         let before = self.past.begin(Ending::Process);
         let _ = self.destroy_context(process, handle, effects);
         self.past.set_ending(before);

@@ -186,6 +186,7 @@ impl<M: Miniport> Kernel<M> {
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
             Task::AskLine(object) => self.go_on_asking(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
+            Task::Dispatch(engine) => self.vidsch.work.dispatch(engine),
         }
     }
 

@@ -105,12 +105,17 @@ impl OfVm {
         self.levels.last_key_value().and_then(first_of)
     }
 
-    fn take(&mut self, by_level: bool) -> Option<u32> {
+    /// The queue that comes next, with its process, its place, and the turn that it takes.
+    fn next(&self, by_level: bool) -> Option<(ProcessId, u32, Place, u64)> {
         let (level, turn) = self.first(by_level)?;
         let round = self.levels.get(&level)?;
         let process = *round.turns.get(&turn)?;
         let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
-        let place = Place { level, in_process: -in_process, turn: asked };
+        Some((process, queue, Place { level, in_process: -in_process, turn: asked }, turn))
+    }
+
+    fn take(&mut self, by_level: bool) -> Option<u32> {
+        let (process, queue, place, turn) = self.next(by_level)?;
         self.remove_with(process, queue, place, turn).then_some(queue)
     }
 
@@ -212,6 +217,13 @@ impl Ready {
             Some(((rank(*vm), turn), First { vm: *vm, level, counts_as }))
         });
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
+    }
+
+    /// The queue of what [`Ready::first`] said.
+    pub fn queue_of(&self, first: First) -> Option<u32> {
+        let class = if first.level.is_paging() { &self.paging } else { &self.work };
+        let (_, queue, ..) = class.get(&first.vm)?.next(self.is_by_level(first.vm))?;
+        Some(queue)
     }
 
     /// Takes out what [`Ready::first`] said.
