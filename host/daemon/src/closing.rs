@@ -9,7 +9,7 @@
 //!   ClientFd dropped ─┬─ a socket of ours, hung up, with nothing unread ──▶ closed there and then
 //!                     └─ anything else ──▶ queue of its client ──▶ its closing thread, which ends with the last
 //! ```
-//! What waits to be closed is in its client's share of descriptors until it is. Nothing more of a client is read while so
+//! So is memory that a process had lent in many pieces. What waits to be closed is in its client's share of descriptors until it is. Nothing more of a client is read while so
 //! many of its descriptors wait that one more message could not be held.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,13 +22,22 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use vsock_device::locks::{Rank, Ranked};
 
+use super::lent::Lent;
 use super::limits::CLOSING_PER_PEER_MAX;
 use super::peer::Peer;
 use super::receive::{Received, has_nothing_unread, read_all_in_band, receive, receive_behind};
 use super::shares::Share;
 
-/// A descriptor to be closed, and what it takes of its client's share.
-type Closing = (OwnedFd, Option<Share>);
+/// Mappings that whoever ends a process unmaps itself.
+const UNMAPPED_AT_ONCE_MAX: usize = 32;
+
+/// What is to be closed.
+enum Closing {
+    /// A descriptor, and what it takes of its client's share.
+    Descriptor(OwnedFd, Option<Share>),
+    /// Mappings of memory that the client has lent: each takes a system call.
+    Memory(Lent),
+}
 
 /// What waits to be closed of one client.
 #[derive(Default)]
@@ -73,6 +82,13 @@ impl Closers {
                 .is_none_or(|lane| lane.waiting.len() < CLOSING_PER_PEER_MAX)
     }
 
+    /// Has memory unmapped that a process has lent, which has ended.
+    pub(super) fn unmap(self: &Arc<Self>, peer: Peer, lent: Lent) {
+        if lent.pieces() > UNMAPPED_AT_ONCE_MAX {
+            self.close(peer, Closing::Memory(lent));
+        }
+    }
+
     /// Has it closed; never waits for that.
     fn close(self: &Arc<Self>, peer: Peer, closing: Closing) {
         let mut lanes = self.lanes.lock_or_abort();
@@ -90,14 +106,18 @@ impl Closers {
     fn run(&self, peer: Peer) {
         loop {
             let mut lanes = self.lanes.lock_or_abort();
-            let Some((descriptor, share)) = lanes.get_mut(&peer).and_then(|lane| lane.waiting.pop_front())
-            else {
+            let Some(closing) = lanes.get_mut(&peer).and_then(|lane| lane.waiting.pop_front()) else {
                 lanes.remove(&peer);
                 return;
             };
             drop(lanes);
-            (self.close)(descriptor);
-            drop(share);
+            match closing {
+                Closing::Descriptor(descriptor, share) => {
+                    (self.close)(descriptor);
+                    drop(share);
+                }
+                Closing::Memory(lent) => drop(lent),
+            }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -187,7 +207,7 @@ impl Drop for ClientFd {
                 return drop(descriptor);
             }
         }
-        self.closers.close(self.peer, (descriptor, self.share.take()));
+        self.closers.close(self.peer, Closing::Descriptor(descriptor, self.share.take()));
     }
 }
 

@@ -16,7 +16,7 @@ use proto::bulk::piece_bytes;
 use proto::limits::{LENT_MEMFD, LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use vsock_device::GuestMemory;
+use vsock_device::{GuestMemory, MemoryError};
 
 use super::limits::MAPPINGS_PER_PROCESS_MAX;
 use super::shares::Share;
@@ -139,7 +139,7 @@ impl LentPages {
         }
     }
 
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), NotThere> {
         match self {
             LentPages::Local(pages) => pages.read(offset as usize, bytes),
             LentPages::Guest { memory, pages } => {
@@ -151,7 +151,7 @@ impl LentPages {
         Ok(())
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), NotThere> {
         match self {
             LentPages::Local(pages) => pages.write(offset as usize, bytes),
             LentPages::Guest { memory, pages } => {
@@ -186,6 +186,15 @@ fn runs(
         }
         Some((first, start..done))
     })
+}
+
+/// Why bytes of a process can be neither read nor written. A plain value, that an engine may meet as often as it likes.
+#[derive(Debug, thiserror::Error)]
+pub enum NotThere {
+    #[error("{0:#x} is not lent")]
+    NotLent(u64),
+    #[error(transparent)]
+    Guest(#[from] MemoryError),
 }
 
 /// Everything that one process has lent, by its address there. Disjoint.
@@ -231,6 +240,11 @@ impl Lent {
         Ok(())
     }
 
+    /// Each is a mapping of its own, if it is mapped here.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
     fn pages(&self) -> u32 {
         (self.bytes / PAGE_BYTES as u64) as u32
     }
@@ -249,7 +263,7 @@ impl Lent {
     }
 
     /// Reads from an address of the process on.
-    pub fn read(&self, address: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), NotThere> {
         let mut done = 0;
         while done < bytes.len() {
             let (lent, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
@@ -259,7 +273,7 @@ impl Lent {
         Ok(())
     }
 
-    pub fn write(&self, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), NotThere> {
         let mut done = 0;
         while done < bytes.len() {
             let (lent, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
@@ -287,10 +301,10 @@ impl Lent {
     }
 
     /// Where an address is, and how many of so many bytes are there.
-    fn find(&self, address: u64, length: usize) -> anyhow::Result<(&LentPages, u64, usize)> {
+    fn find(&self, address: u64, length: usize) -> Result<(&LentPages, u64, usize), NotThere> {
         let lent = self.pieces.range(..=address).next_back();
         let lent = lent.map(|(first, lent)| (lent, address - first)).filter(|(lent, at)| *at < lent.bytes());
-        let (lent, offset) = lent.with_context(|| format!("{address:#x} is not lent"))?;
+        let (lent, offset) = lent.ok_or(NotThere::NotLent(address))?;
         Ok((lent, offset, length.min((lent.bytes() - offset) as usize)))
     }
 }

@@ -145,7 +145,10 @@ impl Daemon {
         match setup {
             Setup::Plain => {}
             Setup::Journal => arguments.extend(["--journal".into(), path("journal")]),
-            Setup::Recording | Setup::OpenUmask => arguments.extend(["--record".into(), path("trace.gvt")]),
+            Setup::Recording | Setup::OpenUmask => {
+                arguments.extend(["--record".into(), path("trace.gvt")]);
+                arguments.extend(["--record-max".into(), limits::TRACE_BYTES_MAX.to_string().into()]);
+            }
         }
         let (program, log): (OsString, _) = (program.into(), folder.path().join("log"));
         let command = move || {

@@ -335,11 +335,11 @@ impl Outcome {
         if self.log_bytes > limits::LOG_BYTES_MAX {
             self.faults.push(format!("{} KiB of log", self.log_bytes >> 10));
         }
-        if self.trace_bytes > limits::TRACE_BYTES_MAX {
+        if self.trace_bytes > limits::TRACE_BYTES_MAX + limits::TRACE_ENDING_BYTES {
             self.faults.push(format!("{} MiB of trace", self.trace_bytes >> 20));
         }
-        // A step ends behind the unit that is one too many.
-        let most = 2 * u64::from(WORK_UNITS_PER_STEP);
+        // A step ends behind the act that is one too many, of units and of heads; one takes so many units at the most.
+        let most = 2 * u64::from(WORK_UNITS_PER_STEP + limits::UNITS_OF_AN_ACT_MAX);
         if let Some(units) = self.longest_step.filter(|units| *units > most) {
             self.faults.push(format!("a step of {units} units of work"));
         }

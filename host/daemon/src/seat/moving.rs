@@ -4,16 +4,16 @@ use dxgkrnl::{DataMove, NotMoved, ProcessBytes, ProcessId};
 
 use super::Seated;
 use super::roster::Roster;
-use crate::lent::Lent;
+use crate::lent::{Lent, NotThere};
 use crate::peer::Peer;
 
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
 pub(super) struct LentBy<'a>(pub &'a Roster);
 
 impl LentBy<'_> {
-    fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> anyhow::Result<()>) -> bool {
+    fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> Result<(), NotThere>) -> bool {
         let Some(attached) = self.0.get(process) else { return false };
-        let failed = |error: &anyhow::Error| format!("process {}: {error:#}", process.0);
+        let failed = |error: &NotThere| format!("process {}: {error}", process.0);
         act(&attached.lent)
             .inspect_err(|error| self.0.log.debug(Peer::of(&attached.guest), || failed(error)))
             .is_ok()

@@ -239,20 +239,24 @@ impl Recording {
         self.recorder.is_at_limit()
     }
 
-    /// Ends a trace that has as many bytes as it may have: it is complete up to here.
+    /// Ends a trace that has as many bytes as it may have: it is complete up to here. A thread waits for the disk.
     #[cold]
     pub fn end_at_limit(self, Step { now, kernel, .. }: Step<'_>) {
-        let (log, last_step) = (Arc::clone(&self.log), self.last_step());
-        let ended = match self.finish(kernel) {
-            Ok(()) => "is complete up to there".to_owned(),
-            Err(error) => format!("could not be ended: {error}"),
+        let (log, last_step, digest) = (Arc::clone(&self.log), self.last_step(), kernel.snapshot().digest());
+        let end = move || {
+            let ended = match self.recorder.finish(digest) {
+                Ok(_) => "is complete up to there".to_owned(),
+                Err(error) => format!("could not be ended: {error}"),
+            };
+            let more = "--record-max allows more, --flight-recorder keeps the last of it";
+            let line = format!(
+                "the recording has the size that it may have: it ends with step #{last_step} and {ended}. \
+                 The daemon goes on without ({more})"
+            );
+            log.announce(Level::WARN, now, line);
         };
-        let more = "--record-max allows more, --flight-recorder keeps the last of it";
-        let line = format!(
-            "the recording has the size that it may have: it ends with step #{last_step} and {ended}. \
-             The daemon goes on without ({more})"
-        );
-        log.announce(Level::WARN, now, line);
+        // Without one it has no end, as after a kill; what it has is whole.
+        let _ = std::thread::Builder::new().name("trace-ending".into()).spawn(end);
     }
 
     /// Ends the trace with the digest of the state.

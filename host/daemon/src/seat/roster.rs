@@ -115,10 +115,10 @@ impl Roster {
     }
 
     /// The process is gone, and all that the daemon has of it.
-    pub fn end(&mut self, process: ProcessId) -> Option<Arc<Guest>> {
-        let Attached { guest, token, .. } = self.attached.remove(&process)?;
+    pub fn end(&mut self, process: ProcessId) -> Option<(Arc<Guest>, Lent)> {
+        let Attached { guest, token, lent, .. } = self.attached.remove(&process)?;
         self.tokens.remove(&token);
-        Some(guest)
+        Some((guest, lent))
     }
 
     pub fn get(&self, process: ProcessId) -> Option<&Attached> {

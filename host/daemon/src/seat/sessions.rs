@@ -226,7 +226,8 @@ impl Seat {
         process: ProcessId,
         dirty: &mut Dirty,
     ) -> Option<Arc<Guest>> {
-        let guest = seated.roster.end(process)?;
+        let (guest, lent) = seated.roster.end(process)?;
+        self.budgets.closers.unmap(Peer::of(&guest), lent);
         self.is_gone(seated, process);
         self.step(seated, Input::ProcessGone { process }, dirty);
         self.ended.tell();

@@ -13,7 +13,8 @@ pub const ATTACKS: &[Attack] = &[
         hw_queues_waiting
     }),
     attack("hw_in_flight", "C5", "30,000 buffers in flight on a hardware queue that waits", hw_in_flight),
-    attack("awaiting_begin", "C6", "12,000 queues wait for a submission to begin", awaiting_begin),
+    // Processes of one VM take turns by what they ask for; VMs have shares.
+    attack("awaiting_begin", "C6", "12,000 queues wait for a submission to begin", awaiting_begin).from_vm(),
     attack(
         "semaphore_lines",
         "C7",
