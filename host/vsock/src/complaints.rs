@@ -57,6 +57,13 @@ impl Complaints {
         }
     }
 
+    /// QEMU asked for something that nobody can do.
+    pub fn machine(&self, what: &'static str, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.admit() {
+            tracing::warn!(cid = self.guest_cid, suppressed, "{what}: {reason}");
+        }
+    }
+
     fn admit(&self) -> Option<u64> {
         self.budget.lock().admit(Instant::now())
     }

@@ -11,6 +11,7 @@ use listening::ListenError;
 use rustix::net::SocketType;
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::complaints::Complaints;
 use crate::connection::Connection;
 use crate::known::{Known, path_beside};
 use crate::locks::{Rank, Ranked};
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
     pub attached: Ranked<Option<Attached>>,
     /// Connections that the guest has. Taken with a session's lock held.
     pub known: Arc<Ranked<Known>>,
+    /// Of one VM, however often its QEMU connects.
+    pub complaints: Arc<Complaints>,
     /// Tells the device's thread to look at `stop`.
     pub wake: EventFd,
     /// Tells the worker of the QEMU of the time that there is news.
@@ -125,6 +128,7 @@ impl Device {
         let listener = listen(&config.socket)?;
         let known = Known::open(path_beside(&config.socket))?;
         let shared = Arc::new(Shared {
+            complaints: Arc::new(Complaints::new(config.guest_cid)),
             known: Arc::new(Ranked::new(Rank::Known, known)),
             services,
             attached: Ranked::new(Rank::Attached, None),

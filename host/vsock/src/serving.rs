@@ -208,7 +208,9 @@ impl Server {
             | Err(DaemonError::HandleRequest(RequestError::Disconnected | RequestError::PartialMessage)) => {
                 tracing::info!(cid, "QEMU disconnected");
             }
-            Err(error) => tracing::warn!(cid, "QEMU sent a request that cannot be served: {error}"),
+            Err(error) => {
+                self.shared.complaints.machine("QEMU sent a request that cannot be served", &error);
+            }
         }
     }
 }
