@@ -51,6 +51,9 @@ const CLOCK_KEY: u64 = 1;
 const NEWCOMERS_KEY: u64 = 2;
 /// How long a listener rests that could not accept.
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Connections that are accepted at a door before others are looked at.
+const ACCEPTED_AT_ONCE_MAX: usize = 8;
+
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
@@ -396,8 +399,10 @@ impl Loop {
         Ok(key)
     }
 
+    /// A few of those that wait at a door: the others have theirs in the next round, as all clients.
     fn accept(&mut self, key: u64) {
-        while let Some(Source::Listener { vm, listener }) = self.sources.get(&key) {
+        for _ in 0..ACCEPTED_AT_ONCE_MAX {
+            let Some(Source::Listener { vm, listener }) = self.sources.get(&key) else { return };
             let vm = *vm;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&listener.descriptor, flags) {
