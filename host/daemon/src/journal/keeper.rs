@@ -48,11 +48,11 @@ struct Last {
 }
 
 /// Replays what the journal has, apart from the daemon's kernel.
-struct Replays {
-    folder: PathBuf,
-    config: Config,
-    drivers: Registry,
-    program: &'static str,
+pub(super) struct Replays {
+    pub folder: PathBuf,
+    pub config: Config,
+    pub drivers: Registry,
+    pub program: &'static str,
 }
 
 /// See the module.
@@ -125,7 +125,9 @@ impl Replays {
             let Begun { segment, first } = newest;
             let kept = match first {
                 First::Snapshot(file) => file.sync_data().map_err(Into::into),
-                First::StateBefore { step, read } => self.write_state(segment, step, &read, last),
+                First::StateBefore { step, read } => self
+                    .write_state(segment, step, &read)
+                    .map(|bytes| last.bytes.store(bytes, Ordering::Relaxed)),
             };
             let on_disk = kept.and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
             match on_disk {
@@ -138,13 +140,8 @@ impl Replays {
         }
     }
 
-    fn write_state(
-        &self,
-        segment: u32,
-        step: u64,
-        read: &[(ProcessId, u64)],
-        last: &Last,
-    ) -> anyhow::Result<()> {
+    /// Writes the state that a segment goes on from, before this step; how many bytes.
+    pub fn write_state(&self, segment: u32, step: u64, read: &[(ProcessId, u64)]) -> anyhow::Result<u64> {
         let replayed = replay_before(&self.folder, segment, &self.config, &self.drivers)?;
         let Replayed { kernel, mut ledger, next_step, .. } =
             replayed.context("there is nothing before it")?;
@@ -168,7 +165,6 @@ impl Replays {
         recorder.finish(digest)?;
         File::open(&part)?.sync_data()?;
         std::fs::rename(&part, &path)?;
-        last.bytes.store((state.len() + host.len()) as u64, Ordering::Relaxed);
-        Ok(())
+        Ok((state.len() + host.len()) as u64)
     }
 }

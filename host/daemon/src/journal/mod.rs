@@ -27,9 +27,9 @@ use dxgkrnl::{Config, Kernel, ProcessId};
 use proto::limits::TOKEN_BYTES;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
-use trace::{Durable, Mapping, Recorder};
+use trace::{Durable, Mapping, Reader, Recorder};
 
-use self::keeper::{Begun, First, Keeper};
+use self::keeper::{Begun, First, Keeper, Replays};
 use self::replayed::{Beginning, NotReplayed};
 use super::seat::{Token, random};
 
@@ -312,6 +312,22 @@ fn replay_last(
             path.display()
         )
     })
+}
+
+/// Has the state written that a segment goes on from, if it has none: a daemon was killed before its thread came to that.
+/// Nothing is done where a daemon is at work, whose thread will, and to other traces.
+pub fn complete(trace: &Path, drivers: &Registry) -> anyhow::Result<()> {
+    let name = trace.file_name().unwrap_or_default().to_string_lossy();
+    let (Some(folder), Some(segment)) = (trace.parent(), segment_number(&name)) else { return Ok(()) };
+    let reader = Reader::open(trace)?;
+    let trace::Header { config, first_step, .. } = reader.header().clone();
+    if !matches!(replayed::beginning(trace, &config)?, Beginning::Steps) {
+        return Ok(());
+    }
+    let Ok(_lock) = lock(folder) else { return Ok(()) };
+    let drivers = drivers.clone();
+    let replays = Replays { folder: folder.to_owned(), config, drivers, program: "gpupv" };
+    replays.write_state(segment, first_step, &[]).map(drop)
 }
 
 /// What those before one come to.

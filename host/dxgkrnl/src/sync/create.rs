@@ -246,6 +246,9 @@ impl<M: Miniport> Kernel<M> {
         };
         if is_done {
             self.sync.opens.remove(id);
+        } else {
+            // Its waits end in later steps: whatever its fence comes to, the slot may be another's.
+            self.sync.opens[id].slot = None;
         }
         self.end_global_of(open.object);
         self.end_object_if_unused(open.object);

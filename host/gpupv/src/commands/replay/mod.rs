@@ -47,6 +47,10 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(broker) = &args.at {
         return live::run(args, broker);
     }
+    // What is wrong with the trace itself is told below.
+    if let Err(error) = crate::daemon::journal::complete(&args.trace, drivers) {
+        eprintln!("the state that {} goes on from cannot be worked out: {error:#}", args.trace.display());
+    }
     let mut player = match Reader::open(&args.trace).and_then(|reader| Player::new(reader, drivers)) {
         Ok(player) => player,
         // Even the header is gone: still a finding about the trace, not a mistake of the caller.
