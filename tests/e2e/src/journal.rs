@@ -28,7 +28,9 @@ pub fn segments(journal: &Path) -> Vec<PathBuf> {
 /// The journal of a daemon that is not there comes to what was recorded.
 #[track_caller]
 pub fn replays(journal: &Path, context: &str) {
-    let last = segments(journal).pop().expect("a segment");
+    // One that is empty was about to begin when its daemon was killed.
+    let has_some = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    let last = segments(journal).into_iter().rfind(has_some).expect("a segment");
     // A daemon may be killed before the state of its last segment is there.
     gpupv::daemon::journal::complete(&last, &drivers::Registry::default()).expect("its state is there");
     let report = trace::replay(&last, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");

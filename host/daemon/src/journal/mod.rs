@@ -321,7 +321,7 @@ pub fn complete(trace: &Path, drivers: &Registry) -> anyhow::Result<()> {
     let (Some(folder), Some(segment)) = (trace.parent(), segment_number(&name)) else { return Ok(()) };
     let reader = Reader::open(trace)?;
     let trace::Header { config, first_step, .. } = reader.header().clone();
-    if !matches!(replayed::beginning(trace, &config)?, Beginning::Steps) {
+    if first_step == 1 || matches!(replayed::beginning(trace, &config)?, Beginning::State) {
         return Ok(());
     }
     let Ok(_lock) = lock(folder) else { return Ok(()) };
