@@ -155,7 +155,7 @@ impl<M: Miniport> Kernel<M> {
     /// The process of what comes next, if that only ends and the step has done its work: in later ones its engine is asked
     /// again. An engine may have any number of such ones ready.
     fn is_left_to_end(&self, engine: EngineId, first: First) -> Option<ProcessId> {
-        if !self.is_spent() {
+        if !self.vidsch.work.backlog().leaves_heads() {
             return None;
         }
         let queue = self.vidsch.in_flight.engines.get(&engine)?.ready.queue_of(first)?;
