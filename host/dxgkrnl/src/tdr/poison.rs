@@ -40,12 +40,18 @@ impl<M: Miniport> Kernel<M> {
         self.evaluate(object, effects);
     }
 
-    /// True if a new value for this object comes to nothing because it is poisoned.
+    /// If a device that was lost has yet to poison an object, it does so before anybody else signals it.
     #[inline(always)]
-    pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+    pub(crate) fn comes_to_its_loss(&mut self, object: u32, effects: &mut Effects) {
         if self.vidsch.work().backlog().is_losing_fences() {
             self.poison_what_is_lost(object, effects);
         }
+    }
+
+    /// True if a new value for this object comes to nothing because it is poisoned.
+    #[inline(always)]
+    pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+        self.comes_to_its_loss(object, effects);
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
     }
 
