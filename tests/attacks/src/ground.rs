@@ -147,7 +147,7 @@ impl Daemon {
             Setup::Journal => arguments.extend(["--journal".into(), path("journal")]),
             Setup::Recording | Setup::OpenUmask => {
                 arguments.extend(["--record".into(), path("trace.gvt")]);
-                arguments.extend(["--record-max".into(), limits::TRACE_BYTES_MAX.to_string()]);
+                arguments.extend(["--record-max".into(), limits::RECORD_MAX.to_string()]);
             }
         }
         let (program, log): (OsString, _) = (program.into(), folder.path().join("log"));

@@ -23,8 +23,8 @@ pub const MAPPINGS_KEPT_MAX: usize = 64;
 pub const LOG_BYTES_MAX: u64 = 256 << 10;
 /// Trace of one attack.
 pub const TRACE_BYTES_MAX: u64 = 512 << 20;
-/// A trace ends with the step that brings it there, and an end.
-pub const TRACE_ENDING_BYTES: u64 = 1 << 20;
+/// What a recording daemon is told that its trace may have.
+pub const RECORD_MAX: u64 = TRACE_BYTES_MAX / 2;
 
 /// How long a victim is measured in peace.
 pub const PEACE: Duration = Duration::from_secs(1);
@@ -47,6 +47,3 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Rounds that the victim makes beside an attack of a small run.
 pub const ROUNDS_BESIDE: u64 = 20;
-
-/// What the kernel does at once, whatever it comes upon, in its units of work.
-pub const UNITS_OF_AN_ACT_MAX: u32 = 16;

@@ -89,7 +89,6 @@ pub struct Outcome {
     pub after: Held,
     /// Of a small run.
     pub rounds: Rounds,
-    pub has_journal: bool,
     pub log_bytes: u64,
     pub trace_bytes: u64,
     pub longest_step: Option<u64>,
@@ -147,9 +146,7 @@ impl Place {
 
     /// Runs one attack.
     pub fn run(&mut self, attack: &Attack, full: bool) -> Outcome {
-        let has_journal = attack.setup == Setup::Journal;
-        let mut outcome =
-            Outcome { name: attack.name, class: attack.class, has_journal, ..Outcome::default() };
+        let mut outcome = Outcome { name: attack.name, class: attack.class, ..Outcome::default() };
         self.victim.look();
         if full {
             measure_for(limits::PEACE);
@@ -332,19 +329,17 @@ impl Outcome {
             faults.push(format!("the victim: {wrong}"));
         }
         let grown = self.most_resident_bytes.saturating_sub(self.before.resident_bytes);
-        // The journal's thread has the state once more while it replays.
-        let copies = 1 + u64::from(self.has_journal);
-        if grown > copies * limits::MEMORY_OF_A_VM_MAX {
+        if grown > limits::MEMORY_OF_A_VM_MAX {
             self.faults.push(format!("the daemon grew by {} MiB", grown >> 20));
         }
         if self.log_bytes > limits::LOG_BYTES_MAX {
             self.faults.push(format!("{} KiB of log", self.log_bytes >> 10));
         }
-        if self.trace_bytes > limits::TRACE_BYTES_MAX + limits::TRACE_ENDING_BYTES {
+        if self.trace_bytes > limits::TRACE_BYTES_MAX {
             self.faults.push(format!("{} MiB of trace", self.trace_bytes >> 20));
         }
-        // A step ends behind the act that is one too many, of units and of heads; one takes so many units at the most.
-        let most = 2 * u64::from(WORK_UNITS_PER_STEP + limits::UNITS_OF_AN_ACT_MAX);
+        // A step ends behind the unit that is one too many.
+        let most = 2 * u64::from(WORK_UNITS_PER_STEP);
         if let Some(units) = self.longest_step.filter(|units| *units > most) {
             self.faults.push(format!("a step of {units} units of work"));
         }

@@ -138,8 +138,8 @@ impl Embedded {
     pub fn wait_until_empty(&self) {
         self.wait_until_forgotten();
         eventually("every descriptor of the guests is closed", || {
-            let left = opened_since(&self.files[1]);
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?} beside {:?}", self.files[1])) }
+            let files = machine::open_files(std::process::id());
+            if files == self.files[1] { Ok(()) } else { Err(format!("{files:?}, not {:?}", self.files[1])) }
         });
     }
 
@@ -149,8 +149,7 @@ impl Embedded {
         self.wait_until_empty();
         let Embedded { daemon, folder, files: [before, _], threads, _alone } = self;
         daemon.stop().expect("the daemon ends in order");
-        let left = opened_since(&before);
-        assert!(left.is_empty(), "open files after the daemon: {left:?} beside {before:?}");
+        assert_eq!(machine::open_files(std::process::id()), before, "open files after the daemon");
         // A joined thread stays in /proc until the kernel has taken it out, and nobody is told when it has.
         eventually("threads after the daemon", || {
             let left = machine::daemon_threads();
@@ -158,17 +157,6 @@ impl Embedded {
         });
         drop(folder);
     }
-}
-
-/// What this program has open beside what it had; others in it may have closed something of theirs.
-fn opened_since(before: &[String]) -> Vec<String> {
-    let mut left = machine::open_files(std::process::id());
-    for file in before {
-        if let Some(at) = left.iter().position(|other| other == file) {
-            left.remove(at);
-        }
-    }
-    left
 }
 
 /// A program with pipes to its standard input and output, killed with this.

@@ -13,8 +13,8 @@ pub const ATTACKS: &[Attack] = &[
         hw_queues_waiting
     }),
     attack("hw_in_flight", "C5", "30,000 buffers in flight on a hardware queue that waits", hw_in_flight),
-    // Processes of one VM take turns by what they ask for; VMs have shares.
-    attack("awaiting_begin", "C6", "12,000 queues wait for a submission to begin", awaiting_begin).from_vm(),
+    attack("awaiting_begin", "C6", "12,000 queues wait for a submission to begin", awaiting_begin),
+    attack("awaiting_begin_vm", "C6", "the same from a VM", awaiting_begin).from_vm(),
     attack(
         "semaphore_lines",
         "C7",

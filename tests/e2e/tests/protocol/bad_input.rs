@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use d3dkmt::{Call, EventId};
 use e2e::embedded::{Embedded, alone};
 use e2e::machine;
-use e2e::polling::until;
+use e2e::polling::{eventually, until};
 use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
@@ -293,13 +293,16 @@ fn descriptors_too_many_for_the_broker_are_closed_elsewhere() {
     let many = vec![event.as_fd(); 253];
     let served = Served::start(&[]);
     let client = Client::new(&served.broker());
-    let files = machine::open_files(served.pid()).len();
+    let files = machine::open_files(served.pid());
     let settle = proto::attach::BrokerRequest { body: Some(Body::Settle(true)) };
     for _ in 0..10 {
         send_with(&client.broker, &proto::Message::encode_to_vec(&settle), &many);
         assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
-        // Of a client of which so many wait to be closed nothing is read. The daemon may open and close a few of its own.
-        until("all are closed", || machine::open_files(served.pid()).len() < files + many.len() / 2);
+        // Of a client of which so many wait to be closed nothing is read.
+        eventually("all are closed", || {
+            let now = machine::open_files(served.pid());
+            if now.len() == files.len() { Ok(()) } else { Err(format!("{now:?}, not {files:?}")) }
+        });
     }
 }
 

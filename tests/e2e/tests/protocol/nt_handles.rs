@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use d3dkmt::limits::SHARES_PER_VM_MAX;
 use d3dkmt::{Call, Handle, NtStatus, ShareToken};
-use e2e::embedded::Embedded;
+use e2e::embedded::{Embedded, alone};
 use e2e::machine;
 use e2e::polling::until;
 use e2e::served::Served;
@@ -75,6 +75,8 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
 /// Attack nt_handle_churn: an inotify instance takes the system milliseconds to close.
 #[test]
 fn handles_that_come_and_go_are_watched_by_one_descriptor_that_stays() {
+    // Other tests count what this program has open.
+    let _alone = alone();
     let served = Served::start(&[]);
     let inotify = || {
         let links = std::fs::read_dir(format!("/proc/{}/fd", served.pid())).expect("it runs").flatten();
