@@ -9,8 +9,9 @@
 //!   ClientFd dropped ─┬─ a socket of ours, hung up, with nothing unread ──▶ closed there and then
 //!                     └─ anything else ──▶ queue of its client ──▶ its closing thread, which ends with the last
 //! ```
-//! So is memory that a process had lent in many pieces. What waits to be closed is in its client's share of descriptors until it is. Nothing more of a client is read while so
-//! many of its descriptors wait that one more message could not be held.
+//! What waits to be closed is in its client's share of descriptors until it is. Nothing more of a client is read while so
+//! many of its descriptors wait that one more message could not be held. Memory that a process had lent in many pieces is
+//! unmapped by the same threads: nobody has a say in that, but it takes a system call for each piece.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -31,7 +32,7 @@ use super::shares::Share;
 /// Mappings that whoever ends a process unmaps itself.
 const UNMAPPED_AT_ONCE_MAX: usize = 32;
 
-/// What is to be closed.
+/// A piece of work for a closing thread.
 enum Closing {
     /// A descriptor, and what it takes of its client's share.
     Descriptor(OwnedFd, Option<Share>),

@@ -105,6 +105,13 @@ impl TraceFile {
     }
 }
 
+/// A file that belongs to another: its name has this behind it.
+pub fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 pub(crate) fn io_error(doing: &'static str, path: &Path, source: io::Error) -> TraceError {
     TraceError::Io { doing, path: path.to_owned(), source }
 }

@@ -58,7 +58,7 @@ mod verify;
 pub use block::Kind;
 pub use causes::{CAUSES_MAX, Cause, Causes};
 pub use error::{Lost, TraceError};
-pub use file::Durable;
+pub use file::{Durable, beside};
 pub use mapping::Mapping;
 pub use pack::{Packed, pack};
 pub use player::{Moved, Player, Unchecked};

@@ -12,7 +12,7 @@ use prost::Message as _;
 use proto::trace as wire;
 
 use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind, MAGIC};
-use crate::file::io_error;
+use crate::file::{beside, io_error};
 use crate::places::{Arranged, Part, Place, Source, arrange, read_at, scan};
 use crate::recorder::PIECE_BYTES_MAX;
 use crate::staging::{Beside, Staged};
@@ -650,9 +650,7 @@ fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec
 
 /// Where the state is that a trace begins with, if that is not its own: `FILE.gvt.state`.
 pub fn state_path(trace: &Path) -> PathBuf {
-    let mut name = trace.as_os_str().to_owned();
-    name.push(".state");
-    name.into()
+    beside(trace, ".state")
 }
 
 /// The snapshot beside a trace, if there is one before its first step.

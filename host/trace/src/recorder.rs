@@ -400,7 +400,7 @@ impl Recorder {
         } else {
             self.put_in_pieces(state, digest, host)?;
         }
-        self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(bytes as u64);
+        self.begins_with(bytes as u64);
         Ok(())
     }
 
@@ -418,7 +418,7 @@ impl Recorder {
         of_state.chain(of_host).try_for_each(|piece| self.put_as(Kind::Piece, FORMAT_VERSION, piece))
     }
 
-    /// The state that the trace begins with is elsewhere, and has so many bytes: snapshots are as far apart as if it were here.
+    /// A state of so many bytes goes before what comes next, here or beside the trace: the next snapshot is as far from it.
     pub fn begins_with(&mut self, state_bytes: u64) {
         self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(state_bytes);
     }

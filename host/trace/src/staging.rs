@@ -32,9 +32,7 @@ const CONTENT_BYTES: usize = 256 * 1024 - CONTENT_AT;
 
 /// Where the open block of a trace is.
 pub(crate) fn path_of(trace: &Path) -> PathBuf {
-    let mut name = trace.as_os_str().to_owned();
-    name.push(".open");
-    name.into()
+    crate::file::beside(trace, ".open")
 }
 
 /// See the module. A flight recorder's is nobody's but its own.

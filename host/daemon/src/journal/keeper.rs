@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use drivers::Registry;
 use dxgkrnl::{Config, ProcessId};
-use trace::{Durable, Recorder, Recording, state_path};
+use trace::{Durable, Recorder, Recording, beside, state_path};
 
 use super::replayed::Replayed;
 use super::{remove_before, replay_before, segment_path};
@@ -154,9 +154,7 @@ impl Replays {
         let (digest, host) = (kernel.snapshot().digest(), ledger.to_bytes());
         drop((kernel, ledger));
         let path = state_path(&segment_path(&self.folder, segment));
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
+        let part = beside(&path, ".part");
         // One that a killed daemon left.
         let _ = std::fs::remove_file(&part);
         let recording = Recording { durable: Durable::No, first_step: Some(step), ..Recording::default() };

@@ -127,14 +127,7 @@ impl Journal {
         let state =
             kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
         let host = ledger.to_bytes();
-        let path = segment_path(&self.folder, self.segment + 1);
-        let recording = trace::Recording {
-            durable: self.durable,
-            first_step: Some(first_step),
-            one_block_bytes_max: self.one_block_bytes_max,
-            ..trace::Recording::default()
-        };
-        let mut recorder = Recorder::create_as(&path, kernel.config(), self.program, recording)?;
+        let mut recorder = self.create_next(kernel.config(), first_step)?;
         recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
         self.segment += 1;
         self.keeper.has_snapshot((state.len() + host.len()) as u64);
@@ -146,18 +139,23 @@ impl Journal {
 
     /// The next segment, which goes on where the one before it ended, with the step of this number.
     pub fn go_on(&mut self, config: &Config, ledger: &Ledger, first_step: u64) -> anyhow::Result<Recorder> {
-        let path = segment_path(&self.folder, self.segment + 1);
-        let recording = trace::Recording {
-            durable: self.durable,
-            first_step: Some(first_step),
-            ..trace::Recording::default()
-        };
-        let mut recorder = Recorder::create_as(&path, config, self.program, recording)?;
+        let mut recorder = self.create_next(config, first_step)?;
         recorder.begins_with(self.keeper.state_bytes());
         self.segment += 1;
         let first = First::StateBefore { step: first_step, read: ledger.read_by_each() };
         self.keeper.begun(Begun { segment: self.segment, first });
         Ok(recorder)
+    }
+
+    fn create_next(&self, config: &Config, first_step: u64) -> Result<Recorder, trace::TraceError> {
+        let path = segment_path(&self.folder, self.segment + 1);
+        let recording = trace::Recording {
+            durable: self.durable,
+            first_step: Some(first_step),
+            one_block_bytes_max: self.one_block_bytes_max,
+            ..trace::Recording::default()
+        };
+        Recorder::create_as(&path, config, self.program, recording)
     }
 
     /// What the journal has does not come to the state that its daemon has: the next segment needs one of its own.
@@ -268,13 +266,14 @@ fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
     Ok(secret)
 }
 
-/// The last segments that are to be replayed: that which begins with a state, and those behind it. One that was only about to
-/// begin has nothing that the one before it has not.
-fn last_segments(
+/// What segments come to: the last that begins with a state, and those behind it. One that was only about to begin has
+/// nothing that the one before it has not. An error says in which of them it is.
+fn replay(
     folder: &Path,
     segments: &[u32],
     config: &Config,
-) -> Result<Vec<PathBuf>, (NotReplayed, PathBuf)> {
+    drivers: &Registry,
+) -> Result<Option<Replayed>, (NotReplayed, PathBuf)> {
     let mut last = Vec::new();
     for (at, segment) in segments.iter().enumerate().rev() {
         let path = segment_path(folder, *segment);
@@ -293,7 +292,7 @@ fn last_segments(
         }
     }
     last.reverse();
-    Ok(last)
+    replayed::replay(&last, config, drivers)
 }
 
 /// What all segments come to.
@@ -303,8 +302,7 @@ fn replay_last(
     config: &Config,
     drivers: &Registry,
 ) -> anyhow::Result<Option<Replayed>> {
-    let last = last_segments(folder, segments, config);
-    last.and_then(|last| replayed::replay(&last, config, drivers)).map_err(|(error, path)| {
+    replay(folder, segments, config, drivers).map_err(|(error, path)| {
         anyhow::anyhow!(
             "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` tells more. \
              To begin anew without what it has, give another folder",
@@ -319,6 +317,8 @@ fn replay_last(
 pub fn complete(trace: &Path, drivers: &Registry) -> anyhow::Result<()> {
     let name = trace.file_name().unwrap_or_default().to_string_lossy();
     let (Some(folder), Some(segment)) = (trace.parent(), segment_number(&name)) else { return Ok(()) };
+    // A name alone is of a file in the folder where it was said.
+    let folder = if folder == Path::new("") { Path::new(".") } else { folder };
     let reader = Reader::open(trace)?;
     let trace::Header { config, first_step, .. } = reader.header().clone();
     if first_step == 1 || matches!(replayed::beginning(trace, &config)?, Beginning::State) {
@@ -338,8 +338,7 @@ fn replay_before(
     drivers: &Registry,
 ) -> anyhow::Result<Option<Replayed>> {
     let before: Vec<_> = segments(folder)?.into_iter().filter(|other| *other < segment).collect();
-    let last = last_segments(folder, &before, config);
-    let replayed = last.and_then(|last| replayed::replay(&last, config, drivers));
+    let replayed = replay(folder, &before, config, drivers);
     replayed.map_err(|(error, path)| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
