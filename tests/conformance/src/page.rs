@@ -22,10 +22,11 @@ pub fn render(tree: &Tree) -> String {
          [the rules](../tests/conformance/rules) and of what tests say they cover, by\n\
          `cargo run -p conformance -- --bless`. Whether those tests passed, `just conformance` says.\n\
          A rule that is not covered may hold all the same; do not rely on it yet. *In seed*: the documents that the\n\
-         project began with state the rule; the others come from the wider reference. *Out of model*: the rule can have\n\
-         no meaning in a simulator, and the reason stands beside it.\n\n\
-         | group | what | rows | in seed | covered | not covered | out of model |\n\
-         |---|---|---:|---:|---:|---:|---:|\n",
+         project began with state the rule; the others come from the wider reference. *Differs*: gpupv does something\n\
+         else than the rule says; what and why stands beside it. *Out of model*: the rule can have no meaning in a\n\
+         simulator, and the reason stands beside it.\n\n\
+         | group | what | rows | in seed | covered | differs | not covered | out of model |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     let counted: Vec<&Group> = tree.rules.groups.iter().filter(|group| !group.is_observed).collect();
     for group in &counted {
@@ -71,26 +72,50 @@ fn heading(group: &Group) -> String {
     format!("{}: {}", group.name, group.title)
 }
 
-fn is_covered(tree: &Tree, rule: &Rule) -> bool {
-    tree.claims.of(&rule.id).next().is_some()
+/// The part of the page that a rule stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Covered,
+    Differs,
+    NotCovered,
+    OutOfModel,
+}
+
+fn part(tree: &Tree, rule: &Rule) -> Part {
+    if rule.differs.is_some() {
+        Part::Differs
+    } else if tree.claims.of(&rule.id).next().is_some() {
+        Part::Covered
+    } else if rule.out_of_model.is_some() {
+        Part::OutOfModel
+    } else {
+        Part::NotCovered
+    }
 }
 
 fn summary(page: &mut String, name: &str, title: &str, tree: &Tree, groups: &[&Group]) -> std::fmt::Result {
     let rules = || groups.iter().flat_map(|group| &group.rules);
     let (rows, seed) = (rules().count(), rules().filter(|rule| rule.seed).count());
-    let covered = rules().filter(|rule| is_covered(tree, rule)).count();
-    let out = rules().filter(|rule| !is_covered(tree, rule) && rule.out_of_model.is_some()).count();
-    let not = rows - covered - out;
-    writeln!(page, "| {name} | {title} | {rows} | {seed} | {covered} | {not} | {out} |")
+    let [covered, differs, not, out] = [Part::Covered, Part::Differs, Part::NotCovered, Part::OutOfModel]
+        .map(|wanted| rules().filter(|rule| part(tree, rule) == wanted).count());
+    writeln!(page, "| {name} | {title} | {rows} | {seed} | {covered} | {differs} | {not} | {out} |")
 }
 
 fn section(page: &mut String, tree: &Tree, group: &Group) -> std::fmt::Result {
     writeln!(page, "\n## {}", heading(group))?;
-    let (covered, rest): (Vec<&Rule>, Vec<&Rule>) =
-        group.rules.iter().partition(|rule| is_covered(tree, rule));
-    let (out, not): (Vec<&Rule>, Vec<&Rule>) = rest.into_iter().partition(|rule| rule.out_of_model.is_some());
+    let [covered, differing, not, out] = [Part::Covered, Part::Differs, Part::NotCovered, Part::OutOfModel]
+        .map(|wanted| group.rules.iter().filter(|rule| part(tree, rule) == wanted).collect::<Vec<&Rule>>());
     if !covered.is_empty() {
         table(page, &covered, "covered by", |rule| files(tree, rule))?;
+    }
+    if !differing.is_empty() {
+        writeln!(page, "\nDiffers: {}", differing.len())?;
+        let reason = |rule: &Rule| {
+            let shown_by = Some(files(tree, rule)).filter(|files| !files.is_empty());
+            let shown_by = shown_by.map(|files| format!("; shown by {files}")).unwrap_or_default();
+            format!("{}{shown_by}", plain(rule.differs.as_deref().unwrap_or_default()))
+        };
+        table(page, &differing, "differs", reason)?;
     }
     if !not.is_empty() {
         writeln!(page, "\n<details><summary>not covered: {}</summary>", not.len())?;

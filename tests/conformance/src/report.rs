@@ -128,6 +128,9 @@ pub fn one(judged: &Judged<'_>) -> String {
     if let Some(reason) = &rule.out_of_model {
         let _ = writeln!(text, "out of model: {reason}");
     }
+    if let Some(reason) = &rule.differs {
+        let _ = writeln!(text, "differs: {reason}");
+    }
     text
 }
 

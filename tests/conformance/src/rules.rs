@@ -11,6 +11,7 @@
 //! source = "context-monitoring"
 //! basis = "inferred"                # or "observed"; left out: a document says so
 //! out_of_model = "there is no IoMmu in the model"     # left out: it is in the model
+//! differs = "both answers are 0"     # what gpupv does instead, and why; left out: nothing else
 //! ```
 //! A file holds one group. Unknown keys are errors.
 
@@ -52,6 +53,8 @@ pub struct Rule {
     pub basis: Option<Basis>,
     /// Why the model has nothing that this rule could be about.
     pub out_of_model: Option<String>,
+    /// What gpupv does instead of what the rule says, and why. Tests that claim the rule show that.
+    pub differs: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -111,8 +114,14 @@ impl RuleList {
                 group.name,
                 group.name
             );
-            let empty = [&rule.says, &rule.source].into_iter().chain(&rule.out_of_model);
-            ensure!(empty.into_iter().all(|text| !text.trim().is_empty()), "{} has an empty text", rule.id);
+            let mut texts =
+                [&rule.says, &rule.source].into_iter().chain(&rule.out_of_model).chain(&rule.differs);
+            ensure!(texts.all(|text| !text.trim().is_empty()), "{} has an empty text", rule.id);
+            ensure!(
+                rule.out_of_model.is_none() || rule.differs.is_none(),
+                "{} cannot both differ and be out of the model",
+                rule.id
+            );
             let before = self.by_id.insert(rule.id.clone(), (self.groups.len(), at));
             ensure!(before.is_none(), "{} is there twice", rule.id);
         }

@@ -26,19 +26,22 @@ pub enum State {
     Failing,
     /// There are claims; of none is there a result.
     NotRun,
+    /// gpupv does something else, for a reason that the rule list gives; no claim failed.
+    Differs,
     NotCovered,
     OutOfModel,
 }
 
 impl State {
-    pub const ALL: [Self; 5] =
-        [Self::Passing, Self::Failing, Self::NotRun, Self::NotCovered, Self::OutOfModel];
+    pub const ALL: [Self; 6] =
+        [Self::Passing, Self::Failing, Self::NotRun, Self::Differs, Self::NotCovered, Self::OutOfModel];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Passing => "passing",
             Self::Failing => "failing",
             Self::NotRun => "not run",
+            Self::Differs => "differs",
             Self::NotCovered => "not covered",
             Self::OutOfModel => "out of model",
         }
@@ -58,6 +61,8 @@ pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a
     let has = |wanted: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| wanted(outcome));
     let state = if has(|outcome| matches!(outcome, Outcome::Failed(_))) {
         State::Failing
+    } else if rule.differs.is_some() {
+        State::Differs
     } else if has(|outcome| *outcome == Outcome::Passed) {
         State::Passing
     } else if !claims.is_empty() {

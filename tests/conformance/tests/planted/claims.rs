@@ -128,7 +128,7 @@ fn a_rule_that_nobody_knows_or_models_is_a_defect() {
     let planted = Planted::new().tests(
         "#[test]
          fn one() {
-             // covers: FEN-004 F-69 FEN-003
+             // covers: FEN-005 F-69 FEN-003
              assert!(true);
          }",
     );
@@ -136,7 +136,7 @@ fn a_rule_that_nobody_knows_or_models_is_a_defect() {
     let wanted = [
         format!("{place}: F-69 is in no list of rules"),
         format!("{place}: FEN-003 is claimed, and out of the model: there is no such memory"),
-        format!("{place}: FEN-004 is in no list of rules"),
+        format!("{place}: FEN-005 is in no list of rules"),
     ];
     assert_eq!(planted.wrong(&[]), wanted);
 }
@@ -202,6 +202,11 @@ fn rules_that_cannot_be_read_are_named() {
         (rule("FEN-1", ""), "rule \"FEN-1\" is no id of group FEN"),
         (rule("FEN-001", "") + &rule("FEN-001", ""), "FEN-001 is there twice"),
         (rule("FEN-001", "out_of_model = \"\""), "FEN-001 has an empty text"),
+        (rule("FEN-001", "differs = \" \""), "FEN-001 has an empty text"),
+        (
+            rule("FEN-001", "differs = \"a\"\nout_of_model = \"b\""),
+            "FEN-001 cannot both differ and be out of the model",
+        ),
         (rule("FEN-001", "colour = 1"), "unknown field `colour`"),
         (rule("FEN-001", "basis = \"guess\""), "unknown variant `guess`"),
     ] {

@@ -131,14 +131,14 @@ fn a_required_rule_must_be_claimed() {
 fn the_report_counts_each_row_once() {
     let said = planted().results(&["one ... ok", "two ... FAILED"]).run(&["--group", "FEN"]);
     let wanted = "\
-group   rows  in seed  passing  failing  not run  not covered  out of model
-FEN        3        1        0        2        0            0             1
-EVT        3        1        0        0        0            2             1
+group   rows  in seed  passing  failing  not run  differs  not covered  out of model
+FEN        4        1        0        2        0        1            0             1
+EVT        4        1        0        0        0        1            2             1
 ";
     assert!(said.out.starts_with(wanted), "{}", said.out);
-    assert!(
-        said.out.contains("\ntotal     21        7        0        2        0           12             7\n")
-    );
+    assert!(said.out.contains(
+        "\ntotal     28        7        0        2        0        7           12             7\n"
+    ));
     let wanted = "
 FEN: rules of FEN
 FEN-001  failing       statement 1 (seed)
@@ -147,6 +147,7 @@ FEN-001  failing       statement 1 (seed)
 FEN-002  failing       statement 2
          failed        calls two at tests/e2e/tests/calls.rs:9
 FEN-003  out of model  statement 3
+FEN-004  differs       statement 4
 ";
     assert!(said.out.ends_with(wanted), "{}", said.out);
 }
@@ -156,7 +157,8 @@ fn the_whole_as_json() {
     let said = planted().results(&["one ... ok", "two ... ignored"]).run(&["--json"]);
     let report: Value = serde_json::from_str(&said.out).expect("JSON");
     let total = json!({
-        "rows": 21, "in-seed": 7, "passing": 1, "failing": 0, "not-run": 1, "not-covered": 12, "out-of-model": 7,
+        "rows": 28, "in-seed": 7, "passing": 1, "failing": 0, "not-run": 1, "differs": 7, "not-covered": 12,
+        "out-of-model": 7,
     });
     assert_eq!(report["total"], total);
     let claim = json!({
@@ -165,10 +167,23 @@ fn the_whole_as_json() {
     });
     let rule = json!({
         "id": "FEN-002", "says": "statement 2", "seed": false, "source": "a page", "basis": "inferred",
-        "out_of_model": null, "state": "not-run", "claims": [claim],
+        "out_of_model": null, "differs": null, "state": "not-run", "claims": [claim],
     });
     assert_eq!(report["rules"][1], rule);
     assert_eq!(report["defects"], json!([]));
+}
+
+#[test]
+fn a_row_that_differs_is_not_covered_by_the_tests_that_claim_it() {
+    let planted = planted().tests(&TESTS.replace("FEN-002", "FEN-004"));
+    let planted = planted.results(&["one ... ok", "two ... ok"]).blessed();
+    let said = planted.run(&["--rule", "FEN-004"]);
+    let wanted = "FEN-004  differs       statement 4\n         passed        calls two at tests/e2e/tests/calls.rs:9\n";
+    assert!(said.out.starts_with(wanted) && said.out.ends_with("differs: it is refused\n"), "{}", said.out);
+    let row = "| FEN-004 | statement 4 |  | it is refused; shown by [tests/e2e/tests/calls.rs](";
+    assert!(page::read(planted.root()).contains(row));
+    let failing = planted.results(&["one ... ok", "two ... FAILED"]).run(&["--rule", "FEN-004"]);
+    assert!(failing.out.starts_with("FEN-004  failing"), "{}", failing.out);
 }
 
 #[test]
@@ -201,6 +216,12 @@ fn the_page_shows_every_row_and_folds_what_is_not_covered() {
 | FEN-001 | statement 1 | seed | [tests/e2e/tests/calls.rs](../tests/e2e/tests/calls.rs) |
 | FEN-002 | statement 2 |  | [tests/e2e/tests/calls.rs](../tests/e2e/tests/calls.rs) |
 
+Differs: 1
+
+| rule | says | | differs |
+|---|---|---|---|
+| FEN-004 | statement 4 |  | it is refused |
+
 <details><summary>out of model: 1</summary>
 
 | rule | says | |  |
@@ -210,6 +231,12 @@ fn the_page_shows_every_row_and_folds_what_is_not_covered() {
 </details>
 
 ## EVT: rules of EVT
+
+Differs: 1
+
+| rule | says | | differs |
+|---|---|---|---|
+| EVT-004 | statement 4 |  | it is refused |
 
 <details><summary>not covered: 2</summary>
 ";

@@ -103,8 +103,9 @@ fn rules(group: &str) -> String {
     };
     let seed = rule(1, "seed = true");
     let out = rule(3, "out_of_model = \"there is no such memory\"");
+    let differs = rule(4, "differs = \"it is refused\"");
     format!(
-        "group = \"{group}\"\ntitle = \"rules of {group}\"\n\n{seed}{}{out}",
+        "group = \"{group}\"\ntitle = \"rules of {group}\"\n\n{seed}{}{out}{differs}",
         rule(2, "basis = \"inferred\"")
     )
 }
