@@ -229,8 +229,9 @@ impl<M: Miniport> Kernel<M> {
 
     #[inline]
     fn apply(&mut self, input: Input, effects: &mut Effects) {
-        if let Input::Call { process, .. } = &input {
+        if let Input::Call { process, call, .. } = &input {
             self.act_for(*process);
+            self.poison_lost_fences_of(*process, call, effects);
         }
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),

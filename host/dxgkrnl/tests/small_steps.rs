@@ -3,7 +3,7 @@
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa, limits,
 };
 use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId, ddi, policy};
 
@@ -252,6 +252,35 @@ fn a_fence_that_was_poisoned_before_its_turn_is_not_poisoned_again() {
     call(&mut world, Q, wait(others_device, others, 10, 2));
     let rest = finish(&mut world);
     assert!(rest.events.is_empty() && rest.stores.iter().all(|store| store.process != Q), "{rest:?}");
+}
+
+/// Both ways to signal compare the value with the one that the loss gives the fence, not with the one before it.
+#[test]
+fn a_signal_below_the_value_of_a_fence_that_a_loss_has_yet_to_poison_is_judged_after_the_loss() {
+    let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
+    let policy = Policy { faulted_device_poisons, ..Policy::default() };
+    let statuses = [1, limits::WORK_UNITS_PER_STEP].map(|units| {
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        let device = world.device();
+        (0..40).for_each(|_| _ = world.fence(device, 0));
+        let (_, others_device, others) =
+            world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+        let flags = SignalFlags::empty();
+        let signal = |value| Call::SignalFromCpu {
+            device: others_device,
+            objects: vec![others].into(),
+            values: vec![value].into(),
+            flags,
+        };
+        call(&mut world, Q, signal(5));
+        world.kernel.set_work_units_per_step(units, units);
+        call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 });
+        assert_eq!(world.kernel.has_backlog(), units == 1);
+        let lower = call(&mut world, Q, signal(3));
+        finish(&mut world);
+        lower.answers[0].status
+    });
+    assert_eq!(statuses, [NtStatus::SUCCESS; 2], "a signal of a poisoned fence is ignored, not refused");
 }
 
 /// Attack awaiting_begin: the engine would be given one dead buffer after the other within a step.

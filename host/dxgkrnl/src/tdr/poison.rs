@@ -11,10 +11,11 @@
 
 use alloc::{format, vec};
 
-use d3dkmt::SyncObjectFlags;
+use d3dkmt::{Call, SyncObjectFlags};
 
 use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
+use crate::ids::ProcessId;
 use crate::kernel::Kernel;
 use crate::policy::PoisonedFence;
 use crate::sync::is_mapped;
@@ -45,6 +46,24 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn comes_to_its_loss(&mut self, object: u32, effects: &mut Effects) {
         if self.vidsch.work().backlog().is_losing_fences() {
             self.poison_what_is_lost(object, effects);
+        }
+    }
+
+    /// Poisons those fences of a call that a lost device has yet to poison: the call is judged by the values that they have
+    /// once the device is lost.
+    #[inline(always)]
+    pub(crate) fn poison_lost_fences_of(&mut self, process: ProcessId, call: &Call, effects: &mut Effects) {
+        if self.vidsch.work().backlog().is_losing_fences() {
+            self.poison_named_fences(process, call, effects);
+        }
+    }
+
+    #[cold]
+    fn poison_named_fences(&mut self, process: ProcessId, call: &Call, effects: &mut Effects) {
+        for handle in call.handles() {
+            if let Ok((_, object)) = self.sync_object(process, handle) {
+                self.poison_what_is_lost(object, effects);
+            }
         }
     }
 

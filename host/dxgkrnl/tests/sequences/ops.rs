@@ -87,10 +87,14 @@ pub enum Command {
 pub struct Sequence(pub Vec<Op>);
 
 impl Sequence {
-    /// The same in which every command takes time: what takes none is done with the next input, however many there are.
+    /// The same sequence with at least 1 ns in each command buffer. The order of engines that complete work at one moment
+    /// is free: in one step each engine runs until it is idle, in several steps the clients take turns.
     pub fn with_time(mut self) -> Self {
         for op in &mut self.0 {
             if let Op::Submit { commands, .. } | Op::SubmitHw { commands, .. } = op {
+                if !commands.iter().any(|command| matches!(command, Command::Busy { .. })) {
+                    commands.insert(0, Command::Busy { nanos: 1 });
+                }
                 for command in commands {
                     if let Command::Busy { nanos } = command {
                         *nanos = (*nanos).max(1);
