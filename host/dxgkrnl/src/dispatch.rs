@@ -13,6 +13,7 @@ use crate::error::CallResult;
 use crate::escape::EscapeHandles;
 use crate::kernel::Kernel;
 use crate::native::NewFence;
+use crate::sync::CpuWait;
 use crate::sync::legacy::Form;
 use crate::vidmm::address::GpuVaUpdate;
 use crate::vidmm::vaspace::Where;
@@ -71,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
             SignalFromCpu { device, objects, values, flags } =>
                 self.signal_from_cpu(process, device, &objects, &values, flags, effects).map(|()| Reply::None),
             WaitFromCpu { device, objects, values, flags, event } =>
-                self.wait_from_cpu(process, device, &objects, &values, flags, event),
+                self.wait_from_cpu(process, device, &objects, &values, CpuWait { flags, event }, effects),
             CancelWait { event } => self.cancel_wait(process, event),
             CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
                 let new = NewFence { initial_value, native_type, flags, engine_affinity };

@@ -33,8 +33,8 @@ use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{HandleTarget, Process, Processes};
 use crate::sharing::Sharing;
-use crate::sync::Sync;
 use crate::sync::keyed_mutex::KeyedMutexes;
+use crate::sync::{CpuWait, Sync};
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
 use crate::vidsch::VidSch;
@@ -283,7 +283,8 @@ impl<M: Miniport> Kernel<M> {
                 request,
                 call: Call::WaitFromCpu { device, ref objects, ref values, flags, event },
             } => {
-                let result = self.wait_from_cpu(process, device, objects, values, flags, event);
+                let result =
+                    self.wait_from_cpu(process, device, objects, values, CpuWait { flags, event }, effects);
                 self.answer(process, request, result, effects);
             }
             Input::Call { process, request, call } => self.call(process, request, call, effects),

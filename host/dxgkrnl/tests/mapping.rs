@@ -3,12 +3,16 @@
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
-    SyncObjectInfo, SyncObjectType as T, isa::Packet::FenceWrite,
+    SyncObjectInfo, SyncObjectType as T, WaitOutcome,
+    isa::Packet::{Busy, FenceWrite},
 };
 use dxgkrnl::{AdapterConfig, Config};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
+/// An engine of the advanced kind and one of the basic kind.
+const ADVANCED: u32 = 0;
+const BASIC: u32 = 2;
 
 fn world(adapter: AdapterConfig) -> World {
     World::with_config(Config { adapters: vec![adapter], ..Config::default() })
@@ -36,13 +40,53 @@ fn context_on(world: &mut World, device: Handle, engine_affinity: u32) -> Result
     }
 }
 
+/// What its process reads of a fence.
+fn memory(world: &World, fence: &CreatedSyncObject) -> u64 {
+    let mut stores = world.effects.stores.iter().rev();
+    stores.find(|store| Some(store.slot) == fence.slot).expect("it was stored").value
+}
+
 fn said(world: &mut World, words: &str) -> bool {
     std::mem::take(&mut world.effects.notes).iter().any(|note| note.text.contains(words))
 }
 
+/// A basic engine interrupts when its buffer is done, an advanced one at each write.
 #[test]
-fn the_cpu_mapping_is_cached_where_the_platform_is_io_coherent() {
-    // covers: FEN-006
+fn without_io_coherency_a_cached_mapping_shows_an_engines_write_after_the_interrupt() {
+    // covers: FEN-006 FEN-007
+    for (io_coherent, node, before_interrupt) in
+        [(true, BASIC, 5), (false, BASIC, 0), (true, ADVANCED, 5), (false, ADVANCED, 5)]
+    {
+        let mut world = world(AdapterConfig { io_coherent, ..AdapterConfig::default() });
+        let device = world.device();
+        let context = world.context(device, node);
+        let fence = world.fence(device, 0);
+        let write = FenceWrite { gpu_address: fence.gpu_address, value: 5 };
+        world.submit(context, &[write, Busy { duration_ns: 10 }]);
+        assert_eq!(memory(&world, &fence), before_interrupt, "coherent {io_coherent}, node {node}");
+        world.advance(10);
+        assert_eq!(memory(&world, &fence), 5);
+    }
+}
+
+/// The kernel invalidates the line before it compares: a wait that returns never shows a value below its own.
+#[test]
+fn a_wait_that_is_satisfied_shows_what_the_engine_wrote() {
+    let mut world = world(AdapterConfig { io_coherent: false, ..AdapterConfig::default() });
+    let device = world.device();
+    let context = world.context(device, BASIC);
+    let fence = world.fence(device, 0);
+    world.submit(
+        context,
+        &[FenceWrite { gpu_address: fence.gpu_address, value: 5 }, Busy { duration_ns: 10 }],
+    );
+    assert_eq!(memory(&world, &fence), 0);
+    assert_eq!(world.wait(device, &[(fence.object, 5)], false).unwrap().1, WaitOutcome::Satisfied);
+    assert_eq!(memory(&world, &fence), 5);
+}
+
+#[test]
+fn the_label_of_the_cpu_mapping_follows_the_platform() {
     for io_coherent in [true, false] {
         let mut world = world(AdapterConfig { io_coherent, ..AdapterConfig::default() });
         let device = world.device();

@@ -503,8 +503,14 @@ impl Checker {
 
     fn memory_is_right<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let Checker { processes, violations, .. } = self;
+        let mut written_past_caches = Vec::new();
+        if !kernel.is_io_coherent() {
+            kernel.unseen_writes(&mut |object| written_past_caches.push(object));
+        }
         kernel.fences(&mut |fence| {
-            let Some(slot) = fence.slot else { return };
+            let Some(slot) = fence.slot.filter(|_| !written_past_caches.contains(&fence.object)) else {
+                return;
+            };
             let found = processes.get(&fence.process).and_then(|view| view.slots.get(slot as usize));
             if found != Some(&fence.value) {
                 let (process, handle, value) = (fence.process.0, fence.handle, fence.value);

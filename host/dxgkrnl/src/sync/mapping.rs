@@ -1,9 +1,9 @@
 //! How a fence's value is mapped: where the CPU and the engines find it, and who may write there.
 //!
 //! ```text
-//!   the user's CPU code   reads its slot; never writes (FEN-004). Cached where the platform is I/O-coherent,
-//!                         uncached elsewhere (FEN-006). The memory that a guest lends us is always cached: what is
-//!                         told here is what the kernel asks for.
+//!   the user's CPU code   reads its slot; never writes (FEN-004). The memory of a guest is always mapped cached, also
+//!                         where FEN-006 wants it uncached: on an adapter without I/O coherency a program that polls
+//!                         sees what an engine wrote only after the interrupt.
 //!   an engine             GpuMmu: the GPU address; reads and writes, unless the open has NoSignal (reads only) or
 //!                         NoGPUAccess (not mapped), or the display alone counts it up (FEN-085).
 //!                         IoMmu:  the CPU address, mapped for reading and writing for this; there is nothing at

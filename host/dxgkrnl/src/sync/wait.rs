@@ -9,7 +9,8 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
+    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags,
+    WaitOutcome, limits,
 };
 
 use crate::ProcessId;
@@ -39,6 +40,12 @@ fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Resul
 
 /// Units of work of looking for stale names in a chunk of them.
 const UNITS_OF_A_CHUNK: u32 = 16;
+
+/// How a CPU wait ends and what names it.
+pub(crate) struct CpuWait {
+    pub flags: WaitFromCpuFlags,
+    pub event: EventId,
+}
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromCpu`: all or nothing.
@@ -118,8 +125,8 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         objects: &[Handle],
         values: &[u64],
-        flags: WaitFromCpuFlags,
-        event: EventId,
+        CpuWait { flags, event }: CpuWait,
+        effects: &mut Effects,
     ) -> CallResult {
         let owner = self.attached(process)?;
         let device = owner.device(device)?;
@@ -151,8 +158,11 @@ impl<M: Miniport> Kernel<M> {
         self.require_free_event(process, owner, event)?;
         self.require_memory(process, wait_bytes(items.len()))?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
-        match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
-            None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
+        match self.begin_wait(WaitOwner::Cpu { process, event }, any, &mut *items) {
+            None => {
+                items.iter().for_each(|item| self.publish_engine_write(item.object, effects));
+                Ok(Reply::Wait(WaitOutcome::Satisfied))
+            }
             Some(wait) => {
                 let owner = self.processes.get_mut(process).expect("it makes the call");
                 owner.waits.insert(process, event, wait.slot, &self.sync.waits);
@@ -314,6 +324,30 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.sync.objects.set_value(object, value);
+        self.publish_value(object, value, effects);
+    }
+
+    /// An engine of this adapter wrote a fence. Without I/O coherency the CPU's caches keep the old value of a monitored
+    /// fence until the interrupt (FEN-007, [`Self::publish_engine_write`]).
+    pub(crate) fn store_from_engine(&mut self, adapter: u32, object: u32, value: u64, effects: &mut Effects) {
+        let is_monitored = self.sync.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
+        if is_monitored && !self.config.adapters[adapter as usize].io_coherent {
+            self.sync.objects.set_value(object, value);
+        } else {
+            self.store_value(object, value, effects);
+        }
+    }
+
+    /// Stores the value of a fence that an engine without I/O coherency may have written past the CPU's caches.
+    #[inline]
+    pub(crate) fn publish_engine_write(&mut self, object: u32, effects: &mut Effects) {
+        if !self.is_io_coherent() {
+            self.publish_value(object, self.sync.objects.value(object), effects);
+        }
+    }
+
+    /// Stores the value of a fence in the memory of each process that has it open.
+    fn publish_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.edges.is_on() {
             self.tell_readers(object, value);
         }

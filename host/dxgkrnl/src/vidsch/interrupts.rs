@@ -135,7 +135,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt. `hw_queue` is the
+    /// An engine wrote to memory: the value is visible at once, with I/O coherency; waits are looked at on an interrupt. `hw_queue` is the
     /// hardware queue whose commands did.
     fn gpu_store(
         &mut self,
@@ -179,7 +179,7 @@ impl<M: Miniport> Kernel<M> {
                     };
                     by.into_iter().for_each(|by| self.tell_signaled(by, object, value));
                 }
-                self.store_value(object, value, effects);
+                self.store_from_engine(engine.adapter, object, value, effects);
             }
             Err(why) => {
                 let node = engine.node;
@@ -209,6 +209,7 @@ impl<M: Miniport> Kernel<M> {
             self.process_mut(other).written.retain(|object| !written.contains(object));
         }
         for object in written {
+            self.publish_engine_write(object, effects);
             self.propagate_current_value(object, None);
             self.evaluate(object, effects);
         }
@@ -247,6 +248,7 @@ impl<M: Miniport> Kernel<M> {
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
             if self.sync.objects().get(object).is_some() {
+                self.publish_engine_write(object, effects);
                 self.propagate_current_value(object, None);
                 self.evaluate(object, effects);
             }

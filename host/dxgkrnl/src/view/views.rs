@@ -246,6 +246,12 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Whether programs see at once what engines write, on all adapters. If not, the memory of fences of
+    /// [`Self::unseen_writes`] may be behind their values.
+    pub fn is_io_coherent(&self) -> bool {
+        self.config.adapters.iter().all(|adapter| adapter.io_coherent)
+    }
+
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(process);
