@@ -19,8 +19,8 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
-use super::inspection::around;
 pub use super::inspection::inspection;
+use super::inspection::{around, of_snapshot};
 use super::seat::{ReadInjection, Seat};
 use super::socket::Listener;
 use super::vm::VmRegistry;
@@ -39,7 +39,12 @@ struct Service {
 #[tonic::async_trait]
 impl Control for Service {
     async fn inspect(&self, _: Request<InspectRequest>) -> Result<Response<Inspection>, Status> {
-        Ok(Response::new(inspection(&self.seat, &self.vms)))
+        let (seat, vms) = (self.seat.clone(), self.vms.clone());
+        looked(move || {
+            let state = seat.views().say(|looked| of_snapshot(&looked.kernel.snapshot()))?;
+            Ok(around(&seat, &vms, state))
+        })
+        .await
     }
 
     type NotesStream = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
@@ -77,20 +82,33 @@ impl Control for Service {
 
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyReply>, Status> {
         let (seat, request) = (self.seat.clone(), request.into_inner());
-        // Copies of a big state take their time.
-        let asked = tokio::task::spawn_blocking(move || answer(&seat, &request)).await;
-        let reply = asked.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Response::new(reply.map_err(Status::invalid_argument)?))
+        let question = question(&seat, &request).map_err(Status::invalid_argument)?;
+        looked(move || {
+            seat.views().say(|looked| {
+                let question = Question { now: looked.now, ..question.clone() };
+                let why = match request.without_trials {
+                    true => looked.kernel.why(&question),
+                    false => looked.why_and_what_if(&question),
+                };
+                to_reply(&why, request.picture)
+            })
+        })
+        .await
     }
 
     async fn top(&self, request: Request<TopRequest>) -> Result<Response<TopReply>, Status> {
         let (seat, vms) = (self.seat.clone(), self.vms.clone());
         let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
-        let looked = tokio::task::spawn_blocking(move || {
-            let (snapshot, why) = seat.views().look(&question);
-            TopReply { state: Some(around(&seat, &vms, &snapshot)), why: Some(to_reply(&why, false)) }
-        });
-        Ok(Response::new(looked.await.map_err(|error| Status::internal(error.to_string()))?))
+        looked(move || {
+            let mut reply = seat.views().say(|looked| {
+                let why = looked.kernel.why(&Question { now: looked.now, ..question.clone() });
+                let state = of_snapshot(&looked.kernel.snapshot());
+                TopReply { state: Some(state), why: Some(to_reply(&why, false)) }
+            })?;
+            reply.state = reply.state.map(|state| around(&seat, &vms, state));
+            Ok(reply)
+        })
+        .await
     }
 
     async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {
@@ -105,12 +123,22 @@ impl Control for Service {
     }
 }
 
-/// What `gpupv why` is told of a daemon.
-fn answer(seat: &Seat, request: &WhyRequest) -> Result<WhyReply, String> {
+/// A look at a big state takes its time: it is taken in a thread of its own.
+async fn looked<R: Send + 'static>(
+    look: impl FnOnce() -> Result<R, String> + Send + 'static,
+) -> Result<Response<R>, Status> {
+    let looked =
+        tokio::task::spawn_blocking(look).await.map_err(|error| Status::internal(error.to_string()))?;
+    looked.map(Response::new).map_err(Status::internal)
+}
+
+/// What `gpupv why` asks, except for the time.
+fn question(seat: &Seat, request: &WhyRequest) -> Result<Question, String> {
     let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
     let most = request.most.map_or(asked.most, |most| most as usize);
-    let why = seat.views().why(Question { most, ..asked }, &request.process, !request.without_trials)?;
-    Ok(to_reply(&why, request.picture))
+    let named = Some(&request.process).filter(|process| !process.is_empty());
+    let process = named.map(|process| seat.views().process(process)).transpose()?;
+    Ok(Question { most, process: process.map(|process| process.0), ..asked })
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.

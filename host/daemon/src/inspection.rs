@@ -10,15 +10,14 @@ use super::vm::{VmEntry, VmRegistry};
 
 /// The whole live state of a daemon.
 pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
-    around(seat, vms, &seat.views().snapshot())
+    around(seat, vms, of_snapshot(&seat.views().snapshot()))
 }
 
 /// The kernel's state, and the daemon around it.
-pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection {
+pub fn around(seat: &Seat, vms: &VmRegistry, mut inspection: Inspection) -> Inspection {
     let guests = seat.sessions().guests();
     let counters = &seat.counters;
     let (threads, resident_bytes) = own_size();
-    let mut inspection = of_snapshot(snapshot);
     for process in &mut inspection.processes {
         let guest = guests.iter().find(|guest| guest.id.0 == process.id);
         process.connected = guest.is_some_and(|guest| guest.outbox.is_connected());

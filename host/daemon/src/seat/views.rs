@@ -1,10 +1,13 @@
 //! The kernel as it is: what is looked at in a copy does not hold the seat.
 
-use drivers::Drivers;
+use drivers::{Drivers, Registry};
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Config, Kernel, Snapshot};
+use dxgkrnl::{Config, Kernel, Nanos, ProcessId, Snapshot};
+use proto::Message;
 
 use super::Seat;
+#[cfg(target_env = "gnu")]
+use super::forked::{Child, is_small};
 
 /// The kernel as it is, for people and checkers.
 #[derive(Clone, Copy)]
@@ -19,12 +22,6 @@ impl Seat {
 }
 
 impl Views<'_> {
-    /// A kernel in a state that was saved; `None` if its drivers cannot be restored.
-    fn copy(&self, config: &Config, state: &[u8]) -> Option<Kernel<Drivers>> {
-        let drivers = Drivers::new(&self.seat.drivers, config);
-        Kernel::restore(config.clone(), drivers, state).ok()
-    }
-
     /// The most units of work that a step of the kernel came to.
     pub fn longest_step(&self) -> u64 {
         self.seat.take().kernel.longest_step()
@@ -39,37 +36,57 @@ impl Views<'_> {
         self.seat.take().kernel.config().clone()
     }
 
-    /// Why what waits does not go on, of all processes or of one, by name or number. With `trials`, which signal would
-    /// release it is tried on copies of the state; drivers that cannot be saved are asked without.
-    pub fn why(&self, question: Question, process: &str, trials: bool) -> Result<Why, String> {
-        let seated = self.seat.take();
-        let named = Some(process).filter(|process| !process.is_empty());
-        let process = named.map(|process| seated.roster.named(process)).transpose()?;
-        let (process, now) = (process.map(|process| process.0), self.seat.timer.now());
-        let question = Question { process, now, ..question };
-        let state = if trials { seated.kernel.save().ok() } else { None };
-        let config = seated.kernel.config().clone();
-        let copy = || self.copy(&config, state.as_deref()?);
-        let Some(kernel) = copy() else {
-            return Ok(seated.kernel.why(&question));
-        };
-        // From here on it is the copy's affair.
-        drop(seated);
-        Ok(kernel.why_and_what_if(&question, copy))
+    /// The causes why what waits does not go on.
+    pub fn why(&self, question: &Question) -> Why {
+        let question = Question { now: self.seat.timer.now(), ..question.clone() };
+        self.seat.take().kernel.why(&question)
     }
 
-    /// The whole state, and why what waits does not go on, both of one moment. Looked at in a copy: the seat is held as
-    /// long as a save takes. Drivers that cannot be saved are looked at where they are.
-    pub fn look(&self, question: &Question) -> (Snapshot, Why) {
+    /// The number of a process, by name or number.
+    pub fn process(&self, named: &str) -> Result<ProcessId, String> {
+        self.seat.take().roster.named(named)
+    }
+
+    /// What `say` says of the kernel as it is now and of the time. It is said of a copy: of a small state in memory, of a big
+    /// one in a child process, so `say` must take no lock. Drivers that do not save their state are looked at where they are.
+    pub fn say<R: Message + Default>(&self, say: impl Fn(&Looked<'_>) -> R) -> Result<R, String> {
         let seated = self.seat.take();
-        let question = Question { now: self.seat.timer.now(), ..question.clone() };
-        let look = |kernel: &Kernel<Drivers>| (kernel.snapshot(), kernel.why(&question));
-        let Ok(state) = seated.kernel.save() else { return look(&seated.kernel) };
+        let now = self.seat.timer.now();
+        let say = |kernel: &Kernel<Drivers>| say(&Looked { kernel, now, drivers: &self.seat.drivers });
+        #[cfg(target_env = "gnu")]
+        if !is_small(&seated.kernel)
+            && let Ok(child) = Child::fork(|| say(&seated.kernel).encode_to_vec())
+        {
+            drop(seated);
+            let said = child.finish().ok_or("the process that looked at the state was ended")?;
+            return R::decode(&*said).map_err(|error| error.to_string());
+        }
+        let Ok(state) = seated.kernel.save() else { return Ok(say(&seated.kernel)) };
         let config = seated.kernel.config().clone();
         drop(seated);
-        match self.copy(&config, &state) {
-            Some(copy) => look(&copy),
-            None => look(&self.seat.take().kernel),
-        }
+        Ok(match copy(&self.seat.drivers, &config, &state) {
+            Some(copy) => say(&copy),
+            None => say(&self.seat.take().kernel),
+        })
     }
+}
+
+/// A kernel that nobody else changes meanwhile.
+pub struct Looked<'a> {
+    pub kernel: &'a Kernel<Drivers>,
+    pub now: Nanos,
+    drivers: &'a Registry,
+}
+
+impl Looked<'_> {
+    /// Why what waits does not go on, and which signal would release it: that is tried on copies of the state.
+    pub fn why_and_what_if(&self, question: &Question) -> Why {
+        let (state, config) = (self.kernel.save().ok(), self.kernel.config());
+        self.kernel.why_and_what_if(question, || copy(self.drivers, config, state.as_deref()?))
+    }
+}
+
+/// A kernel in a state that was saved; `None` if its drivers cannot be restored.
+fn copy(drivers: &Registry, config: &Config, state: &[u8]) -> Option<Kernel<Drivers>> {
+    Kernel::restore(config.clone(), Drivers::new(drivers, config), state).ok()
 }

@@ -20,6 +20,11 @@ impl<M: Miniport> Kernel<M> {
         Some(self.processes.get(process)?.memory.used)
     }
 
+    /// How many bytes of memory all processes and NT handles are charged.
+    pub fn charged_bytes(&self) -> u64 {
+        self.processes.charged_bytes()
+    }
+
     /// Refuses what would take more memory than the process may have.
     #[inline]
     pub(crate) fn require_memory(&self, process: ProcessId, bytes: u64) -> Result<(), Refusal> {

@@ -80,6 +80,11 @@ impl Processes {
         self.shortage_of_vm(vm, Account { used, reserved: used }, bytes)
     }
 
+    /// What all VMs are charged.
+    pub fn charged_bytes(&self) -> u64 {
+        self.accounts.values().map(|account| account.reserved + account.shared).sum()
+    }
+
     /// A VM has an NT handle more.
     pub fn charge_share(&mut self, vm: VmId, bytes: u64) {
         if let Some(of_vm) = self.accounts.get_mut(&vm) {

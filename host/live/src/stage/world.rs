@@ -427,9 +427,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn why(&mut self, process: Process) -> Why {
-        let process = self.process_number(process).to_string();
-        let asked = self.place.daemon().seat.views().why(Question::default(), &process, false);
-        asked.unwrap_or_default()
+        let process = Some(self.process_number(process));
+        self.place.daemon().seat.views().why(&Question { process, ..Question::default() })
     }
 
     fn take_notes(&mut self) -> Vec<String> {

@@ -1,0 +1,142 @@
+//! A look at the kernel as it is at one moment, while others go on.
+//!
+//! A copy of the state takes 0.8 ms for each MiB that processes have in the kernel. A fork takes a tenth of that: it copies page
+//! tables. So a child process looks at the state of a kernel that is not small, as databases do it, and the lock is held as long
+//! as the fork takes. The child has one thread, writes what it has to say into a pipe and exits; it takes no lock but those of the
+//! allocator, which the C library holds over a fork.
+//!
+//! `unsafe`: a process forks.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use drivers::Drivers;
+use dxgkrnl::Kernel;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+/// Smaller states are copied: that takes less than 4 ms.
+const FORKED_FROM_BYTES: u64 = 4 << 20;
+/// A child that is not done by then is ended.
+const CHILD_MAX: Duration = Duration::from_secs(30);
+
+/// Whether the state is so small, by what it is charged, that a copy of it takes no longer than a fork.
+pub(super) fn is_small(kernel: &Kernel<Drivers>) -> bool {
+    kernel.charged_bytes() < FORKED_FROM_BYTES
+}
+
+#[cfg(target_env = "gnu")]
+pub(super) struct Child {
+    pid: Pid,
+    said: OwnedFd,
+}
+
+#[cfg(target_env = "gnu")]
+impl Child {
+    /// Begins a child that writes these bytes. `say` must take no lock and touch no descriptor.
+    pub fn fork(say: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
+        let (said, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // SAFETY: the child calls nothing but `say`, which allocates, and writes to the pipe; then it exits without a return.
+        match unsafe { libc::fork() } {
+            -1 => Err(std::io::Error::last_os_error()),
+            0 => {
+                let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+                let write = || File::from(written).write_all(&say());
+                let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
+                // SAFETY: always. Nothing of the parent's is flushed or dropped twice.
+                unsafe { libc::_exit(i32::from(!matches!(written, Ok(Ok(()))))) }
+            }
+            pid => {
+                let pid = Pid::from_raw(pid).expect("a child has a number");
+                Ok(Child { pid, said })
+            }
+        }
+    }
+
+    /// What it wrote. `None`: it was ended.
+    pub fn finish(self) -> Option<Vec<u8>> {
+        let said = self.read().ok();
+        // A child that has written everything exits by itself, unless a close of one of its descriptors takes its time.
+        let _ = said.is_none().then(|| kill_process(self.pid, Signal::KILL));
+        let until = Instant::now() + CHILD_MAX;
+        loop {
+            match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+                Ok(Some((_, status))) => return said.filter(|_| status.exit_status() == Some(0)),
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// Everything that the child writes until it closes the pipe.
+    fn read(&self) -> std::io::Result<Vec<u8>> {
+        let mut said = Vec::new();
+        let mut pipe = File::from(self.said.try_clone()?);
+        let until = Instant::now() + CHILD_MAX;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;
+            let mut polled = [rustix::event::PollFd::new(&self.said, rustix::event::PollFlags::IN)];
+            if rustix::event::poll(&mut polled, Some(&timeout))? == 0 {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            let before = said.len();
+            (&mut pipe).take(1 << 20).read_to_end(&mut said)?;
+            if said.len() == before {
+                return Ok(said);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use drivers::Registry;
+    use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};
+
+    use super::*;
+
+    fn kernel() -> Kernel<Drivers> {
+        let config = Config::default();
+        let drivers = Drivers::new(&Registry::default(), &config);
+        let mut kernel = Kernel::new(config, drivers);
+        attach(&mut kernel, 1);
+        kernel
+    }
+
+    fn attach(kernel: &mut Kernel<Drivers>, process: u32) {
+        let (vm, name) = (VmId::HOST, String::from("test"));
+        let input = Input::ProcessAttached { process: ProcessId(process), vm, pid: 1, name };
+        kernel.handle(0, input, &mut Effects::default());
+    }
+
+    #[test]
+    fn a_child_sees_the_state_of_the_moment_at_which_it_was_forked() {
+        let mut kernel = kernel();
+        let wanted = kernel.save().unwrap();
+        let child = Child::fork(|| kernel.save().unwrap()).unwrap();
+        attach(&mut kernel, 2);
+        assert_ne!(kernel.save().unwrap(), wanted);
+        assert!(child.finish() == Some(wanted), "the child's state is another");
+    }
+
+    #[test]
+    fn a_child_that_was_killed_says_nothing_and_leaves_no_process() {
+        let kernel = kernel();
+        let child = Child::fork(|| kernel.save().unwrap()).unwrap();
+        let pid = child.pid;
+        kill_process(pid, Signal::STOP).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        assert_eq!(child.finish(), None);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn a_state_of_many_processes_is_not_small() {
+        let mut kernel = kernel();
+        assert!(is_small(&kernel));
+        (2..=FORKED_FROM_BYTES as u32 / (8 << 10)).for_each(|process| attach(&mut kernel, process));
+        assert!(!is_small(&kernel));
+    }
+}
