@@ -1,6 +1,6 @@
 //! Frames of calls, answers and wakes, made and read.
 
-use d3dkmt::{Call, EventId, Luid, NtStatus, Reply, ShareToken};
+use d3dkmt::{Call, EventId, GuestEvent, Luid, NtStatus, Reply, ShareToken, WakeTarget};
 
 use crate::channel::{self as wire, ToGuest, ToHost, to_guest, to_host};
 
@@ -66,8 +66,12 @@ pub fn answer_into_frame(request: u64, status: NtStatus, reply: Reply) -> ToGues
 }
 
 /// The frame that wakes a wait or sets an event.
-pub fn wake_to_frame(event: EventId, status: NtStatus) -> ToGuest {
-    ToGuest { request: 0, status: status.0, body: Some(to_guest::Body::Wake(event.0)) }
+pub fn wake_to_frame(target: impl Into<WakeTarget>, status: NtStatus) -> ToGuest {
+    let body = match target.into() {
+        WakeTarget::Event(event) => to_guest::Body::Wake(event.0),
+        WakeTarget::GuestEvent(event) => to_guest::Body::GuestEvent(event.0),
+    };
+    ToGuest { request: 0, status: status.0, body: Some(body) }
 }
 
 /// The frame that says when the answer or wake behind it was asked for.
@@ -82,6 +86,11 @@ pub enum FromHost {
     Goodbye(String),
     Wake {
         event: EventId,
+        status: NtStatus,
+    },
+    /// A driver signaled an event by a number that a program gave it.
+    GuestEvent {
+        event: GuestEvent,
         status: NtStatus,
     },
     Answer {
@@ -112,6 +121,12 @@ pub fn from_host(frame: ToGuest) -> Result<FromHost, ConvertError> {
             return Err(ConvertError::BadValue { message: "Wake", field: "event", value: 0 });
         }
         Some(Body::Wake(event)) => return Ok(FromHost::Wake { event: EventId(event), status }),
+        Some(Body::GuestEvent(0)) => {
+            return Err(ConvertError::BadValue { message: "ToGuest", field: "guest_event", value: 0 });
+        }
+        Some(Body::GuestEvent(event)) => {
+            return Ok(FromHost::GuestEvent { event: GuestEvent(event), status });
+        }
         body => reply_from_body(body)?,
     };
     if frame.request == 0 {
@@ -140,5 +155,6 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
         Some(Body::AskedNs(_)) => Err(ConvertError::Unexpected("a time")),
         Some(Body::Goodbye(_)) => Err(ConvertError::Unexpected("a Goodbye")),
         Some(Body::Wake(_)) => Err(ConvertError::Unexpected("a Wake")),
+        Some(Body::GuestEvent(_)) => Err(ConvertError::Unexpected("a guest event")),
     }
 }

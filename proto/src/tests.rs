@@ -3,7 +3,7 @@
 mod any;
 mod contract;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{GuestEvent, NtStatus, WakeTarget};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -109,6 +109,13 @@ proptest! {
     fn every_wake_survives_the_wire(event in event(), status in any::<u32>()) {
         let read = from_host(wake_to_frame(event, NtStatus(status))).unwrap();
         prop_assert_eq!(read, FromHost::Wake { event, status: NtStatus(status) });
+    }
+
+    #[test]
+    fn a_guest_event_never_reads_as_a_wake(number in 1..=u64::MAX, status in any::<u32>()) {
+        let (event, status) = (GuestEvent(number), NtStatus(status));
+        let read = from_host(wake_to_frame(WakeTarget::GuestEvent(event), status)).unwrap();
+        prop_assert_eq!(read, FromHost::GuestEvent { event, status });
     }
 
     #[test]

@@ -2,7 +2,9 @@
  * SignalByKmd, a known escape that names the adapter alone and does not wake it, and the driver's own name of the event
  * read back from the same buffer, for use in private data of later calls. */
 #include "cpu_event.h"
-#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #define USAGE 0x11u
 
@@ -47,22 +49,66 @@ static void stays_set_until_it_is_reset(void)
     printf("the driver signaled 101 times, and it was seen 101 times\n");
 }
 
-/* What needs the CPU event at all: the driver gets the number of a handle, and to the host that is a number. It is high,
- * so that no name that the library gave to an event is the same. */
-/* covers: EVT-022, GPV-010 */
+/* A thread that blocks for 1 of a fence. */
+static struct fence awaited;
+static NTSTATUS wait_status;
+static atomic_int waiting_thread, wait_is_over;
+
+static void *wait_for_one(void *unused)
+{
+    (void)unused;
+    atomic_store(&waiting_thread, gettid());
+    wait_status = cpu_wait(device, awaited.handle, 1, 0);
+    atomic_store(&wait_is_over, 1);
+    return NULL;
+}
+
+/* Until the thread sleeps: its wait is in the stream by then, in front of what we send next. */
+static void await_sleep(void)
+{
+    char path[64], state = 0;
+    while (!atomic_load(&waiting_thread))
+        sched_yield();
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&waiting_thread));
+    while (state != 'S' && !atomic_load(&wait_is_over)) {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 0;
+        if (file)
+            fclose(file);
+    }
+}
+
+/* What needs the CPU event at all: the driver gets the number of a handle, and to the host that is a number. It is a small
+ * one, as is the number that the library calls a wait by: neither a wait ends by it, nor an event is set. */
+/* covers: EVT-022, EVT-027, GPV-010 */
 static void a_handle_in_private_data_is_of_no_use(void)
 {
-    int other = new_event(), high = fcntl(other, F_DUPFD, 900);
-    CHECK(high >= 900, "no descriptor from 900 on: %s", strerror(errno));
+    enum { NUMBERS = 64 };
+    int other = new_event(), armed = new_event();
+    CHECK(other < NUMBERS, "the number of the descriptor is %d", other);
+    awaited = create_fence(device, 0, 0);
+    pthread_t waiter;
+    CHECK(pthread_create(&waiter, NULL, wait_for_one, NULL) == 0, "no thread");
+    await_sleep();
+    EXPECT(cpu_wait(device, awaited.handle, 1, armed), STATUS_SUCCESS);
     for (int round = 0; round < 3; ++round)
-        EXPECT(driver_signals_number(adapter, (uint64_t)high), STATUS_SUCCESS);
+        for (uint64_t number = 1; number <= NUMBERS; ++number)
+            EXPECT(driver_signals_number(adapter, number), STATUS_SUCCESS);
     /* This one comes after those, and its event is set. */
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
-    CHECK(take_event(event, LONG_MS) == 1, "the event of the object is not set");
-    CHECK(take_event(high, 0) == 0, "an event was set by the number of its descriptor");
-    close(high);
+    CHECK(take_event(event, LONG_MS) == 1, "the event of the object is not set once");
+    CHECK(take_event(other, 0) == 0, "an event was set by the number of its descriptor");
+    CHECK(take_event(armed, 0) == 0, "the event of a wait was set by a number");
+    CHECK(!atomic_load(&wait_is_over) && fence_value(&awaited) == 0, "a wait ended by a number");
+    EXPECT(cpu_signal(device, awaited.handle, 1, 0), STATUS_SUCCESS);
+    pthread_join(waiter, NULL);
+    CHECK(wait_status == STATUS_SUCCESS, "the wait came to %#x", (unsigned)wait_status);
+    CHECK(take_event(armed, LONG_MS) == 1, "the event of the wait is not set once");
+    EXPECT(destroy_object(awaited.handle), STATUS_SUCCESS);
+    close(armed);
     close(other);
-    printf("the number of a handle sets no event\n");
+    printf("the number of a handle sets no event and ends no wait\n");
 }
 
 /* covers: EVT-002, ESC-007 */

@@ -256,6 +256,11 @@ impl<E: Clone, B: Clone> Desk<E, B> {
                     self.received += 1;
                     self.wake(event, status, &asleep, deliveries);
                 }
+                // The program chose this number, so it names nothing of this desk's (EVT-022).
+                FromHost::GuestEvent { .. } => {
+                    self.received += 1;
+                    self.hearing.came(None);
+                }
                 FromHost::Applied(calls) => {
                     self.applied = self.applied.max(calls);
                     self.awaits_applied.iter().for_each(|bell| ring(bell, &asleep, deliveries));

@@ -20,8 +20,10 @@ pub fn welcome_from(frame: &[u8]) -> Result<Welcome, String> {
             Err(format!("it speaks version {} and this library version {PROTOCOL_VERSION}", welcome.version))
         }
         FromHost::Goodbye(reason) => Err(reason),
-        FromHost::Wake { .. } | FromHost::Answer { .. } | FromHost::Applied(_) | FromHost::Asked(_) => {
-            Err("it sent something else first".to_owned())
-        }
+        FromHost::Wake { .. }
+        | FromHost::GuestEvent { .. }
+        | FromHost::Answer { .. }
+        | FromHost::Applied(_)
+        | FromHost::Asked(_) => Err("it sent something else first".to_owned()),
     }
 }

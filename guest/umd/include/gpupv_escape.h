@@ -53,8 +53,8 @@ struct gpupv_escape_object_bad {
     uint32_t usage; /* in: Usage[0]; out: how many events were signaled */
 };
 
-/* The driver signals this event of the calling process in guest-event mode, by the number. To a guest an event has no
- * number but the one that its library gave it, which no program knows: the number of a descriptor sets nothing. */
+/* The driver signals this event of the calling process in guest-event mode, by the number. The host tells the process of
+ * that number, and the library knows no event by it: the number of a descriptor sets nothing and ends no wait. */
 struct gpupv_escape_guest_event {
     uint32_t command;
     uint32_t reserved; /* 0 */

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use d3dkmt::{EventId, NtStatus};
+use d3dkmt::{EventId, NtStatus, WakeTarget};
 use dxgkrnl::{ProcessId, VmId};
 use proto::convert::{asked_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
@@ -222,9 +222,12 @@ impl Outbox {
     }
 
     /// Adds a wake: a kept event will be set, the others come by a frame.
-    pub fn wake(&self, name: EventId, status: NtStatus) -> Result<Added, OutboxFull> {
+    pub fn wake(&self, target: WakeTarget, status: NtStatus) -> Result<Added, OutboxFull> {
         let mut state = self.lock();
-        if state.kept.wake(name) { Ok(Added::Event) } else { state.append(&wake_to_frame(name, status)) }
+        match target.event() {
+            Some(name) if state.kept.wake(name) => Ok(Added::Event),
+            _ => state.append(&wake_to_frame(target, status)),
+        }
     }
 
     /// Adds the last frame of a stream and sends what it can. A guest that is cut off gets none.

@@ -543,7 +543,7 @@ impl Seat {
         for event in &effects.events {
             self.counters.wakes.add(1);
             self.post(seated, event.process, asked_ns, dirty, |outbox| {
-                outbox.wake(event.event, event.status)
+                outbox.wake(event.target, event.status)
             });
         }
         for note in &effects.notes {

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use d3dkmt::{EventId, NtStatus, Reply};
+use d3dkmt::{NtStatus, Reply, WakeTarget};
 use serde::{Deserialize, Serialize};
 
 use crate::{DataMove, ProcessId};
@@ -27,11 +27,11 @@ pub struct Answer {
     pub reply: Reply,
 }
 
-/// Tell a guest that an event of its is set: a registered wait ended, or an enqueued CPU event came up.
+/// Notifies a client process: a registered wait ended, or an event was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostEvent {
     pub process: ProcessId,
-    pub event: EventId,
+    pub target: WakeTarget,
     /// What a blocking wait returns.
     pub status: NtStatus,
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Answer {
 
 impl fmt::Display for HostEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wake p{} event {}: {}", self.process.0, self.event.0, self.status)
+        write!(f, "wake p{} {}: {}", self.process.0, self.target, self.status)
     }
 }
 

@@ -14,7 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, Handle, NtStatus, Reply, WakeTarget};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
@@ -431,11 +431,11 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn wake(
         &mut self,
         process: ProcessId,
-        event: d3dkmt::EventId,
+        target: impl Into<WakeTarget>,
         status: NtStatus,
         effects: &mut Effects,
     ) {
-        self.deliver(HostEvent { process, event, status }, effects);
+        self.deliver(HostEvent { process, target: target.into(), status }, effects);
     }
 
     /// The process of a call, if it is attached.

@@ -4,8 +4,8 @@ use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
-    Call, EventId, GpuSignal, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, limits,
+    Call, EventId, GpuSignal, GpuVaOperation, GuestEvent, Handle, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, WakeTarget, limits,
 };
 use dxgkrnl::ddi::{Callback, KmdProcess, SignalEvent};
 use dxgkrnl::policy::CpuEventOfDevice;
@@ -57,10 +57,35 @@ fn driver_signals(
     script: &ScriptRef,
     signals: &[SignalEvent],
 ) -> (Vec<EventId>, u64) {
-    world.woken();
+    let (woken, violations) = signaled(world, script, signals);
+    (woken.into_iter().map(|target| target.event().expect("an event of the library's")).collect(), violations)
+}
+
+/// The same for signals in guest-event mode.
+fn driver_signals_guest(
+    world: &mut World<Scripted>,
+    script: &ScriptRef,
+    signals: &[SignalEvent],
+) -> (Vec<GuestEvent>, u64) {
+    let (woken, violations) = signaled(world, script, signals);
+    let guest = |target| match target {
+        WakeTarget::GuestEvent(event) => event,
+        WakeTarget::Event(event) => panic!("{event:?} is the library's"),
+    };
+    (woken.into_iter().map(guest).collect(), violations)
+}
+
+fn signaled(
+    world: &mut World<Scripted>,
+    script: &ScriptRef,
+    signals: &[SignalEvent],
+) -> (Vec<WakeTarget>, u64) {
+    world.effects.events.clear();
     let before = world.kernel.snapshot().contract_violations;
     inject(world, script, signals.iter().flat_map(|signal| called_back(0, *signal)).collect());
-    (world.woken(), world.kernel.snapshot().contract_violations - before)
+    let events = std::mem::take(&mut world.effects.events);
+    let violations = world.kernel.snapshot().contract_violations - before;
+    (events.into_iter().map(|event| event.target).collect(), violations)
 }
 
 fn with_policy(cpu_event_of_device: CpuEventOfDevice) -> Config {
@@ -611,16 +636,41 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
         let kmd = world.kernel.snapshot().kmd_processes[0].kmd;
         let guest = SignalEvent { process: Some(KmdProcess(kmd)), cpu_event_object: false, ..signal(0x1234) };
         for _ in 0..2 {
-            let event = vec![EventId(0x1234)];
-            assert_eq!(driver_signals(&mut world, &script, &[guest]), (event, 0), "as often as it likes");
+            let event = vec![GuestEvent(0x1234)];
+            assert_eq!(
+                driver_signals_guest(&mut world, &script, &[guest]),
+                (event, 0),
+                "as often as it likes"
+            );
         }
         // Its last signals come while it is destroyed; none later.
         script.borrow_mut().call_back("destroy_process", called_back(0, guest));
         world.gone(process);
         assert_eq!(world.kernel.snapshot().contract_violations, 0);
-        assert_eq!(driver_signals(&mut world, &script, &[guest]), (vec![], 1));
+        assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![], 1));
         world.finish();
     }
+}
+
+// covers: EVT-022
+#[test]
+fn a_guest_event_of_the_number_of_a_wait_does_not_end_the_wait() {
+    let (mut world, script) = scripted(Config::default());
+    let (id, process) = known_process(&mut world);
+    world.input(Input::FenceMemoryAdded { process: id, slots: 4 });
+    let device = world.device();
+    let fence = world.fence(device, 0);
+    let wait = world.pending(device, &[(fence.object, 1)], false);
+    let guest = SignalEvent { process, cpu_event_object: false, ..signal(wait.0) };
+    assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![GuestEvent(wait.0)], 0));
+    // The two are told apart while they are held, too.
+    world.input(Input::ProcessFrozen { process: id, frozen: true });
+    assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![], 0));
+    world.signal(device, fence.object, 1);
+    world.input(Input::ProcessFrozen { process: id, frozen: false });
+    let woken = world.effects.events.drain(..).map(|event| event.target).collect::<Vec<_>>();
+    assert_eq!(woken, [WakeTarget::GuestEvent(GuestEvent(wait.0)), WakeTarget::Event(wait)]);
+    world.finish();
 }
 
 #[test]
@@ -653,12 +703,16 @@ fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
     let (id, process) = known_process(&mut world);
     let guest = |event| SignalEvent { process, cpu_event_object: false, ..signal(event) };
     let last = |event| SignalEvent { last_use: true, ..guest(event) };
-    assert_eq!(driver_signals(&mut world, &script, &[guest(1), last(1)]), (vec![EventId(1); 2], 0));
+    assert_eq!(driver_signals_guest(&mut world, &script, &[guest(1), last(1)]), (vec![GuestEvent(1); 2], 0));
     for late in [guest(1), last(1)] {
-        assert_eq!(driver_signals(&mut world, &script, &[late]), (vec![], 1));
+        assert_eq!(driver_signals_guest(&mut world, &script, &[late]), (vec![], 1));
         assert!(world.notes().concat().contains("the last use of the event"));
     }
-    assert_eq!(driver_signals(&mut world, &script, &[guest(2)]), (vec![EventId(2)], 0), "another event");
+    assert_eq!(
+        driver_signals_guest(&mut world, &script, &[guest(2)]),
+        (vec![GuestEvent(2)], 0),
+        "another event"
+    );
     assert_eq!(world.kernel.snapshot().kmd_processes[0].last_used_events, 1);
     // While the process is destroyed the driver may still signal, and say that it is the last time.
     script.borrow_mut().call_back("destroy_process", called_back(0, last(2)));
@@ -667,7 +721,11 @@ fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
     let violations = world.kernel.snapshot().contract_violations;
     assert_eq!(violations, 2);
     for late in [guest(2), last(3)] {
-        assert_eq!(driver_signals(&mut world, &script, &[late]), (vec![], 1), "no such process any more");
+        assert_eq!(
+            driver_signals_guest(&mut world, &script, &[late]),
+            (vec![], 1),
+            "no such process any more"
+        );
     }
     world.finish();
 }
@@ -679,11 +737,11 @@ fn a_driver_is_done_with_so_many_events_of_a_process() {
     let most = limits::LAST_USED_EVENTS_PER_PROCESS_MAX as u64;
     let last = |event| SignalEvent { process, cpu_event_object: false, last_use: true, ..signal(event) };
     let all: Vec<SignalEvent> = (1..=most).map(last).collect();
-    assert_eq!(driver_signals(&mut world, &script, &all).1, 0);
-    assert_eq!(driver_signals(&mut world, &script, &[last(most + 1)]), (vec![], 1));
+    assert_eq!(driver_signals_guest(&mut world, &script, &all).1, 0);
+    assert_eq!(driver_signals_guest(&mut world, &script, &[last(most + 1)]), (vec![], 1));
     assert!(world.notes().concat().contains("the limit"));
     let not_last = SignalEvent { last_use: false, ..last(most + 1) };
-    assert_eq!(driver_signals(&mut world, &script, &[not_last]), (vec![EventId(most + 1)], 0));
+    assert_eq!(driver_signals_guest(&mut world, &script, &[not_last]), (vec![GuestEvent(most + 1)], 0));
     world.finish();
 }
 

@@ -148,7 +148,8 @@ fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
     world.effects.clear();
 
     fault(&mut world, Fault::StopAdapter { adapter: 0 });
-    let ended: Vec<_> = world.effects.events.drain(..).map(|event| (event.event, event.status)).collect();
+    let ended: Vec<_> =
+        world.effects.events.drain(..).map(|event| (event.target.event().unwrap(), event.status)).collect();
     assert_eq!(ended, [(first, REMOVED), (second, REMOVED)]);
     assert_eq!(notes(&mut world), ["adapter 0 is stopped: 2 waits ended, 1 queues emptied"]);
     assert!(world.kernel.engines_idle());
@@ -242,7 +243,8 @@ fn queued_cpu_events_are_set_once_when_the_adapter_stops() {
     enqueue(&contexts, EventId(6));
     world.effects.clear();
     fault(&mut world, Fault::StopAdapter { adapter: 0 });
-    let mut set: Vec<_> = world.effects.events.iter().map(|event| (event.event.0, event.status)).collect();
+    let mut set: Vec<_> =
+        world.effects.events.iter().map(|event| (event.target.event().unwrap().0, event.status)).collect();
     set.sort();
     assert_eq!(set, [(5, REMOVED), (6, REMOVED)]);
 }

@@ -24,9 +24,9 @@ fn woken(world: &mut World) -> Vec<(ProcessId, u64)> {
     let events = std::mem::take(&mut world.effects.events);
     events
         .into_iter()
-        .map(|HostEvent { process, event, status }| {
+        .map(|HostEvent { process, target, status }| {
             assert_eq!(status, NtStatus::SUCCESS);
-            (process, event.0)
+            (process, target.event().expect("a wait of its").0)
         })
         .collect()
 }

@@ -103,7 +103,7 @@ fn release(world: &mut World, mutex: Handle, key: u64, fence_value: u64) -> NtSt
 }
 
 fn ended(world: &mut World) -> Vec<(u64, NtStatus)> {
-    world.effects.events.drain(..).map(|event| (event.event.0, event.status)).collect()
+    world.effects.events.drain(..).map(|event| (event.target.event().unwrap().0, event.status)).collect()
 }
 
 #[test]
@@ -230,8 +230,12 @@ fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
     world.process = P;
     pending(&mut world, mutex, 6, None, 2);
     assert_eq!(release(&mut world, mutex, 5, 50), OK);
-    let woken: Vec<_> =
-        world.effects.events.drain(..).map(|event| (event.process.0, event.event.0)).collect();
+    let woken: Vec<_> = world
+        .effects
+        .events
+        .drain(..)
+        .map(|event| (event.process.0, event.target.event().unwrap().0))
+        .collect();
     assert_eq!(woken, [(2, 1)]);
     assert_eq!(release(&mut world, mutex, 6, 60), IP, "it is theirs now");
     assert_eq!(read(&mut world, mutex), (0, vec![]));

@@ -442,7 +442,7 @@ fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
     };
     signal(&mut world, &[context], &[opened.object]);
     assert_eq!(
-        world.effects.events.iter().map(|set| (set.process, set.event)).collect::<Vec<_>>(),
+        world.effects.events.iter().map(|set| (set.process, set.target.event().unwrap())).collect::<Vec<_>>(),
         [(P, event)]
     );
     world.effects.events.clear();

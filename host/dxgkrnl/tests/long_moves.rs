@@ -128,7 +128,7 @@ fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
     long.world.now += 10 * COPY_NS;
     let (mut steps, mut calls) = (0, 0);
     while long.world.kernel.next_deadline().is_some_and(|due| due <= long.world.now) {
-        let is_over = long.world.effects.events.iter().any(|one| one.event == event);
+        let is_over = long.world.effects.events.iter().any(|one| one.target == event.into());
         assert!(!is_over || written >= 2 * COPIED, "a wake-up before its bytes");
         long.world.effects.moves.clear();
         long.world.input(Input::Deadline);
@@ -141,14 +141,14 @@ fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
             assert!(long.world.kernel.now() < begin + 10 * COPY_NS, "the kernel has come to the end already");
             let waits = long.world.pending(others, &[(fence, calls)], false);
             assert_eq!(long.world.signal(others, fence, calls), OK);
-            assert!(long.world.effects.events.iter().any(|one| one.event == waits));
+            assert!(long.world.effects.events.iter().any(|one| one.target == waits.into()));
             assert!(bytes(&long.world.effects) <= 2 * STEP_BYTES_MAX, "two calls");
             written += long.written();
         }
     }
     assert_eq!(written, 3 * COPIED, "all of them, and each byte once");
     assert!(steps > 3 * COPIED / STEP_BYTES_MAX / 2 && calls > 3, "{steps} steps, {calls} calls");
-    assert!(long.world.effects.events.iter().any(|one| (one.process, one.event) == (mine, event)));
+    assert!(long.world.effects.events.iter().any(|one| (one.process, one.target) == (mine, event.into())));
     assert_eq!(long.world.kernel.now(), begin + 10 * COPY_NS);
 }
 

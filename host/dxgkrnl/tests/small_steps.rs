@@ -157,7 +157,8 @@ fn a_process_that_has_ended_is_given_no_keyed_mutex() {
     let release = Call::ReleaseKeyedMutex { mutex, key: 5, fence_value: 0, private_data: None };
     let mut events = call(&mut world, P, release).events;
     events.extend(finish(&mut world).events);
-    let heard: Vec<_> = events.iter().map(|event| (event.process, event.event.0, event.status)).collect();
+    let heard: Vec<_> =
+        events.iter().map(|event| (event.process, event.target.event().unwrap().0, event.status)).collect();
     assert_eq!(heard, [(living, 30, NtStatus::SUCCESS)]);
 }
 

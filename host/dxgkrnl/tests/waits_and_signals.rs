@@ -69,7 +69,8 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
     // Stores are drained before events: whoever is woken reads at least what it waited for.
     let store = |process| FenceStore { process, slot: 1, value: 5 };
     assert_eq!(world.effects.stores, [store(P), store(ProcessId(2))]);
-    let woken: Vec<_> = world.effects.events.iter().map(|event| (event.process, event.event)).collect();
+    let woken: Vec<_> =
+        world.effects.events.iter().map(|event| (event.process, event.target.event().unwrap())).collect();
     assert_eq!(woken, [(ProcessId(2), theirs), (P, mine)]);
     assert!(world.effects.events.iter().all(|event| event.status == OK));
 }

@@ -266,7 +266,7 @@ impl Checker {
         self.stores(effects, unseen);
         self.answers(told, effects);
         self.values_passed(told, effects, kernel);
-        self.wakes(told, effects, kernel.guest_events_set());
+        self.wakes(told, effects);
         self.forget_destroyed(told, kernel);
         // First: who is gone neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
@@ -422,21 +422,22 @@ impl Checker {
         }
     }
 
-    fn wakes(&mut self, told: &Told, effects: &Effects, set_by_drivers: &[(ProcessId, EventId)]) {
+    fn wakes(&mut self, told: &Told, effects: &Effects) {
         let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
+            // A program's own number is no wait of its library.
+            let Some(event) = wake.target.event() else { continue };
             let view = self.processes.entry(wake.process).or_default();
-            if let Some(at) = view.acquiring.iter().position(|acquire| *acquire == wake.event) {
+            if let Some(at) = view.acquiring.iter().position(|acquire| *acquire == event) {
                 view.acquiring.remove(at);
                 continue;
             }
-            let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
-                if !view.armed.contains(&wake.event) && !set_by_drivers.contains(&(wake.process, wake.event))
-                {
+            let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == event) else {
+                if !view.armed.contains(&event) {
                     let process = wake.process.0;
                     self.violations.push(format!(
                         "double wake: event {} of process {process} names no wait that is asleep",
-                        wake.event.0
+                        event.0
                     ));
                 }
                 continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use d3dkmt::{
     AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, ShareToken,
-    WaitOutcome,
+    WaitOutcome, WakeTarget,
 };
 use drivers::Registry;
 use dxgkrnl::why::{Question, Why};
@@ -397,7 +397,9 @@ fn deliver(
     answers: &mut [Option<Answer>],
     reading: &mut Vec<(Thread, Handle)>,
 ) {
-    let Some(at) = guest.targets.iter().position(|(id, _)| *id == wake.event) else { return };
+    let Some(at) = guest.targets.iter().position(|(id, _)| WakeTarget::from(*id) == wake.target) else {
+        return;
+    };
     match guest.targets[at].1 {
         Target::Thread(thread) => {
             guest.targets.remove(at);

@@ -222,8 +222,8 @@ impl Side {
                 let name = names.get(&event.process).map_or("?", String::as_str);
                 let seen = side.processes.entry(name.to_owned()).or_default();
                 seen.wakes += 1;
-                let pending =
-                    seen.waits.entry(event.event).or_default().iter_mut().find(|wait| wait.1.is_none());
+                let Some(event) = event.target.event() else { continue };
+                let pending = seen.waits.entry(event).or_default().iter_mut().find(|wait| wait.1.is_none());
                 if let Some((_, end)) = pending {
                     *end = Some(now);
                 }

@@ -100,7 +100,8 @@ fn of_call(process: ProcessId, call: &Call) -> Vec<Thing> {
 
 fn of_effects(effects: &Effects) -> Vec<Thing> {
     let stores = effects.stores.iter().map(|store| Thing::Slot(store.process, store.slot));
-    let wakes = effects.events.iter().map(|wake| Thing::Event(wake.process, wake.event.0));
+    let wakes =
+        effects.events.iter().filter_map(|wake| Some(Thing::Event(wake.process, wake.target.event()?.0)));
     stores.chain(wakes).collect()
 }
 

@@ -264,6 +264,10 @@ pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut 
     if !moves.is_empty() || !notes.is_empty() || stores.len() + events.len() > ITEMS_MAX {
         return false;
     }
+    // Guest events are rare and have no compact form.
+    if events.iter().any(|event| event.target.event().is_none()) {
+        return false;
+    }
     let answer = match &answers[..] {
         [] => 0,
         [answer] => match plain(context, answer) {
@@ -285,7 +289,9 @@ pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut 
         out.number(events.len() as u64);
     }
     for event in events {
-        write_event(context, event, out);
+        if let Some(name) = event.target.event() {
+            write_event(context, event, name, out);
+        }
     }
     true
 }
@@ -331,11 +337,11 @@ fn write_store(context: &mut Context, store: &FenceStore, out: &mut Pen) {
 }
 
 #[inline(always)]
-fn write_event(context: &mut Context, event: &HostEvent, out: &mut Pen) {
-    let HostEvent { process, event: EventId(event), status } = *event;
+fn write_event(context: &mut Context, event: &HostEvent, EventId(name): EventId, out: &mut Pen) {
+    let HostEvent { process, target: _, status } = *event;
     let of_caller = process.0 == context.process;
-    let woken = std::mem::replace(&mut context.last(process.0).woken, event);
-    let next = event == woken.wrapping_add(1);
+    let woken = std::mem::replace(&mut context.last(process.0).woken, name);
+    let next = name == woken.wrapping_add(1);
     let mut mask = if of_caller { OF_CALLER } else { 0 };
     if next {
         mask |= NEXT_WAKE;
@@ -348,7 +354,7 @@ fn write_event(context: &mut Context, event: &HostEvent, out: &mut Pen) {
         out.number(process.0.into());
     }
     if !next {
-        out.difference(woken, event);
+        out.difference(woken, name);
     }
     if status != NtStatus::SUCCESS {
         out.number(status.0.into());
@@ -497,5 +503,5 @@ fn read_event(context: &mut Context, bytes: &mut Bytes) -> Result<HostEvent, &'s
     let event = if mask & NEXT_WAKE == 0 { bytes.differing(woken)? } else { woken.wrapping_add(1) };
     let status = if mask & SUCCEEDED == 0 { NtStatus(bytes.number_32()?) } else { NtStatus::SUCCESS };
     context.last(process).woken = event;
-    Ok(HostEvent { process: ProcessId(process), event: EventId(event), status })
+    Ok(HostEvent { process: ProcessId(process), target: EventId(event).into(), status })
 }

@@ -1,7 +1,7 @@
 //! Between the messages of `trace.proto` and the kernel's words. What a message cannot say is a
 //! [`ConvertError`], never a default. Steps are written by `encode`; this reads them.
 
-use d3dkmt::Handle;
+use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{Answer, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId, VmId};
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;
@@ -100,7 +100,12 @@ fn answer_from_wire(wire: wire::Sent) -> Result<Answer, ConvertError> {
 
 fn event_from_wire(wire: wire::Sent) -> Result<HostEvent, ConvertError> {
     match sent(wire)? {
-        (process, FromHost::Wake { event, status }) => Ok(HostEvent { process, event, status }),
+        (process, FromHost::Wake { event, status }) => {
+            Ok(HostEvent { process, target: event.into(), status })
+        }
+        (process, FromHost::GuestEvent { event, status }) => {
+            Ok(HostEvent { process, target: WakeTarget::GuestEvent(event), status })
+        }
         _ => Err(ConvertError::Unexpected("a frame that is no wake among the events")),
     }
 }

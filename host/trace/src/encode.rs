@@ -212,7 +212,7 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
         frame(2, *process, out, |out| encode_answer_frame(*request, status.0, reply, out));
     }
     for event in events {
-        let wake = wake_to_frame(event.event, event.status);
+        let wake = wake_to_frame(event.target, event.status);
         frame(3, event.process, out, |out| wake.encode_raw(out));
     }
     for note in notes {

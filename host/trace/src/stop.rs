@@ -36,9 +36,10 @@ impl Stop {
             Stop::Fence { process, handle, value } => {
                 kernel.object(*process, *handle).is_some_and(|object| object.value >= *value)
             }
-            Stop::Wait { process, event } => {
-                effects.events.iter().any(|wake| (wake.process, wake.event) == (*process, *event))
-            }
+            Stop::Wait { process, event } => effects
+                .events
+                .iter()
+                .any(|wake| (wake.process, wake.target.event()) == (*process, Some(*event))),
             Stop::Note(text) => effects.notes.iter().any(|note| note.text.contains(text)),
         }
     }

@@ -4,8 +4,8 @@ mod common;
 
 use common::{RECORDING, bounds, config, reader, record, replay, session, steps};
 use d3dkmt::{
-    Adapter, Call, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken,
-    SignalFlags, WaitFromCpuFlags, WaitOutcome,
+    Adapter, Call, CreatedSyncObject, EventId, GpuSignal, GuestEvent, Handle, Luid, NtStatus, Reply,
+    ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
 use dxgkrnl::{
     Answer, Config, DataMove, Effects, EngineId, Fault, FenceStore, HostEvent, Input, MoveKernel, Note,
@@ -409,9 +409,13 @@ fn effects() -> impl Strategy<Value = Effects> {
         (process(), 1..=u64::MAX, any::<u32>(), reply()).prop_map(|(process, request, status, reply)| {
             Answer { process, request, status: NtStatus(status), reply }
         });
-    let event = (process(), 1..=u64::MAX, any::<u32>()).prop_map(|(process, event, status)| HostEvent {
+    let target = (1..=u64::MAX, any::<bool>()).prop_map(|(number, of_driver)| match of_driver {
+        true => WakeTarget::GuestEvent(GuestEvent(number)),
+        false => WakeTarget::Event(EventId(number)),
+    });
+    let event = (process(), target, any::<u32>()).prop_map(|(process, target, status)| HostEvent {
         process,
-        event: EventId(event),
+        target,
         status: NtStatus(status),
     });
     let note = (option::of(process()), ".{0,300}").prop_map(|(process, text)| Note { process, text });
@@ -458,7 +462,7 @@ fn hot_step() -> impl Strategy<Value = (u64, Input, Effects)> {
             // A wake that is none has no number: the messages have no word for it.
             let wake = |(process, event, status): (u32, u64, u32)| HostEvent {
                 process: ProcessId(process),
-                event: EventId(event.max(1)),
+                target: EventId(event.max(1)).into(),
                 status: NtStatus(status),
             };
             let reply = match answer {

@@ -90,9 +90,9 @@ fn it_stops_behind_the_step_with_which_something_comes_true() {
     let recorded = recorded(53, 3000, &[]);
     let woken = recorded.steps.iter().position(|step| !step.effects.events.is_empty()).unwrap();
     let wake = recorded.steps[woken].effects.events[0];
-    let until = place(&format!("wait=p{}:{}", wake.process.0, wake.event.0));
+    let until = place(&format!("wait=p{}:{}", wake.process.0, wake.target.event().unwrap().0));
     let first = recorded.steps.iter().position(|step| {
-        step.effects.events.iter().any(|event| (event.process, event.event) == (wake.process, wake.event))
+        step.effects.events.iter().any(|event| (event.process, event.target) == (wake.process, wake.target))
     });
     let report = replay(&recorded.bytes, &Part { from: None, until });
     assert_eq!(report.stopped, Some(first.unwrap() as u64 + 2), "{report}");

@@ -38,7 +38,7 @@ pub mod to_host {
 /// What the host sends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ToGuest {
-    /// The request that this answers; 0 for Welcome, Wake and Goodbye.
+    /// The request that this answers; 0 for Welcome, Wake, GuestEvent and Goodbye.
     pub request: u64,
     /// NTSTATUS; of an answer or of a wake.
     pub status: u32,
@@ -56,6 +56,7 @@ pub mod to_guest {
         Goodbye(String),
         Applied(u64),
         AskedNs(u64),
+        GuestEvent(u64),
         Reply(Reply),
         /// A well-formed message that is no reply.
         Invalid(ConvertError),
@@ -74,6 +75,7 @@ mod tag {
     pub const GOODBYE: u32 = 5;
     pub const APPLIED: u32 = 40;
     pub const ASKED_NS: u32 = 41;
+    pub const GUEST_EVENT: u32 = 42;
 }
 
 /// A message field that prost made.
@@ -161,6 +163,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Goodbye(reason)) => pb::string::encode(tag::GOODBYE, reason, buf),
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encode(tag::APPLIED, calls, buf),
             Some(to_guest::Body::AskedNs(nanos)) => pb::uint64::encode(tag::ASKED_NS, nanos, buf),
+            Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encode(tag::GUEST_EVENT, event, buf),
             Some(to_guest::Body::Reply(reply)) => encode_reply(reply, buf),
         }
     }
@@ -184,6 +187,9 @@ impl Message for ToGuest {
             }
             tag::APPLIED => self.body = Some(to_guest::Body::Applied(number(wire_type, buf, context)?)),
             tag::ASKED_NS => self.body = Some(to_guest::Body::AskedNs(number(wire_type, buf, context)?)),
+            tag::GUEST_EVENT => {
+                self.body = Some(to_guest::Body::GuestEvent(number(wire_type, buf, context)?));
+            }
             other => match read_reply(other, wire_type, buf, context.clone())? {
                 Some(Ok(reply)) => self.body = Some(to_guest::Body::Reply(reply)),
                 Some(Err(error)) => self.body = Some(to_guest::Body::Invalid(error)),
@@ -204,6 +210,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Goodbye(reason)) => pb::string::encoded_len(tag::GOODBYE, reason),
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encoded_len(tag::APPLIED, calls),
             Some(to_guest::Body::AskedNs(nanos)) => pb::uint64::encoded_len(tag::ASKED_NS, nanos),
+            Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encoded_len(tag::GUEST_EVENT, event),
             Some(to_guest::Body::Reply(reply)) => reply_len(reply),
         };
         request + status + body

@@ -81,10 +81,49 @@ impl fmt::Display for Luid {
     }
 }
 
-/// Names a guest event for the host: the number a guest gave to one of its waits or events. The
+/// Names a wait or an event for the host: the number that the client library of a process gave it. The
 /// host never sees a guest's handle or descriptor (EVT-027). Unique within a process; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct EventId(pub u64);
+
+/// `hEvent` of a driver's signal in guest-event mode: the number under which a program named an event in private data.
+/// Programs choose these numbers and libraries choose [`EventId`]s, so the same number may occur as both. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct GuestEvent(pub u64);
+
+/// What a wake-up from the host is for. A guest event never ends a wait and never sets an event of the library's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum WakeTarget {
+    /// A wait or an event that the client library named.
+    Event(EventId),
+    /// An event that a program named to its driver.
+    GuestEvent(GuestEvent),
+}
+
+impl WakeTarget {
+    /// The wait or event of the client library, if it is one.
+    pub fn event(self) -> Option<EventId> {
+        match self {
+            WakeTarget::Event(event) => Some(event),
+            WakeTarget::GuestEvent(_) => None,
+        }
+    }
+}
+
+impl From<EventId> for WakeTarget {
+    fn from(event: EventId) -> WakeTarget {
+        WakeTarget::Event(event)
+    }
+}
+
+impl fmt::Display for WakeTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WakeTarget::Event(EventId(event)) => write!(f, "event {event}"),
+            WakeTarget::GuestEvent(GuestEvent(event)) => write!(f, "guest event {event:#x}"),
+        }
+    }
+}
 
 /// What an NT handle of a shared object stands for on the wire: 128 bits nobody can guess. Whoever
 /// holds the file descriptor that carries it may open the object.

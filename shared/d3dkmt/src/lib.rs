@@ -36,7 +36,7 @@ pub use flags::{
     CreateAllocationFlags, CreateContextFlags, DestroyAllocationFlags, HwQueueFlags, KeyedMutexFlags,
     SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
-pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
+pub use handle::{EventId, GuestEvent, Handle, HandleKind, Luid, ShareToken, WakeTarget};
 pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
 pub use parameters::{GpuSignal, GpuVaOperation, RuntimeBuffer};

@@ -86,7 +86,7 @@ impl Attacker {
                 // What it says of a frame is that the frame is not right.
                 Ok(FromHost::Goodbye(why)) if why.starts_with("frame ") => return Err(Stopped::Broken(why)),
                 Ok(FromHost::Goodbye(why)) => return Err(Stopped::Refused(why)),
-                Ok(FromHost::Wake { .. }) => self.received += 1,
+                Ok(FromHost::Wake { .. } | FromHost::GuestEvent { .. }) => self.received += 1,
                 Ok(FromHost::Applied(_) | FromHost::Asked(_)) => {}
                 Ok(FromHost::Welcome(_)) => return Err(Stopped::Broken("a second welcome".into())),
                 Err(_) => return Err(closed()),

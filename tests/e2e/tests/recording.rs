@@ -113,7 +113,7 @@ fn recorded_of(trace: &Path, of: &Acknowledged) -> Recorded {
             recorded.answered = answer.request;
         }
         for event in effects.events.iter().filter(|event| event.process == of.process) {
-            recorded.woken = event.event.0;
+            recorded.woken = event.target.event().expect("no driver signals").0;
         }
         for store in
             effects.stores.iter().filter(|store| (store.process, store.slot) == (of.process, of.slot))

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 
 use d3dkmt::{
-    CreatedSyncObject, GpuSignal, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, WaitFromCpuFlags, WaitOutcome,
+    CreatedSyncObject, GpuSignal, GuestEvent, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
 use proto::channel::{ToGuest, to_guest, to_host};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
@@ -270,6 +270,27 @@ fn an_event_is_set_once_and_only_for_its_own_wake() {
     assert_eq!(finished(poll_once(refused)), NtStatus::INVALID_HANDLE);
     port.receive(&wake(name, NtStatus::SUCCESS));
     assert_eq!((event.take(), port.pending()), (0, 0), "refused");
+}
+
+#[test]
+fn a_guest_event_of_any_number_ends_no_wait_and_sets_no_event() {
+    // covers: EVT-022 EVT-027
+    let (session, fences) = session_with_fences(welcome(), &[0]);
+    let (port, objects, event) = (session.port(), [fences[0].object], SimulatedEvent::default());
+    let armed = session.wait_from_cpu(DEVICE, &objects, &[1], ALL, Some(event.clone()));
+    assert_eq!(serve(&session, armed, |_, _| REGISTERED), NtStatus::SUCCESS);
+    let mut waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &[1], ALL, None));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    let (request, name) = one_wait(port);
+    port.receive(&answer(request, NtStatus::SUCCESS, &REGISTERED));
+    for number in 1..=name.0 + 1 {
+        let target = WakeTarget::GuestEvent(GuestEvent(number));
+        port.receive(&bytes(&wake_to_frame(target, NtStatus::SUCCESS)));
+    }
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    assert_eq!((event.take(), port.pending()), (0, 2));
+    port.receive(&wake(name, NtStatus::SUCCESS));
+    assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
 }
 
 #[test]

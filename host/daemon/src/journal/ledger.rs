@@ -83,7 +83,7 @@ impl Ledger {
             .iter()
             .map(|answer| (answer.process, answer_to_frame(answer.request, answer.status, &answer.reply)));
         let wakes =
-            effects.events.iter().map(|event| (event.process, wake_to_frame(event.event, event.status)));
+            effects.events.iter().map(|event| (event.process, wake_to_frame(event.target, event.status)));
         for (process, message) in answers.chain(wakes) {
             if self.sent(process, &message) {
                 self.over.push(process);
@@ -238,7 +238,7 @@ mod tests {
     fn effects(answers: &[u64], wakes: &[u64]) -> Effects {
         let status = NtStatus::SUCCESS;
         let answer = |request: &u64| Answer { process: P, request: *request, status, reply: Reply::None };
-        let wake = |event: &u64| HostEvent { process: P, event: EventId(*event), status };
+        let wake = |event: &u64| HostEvent { process: P, target: EventId(*event).into(), status };
         Effects {
             answers: answers.iter().map(answer).collect(),
             events: wakes.iter().map(wake).collect(),

@@ -59,7 +59,7 @@ fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
     let guest = Arc::new(Guest::new(id, vm, 1, String::new()));
     let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
     guest.outbox.connect(super::super::guest::Sink::Local { stream, epoll, key: 1 });
-    guest.outbox.wake(d3dkmt::EventId(7), d3dkmt::NtStatus::SUCCESS).unwrap();
+    guest.outbox.wake(EventId(7).into(), d3dkmt::NtStatus::SUCCESS).unwrap();
     let mut dirty = Dirty::default();
     dirty.add(&guest);
     drop(dirty);

@@ -12,16 +12,16 @@
 //! are for.
 //!
 //! In guest-event mode a driver signals an event of a process that it knows by the number that it was given, until it
-//! says that this is the last use, or `DxgkDdiDestroyProcess` of the process returns (EVT-020).
+//! says that this is the last use, or `DxgkDdiDestroyProcess` of the process returns (EVT-020). Such a number is a
+//! [`GuestEvent`]: the program chose it, and it is never taken for the name of a wait of the process (EVT-022).
 //!
 //! An event does not count (EVT-025): signals within one step, in which no user's code runs, set it once. A signal
 //! that is not as `DXGKARGCB_SIGNALEVENT` wants it sets nothing and is recorded as a violation of the driver's
 //! contract: a note says which, and [`crate::Snapshot::contract_violations`] counts them (E-8, E-11).
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
-use d3dkmt::{EventId, Handle};
+use d3dkmt::{EventId, GuestEvent, Handle};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
@@ -55,10 +55,8 @@ pub(crate) struct CpuEvents {
     pub(super) of_handle: BTreeMap<(ProcessId, Handle), DxgCpuEvent>,
     /// Steps so far: the present one's number.
     pub(super) steps: u64,
-    /// Events of guests that drivers set in this step.
-    pub(super) set_in_guests: Vec<(ProcessId, EventId)>,
     /// Events of guests that their drivers have done with (EVT-020). They go with the process.
-    pub(super) last_used: BTreeSet<(KmdProcess, EventId)>,
+    pub(super) last_used: BTreeSet<(KmdProcess, GuestEvent)>,
     /// What drivers did against their contract, by all calls of theirs.
     pub violations: u64,
 }
@@ -68,11 +66,13 @@ impl CpuEvents {
     #[inline]
     pub fn begin_step(&mut self) {
         self.steps += 1;
-        self.set_in_guests.clear();
     }
 
-    pub(super) fn last_used_of(&self, process: KmdProcess) -> impl Iterator<Item = &(KmdProcess, EventId)> {
-        self.last_used.range((process, EventId(0))..=(process, EventId(u64::MAX)))
+    pub(super) fn last_used_of(
+        &self,
+        process: KmdProcess,
+    ) -> impl Iterator<Item = &(KmdProcess, GuestEvent)> {
+        self.last_used.range((process, GuestEvent(0))..=(process, GuestEvent(u64::MAX)))
     }
 
     /// How many events of a guest process its driver has done with.

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, limits};
+use d3dkmt::{GuestEvent, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, WakeTarget, limits};
 use serde::{Deserialize, Serialize};
 
 use super::cpu_event::{CPU_EVENT_BYTES, CpuEvent, CpuEvents};
@@ -18,11 +18,6 @@ use crate::policy::CpuEventOfDevice;
 use crate::{FeatureId, ProcessId};
 
 impl<M: Miniport> Kernel<M> {
-    /// Events that drivers set in the last step by a guest's own name for them (guest-event mode).
-    pub fn guest_events_set(&self) -> &[(ProcessId, EventId)] {
-        &self.events.cpu_events.set_in_guests
-    }
-
     /// A driver did what its contract does not allow: nothing comes of it but a line and a number.
     pub(crate) fn violation(&mut self, adapter: u32, what: &str, effects: &mut Effects) {
         self.events.cpu_events.violations += 1;
@@ -183,8 +178,7 @@ impl<M: Miniport> Kernel<M> {
                 if let Some(of) = signal.process.filter(|_| signal.last_use) {
                     self.events.cpu_events.last_used.insert((of, event));
                 }
-                self.events.cpu_events.set_in_guests.push((process, event));
-                self.wake(process, event, NtStatus::SUCCESS, effects);
+                self.wake(process, WakeTarget::GuestEvent(event), NtStatus::SUCCESS, effects);
             }
         }
     }
@@ -213,7 +207,7 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
             (false, None) => Err("neither CpuEventObject nor hDxgkProcess is given".into()),
-            (false, Some(process)) => self.guest_event(adapter, process, EventId(event), last_use),
+            (false, Some(process)) => self.guest_event(adapter, process, GuestEvent(event), last_use),
         }
     }
 
@@ -224,7 +218,7 @@ impl<M: Miniport> Kernel<M> {
         &self,
         adapter: u32,
         process: KmdProcess,
-        event: EventId,
+        event: GuestEvent,
         last_use: bool,
     ) -> Result<Target, String> {
         let known = self.guests.known().processes.get(&process).filter(|(_, of)| *of == adapter);
@@ -286,5 +280,5 @@ impl<M: Miniport> Kernel<M> {
 #[derive(Serialize, Deserialize)]
 enum Target {
     CpuEvent(DxgCpuEvent),
-    GuestEvent(ProcessId, EventId),
+    GuestEvent(ProcessId, GuestEvent),
 }

@@ -17,7 +17,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, NtStatus};
+use d3dkmt::{NtStatus, WakeTarget};
 use serde::{Deserialize, Serialize};
 
 use crate::ddi::KmdProcess;
@@ -38,7 +38,7 @@ pub(crate) struct VirtualMachine {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(super) events: Vec<HostEvent>,
-    pub(super) known: BTreeSet<(EventId, NtStatus)>,
+    pub(super) known: BTreeSet<(WakeTarget, NtStatus)>,
 }
 
 impl Held {
@@ -47,7 +47,7 @@ impl Held {
     }
 
     pub(super) fn add(&mut self, event: HostEvent) {
-        if self.known.insert((event.event, event.status)) {
+        if self.known.insert((event.target, event.status)) {
             self.events.push(event);
         }
     }

@@ -314,13 +314,16 @@ impl<M: Miniport> World<M> {
 
     /// Events set since the last time this was asked.
     pub fn woken(&mut self) -> Vec<EventId> {
-        std::mem::take(&mut self.effects.events).into_iter().map(|event| event.event).collect()
+        std::mem::take(&mut self.effects.events)
+            .into_iter()
+            .filter_map(|event| event.target.event())
+            .collect()
     }
 
     /// Events set since the last time this was asked, with their status.
     pub fn ended(&mut self) -> Vec<(EventId, NtStatus)> {
         let events = std::mem::take(&mut self.effects.events);
-        events.into_iter().map(|event| (event.event, event.status)).collect()
+        events.into_iter().filter_map(|event| Some((event.target.event()?, event.status))).collect()
     }
 
     /// Notes since the last time this was asked.

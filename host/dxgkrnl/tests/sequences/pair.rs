@@ -490,7 +490,10 @@ impl Pair {
         for store in &effects.stores {
             self.memory.insert((store.process.0, store.slot), store.value);
         }
-        let woken = effects.events.iter().map(|event| (event.process.0, event.event.0, event.status));
+        let woken = effects
+            .events
+            .iter()
+            .filter_map(|event| Some((event.process.0, event.target.event()?.0, event.status)));
         let (mut woken, mut naive) = (woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken));
         if self.steps_are_small {
             // Those who wait for one fence keep their order; fences take turns.

@@ -118,7 +118,7 @@ impl Guest {
 
     pub fn wake(&mut self, now: Nanos, event: &HostEvent) {
         self.wakes += 1;
-        self.send(now, &wake_to_frame(event.event, event.status));
+        self.send(now, &wake_to_frame(event.target, event.status));
     }
 
     fn send(&mut self, now: Nanos, message: &ToGuest) {

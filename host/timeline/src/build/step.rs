@@ -324,7 +324,9 @@ impl Builder {
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
-            let woken = self.waits.wake(event.process, event.event, event.status, moment, &self.signals);
+            // No wait ends by a guest event.
+            let Some(name) = event.target.event() else { continue };
+            let woken = self.waits.wake(event.process, name, event.status, moment, &self.signals);
             let process = self.names.process(event.process);
             self.latency.wake(latency::Wake {
                 step: moment.sequence,
@@ -334,7 +336,7 @@ impl Builder {
                 value: woken.and_then(|(_, cause)| cause).map_or(0, |cause| cause.value),
                 process: event.process,
                 track: process,
-                event: event.event.0,
+                event: name.0,
             });
             let Some((age, cause)) = woken else { continue };
             let late = cause.filter(|cause| cause.submission.is_some());

@@ -75,7 +75,7 @@ fn pair(step: u64, input: &mut Input, effects: &mut Effects) {
         effects.stores.push(FenceStore { process: waiter, slot: 3, value: round });
         effects.answers.push(success(PROCESS, round, Reply::None));
         let event = EventId(round + 1);
-        effects.events.push(HostEvent { process: waiter, event, status: NtStatus::SUCCESS });
+        effects.events.push(HostEvent { process: waiter, target: event.into(), status: NtStatus::SUCCESS });
     }
 }
 

@@ -289,7 +289,9 @@ impl<'a> Part<'a> {
         waits: &mut dyn FnMut(ProcessId),
     ) -> anyhow::Result<()> {
         let Some(stand_in) = self.stand_ins.get_mut(&woken.process) else { return Ok(()) };
-        if let Some(tag) = stand_in.acquiring.remove(&woken.event) {
+        // The calls of the part lead to its guest events; nobody waits for them.
+        let Some(event) = woken.target.event() else { return Ok(()) };
+        if let Some(tag) = stand_in.acquiring.remove(&event) {
             waits(woken.process);
             let now = stand_in.actor.report_whenever(tag)?;
             (self.played.calls, self.played.wakes) = (self.played.calls + 1, self.played.wakes + 1);
@@ -299,9 +301,9 @@ impl<'a> Part<'a> {
             }
             return Ok(());
         }
-        if stand_in.events.contains_key(&woken.event) {
+        if stand_in.events.contains_key(&event) {
             waits(woken.process);
-            self.await_event(woken.process, woken.event)?;
+            self.await_event(woken.process, event)?;
         }
         Ok(())
     }
