@@ -7,8 +7,8 @@ use dxgkrnl::ddi::{
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
-    QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend,
-    VirtualMachineData,
+    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalMonitoredFence, Submission,
+    Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -81,7 +81,7 @@ ddis! {
     fn begin_exclusive_access(&mut; adapter: u32);
     fn iommu_mapping_changed(&mut; adapter: u32, process: ProcessId, added: Option<u32>);
     fn end_exclusive_access(&mut; adapter: u32);
-    fn query_engine_status(&mut; engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus;
+    fn query_engine_status(&mut; now: Nanos, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus;
     fn query_dependent_engine_group(&mut; engine: EngineId) -> u64;
     fn reset_engine(&mut;
         now: Nanos, engine: EngineId, callbacks: &mut Vec<Callback>) -> Result<u64, ResetFailed>;
@@ -153,6 +153,7 @@ ddis! {
     fn next_deadline(&; ) -> Option<Nanos>;
     fn deadline(&mut; now: Nanos, callbacks: &mut Vec<Callback>);
     fn has_begun(&; engine: EngineId, submission_fence_id: u64) -> bool;
+    fn running_context(&; engine: EngineId) -> RunningContext;
     fn engine_state(&; engine: EngineId) -> EngineState;
     fn pending_faults(&; engine: EngineId) -> PendingFaults;
     fn work(&; engine: EngineId) -> Option<Vec<EngineWork>>;

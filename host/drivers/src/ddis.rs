@@ -9,8 +9,8 @@ use dxgkrnl::ddi::{
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
-    QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend,
-    VirtualMachineData,
+    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalMonitoredFence, Submission,
+    Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -72,7 +72,7 @@ impl Miniport for Drivers {
         preempt_command(now: Nanos, engine: EngineId, id: u64) -> Result<(), NtStatus>
             = |_routes| Some(engine.adapter) => Ok(());
         dpc_routine(adapter: u32) = |_routes| Some(adapter) => ();
-        query_engine_status(engine: EngineId) -> EngineStatus
+        query_engine_status(now: Nanos, engine: EngineId) -> EngineStatus
             = |_routes| Some(engine.adapter) => EngineStatus::default();
         reset_engine(now: Nanos, engine: EngineId) -> Result<u64, ResetFailed>
             = |_routes| Some(engine.adapter) => Err(ResetFailed);
@@ -159,6 +159,8 @@ impl Miniport for Drivers {
         ring_bytes(hw_queue: HwQueueId) -> usize = |routes| routes.hw_queue(hw_queue) => 0;
         held_bytes(adapter: u32, process: ProcessId) -> usize = |_routes| Some(adapter) => 0;
         has_begun(engine: EngineId, id: u64) -> bool = |_routes| Some(engine.adapter) => true;
+        running_context(engine: EngineId) -> RunningContext
+            = |_routes| Some(engine.adapter) => RunningContext::None;
         engine_state(engine: EngineId) -> EngineState = |_routes| Some(engine.adapter) => EngineState::Idle;
         pending_faults(engine: EngineId) -> PendingFaults
             = |_routes| Some(engine.adapter) => PendingFaults::default();

@@ -88,7 +88,7 @@ pub use page_map::{Page, PageMap, Piece};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
-    EngineStatus, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
+    EngineStatus, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed, RunningContext,
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
@@ -324,7 +324,8 @@ pub trait Miniport {
     }
     /// `DxgkDdiPreemptCommand`: stop at the next point where that is possible, and report `DMA_PREEMPTED` with this id;
     /// at once if there is nothing to stop (TDR-034). What did not complete is kept for its resubmission. A driver that
-    /// never answers is let run until what was submitted has completed or times out. An error is a bugcheck.
+    /// does not answer for TdrDelay and says that it is responsive is asked again, with another id: the newest request is
+    /// the one to answer. An error is a bugcheck.
     fn preempt_command(
         &mut self,
         now: Nanos,
@@ -374,8 +375,13 @@ pub trait Miniport {
         let _ = adapter;
     }
     /// `DxgkDdiQueryEngineStatus`: asked after a timeout, before anything is done.
-    fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {
-        let _ = (engine, callbacks);
+    fn query_engine_status(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> EngineStatus {
+        let _ = (now, engine, callbacks);
         EngineStatus::default()
     }
     /// `DxgkDdiQueryDependentEngineGroup`: bit `n` = node `n` is reset with it. Its own bit is among them (TDR-018).
@@ -693,6 +699,10 @@ pub trait Miniport {
     /// copied into the pipe (FEN-048). A driver that cannot tell counts what it was given as begun.
     fn has_begun(&self, _engine: EngineId, _submission_fence_id: u64) -> bool {
         true
+    }
+    /// No DDI: the context whose work an engine runs, as a register of the hardware says.
+    fn running_context(&self, _engine: EngineId) -> RunningContext {
+        RunningContext::Unknown
     }
     /// For people and snapshots.
     fn engine_state(&self, engine: EngineId) -> EngineState;

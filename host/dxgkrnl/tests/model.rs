@@ -8,6 +8,7 @@ mod sequences;
 mod allocations;
 mod cpu_events;
 mod cpu_signal;
+mod culprits;
 mod doorbells;
 mod edges;
 mod escapes;

@@ -127,10 +127,10 @@ fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
 fn an_engine_that_says_it_is_at_work_gets_another_delay() {
     let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
-    script.borrow_mut().responsive = true;
+    script.borrow_mut().responsive = Some(true);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 0, None));
-    script.borrow_mut().responsive = false;
+    script.borrow_mut().responsive = Some(false);
     world.advance(2000 * MS - 1);
     assert_eq!(resets(&world), (0, 0, None));
     world.advance(1);

@@ -44,7 +44,8 @@ use alloc::vec::Vec;
 
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
-    NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, Suspend,
+    NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, RunningContext,
+    Suspend,
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
@@ -170,6 +171,9 @@ pub(crate) struct Engine {
     releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
+    /// Since when nothing else could have run: of a context's buffer since its last boundary, of a hardware queue's since it
+    /// was started.
+    since: Nanos,
     /// What does not run.
     queue: Lines,
     /// Suspended contexts, with the suspends that are yet to be acknowledged.
@@ -178,8 +182,10 @@ pub(crate) struct Engine {
     saved: Saved,
     /// The preemption request that is not answered.
     preempting: Option<u64>,
-    /// The last id of a context without hardware queues whose work is done.
+    /// The last id of a context without hardware queues whose work is done, or that a reset aborted.
     completed: u64,
+    /// The greatest id that it was given.
+    submitted: u64,
     /// Nothing runs until the reset is over (TDR-021).
     halted: bool,
     faults: PendingFaults,
@@ -196,11 +202,13 @@ impl Engine {
             releases_progress: config.ring_buffer_fence_release,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
+            since: 0,
             queue: Lines::default(),
             suspended: BTreeMap::new(),
             saved: Saved::default(),
             preempting: None,
             completed: 0,
+            submitted: 0,
             halted: false,
             faults: PendingFaults::default(),
             front_end: FrontEnd::default(),
@@ -227,6 +235,7 @@ impl Engine {
     }
 
     pub fn submit(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
+        self.submitted = self.submitted.max(job.submission_fence_id);
         self.queue.push_back(job);
         self.start_next(ddi);
     }
@@ -288,6 +297,8 @@ impl Engine {
         self.suspended.values_mut().for_each(Vec::clear);
         let Some(aborted) = aborted else { return Ok(None) };
         let culprit = aborted.context;
+        // The kernel ends what the culprit has here besides.
+        self.completed = self.completed.max(self.saved.last_of(culprit));
         ddi.shared.drop_ring_bytes(&aborted);
         for line in self.queue.lines_of(culprit) {
             self.queue.take_line(line).for_each(|job| ddi.shared.drop_ring_bytes(&job));
@@ -464,8 +475,9 @@ impl Engine {
         }
     }
 
-    /// Drops everything; nothing is called back.
+    /// Drops everything; nothing is called back. All that it was given is over, as the kernel counts too (SCH-007).
     pub fn stop(&mut self) {
+        self.completed = self.submitted;
         self.running = None;
         self.queue = Lines::default();
         self.suspended.clear();
@@ -494,6 +506,15 @@ impl Engine {
         !self.queue.has_unbegun(submission_fence_id) && !self.saved.has_unbegun(submission_fence_id)
     }
 
+    /// It runs nothing, or has run it for less than this time.
+    pub fn is_responsive(&self, now: Nanos, delay: Nanos) -> bool {
+        self.running.is_none() || now.saturating_sub(self.since) < delay
+    }
+
+    pub fn running_context(&self) -> RunningContext {
+        self.running.as_ref().map_or(RunningContext::None, |job| RunningContext::Context(job.context))
+    }
+
     pub fn faults(&self) -> PendingFaults {
         self.faults
     }
@@ -520,6 +541,7 @@ impl Engine {
             let suspended = &self.suspended;
             let next = self.queue.take_startable(|context| suspended.contains_key(&context));
             let Some(job) = next else { return };
+            self.since = ddi.clock;
             self.run(job, ddi);
         }
     }

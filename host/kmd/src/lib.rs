@@ -32,7 +32,8 @@ use dxgkrnl::ddi::{
     HwQueueId, HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess,
     LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess,
     NotificationRefused, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults,
-    QueryAdapterInfo, ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
+    QueryAdapterInfo, ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences, Submission,
+    Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
@@ -51,6 +52,8 @@ use witness::{Witness, Witnesses};
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
     displays: Displays,
+    /// TdrDelay, as the registry has it.
+    tdr_delay_ns: Nanos,
     /// How long a paging buffer takes, by adapter.
     paging_ns: Vec<Nanos>,
     /// What it advertises, by adapter.
@@ -157,6 +160,7 @@ impl Miniport for SimulatedMiniport {
         self.clients = Clients::default();
         self.displays = Displays::new(config);
         let policy = config.policy.illegal_command;
+        self.tdr_delay_ns = config.tdr.delay_ns;
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         self.advertised =
             config.adapters.iter().map(|adapter| advertised(config.features, adapter)).collect();
@@ -225,9 +229,14 @@ impl Miniport for SimulatedMiniport {
         self.advertised.get(adapter as usize).cloned().unwrap_or_default()
     }
 
-    /// Responsive if it has nothing to do: whatever it runs did not end in time.
-    fn query_engine_status(&mut self, engine: EngineId, _callbacks: &mut Vec<Callback>) -> EngineStatus {
-        EngineStatus { responsive: self.engine_state(engine) == EngineState::Idle }
+    fn query_engine_status(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        _callbacks: &mut Vec<Callback>,
+    ) -> EngineStatus {
+        let engine = self.engines.get(&engine);
+        EngineStatus { responsive: engine.is_none_or(|engine| engine.is_responsive(now, self.tdr_delay_ns)) }
     }
 
     fn reset_engine(
@@ -610,6 +619,10 @@ impl Miniport for SimulatedMiniport {
 
     fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
         self.engines.get(&engine).is_none_or(|engine| engine.has_begun(submission_fence_id))
+    }
+
+    fn running_context(&self, engine: EngineId) -> RunningContext {
+        self.engines.get(&engine).map_or(RunningContext::None, Engine::running_context)
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -3,7 +3,7 @@
 use d3dkmt::isa::{self, Packet};
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, HwContext, Interrupt, Invalidation, Miniport, PageFaultFlags,
-    ResetFailed, Submission,
+    ResetFailed, RunningContext, Submission,
 };
 use dxgkrnl::{Config, ProcessId};
 use kmd::SimulatedMiniport;
@@ -112,7 +112,12 @@ fn a_reset_aborts_what_runs_and_keeps_what_is_queued() {
     world.submit(0, (1, 1), None, &[Packet::Hang]);
     world.submit(0, (2, 2), None, &[busy(10)]);
     world.miniport.preempt_command(5, ENGINE, 9, &mut world.callbacks).unwrap();
-    assert!(!world.miniport.query_engine_status(ENGINE, &mut world.callbacks).responsive);
+    let delay = Config::default().tdr.delay_ns;
+    for (now, responsive) in [(delay - 1, true), (delay, false)] {
+        let status = world.miniport.query_engine_status(now, ENGINE, &mut world.callbacks);
+        assert_eq!(status.responsive, responsive, "it runs since 0: {now}");
+    }
+    assert_eq!(world.miniport.running_context(ENGINE), RunningContext::Context(HwContext(1)));
     assert_eq!(world.miniport.reset_engine(5, ENGINE, &mut world.callbacks), Ok(1));
     assert_eq!(
         (world.state(), world.interrupts()),

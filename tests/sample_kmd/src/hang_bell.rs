@@ -94,11 +94,16 @@ impl Around for HangBell {
     }
 
     /// Asked after a timeout, before anything is done about it.
-    fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {
+    fn query_engine_status(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> EngineStatus {
         for event in self.events.values().filter(|event| event.hears_of_hangs) {
             let signal = SignalEvent::of(event.dxg);
             callbacks.push(Callback::SignalEvent { adapter: engine.adapter, signal });
         }
-        self.simulated.query_engine_status(engine, callbacks)
+        self.simulated.query_engine_status(now, engine, callbacks)
     }
 }

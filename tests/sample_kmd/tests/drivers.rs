@@ -45,12 +45,12 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
         assert_eq!(driver.escape(0, 0, escape, &mut callbacks), NtStatus::SUCCESS);
     }
     let engine = EngineId { adapter: 0, node: 0 };
-    driver.query_engine_status(engine, &mut callbacks);
+    driver.query_engine_status(0, engine, &mut callbacks);
     let rung = Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(7)) };
     assert_eq!(callbacks, [rung]);
     callbacks.clear();
     driver.destroy_cpu_event(0, bell, &mut callbacks);
-    driver.query_engine_status(engine, &mut callbacks);
+    driver.query_engine_status(0, engine, &mut callbacks);
     assert_eq!(callbacks, [], "nothing rings after its end");
 }
 

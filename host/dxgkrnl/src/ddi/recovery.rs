@@ -68,8 +68,19 @@ pub enum FaultedWork {
 /// `DXGK_ENGINESTATUS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// The engine makes progress after all.
+    /// The engine makes progress after all: it runs nothing, or what it runs has run for less than TdrDelay.
     pub responsive: bool,
+}
+
+/// What an engine runs at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunningContext {
+    /// The driver cannot tell.
+    Unknown,
+    /// The engine runs nothing: all that it has waits in hardware.
+    None,
+    /// Work of this context, in its own queue or in a hardware queue.
+    Context(HwContext),
 }
 
 /// `DxgkDdiResetEngine`, `DxgkDdiResetHwEngine` or `DxgkDdiResumeHwEngine` could not do it: the adapter is reset.

@@ -9,7 +9,7 @@ use d3dkmt::{CreateContextFlags, DeviceExecutionState};
 
 use super::hardware::Hit;
 use super::{Cause, Loss, Watch};
-use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, engine_bit};
+use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, RunningContext, engine_bit};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
@@ -28,15 +28,10 @@ impl<M: Miniport> Kernel<M> {
         {
             return;
         }
-        if !cause.is_certain && self.is_responsive(engine, effects) {
+        let is_impatient = self.is_impatient_with(engine);
+        if !cause.is_certain && self.is_responsive(engine, effects) && !is_impatient {
             self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
-            let now = self.now;
-            let state = self.vidsch.engine_mut(engine);
-            if let Watch::Preempting { since, .. } = &mut state.watch {
-                *since = now;
-            }
-            // What it has of hardware queues waits in hardware, or never says that it is done.
-            state.hw_since = None;
+            self.grant_another_delay(engine, effects);
             return;
         }
         // The snapshot: from here on nothing that the engine reports changes what is lost.
@@ -49,7 +44,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.engine_mut(engine).watch = Watch::Resetting { until: now, group, cause: cause.clone() };
         self.run_dpc(engine.adapter, effects);
         let Some(group) = self.dependents(engine, effects) else {
-            let guilty = self.oldest_devices(engine);
+            let guilty = self.devices_at_work(engine);
             self.reset_adapter(engine.adapter, &guilty, &cause, effects);
             return;
         };
@@ -71,10 +66,38 @@ impl<M: Miniport> Kernel<M> {
         self.tdr.waiting.push(engine);
     }
 
+    /// An engine that has not answered in time is at work.
+    fn grant_another_delay(&mut self, engine: EngineId, effects: &mut Effects) {
+        let now = self.now;
+        let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= now);
+        let watch_is_due = is_due(self.watch_due(engine));
+        let unserved_is_due = is_due(self.unserved_due(engine));
+        let can_preempt = self.caps(engine).contains(VidSchCaps::PREEMPTION_AWARE);
+        let runs = self.miniport.running_context(engine);
+        let state = self.vidsch.engine_mut(engine);
+        // With nothing that runs, work of hardware queues waits in hardware, or never says that it is done: then nothing is
+        // expected before something is submitted or stored.
+        state.hw_since = state.hw_since.filter(|_| runs != RunningContext::None).map(|_| now);
+        if unserved_is_due {
+            state.unserved_since = Some(now);
+        }
+        match state.watch {
+            // The answer was lost: an engine that is at work does not refuse for so long.
+            Watch::Preempting { time_is_up, .. } if watch_is_due => {
+                self.request_preemption(engine, time_is_up, effects);
+            }
+            Watch::Running if watch_is_due && !can_preempt => {
+                state.charge_oldest(now);
+                state.since = now;
+            }
+            Watch::Running | Watch::Preempting { .. } | Watch::Resetting { .. } | Watch::Held => {}
+        }
+    }
+
     fn is_responsive(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
         let mut status = crate::ddi::EngineStatus::default();
-        self.run_ddi(effects, |miniport, _, callbacks| {
-            status = miniport.query_engine_status(engine, callbacks);
+        self.run_ddi(effects, |miniport, now, callbacks| {
+            status = miniport.query_engine_status(now, engine, callbacks);
         });
         status.responsive
     }
@@ -145,7 +168,7 @@ impl<M: Miniport> Kernel<M> {
             // A bugcheck.
             Ok(None) => return false,
             Err(ResetFailed) => {
-                let guilty = self.oldest_devices(engine);
+                let guilty = self.devices_at_work(engine);
                 let cause = Cause {
                     why: Cow::Borrowed("TdrReason 9: the reset of an engine failed"),
                     ..cause.clone()

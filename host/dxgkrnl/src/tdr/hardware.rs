@@ -4,8 +4,9 @@
 //! for TdrDelay, the engine is asked whether it is at work:
 //!
 //! ```text
-//!   responsive       it waits in hardware, or never writes its progress fence: nobody asks again before something is
-//!                    submitted, done or stored on the adapter
+//!   responsive       runs nothing: its work waits in hardware, or never writes its progress fence. The engine is not asked
+//!                    again before something is submitted, done or stored on the adapter
+//!                    runs something, for less than TdrDelay: the engine has another delay
 //!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); what other contexts have
 //!                    stays in the hardware and goes on after ResumeHwEngine (TDR-021)
 //! ```

@@ -171,7 +171,7 @@ impl<M: Miniport> Kernel<M> {
         let cause =
             Cause { why: Cow::Borrowed("page fault"), state, page_fault, timeout: false, is_certain: true };
         if resets_adapter {
-            let guilty = if devices.is_empty() { self.oldest_devices(engine) } else { devices };
+            let guilty = if devices.is_empty() { self.devices_at_work(engine) } else { devices };
             self.vidsch.work_mut().recover(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
             return;
         }

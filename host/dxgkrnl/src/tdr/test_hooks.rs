@@ -81,7 +81,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let engines = self.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);
-        let guilty: BTreeSet<u32> = engines.flat_map(|engine| self.oldest_devices(*engine)).collect();
+        let guilty: BTreeSet<u32> = engines.flat_map(|engine| self.devices_at_work(*engine)).collect();
         let guilty: Vec<u32> = guilty.into_iter().collect();
         self.reset_adapter(adapter, &guilty, &Cause::FORCED, effects);
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::back_off::PATIENCE_NS;
 use super::{Cause, Recovery, Watch};
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::{EngineId, HwContext, Miniport, RunningContext};
 use crate::effects::Effects;
 use crate::ids::earliest;
 use crate::kernel::Kernel;
@@ -89,8 +89,18 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Whether an engine refuses to give up work of a VM that hung before: that does not get TdrDelay while others wait.
+    pub(super) fn is_impatient_with(&self, id: EngineId) -> bool {
+        let Some(engine) = self.vidsch.in_flight().engines.get(&id) else { return false };
+        let Watch::Preempting { since, .. } = engine.watch else { return false };
+        let is_early = self.now < since.saturating_add(self.config.tdr.delay_ns);
+        is_early
+            && self.watch_due(id).is_some_and(|due| due <= self.now)
+            && self.miniport.running_context(id) != RunningContext::None
+    }
+
     /// When an engine has done nothing for what it was submitted: it gives everything back before it begins any.
-    fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
+    pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
         let is_watched = !engine.submitted.is_empty() && !engine.watch.is_masked() && self.times_out(engine);
         let since = engine.unserved_since.filter(|_| is_watched)?;
@@ -210,7 +220,7 @@ impl<M: Miniport> Kernel<M> {
         if is_node && self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
             self.begin_engine_reset(engine, cause, effects);
         } else {
-            let guilty = self.oldest_devices(engine);
+            let guilty = self.devices_at_work(engine);
             self.reset_adapter(adapter, &guilty, &cause, effects);
         }
     }
@@ -235,8 +245,13 @@ impl<M: Miniport> Kernel<M> {
             || self.vidsch.in_flight().engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 
-    /// Whose work an engine is at.
-    pub(super) fn oldest_devices(&self, engine: EngineId) -> Vec<u32> {
+    /// Whose work an engine is at: as the hardware says, or else of the oldest that it was given.
+    pub(super) fn devices_at_work(&self, engine: EngineId) -> Vec<u32> {
+        if let RunningContext::Context(HwContext(context)) = self.miniport.running_context(engine)
+            && let Some(context) = self.vidsch.contexts().get(context)
+        {
+            return alloc::vec![context.device];
+        }
         let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
             Some(one) => alloc::vec![self.vidsch.queues()[one.queue].device],

@@ -29,7 +29,8 @@ pub struct Script {
     pub dependents: Option<u64>,
     /// What ResetEngine says instead of the truth.
     pub aborted: Option<u64>,
-    pub responsive: bool,
+    /// What it says of its engines; `None`: the truth.
+    pub responsive: Option<bool>,
     pub resume_fails: bool,
     /// The DPC routine does not call NotifyDpc.
     pub forgets_dpc: bool,
@@ -71,7 +72,7 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
         failing: None,
         dependents: Some(0),
         aborted: None,
-        responsive: false,
+        responsive: Some(false),
         resume_fails: false,
         forgets_dpc: false,
         holds_suspends: false,
@@ -320,6 +321,7 @@ impl Miniport for Scripted {
         held_bytes(adapter: u32, process: ProcessId) -> usize;
         next_deadline() -> Option<Nanos>;
         has_begun(engine: EngineId, id: u64) -> bool;
+        running_context(engine: EngineId) -> RunningContext;
         engine_state(engine: EngineId) -> EngineState;
         pending_faults(engine: EngineId) -> PendingFaults;
         work(engine: EngineId) -> Option<Vec<EngineWork>>;
@@ -396,10 +398,13 @@ impl Miniport for Scripted {
         self.script.borrow_mut().scheduling_logs.push((engine, buffer));
     }
 
-    fn query_engine_status(&mut self, _: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
+    fn query_engine_status(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
         let responsive = self.script.borrow().responsive;
         let line = "query_engine_status".to_owned();
-        self.told("query_engine_status", line, callbacks, |_, _| EngineStatus { responsive })
+        self.told("query_engine_status", line, callbacks, |simulated, callbacks| match responsive {
+            Some(responsive) => EngineStatus { responsive },
+            None => simulated.query_engine_status(now, engine, callbacks),
+        })
     }
 
     fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {

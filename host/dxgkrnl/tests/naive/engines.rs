@@ -39,6 +39,8 @@ pub struct Engine {
     pub(super) floor: u64,
     /// When the last VM came that was not alone here.
     pub(super) several_since: u64,
+    /// Since when nobody else could run: a context's buffer can stop between two commands, a hardware queue's cannot.
+    pub(super) began: u64,
     /// When the running command ends; `None` of one that never does.
     pub busy_until: Option<u64>,
     /// When the oldest buffer of contexts began.
@@ -69,6 +71,7 @@ impl Engine {
             used: vec![],
             floor: 0,
             several_since: 0,
+            began: 0,
             busy_until: None,
             since: 0,
             asked: None,
@@ -401,6 +404,7 @@ impl Naive {
             let Some(at) = (0..state.given.len()).find(may) else { return };
             let job = state.given.remove(at);
             state.running = Some(Job { begun: true, ..job });
+            state.began = time;
             self.run_engine(engine, time);
         }
     }
@@ -425,6 +429,9 @@ impl Naive {
                     }
                 }
                 return;
+            }
+            if self.engines[engine].runs_of_context() {
+                self.engines[engine].began = time;
             }
             if self.engines[engine].asked.is_some() && self.engines[engine].runs_of_context() {
                 // Between two commands it can stop.

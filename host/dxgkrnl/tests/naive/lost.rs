@@ -28,12 +28,7 @@ impl Naive {
     /// (SCH-016).
     pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
-        let asked = state.asked.filter(|_| state.given_of_contexts() > 0);
         let since_several = |since: u64| since.max(state.several_since);
-        let limit = |since: u64| match self.is_in_the_way(engine) {
-            true => (since + TDR_DELAY_NS).min(since_several(since) + PATIENCE_NS),
-            false => since + TDR_DELAY_NS,
-        };
         let takes_its_time = self.hw_queues_on(engine).any(|queue| queue.takes_its_time);
         let of_hardware = match (takes_its_time, self.several_vms_want(engine)) {
             (false, _) => state.hw_since,
@@ -41,8 +36,17 @@ impl Naive {
             (true, false) => None,
         };
         let of_hardware = of_hardware.map(|since| since + TDR_DELAY_NS);
-        let due = asked.map(|(since, _)| limit(since)).into_iter().chain(of_hardware).min();
+        let due = self.refuses_until(engine).into_iter().chain(of_hardware).min();
         due.filter(|_| self.rules.timeouts)
+    }
+
+    /// When it has refused to make way for too long.
+    fn refuses_until(&self, engine: usize) -> Option<u64> {
+        let state = &self.engines[engine];
+        let (since, _) = state.asked.filter(|_| state.given_of_contexts() > 0)?;
+        let limit = since + TDR_DELAY_NS;
+        let patience = since.max(state.several_since) + PATIENCE_NS;
+        Some(if self.is_in_the_way(engine) { limit.min(patience) } else { limit })
     }
 
     /// When it has done nothing for what it was given, as late as if it had begun and was asked to make way.
@@ -65,13 +69,25 @@ impl Naive {
         at_it
     }
 
-    /// One that runs nothing is at work: it waits for something that was not stored.
+    /// One that runs nothing is at work: it waits for something that was not stored. So is one that began what it runs less
+    /// than TdrDelay ago: it has that long again.
     pub(super) fn says_that_it_is_at_work(&mut self, engine: usize) -> bool {
-        let waits = !self.engines[engine].runs();
-        if waits {
-            self.engines[engine].hw_since = None;
+        let refuses = self.refuses_until(engine).is_some_and(|due| due <= self.now);
+        let unserved_for_long = self.unserved(engine).is_some_and(|due| due <= self.now);
+        let now = self.now;
+        let state = &mut self.engines[engine];
+        if !state.runs() {
+            state.hw_since = None;
+            return true;
         }
-        waits
+        if refuses || now >= state.began + TDR_DELAY_NS {
+            return false;
+        }
+        state.hw_since = state.hw_since.map(|_| now);
+        if unserved_for_long {
+            state.idle_since = Some(now);
+        }
+        true
     }
 
     /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019, TDR-021).

@@ -274,6 +274,11 @@ impl Saved {
         }
     }
 
+    /// The last id of a context that is here; 0 if there is none.
+    pub fn last_of(&self, context: HwContext) -> u64 {
+        self.of_context.get(&context).and_then(|ids| ids.last()).copied().unwrap_or(0)
+    }
+
     pub fn forget_context(&mut self, context: HwContext) {
         for id in self.of_context.get(&context).cloned().unwrap_or_default() {
             self.remove(id);

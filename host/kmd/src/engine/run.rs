@@ -30,6 +30,9 @@ impl Engine {
             self.look_at(&mut job, ddi);
         }
         while job.has_more() {
+            if job.is_preemptible() && !job.is_busy() {
+                self.since = ddi.clock;
+            }
             if self.is_to_stop(&job) && !job.is_busy() {
                 self.set_aside(job, ddi);
                 return;

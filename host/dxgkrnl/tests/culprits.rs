@@ -1,0 +1,195 @@
+//! Whose device a timeout costs, and what is asked of an engine again.
+
+use crate::common::World;
+use crate::common::hardware::{NONE, busy, wait, write};
+use crate::common::scripted::scripted;
+use d3dkmt::escape::{kind, tdr_debug_control as tdr};
+use d3dkmt::isa::Packet::*;
+use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
+
+const OK: NtStatus = NtStatus::SUCCESS;
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
+const MS: u64 = 1_000_000;
+const TDR_DELAY: u64 = 2000 * MS;
+const ACTIVE: u32 = 1;
+const RESET: u32 = 2;
+const HUNG: u32 = 3;
+
+fn engine_resets<M: Miniport>(world: &World<M>) -> u64 {
+    world.kernel.snapshot().engine_resets
+}
+
+fn force<M: Miniport>(world: &mut World<M>, adapter: Handle, value: u32) {
+    let call = Call::Escape {
+        adapter,
+        device: Handle::NULL,
+        context: Handle::NULL,
+        kind: kind::TDR_DEBUG_CONTROL,
+        flags: EscapeFlags::empty(),
+        data: value.to_le_bytes().to_vec(),
+    };
+    assert_eq!(world.status(call), OK);
+}
+
+/// A hardware queue with a wait that nobody meets, on an engine that is otherwise idle. It came 100 ms before TdrDelay.
+fn old_wait(world: &mut World) -> Handle {
+    let device = world.device();
+    let queue = world.queue_on(device, 0, NONE);
+    let gate = world.native(device);
+    assert_eq!(world.submit_hw(queue, 1, &[wait(&gate, 1)]), OK);
+    world.advance(TDR_DELAY - 100 * MS);
+    device
+}
+
+// covers: TDR-012
+#[test]
+fn work_that_is_begun_late_is_not_the_culprit_of_an_old_wait_in_hardware() {
+    for in_hardware in [false, true] {
+        let mut world = World::new();
+        let waiting = old_wait(&mut world);
+        let device = world.device();
+        let fence = world.fence(device, 0);
+        let packets = [busy(1000 * MS), write(&fence, 1)];
+        if in_hardware {
+            let queue = world.queue_on(device, 0, NONE);
+            world.submit_hw(queue, 1, &packets);
+        } else {
+            let context = world.context(device, 0);
+            world.submit(context, &packets);
+        }
+        world.advance(1000 * MS);
+        let states = [waiting, device].map(|device| world.execution_state(device));
+        assert_eq!((engine_resets(&world), states), (0, [ACTIVE, ACTIVE]), "in hardware: {in_hardware}");
+        assert_eq!(world.value(fence.object), 1);
+    }
+}
+
+// covers: TDR-001
+#[test]
+fn a_hang_that_begins_late_beside_an_old_wait_is_found_a_delay_after_it_began() {
+    for in_hardware in [false, true] {
+        let mut world = World::new();
+        let waiting = old_wait(&mut world);
+        let device = world.device();
+        if in_hardware {
+            let queue = world.queue_on(device, 0, NONE);
+            world.submit_hw(queue, 1, &[Hang]);
+        } else {
+            let context = world.context(device, 0);
+            world.submit(context, &[Hang]);
+        }
+        world.advance(TDR_DELAY - 1);
+        assert_eq!(engine_resets(&world), 0);
+        world.advance(TDR_DELAY);
+        let states = [waiting, device].map(|device| world.execution_state(device));
+        assert_eq!((engine_resets(&world), states), (1, [ACTIVE, HUNG]), "in hardware: {in_hardware}");
+    }
+}
+
+// covers: TDR-001
+#[test]
+fn a_hang_behind_a_progress_fence_that_the_buffer_wrote_is_found_when_others_want_the_engine() {
+    for per_engine in [true, false] {
+        for in_hardware in [false, true] {
+            let mut adapter = AdapterConfig::default();
+            adapter.caps.set(VidSchCaps::SUPPORT_PER_ENGINE_TDR, per_engine);
+            let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
+            let [guilty, other] = [0; 2].map(|_| world.device());
+            let queue = world.queue_on(guilty, 0, NONE);
+            world.submit_hw(queue, 1, &[write(&queue.fence, 1), Hang]);
+            world.advance(MS);
+            assert_eq!(world.view(queue).in_flight, 0, "as far as fences tell it is done");
+            let fence = world.fence(other, 0);
+            if in_hardware {
+                let queue = world.queue_on(other, 0, NONE);
+                world.submit_hw(queue, 1, &[write(&fence, 1)]);
+            } else {
+                let context = world.context(other, 0);
+                world.submit(context, &[write(&fence, 1)]);
+            }
+            world.advance(2 * TDR_DELAY);
+            let states = [guilty, other].map(|device| world.execution_state(device));
+            let expected = if per_engine { [HUNG, ACTIVE] } else { [HUNG, RESET] };
+            assert_eq!(states, expected, "per engine: {per_engine}, in hardware: {in_hardware}");
+            if per_engine {
+                assert_eq!(world.value(fence.object), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
+    let (mut world, script) = scripted(Config::default());
+    script.borrow_mut().responsive = None;
+    let device = world.device();
+    let fence = world.fence(device, 0);
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(100 * MS + 1), busy(1), write(&fence, 1)]);
+    world.advance(100 * MS);
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
+    world.advance(TDR_DELAY - 1);
+    assert_eq!(world.value(fence.object), 0, "the engine has given it back, and nobody heard");
+    world.advance(10 * MS);
+    assert_eq!((world.value(fence.object), world.execution_state(device)), (1, ACTIVE));
+    assert_eq!(world.kernel.next_deadline(), None);
+}
+
+// covers: TDR-013 TDR-038
+#[test]
+fn an_engine_is_reset_by_force_after_its_adapter_was() {
+    let values = [tdr::FORCE_TDR, tdr::ENGINE_TDR];
+    for order in [[0, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 1]] {
+        let config =
+            Config { tdr: TdrConfig { test_mode: true, ..TdrConfig::default() }, ..Config::default() };
+        let mut world = World::with_config(config);
+        let adapter = world.adapter();
+        for at in order {
+            let device = world.device();
+            let [first, second] = [0; 2].map(|_| world.context(device, 0));
+            world.submit(first, &[]);
+            world.submit(first, &[Hang]);
+            world.submit(second, &[Hang]);
+            force(&mut world, adapter, values[at]);
+            assert_eq!(world.kernel.bugchecked(), None, "{order:?}");
+        }
+    }
+}
+
+// covers: TDR-013
+#[test]
+fn an_engine_is_reset_by_force_after_a_hardware_queue_took_its_contexts_own_work_along() {
+    let config = Config { tdr: TdrConfig { test_mode: true, ..TdrConfig::default() }, ..Config::default() };
+    let mut world = World::with_config(config);
+    let adapter = world.adapter();
+    let device = world.device();
+    let context = world.hw_context(device, 0);
+    let queue = world.hw_queue(context, NONE);
+    world.submit_hw(queue, 1, &[Hang]);
+    world.submit(context, &[]);
+    world.advance(2 * TDR_DELAY);
+    assert_eq!((engine_resets(&world), world.execution_state(device)), (1, HUNG));
+    world.ok(Call::DestroyDevice { device });
+    force(&mut world, adapter, tdr::ENGINE_TDR);
+    assert_eq!(world.kernel.bugchecked(), None);
+}
+
+#[test]
+fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
+    let mut adapter = AdapterConfig::default();
+    adapter.caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
+    let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
+    script.borrow_mut().responsive = None;
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(10)]);
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
+    world.advance(TDR_DELAY + 100 * MS);
+    assert_eq!(world.kernel.next_deadline(), Some(2 * TDR_DELAY), "it is idle, and nobody knows");
+    // The report of the next buffer is the report of this one.
+    let other = world.context(device, 0);
+    world.submit(other, &[]);
+    assert_eq!((world.kernel.next_deadline(), world.execution_state(device)), (None, ACTIVE));
+}
