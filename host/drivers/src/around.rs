@@ -7,8 +7,8 @@ use dxgkrnl::ddi::{
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
-    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalMonitoredFence, Submission,
-    Suspend, VirtualMachineData,
+    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent, SignalMonitoredFence,
+    Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -146,6 +146,7 @@ ddis! {
     fn destroy_device(&mut; adapter: u32, device: KmdDevice, callbacks: &mut Vec<Callback>);
     fn create_cpu_event(&mut; adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus>;
     fn destroy_cpu_event(&mut; adapter: u32, event: KmdCpuEvent, callbacks: &mut Vec<Callback>);
+    fn event_signaled(&mut; adapter: u32, signal: &SignalEvent, status: NtStatus);
     fn escape(&mut; now: Nanos, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus;
     fn object_goes_bad(&mut; adapter: u32, usage: u32, callbacks: &mut Vec<Callback>);
     fn lose_interrupt(&mut; engine: EngineId);

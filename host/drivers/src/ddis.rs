@@ -9,8 +9,8 @@ use dxgkrnl::ddi::{
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
     OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
-    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalMonitoredFence, Submission,
-    Suspend, VirtualMachineData,
+    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent, SignalMonitoredFence,
+    Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -127,6 +127,7 @@ impl Miniport for Drivers {
         disconnect_doorbell(hw_queue: HwQueueId) = |routes| routes.hw_queue(hw_queue) => ();
         doorbell_disconnected(hw_queue: HwQueueId, status: NtStatus)
             = |routes| routes.hw_queue(hw_queue) => ();
+        event_signaled(adapter: u32, signal: &SignalEvent, status: NtStatus) = |_routes| Some(adapter) => ();
         destroy_doorbell(hw_queue: HwQueueId) = |routes| routes.hw_queue(hw_queue) => ();
         set_native_fence_log_buffers(hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus>
             = |routes| routes.hw_queue(hw_queue) => Err(GONE);

@@ -208,7 +208,9 @@ pub enum Callback {
     /// `DxgkCbDisconnectDoorbell`: the status is stored before [`Miniport::doorbell_disconnected`] tells what it
     /// returned; the physical doorbell may be used again from then on (SCH-031).
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
-    /// `DxgkCbSignalEvent`.
+    /// `DxgkCbSignalEvent`, at an IRQL of DISPATCH_LEVEL at most: not from a function that stands for hardware and its interrupt
+    /// service routine, which are [`Miniport::deadline`], [`Miniport::page_fault`] and [`Miniport::engine_to_f1`], but
+    /// from the [`Miniport::dpc_routine`] that follows (EVT-010). [`Miniport::event_signaled`] tells what it returned.
     SignalEvent { adapter: u32, signal: SignalEvent },
     /// `DbgPrintEx`: a line for people, at most [`DEBUG_PRINT_BYTES_MAX`] bytes of it. The process that it is about, if any.
     DebugPrint { adapter: u32, process: Option<ProcessId>, text: String },
@@ -675,6 +677,8 @@ pub trait Miniport {
     }
     /// `DxgkDdiDestroyCpuEvent`: when it returns, no signal of it is in flight, and none may follow (EVT-013, EVT-016).
     fn destroy_cpu_event(&mut self, _adapter: u32, _event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {}
+    /// [`Callback::SignalEvent`] returned this: INVALID_PARAMETER if the arguments, the event or the IRQL are wrong.
+    fn event_signaled(&mut self, _adapter: u32, _signal: &SignalEvent, _status: NtStatus) {}
     /// `DxgkDdiEscape`.
     fn escape(
         &mut self,

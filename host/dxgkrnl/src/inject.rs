@@ -28,13 +28,13 @@ impl<M: Miniport> Kernel<M> {
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
             Fault::PageFault { engine, gpu_address, flags } => {
                 let flags = PageFaultFlags::from_bits_retain(flags);
-                self.call_ddi(effects, |miniport, now, callbacks| {
+                self.call_isr(effects, |miniport, now, callbacks| {
                     miniport.page_fault(now, engine, gpu_address, flags, callbacks);
                 });
             }
             Fault::ResetFails { engine } => self.miniport.fail_reset(engine),
             Fault::Power { adapter, on } => self.set_power(adapter, on, effects),
-            Fault::EngineToF1 { engine } => self.call_ddi(effects, |miniport, _, callbacks| {
+            Fault::EngineToF1 { engine } => self.call_isr(effects, |miniport, _, callbacks| {
                 miniport.engine_to_f1(engine, callbacks);
             }),
             Fault::ObjectGoesBad { adapter, usage } => {

@@ -37,7 +37,7 @@ use crate::sync::keyed_mutex::KeyedMutexes;
 use crate::sync::{CpuWait, Sync};
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
-use crate::vidsch::VidSch;
+use crate::vidsch::{Caller, VidSch};
 use crate::{Config, DataMove, Input, Nanos, ProcessId};
 
 /// So many objects of calls that are expected are looked at.
@@ -189,7 +189,7 @@ impl<M: Miniport> Kernel<M> {
             moments += 1;
             self.now = self.now.max(due);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
-                self.call_ddi(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
+                self.call_isr(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
                 self.work_off(effects);
             }
             if self.own_deadline().is_some_and(|due| due <= self.now) {
@@ -333,10 +333,29 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
         ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
     ) {
+        self.call_driver(Caller::Ddi, effects, ddi);
+    }
+
+    /// Calls what stands for hardware and the driver's interrupt service routine.
+    pub(crate) fn call_isr(
+        &mut self,
+        effects: &mut Effects,
+        isr: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+    ) {
+        self.call_driver(Caller::Isr, effects, isr);
+    }
+
+    #[inline]
+    fn call_driver(
+        &mut self,
+        caller: Caller,
+        effects: &mut Effects,
+        ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+    ) {
         let mut callbacks = self.miniport.take_callbacks();
         ddi(&mut self.miniport, self.now, &mut callbacks);
         self.note_late_vsync(&callbacks, effects);
-        self.vidsch.work_mut().add_callbacks(&mut callbacks);
+        self.vidsch.work_mut().add_callbacks(&mut callbacks, caller);
         self.miniport.keep_callbacks(callbacks);
     }
 

@@ -1,13 +1,13 @@
 //! CPU events that a driver signals: made, signaled, and ended exactly once in every order.
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
+use crate::common::scripted::{ScriptRef, Scripted, calls, inject, interrupt, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, EventId, GpuSignal, GpuVaOperation, GuestEvent, Handle, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, WakeTarget, limits,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, WakeTarget, isa, limits,
 };
-use dxgkrnl::ddi::{Callback, KmdProcess, SignalEvent};
+use dxgkrnl::ddi::{Callback, EngineId, Interrupt, KmdProcess, SignalEvent};
 use dxgkrnl::policy::CpuEventOfDevice;
 use dxgkrnl::snapshot::CpuEventState;
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, Policy, ProcessId, VmConfig, VmId};
@@ -37,18 +37,18 @@ fn event_of(world: &World<Scripted>, handle: Handle) -> CpuEventState {
 
 /// A right signal of a CPU event.
 fn signal(event: u64) -> SignalEvent {
-    SignalEvent {
-        process: None,
-        event,
-        cpu_event_object: true,
-        last_use: false,
-        reserved: 0,
-        at_interrupt: false,
-    }
+    SignalEvent { process: None, event, cpu_event_object: true, last_use: false, reserved: 0 }
 }
 
 fn called_back(adapter: u32, signal: SignalEvent) -> Vec<Callback> {
     vec![Callback::SignalEvent { adapter, signal }]
+}
+
+/// The DPC of an interrupt of adapter 0 calls this back.
+fn from_dpc(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
+    script.borrow_mut().call_back("dpc_routine", callbacks);
+    let engine = EngineId { adapter: 0, node: 0 };
+    inject(world, script, vec![interrupt(Interrupt::MonitoredFenceSignaled { engine })]);
 }
 
 /// The driver calls this back by itself: what is set by it, and what it did wrong.
@@ -82,7 +82,7 @@ fn signaled(
 ) -> (Vec<WakeTarget>, u64) {
     world.effects.events.clear();
     let before = world.kernel.snapshot().contract_violations;
-    inject(world, script, signals.iter().flat_map(|signal| called_back(0, *signal)).collect());
+    from_dpc(world, script, signals.iter().flat_map(|signal| called_back(0, *signal)).collect());
     let events = std::mem::take(&mut world.effects.events);
     let violations = world.kernel.snapshot().contract_violations - before;
     (events.into_iter().map(|event| event.target).collect(), violations)
@@ -104,7 +104,7 @@ fn the_driver_is_asked_for_an_event_on_the_device_and_only_with_signal_by_kmd() 
     let plain = world.object(device, notification(F::empty())).object;
     assert_eq!(calls(&script, &["create_"]), [""; 0]);
     let object = create(&mut world, device);
-    assert_eq!(calls(&script, &["create_"]), ["create_cpu_event 0 1 on 2"]);
+    assert_eq!(calls(&script, &["create_"]), ["create_cpu_event 0 1 on 2, flags 0"]);
     let state = event_of(&world, object);
     let expected = (device, EVENT.0, 1, 0);
     assert_eq!((state.device, state.event, state.dxg, state.signals), expected);
@@ -345,7 +345,7 @@ fn each_step_with_signals_sets_the_event_once_for_ever_again() {
     world.finish();
 }
 
-// covers: EVT-008 EVT-009 EVT-010
+// covers: EVT-008 EVT-009
 #[test]
 fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     let adapters = vec![
@@ -361,7 +361,6 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
         SignalEvent { process, ..right },
         SignalEvent { reserved: 1, ..right },
         SignalEvent { last_use: true, ..right },
-        SignalEvent { at_interrupt: true, ..right },
         SignalEvent { event: right.event + 1, ..right },
         SignalEvent { event: 0, ..right },
         SignalEvent { cpu_event_object: false, ..right },
@@ -375,11 +374,43 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
         // It is not fatal, and what is right beside it counts.
         assert_eq!(driver_signals(&mut world, &script, &[wrong, right]), (vec![EVENT], 1));
     }
-    inject(&mut world, &script, called_back(1, right));
+    from_dpc(&mut world, &script, called_back(1, right));
     assert_eq!(world.woken(), [], "an event is its adapter's");
     assert!(world.kernel.bugchecked().is_none());
     let state = event_of(&world, object);
-    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (10, 21));
+    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 19));
+    world.finish();
+}
+
+/// Who calls, and what `DxgkCbSignalEvent` returns to the driver.
+// covers: EVT-010
+#[test]
+fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let object = create(&mut world, device);
+    let right = signal(event_of(&world, object).dxg);
+    let returned = |script: &ScriptRef| calls(script, &["event_signaled"]);
+    let said = |status| vec![format!("event_signaled 0 {:#x}: {status}", right.event)];
+    // Hardware and the ISR: a fault, and what an engine does when it is due.
+    inject(&mut world, &script, called_back(0, right));
+    assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
+    assert!(world.notes().concat().contains("an interrupt service routine calls it"));
+    let context = world.context(device, 0);
+    world.submit(context, &[isa::Packet::Busy { duration_ns: 10 }]);
+    script.borrow_mut().call_back("interrupt", called_back(0, right));
+    world.advance(10);
+    assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
+    from_dpc(&mut world, &script, called_back(0, right));
+    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
+    // A DDI at PASSIVE_LEVEL.
+    script.borrow_mut().call_back("object_goes_bad", called_back(0, right));
+    world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage: 1 }));
+    assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
+    // Each status is the one of its call.
+    let wrong = SignalEvent { reserved: 1, ..right };
+    from_dpc(&mut world, &script, [wrong, right].iter().flat_map(|one| called_back(0, *one)).collect());
+    assert_eq!(returned(&script), [said(IP), said(NtStatus::SUCCESS)].concat());
     world.finish();
 }
 
@@ -414,7 +445,7 @@ fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
             let (other, other_dxg) = events[at * 10];
             let both = [signal(dxg), signal(other_dxg)];
             let woken = vec![name, other];
-            inject(world, &script, both.iter().flat_map(|signal| called_back(0, *signal)).collect());
+            from_dpc(world, &script, both.iter().flat_map(|signal| called_back(0, *signal)).collect());
             assert_eq!(world.woken(), woken);
         }
     });

@@ -77,11 +77,13 @@ pub struct QueryAdapterInfo<'a> {
     pub data: &'a mut [u8],
 }
 
-/// `DXGKARG_CREATECPUEVENT`. `Flags` is reserved and 0.
+/// `DXGKARG_CREATECPUEVENT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreateCpuEvent {
     pub device: KmdDevice,
     pub event: DxgCpuEvent,
+    /// Reserved, 0.
+    pub flags: u32,
 }
 
 /// `DXGKARG_ESCAPE`.
@@ -108,20 +110,11 @@ pub struct SignalEvent {
     /// Of guest-event mode: no signal of this event follows (EVT-020).
     pub last_use: bool,
     pub reserved: u32,
-    /// The caller is an interrupt service routine: too high an IRQL (EVT-010).
-    pub at_interrupt: bool,
 }
 
 impl SignalEvent {
     /// A signal of a CPU event, as a driver does it.
     pub fn of(event: DxgCpuEvent) -> Self {
-        SignalEvent {
-            process: None,
-            event: event.0,
-            cpu_event_object: true,
-            last_use: false,
-            reserved: 0,
-            at_interrupt: false,
-        }
+        SignalEvent { process: None, event: event.0, cpu_event_object: true, last_use: false, reserved: 0 }
     }
 }

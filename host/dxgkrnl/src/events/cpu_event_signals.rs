@@ -76,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.require_memory(process, CPU_EVENT_BYTES)?;
         let id = DxgCpuEvent(self.events.cpu_events.last + 1);
-        let create = CreateCpuEvent { device: self.processes.devices()[device].kmd, event: id };
+        let create = CreateCpuEvent { device: self.processes.devices()[device].kmd, event: id, flags: 0 };
         let kmd = match self.miniport.create_cpu_event(adapter, &create) {
             Ok(kmd) => kmd,
             Err(status) => {
@@ -156,14 +156,28 @@ impl<M: Miniport> Kernel<M> {
 
     /// `DxgkCbSignalEvent`.
     pub(crate) fn driver_signals(&mut self, adapter: u32, signal: SignalEvent, effects: &mut Effects) {
-        let target = match self.signaled(adapter, &signal) {
-            Ok(target) => target,
-            Err(why) => {
-                let text = format!("DxgkCbSignalEvent of event {:#x}: {why}", signal.event);
-                self.violation(adapter, &text, effects);
-                return;
+        match self.signaled(adapter, &signal) {
+            Ok(target) => {
+                self.set_target(target, signal, effects);
+                self.miniport.event_signaled(adapter, &signal, NtStatus::SUCCESS);
             }
-        };
+            Err(why) => self.refuse_signal(adapter, &signal, &why, effects),
+        }
+    }
+
+    /// `DxgkCbSignalEvent` from an interrupt service routine (EVT-010).
+    pub(crate) fn isr_signals(&mut self, adapter: u32, signal: SignalEvent, effects: &mut Effects) {
+        let why = "an interrupt service routine calls it: IRQL must be DISPATCH_LEVEL or lower; signal from the DPC";
+        self.refuse_signal(adapter, &signal, why, effects);
+    }
+
+    fn refuse_signal(&mut self, adapter: u32, signal: &SignalEvent, why: &str, effects: &mut Effects) {
+        let text = format!("DxgkCbSignalEvent of event {:#x}: {why}", signal.event);
+        self.violation(adapter, &text, effects);
+        self.miniport.event_signaled(adapter, signal, NtStatus::INVALID_PARAMETER);
+    }
+
+    fn set_target(&mut self, target: Target, signal: SignalEvent, effects: &mut Effects) {
         match target {
             Target::CpuEvent(id) => {
                 let step = self.events.cpu_events.steps;
@@ -185,10 +199,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// What a signal is about, or what is wrong with it.
     fn signaled(&self, adapter: u32, signal: &SignalEvent) -> Result<Target, String> {
-        let SignalEvent { process, event, cpu_event_object, last_use, reserved, at_interrupt } = *signal;
-        if at_interrupt {
-            return Err("an interrupt service routine may not: IRQL <= DISPATCH_LEVEL".into());
-        }
+        let SignalEvent { process, event, cpu_event_object, last_use, reserved } = *signal;
         if reserved != 0 {
             return Err(format!("Reserved is {reserved:#x} and must be 0"));
         }

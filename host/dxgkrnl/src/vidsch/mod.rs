@@ -68,6 +68,7 @@ pub(crate) use queue::{Broadcast, HwSubmission, Packet, Queue, Signal, commands}
 pub(crate) use ready::Level;
 pub(crate) use ready_command::QUANTUM_NS;
 pub(crate) use shares::VM_SLICE_NS;
+pub(crate) use work::Caller;
 use work::WorkQueue;
 
 use crate::ddi::{EngineId, Interrupt};

@@ -173,6 +173,7 @@ impl<M: Miniport> Kernel<M> {
         loop {
             match self.vidsch.work.next_called() {
                 Some(Called::Back(callback)) => self.callback(callback, effects),
+                Some(Called::IsrSignals { adapter, signal }) => self.isr_signals(adapter, signal, effects),
                 Some(Called::Dpc { adapter }) => self.run_dpc(adapter, effects),
                 Some(Called::LogsAreWritten { engine, hw_queue }) => {
                     self.read_logs(engine, hw_queue, effects)

@@ -25,12 +25,26 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::backlog::Backlog;
-use crate::ddi::{Callback, EngineId};
+use crate::ddi::{Callback, EngineId, SignalEvent};
 use crate::tdr::Recovery;
+
+/// Which part of a driver calls back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A DDI at an IRQL of DISPATCH_LEVEL at most.
+    Ddi,
+    /// Its interrupt service routine: hardware did something.
+    Isr,
+}
 
 /// What drivers asked for, and what follows at once.
 pub(crate) enum Called {
     Back(Callback),
+    /// `DxgkCbSignalEvent` of an interrupt service routine.
+    IsrSignals {
+        adapter: u32,
+        signal: SignalEvent,
+    },
     Dpc {
         adapter: u32,
     },
@@ -97,8 +111,12 @@ impl WorkQueue {
     }
 
     /// What a DDI called back, in its order.
-    pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>) {
+    pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>, by: Caller) {
         for callback in callbacks.drain(..) {
+            if let (Callback::SignalEvent { adapter, signal }, Caller::Isr) = (&callback, by) {
+                self.called.push_back(Called::IsrSignals { adapter: *adapter, signal: *signal });
+                continue;
+            }
             let dpc = match &callback {
                 Callback::NotifyInterrupt(interrupt) => Some(Called::Dpc { adapter: interrupt.adapter() }),
                 Callback::NotifyDpc { .. }

@@ -276,7 +276,9 @@ impl Miniport for Scripted {
         create_device(adapter: u32, process: KmdProcess, device: KmdDevice) -> Result<(), NtStatus> [failing]
             = format!("create_device {adapter} {} of {}", device.0, process.0);
         create_cpu_event(adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> [failing]
-            = format!("create_cpu_event {adapter} {} on {}", create.event.0, create.device.0);
+            = format!(
+                "create_cpu_event {adapter} {} on {}, flags {}", create.event.0, create.device.0, create.flags
+            );
         set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = format!(
             "set_virtual_machine_data {adapter} {}: secure {} linux {}", data.worker.0, data.secure, data.linux,
         );
@@ -291,6 +293,8 @@ impl Miniport for Scripted {
         disconnect_doorbell(hw_queue: HwQueueId) = format!("disconnect_doorbell {}", hw_queue.0);
         doorbell_disconnected(hw_queue: HwQueueId, status: NtStatus)
             = format!("doorbell_disconnected {}: {status}", hw_queue.0);
+        event_signaled(adapter: u32, signal: &SignalEvent, status: NtStatus)
+            = format!("event_signaled {adapter} {:#x}: {status}", signal.event);
         destroy_doorbell(hw_queue: HwQueueId) = format!("destroy_doorbell {}", hw_queue.0);
         set_native_fence_log_buffers(hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> [failing]
             = format!("set_native_fence_log_buffers {} {entries}", hw_queue.0);
@@ -352,6 +356,7 @@ impl Miniport for Scripted {
         if !script.forgets_dpc {
             callbacks.push(Callback::NotifyDpc { adapter });
         }
+        callbacks.append(&mut script.due("dpc_routine"));
     }
 
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
