@@ -23,6 +23,7 @@ use d3dkmt::{
     WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
+use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
 use dxgkrnl::{DataMove, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
@@ -234,6 +235,8 @@ pub struct Checker {
     gpu_value: Option<u64>,
     /// The greatest value that may have been there without a store.
     passing_value: Option<u64>,
+    /// What a signal that was answered takes fences through in the next step.
+    passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
     /// Engines were not idle after the last step.
     at_work: bool,
     violations: Vec<String>,
@@ -256,6 +259,9 @@ impl Checker {
     /// Looks at what went in and what came out of one step, right after it, and not into the kernel's tables: for who
     /// fills a table, and has [`Checker::look`] at it when it is full.
     pub fn follow<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+        if let Some((process, passed)) = self.passes_next.take() {
+            self.pass(process, &passed, kernel);
+        }
         self.gpu_value = self.gpu_value.max(told.gpu_value);
         if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
@@ -405,10 +411,20 @@ impl Checker {
     /// A signal that names a fence twice takes it through the first value as well.
     fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
         let accepted = effects.answers.first().is_some_and(|answer| answer.status.is_success());
-        let Some(process) = told.process.filter(|_| accepted && !told.passed.is_empty()) else { return };
+        let of_call = told.process.filter(|_| accepted && !told.passed.is_empty());
+        let of_call = of_call.map(|process| (process, told.passed.clone()));
+        match (kernel.config().policy.cpu_signal, of_call) {
+            (CpuSignalPolicy::AtOnce, Some((process, passed))) => self.pass(process, &passed, kernel),
+            (CpuSignalPolicy::AtOnce, None) => {}
+            (CpuSignalPolicy::AfterAnswer, of_call) => self.passes_next = of_call,
+        }
+    }
+
+    /// Fences of a process come through these values.
+    fn pass<M: Miniport>(&mut self, process: ProcessId, passed: &[(Handle, u64)], kernel: &Kernel<M>) {
         let mut fences = Vec::new();
         kernel.fences(&mut |fence| fences.push(fence));
-        for (handle, value) in &told.passed {
+        for (handle, value) in passed {
             let named = fences.iter().find(|fence| (fence.process, fence.handle) == (process, *handle));
             let Some(object) = named.map(|fence| fence.object) else { continue };
             for fence in fences.iter().filter(|fence| fence.object == object) {

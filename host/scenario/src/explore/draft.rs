@@ -2,6 +2,7 @@
 
 use d3dkmt::{CallOf, CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 
+use super::lists::Memory;
 use crate::choose::Random;
 use crate::program::{
     Act, Action, AdapterNumber, Binding, Expected, HandleRef, Kind, Named, NamedCall, ObjectSpec, Operation,
@@ -43,6 +44,8 @@ pub(super) struct Guest {
     pub adapter: Option<Binding>,
     /// Objects whose events the driver signals, each with the escape that told it what for.
     pub cpu_events: Vec<(Binding, Binding)>,
+    /// Of its command lists; made with the first.
+    pub memory: Option<Memory>,
     /// What has been destroyed, and objects of other types: operands that are refused.
     pub odd: Vec<Binding>,
 }
@@ -63,6 +66,8 @@ pub(super) struct Draft {
     /// Of each fence: the value it has, if all went as it looks.
     pub values: Vec<u64>,
     pub vms_alive: Vec<Vm>,
+    /// Adapters that a device may be of.
+    pub adapters: u32,
     counts: [u32; KINDS.len()],
 }
 
@@ -100,6 +105,7 @@ impl Draft {
             shares: Vec::new(),
             values: Vec::new(),
             vms_alive: Vec::new(),
+            adapters: 1,
             counts: [0; KINDS.len()],
         }
     }
@@ -148,6 +154,7 @@ impl Draft {
             queues: Vec::new(),
             adapter: None,
             cpu_events: Vec::new(),
+            memory: None,
             odd: Vec::new(),
         });
     }
@@ -196,7 +203,8 @@ impl Draft {
 
     pub fn device(&mut self, guest: usize) -> Binding {
         let main = self.guests[guest].main;
-        let device = self.named(main, Kind::Device, Operation::Device { adapter: AdapterNumber(0) });
+        let adapter = if self.adapters > 1 { self.random.below(u64::from(self.adapters)) as u32 } else { 0 };
+        let device = self.named(main, Kind::Device, Operation::Device { adapter: AdapterNumber(adapter) });
         self.guests[guest].devices.push(device);
         device
     }
@@ -230,12 +238,13 @@ impl Draft {
         self.guests[guest].fences.push(Fence { binding, device, value: share.value, shared: false });
     }
 
-    pub fn context(&mut self, guest: usize, device: Binding, node: u32) {
+    pub fn context(&mut self, guest: usize, device: Binding, node: u32) -> Binding {
         let flags = CreateContextFlags::empty();
         let operation = new_context(HandleRef::Bound(device), node, flags);
         let main = self.guests[guest].main;
         let context = self.named(main, Kind::Context, operation);
         self.guests[guest].contexts.push((context, device));
+        context
     }
 
     /// The process has ended.

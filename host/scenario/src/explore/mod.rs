@@ -18,6 +18,7 @@ mod draft;
 mod escapes;
 mod every;
 mod finish;
+mod lists;
 mod log;
 mod merge;
 mod newer;

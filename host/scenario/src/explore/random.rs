@@ -10,7 +10,7 @@ use dxgkrnl::Nanos;
 use super::draft::{Draft, Fence};
 use crate::choose::Random;
 use crate::program::{
-    Binding, Command, GpuSignalSpec, HandleRef, Kind, Operation, Program, Thread, WriteMode,
+    Binding, Command, GpuSignalSpec, HandleRef, Kind, NamedCall, Operation, Program, Thread, WriteMode,
 };
 use crate::script::words::GENERIC_ALL;
 
@@ -37,10 +37,11 @@ enum Kinds {
     QueuedObject,
     HwQueue,
     Escape,
+    List,
 }
 
 /// How often each comes, of a profile that has all.
-const WEIGHTS: [(Kinds, u64); 20] = [
+const WEIGHTS: [(Kinds, u64); 21] = [
     (Kinds::Signal, 24),
     (Kinds::Wait, 24),
     (Kinds::GpuSignal, 8),
@@ -61,6 +62,7 @@ const WEIGHTS: [(Kinds, u64); 20] = [
     (Kinds::QueuedObject, 4),
     (Kinds::HwQueue, 5),
     (Kinds::Escape, 10),
+    (Kinds::List, 16),
 ];
 
 const PROCESSES_MAX: u64 = 3;
@@ -76,9 +78,14 @@ pub(super) type Pairs = (Vec<HandleRef>, Values);
 
 /// Draws the program of this seed: the same on every machine, today and tomorrow.
 pub fn random(seed: u64) -> Program {
-    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0, escapes: false };
+    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0, escapes: false, lists: false };
     // Decided apart: a seed without them has the program that it always had.
-    drawer.escapes = Random::new(!seed).one_in(4);
+    let mut apart = Random::new(!seed);
+    drawer.escapes = apart.one_in(4);
+    drawer.lists = apart.one_in(3);
+    if apart.one_in(4) {
+        drawer.kernel_settings(seed);
+    }
     drawer.tdr();
     drawer.begin();
     let weights = drawer.profile();
@@ -89,12 +96,18 @@ pub fn random(seed: u64) -> Program {
     drawer.draft.finish()
 }
 
+pub(super) fn submission(contexts: Vec<HandleRef>, private_data: Vec<Command>) -> NamedCall {
+    CallOf::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }
+}
+
 pub(super) struct Drawer {
     pub draft: Draft,
     /// One operand in so many is not what it should be; never, if 0.
     pub odd: u64,
     /// The program has escapes, and events that a driver signals.
     pub escapes: bool,
+    /// It has command lists, and memory for them.
+    pub lists: bool,
 }
 
 impl Drawer {
@@ -118,6 +131,7 @@ impl Drawer {
                 Kinds::Odd => !odd,
                 Kinds::KeyedMutex | Kinds::QueuedObject | Kinds::HwQueue => !newer,
                 Kinds::Escape => !escapes,
+                Kinds::List => !self.lists,
                 _ => self.one_in(3),
             };
             if !is_left_out {
@@ -207,6 +221,7 @@ impl Drawer {
             Kinds::QueuedObject => self.queued_object(guest),
             Kinds::HwQueue => self.hw_queue(guest),
             Kinds::Escape => self.escape(guest),
+            Kinds::List => self.list_work(guest),
             Kinds::Start => {
                 if self.draft.guests.iter().filter(|guest| guest.alive).count() < PROCESSES_MAX as usize {
                     self.start();
@@ -271,7 +286,7 @@ impl Drawer {
     }
 
     /// A value to signal, and whether it goes back.
-    fn signalled(&mut self, fence: Fence) -> (u64, bool) {
+    pub fn signalled(&mut self, fence: Fence) -> (u64, bool) {
         if self.odd > 0 && self.one_in(40) {
             return (ODD_VALUES[self.below(6) as usize], self.one_in(2));
         }
@@ -393,10 +408,7 @@ impl Drawer {
                 _ => commands.push(Command::Busy { duration_ns: DURATIONS_NS[self.below(5) as usize] }),
             }
         }
-        self.draft.call(
-            guest,
-            CallOf::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data: commands },
-        );
+        self.draft.call(guest, submission(contexts, commands));
     }
 
     fn open(&mut self, guest: usize) {

@@ -20,7 +20,7 @@ mod operands;
 mod parse;
 mod print;
 mod race;
-mod settings;
+pub(crate) mod settings;
 mod template;
 mod token;
 pub(crate) mod verbs;

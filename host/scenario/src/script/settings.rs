@@ -62,7 +62,7 @@ fn fields(part: &impl Serialize) -> Fields {
 }
 
 /// The adapters of a scenario that has so many.
-pub(super) fn adapters(count: u32) -> Vec<AdapterConfig> {
+pub(crate) fn adapters(count: u32) -> Vec<AdapterConfig> {
     let first = AdapterConfig::default();
     let luid = |number: u32| Luid { low: first.luid.low + number, high: 0 };
     (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() }).collect()

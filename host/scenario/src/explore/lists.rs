@@ -1,0 +1,218 @@
+//! Random programs: memory that engines use, resources in it, command lists, and the settings of the kernel.
+
+use d3dkmt::isa::{
+    Barrier, BarrierAccess, BarrierGroup, BarrierSync, BufferBarrier, Kernel, ListFlags, Packet, QueueType,
+    ResourceDesc, ResourceFlags, Use, WorkKind,
+};
+use d3dkmt::{CallOf, Values, WaitFromCpuFlags};
+use dxgkrnl::Policy;
+
+use super::random::{DURATIONS_NS, Drawer};
+use crate::program::{
+    Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, Operation,
+};
+use crate::script::settings;
+
+const PAGE_BYTES: u64 = 0x1000;
+/// Pages of a process's memory, one for each of its resources.
+const PAGES: u64 = 4;
+/// `Write` of D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
+const WRITE: u64 = 1;
+
+/// What a process has for command lists, all of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    device: Binding,
+    queue: Binding,
+    allocation: Binding,
+    resources: Vec<Binding>,
+    lists: Vec<Binding>,
+}
+
+impl Drawer {
+    /// Policy switches and a second adapter, of a program that has such settings.
+    pub fn kernel_settings(&mut self, seed: u64) {
+        let mut random = crate::choose::Random::new(seed.rotate_left(32) ^ !seed);
+        let kernel = &mut self.draft.program.setting.kernel;
+        if random.one_in(3) {
+            kernel.adapters = settings::adapters(2);
+            self.draft.adapters = 2;
+        }
+        // Each switch by itself: all together would be a kernel that nobody has.
+        let bits =
+            (0..Policy::SWITCHES.len()).filter(|_| random.one_in(4)).fold(0, |bits, at| bits | 1 << at);
+        kernel.policy = Policy::from_bits(bits).expect("as many bits as switches");
+        if random.one_in(2) {
+            for node in kernel.adapters.iter_mut().flat_map(|adapter| &mut adapter.nodes) {
+                node.overlap_seed = random.below(1 << 16);
+            }
+        }
+    }
+
+    /// Something with memory or lists: made, recorded, submitted, evicted, destroyed.
+    pub fn list_work(&mut self, guest: usize) {
+        let Some(memory) = self.draft.guests[guest].memory.clone() else { return self.memory(guest) };
+        match self.below(12) {
+            0 => self.memory(guest),
+            1 => self.residency(guest, &memory),
+            2 => {
+                let at = self.below(memory.resources.len().max(1) as u64) as usize;
+                if at < memory.resources.len() {
+                    let of_guest = self.draft.guests[guest].memory.as_mut().expect("it was there");
+                    let resource = of_guest.resources.remove(at);
+                    let device = HandleRef::Bound(memory.device);
+                    self.draft.call(guest, Operation::DestroyResource { device, resource });
+                }
+            }
+            3 => {
+                let allocations = vec![HandleRef::Bound(memory.allocation)];
+                let (device, resource) = (HandleRef::Bound(memory.device), HandleRef::NULL);
+                let flags = d3dkmt::DestroyAllocationFlags::empty();
+                self.draft.call(guest, CallOf::DestroyAllocation { device, resource, allocations, flags });
+            }
+            4..8 => self.list(guest, &memory),
+            _ => self.submit_lists(guest, &memory),
+        }
+    }
+
+    /// A paging queue, memory, its mapping, and resources in it. What an engine finds there before the paging engine has
+    /// mapped it is a fault.
+    fn memory(&mut self, guest: usize) {
+        let Some(device) = self.device(guest) else { return };
+        let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
+        let call = CallOf::CreatePagingQueue { device: of_device, priority: 0, physical_adapter: 0 };
+        let queue = self.draft.named(main, Kind::PagingQueue, call);
+        let create = AllocationSpec { device: of_device, bytes: PAGES * PAGE_BYTES, shared: false };
+        let allocation = self.draft.named(main, Kind::Allocation, CallOf::CreateAllocation { create });
+        let paging_queue = HandleRef::Bound(queue);
+        let call = CallOf::MapGpuVirtualAddress {
+            paging_queue,
+            base: Address::Number(0),
+            minimum: 0,
+            maximum: 0,
+            allocation: HandleRef::Bound(allocation),
+            offset_pages: 0,
+            size_pages: PAGES,
+            protection: WRITE,
+        };
+        let address = self.draft.named(main, Kind::Address, call);
+        let allocations = vec![HandleRef::Bound(allocation)];
+        let call = CallOf::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 };
+        self.draft.call(guest, call);
+        if !self.one_in(4) {
+            self.draft.push(Action::Advance(DURATIONS_NS[3]));
+        }
+        let resources = (0..PAGES).map(|page| {
+            let desc = ResourceDesc {
+                flags: ResourceFlags::ALLOW_UNORDERED_ACCESS,
+                ..ResourceDesc::buffer("", page * PAGE_BYTES, PAGE_BYTES)
+            };
+            let at = Address::Bound(address);
+            let create = Operation::CreateResource { device: of_device, at, desc };
+            self.draft.named(main, Kind::Resource, create)
+        });
+        let resources = resources.collect();
+        let lists = Vec::new();
+        self.draft.guests[guest].memory = Some(Memory { device, queue, allocation, resources, lists });
+    }
+
+    fn residency(&mut self, guest: usize, memory: &Memory) {
+        let allocations = vec![HandleRef::Bound(memory.allocation)];
+        if self.one_in(2) {
+            let device = HandleRef::Bound(memory.device);
+            self.draft.call(guest, CallOf::Evict { device, allocations, flags: 0 });
+        } else {
+            let paging_queue = HandleRef::Bound(memory.queue);
+            let call = CallOf::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 };
+            self.draft.call(guest, call);
+        }
+    }
+
+    /// A command list of a few dispatches, copies and barriers. Some race: nobody orders them.
+    fn list(&mut self, guest: usize, memory: &Memory) {
+        let main = self.draft.guests[guest].main;
+        let new = Operation::NewList { queue: QueueType::Direct, flags: ListFlags::empty(), label: None };
+        let list = self.draft.named(main, Kind::List, new);
+        for _ in 0..1 + self.below(5) {
+            if let Some(command) = self.list_command(guest, memory) {
+                self.draft.push(Action::Record { list, command });
+            }
+        }
+        if let Some(memory) = &mut self.draft.guests[guest].memory {
+            memory.lists.push(list);
+        }
+    }
+
+    fn list_command(&mut self, guest: usize, memory: &Memory) -> Option<ListCommand> {
+        let resources = [self.draft.pick(&memory.resources)?, self.draft.pick(&memory.resources)?];
+        let resources = resources.map(HandleRef::Bound);
+        let duration_ns = DURATIONS_NS[self.below(3) as usize];
+        let operand = self.below(100) as u32;
+        Some(match self.below(8) {
+            0..3 => {
+                let kernels = [Kernel::Fill, Kernel::Add, Kernel::Sum];
+                let kernel = kernels[self.below(3) as usize];
+                let uses = vec![
+                    Use::whole(1, BarrierAccess::UNORDERED_ACCESS),
+                    Use::whole(2, BarrierAccess::SHADER_RESOURCE),
+                ];
+                let packet = Packet::Work { kind: WorkKind::Dispatch, kernel, operand, duration_ns, uses };
+                ListCommand { packet, names: resources.to_vec() }
+            }
+            3..5 => {
+                let uses =
+                    vec![Use::whole(1, BarrierAccess::COPY_DEST), Use::whole(2, BarrierAccess::COPY_SOURCE)];
+                let kind = WorkKind::Copy;
+                let packet = Packet::Work { kind, kernel: Kernel::Copy, operand, duration_ns, uses };
+                ListCommand { packet, names: resources.to_vec() }
+            }
+            5 => {
+                let fences = self.draft.guests[guest].fences.clone();
+                let fence = self.draft.pick(&fences)?;
+                let (value, _) = self.signalled(fence);
+                self.draft.values[fence.value] = value;
+                let packet = Packet::FenceWrite { gpu_address: 1, value };
+                ListCommand { packet, names: vec![HandleRef::Bound(fence.binding)] }
+            }
+            kind => {
+                let barrier = Barrier {
+                    sync_before: BarrierSync::ALL,
+                    sync_after: BarrierSync::ALL,
+                    access_before: BarrierAccess::COMMON,
+                    access_after: BarrierAccess::COMMON,
+                };
+                let (group, names) = match kind {
+                    6 => (BarrierGroup::Global(vec![barrier]), vec![]),
+                    _ => {
+                        let one = BufferBarrier { barrier, resource: 1, offset: 0, bytes: u64::MAX };
+                        (BarrierGroup::Buffer(vec![one]), vec![resources[0]])
+                    }
+                };
+                ListCommand { packet: Packet::Barrier { groups: vec![group] }, names }
+            }
+        })
+    }
+
+    fn submit_lists(&mut self, guest: usize, memory: &Memory) {
+        let lists: Vec<Binding> =
+            (0..1 + self.below(2)).filter_map(|_| self.draft.pick(&memory.lists)).collect();
+        if lists.is_empty() {
+            return self.list(guest, memory);
+        }
+        let of_device = self.draft.guests[guest].contexts.iter().find(|(_, of)| *of == memory.device);
+        let context = match of_device {
+            Some((context, _)) => *context,
+            None => self.draft.context(guest, memory.device, 0),
+        };
+        if self.one_in(3) {
+            let fence = self.draft.program.fence_of(memory.queue).map(HandleRef::Bound);
+            let (device, objects) = (HandleRef::Bound(memory.device), fence.into_iter().collect());
+            let (values, flags) = (Values::from(vec![2]), WaitFromCpuFlags::empty());
+            let (thread, event) = self.with_event(guest);
+            let wait = CallOf::WaitFromCpu { device, objects, values, flags, event };
+            self.draft.named(thread, Kind::Call, wait);
+        }
+        let private_data = lists.into_iter().map(Command::List).collect();
+        self.draft.call(guest, super::random::submission(vec![HandleRef::Bound(context)], private_data));
+    }
+}
