@@ -153,6 +153,14 @@ switches! {
         /// The engine hangs, as one does that was sent what it cannot decode: TDR finds it.
         Hangs = "hangs",
     }
+    /// What becomes of waits in queues when the last handle of their monitored fence is destroyed, NT handles included.
+    destroyed_queued_wait: DestroyedQueuedWait {
+        /// Default: they are released, wherever in their queues they stand, and no device is lost. Observed of native D3D12;
+        /// what waits behind them goes on, and so do CPU waits that were left to the end of the fence.
+        Released = "released",
+        /// Packets keep the fence: the wait holds its queue up until something that is queued signals it.
+        KeepsFence = "keeps-fence",
+    }
 }
 
 impl Policy {

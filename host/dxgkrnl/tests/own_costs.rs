@@ -163,7 +163,7 @@ struct Case {
     is_cut: bool,
 }
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 19] = [
     Case {
         name: "a signal that many wait for",
         make: Owner::waits,
@@ -176,6 +176,13 @@ const CASES: [Case; 18] = [
         make: Owner::waits,
         end: |owner| owner.call(Call::DestroySynchronizationObject { object: owner.fence }),
         most: u32::MAX,
+        is_cut: true,
+    },
+    Case {
+        name: "a fence that many queues wait for",
+        make: Owner::queue_waits,
+        end: |owner| owner.call(Call::DestroySynchronizationObject { object: owner.fence }),
+        most: 16_000,
         is_cut: true,
     },
     Case {

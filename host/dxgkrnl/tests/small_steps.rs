@@ -95,6 +95,28 @@ fn who_signals_pays_for_the_waking() {
 }
 
 #[test]
+fn queued_waits_on_a_destroyed_fence_are_released_in_steps_in_their_order() {
+    const QUEUES: u64 = 40;
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    for value in 1..=QUEUES {
+        let context = world.context(device, 0);
+        assert_eq!(world.gpu_wait(context, fence, 100 + value), NtStatus::SUCCESS);
+        assert_eq!(world.gpu_signal(&[context], done, value), NtStatus::SUCCESS);
+    }
+    world.kernel.set_work_units_per_step(4, 1000);
+    let mut stores = call(&mut world, P, Call::DestroySynchronizationObject { object: fence }).stores;
+    assert!(world.kernel.has_backlog() && stores.len() < 8, "{stores:?}");
+    assert_eq!(world.kernel.snapshot().objects_alive, 2, "what is left keeps it");
+    stores.extend(finish(&mut world).stores);
+    let values: Vec<u64> = stores.iter().map(|store| store.value).collect();
+    // Of the stores of one step the last is seen.
+    assert!(values.len() >= 8 && values.is_sorted() && values.last() == Some(&QUEUES), "{values:?}");
+    assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.snapshot().waits.len()), (1, 0));
+}
+
+#[test]
 fn nobody_attaches_to_a_vm_that_is_being_cleared_away() {
     let mut world = World::new();
     let (vm, late) = (VmId(3), ProcessId(6));

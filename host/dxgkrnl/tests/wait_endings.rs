@@ -1,8 +1,10 @@
 //! How CPU waits end other than by a signal, how many there may be, and who may wait and signal at all.
 
-use crate::common::{P, World};
-use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, WaitFromCpuFlags, limits};
-use dxgkrnl::policy::DestroyedWait;
+use crate::common::{P, World, share};
+use d3dkmt::{
+    Call, EventId, Handle, NtStatus, ShareToken, SignalFlags, SyncObjectFlags as F, WaitFromCpuFlags, limits,
+};
+use dxgkrnl::policy::{DestroyedQueuedWait, DestroyedWait, GpuWait};
 use dxgkrnl::{AdapterConfig, Config, Policy, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
@@ -110,6 +112,94 @@ fn unwait_only_on_destroy_defers_the_release_to_the_last_handle() {
     assert_eq!(world.woken(), [one, theirs]);
     world.ok(Call::DestroySynchronizationObject { object: opened });
     assert_eq!(world.woken(), [two]);
+}
+
+/// A fence of [`P`] that process 2 has open as well, with a queue of each that waits for it and then signals `done`.
+struct Queued {
+    world: World,
+    fence: Handle,
+    opened: Handle,
+    gate: Handle,
+    device: Handle,
+    done: Handle,
+}
+
+fn queued(policy: Policy, flags: F) -> Queued {
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let device = world.device();
+    let (fence, _, opened) = world.shared_fence(device, flags, F::empty());
+    let (done, gate) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    let context = world.context(device, 0);
+    // It is not the head of its queue.
+    assert_eq!(world.gpu_wait(context, gate, 1), OK);
+    assert_eq!(world.gpu_wait(context, fence, u64::MAX >> 1), OK);
+    assert_eq!(world.gpu_signal(&[context], done, 1), OK);
+    Queued { world, fence, opened, gate, device, done }
+}
+
+#[test]
+fn the_end_of_the_last_handle_releases_queued_waits_also_behind_others() {
+    // covers: FEN-058
+    let waits = [GpuWait::LatchesWhenQueued, GpuWait::LooksAtHead];
+    for (gpu_wait, is_at_head) in waits.into_iter().flat_map(|wait| [(wait, true), (wait, false)]) {
+        let Queued { mut world, fence, opened, gate, device, done } =
+            queued(Policy { gpu_wait, ..Policy::default() }, F::empty());
+        world.ok(Call::DestroySynchronizationObject { object: fence });
+        if is_at_head {
+            assert_eq!(world.signal(device, gate, 1), OK);
+        }
+        assert_eq!(world.value(done), 0, "process 2 has a handle");
+        world.process = ProcessId(2);
+        world.ok(Call::DestroySynchronizationObject { object: opened });
+        world.process = P;
+        if !is_at_head {
+            assert_eq!(world.value(done), 0, "what stands before it holds the queue up");
+            assert_eq!(world.signal(device, gate, 1), OK);
+        }
+        assert_eq!(world.value(done), 1);
+        assert_eq!(world.status(Call::GetDeviceState { device, state_type: 1 }), OK);
+        let left = world.kernel.snapshot();
+        assert_eq!((left.objects_alive, left.waits.len()), (2, 0), "the gate and what is signaled");
+        world.finish();
+    }
+}
+
+#[test]
+fn an_nt_handle_is_a_handle_and_what_is_queued_to_signal_is_none() {
+    // covers: FEN-058
+    let Queued { mut world, fence, opened, gate, device, done } =
+        queued(Policy::default(), F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
+    let wait = world.pending(device, &[(fence, 1)], false);
+    let (late, signaler) = (world.fence(device, 0).object, world.context(device, 0));
+    assert_eq!(world.gpu_wait(signaler, late, 1), OK);
+    assert_eq!(world.gpu_signal(&[signaler], fence, 7), OK);
+    let token = ShareToken([2; 16]);
+    world.ok(share(fence, token));
+    world.ok(Call::DestroySynchronizationObject { object: fence });
+    world.process = ProcessId(2);
+    world.ok(Call::DestroySynchronizationObject { object: opened });
+    world.process = P;
+    world.signal(device, gate, 1);
+    assert_eq!((world.value(done), world.woken()), (0, vec![]));
+    world.close_nt_handle(token);
+    assert_eq!((world.value(done), world.woken()), (1, vec![wait]), "the CPU wait goes with the fence, too");
+    // The packet that signals it has its turn later, and then nothing is left of the fence.
+    world.signal(device, late, 1);
+    assert_eq!(world.kernel.snapshot().objects_alive, 3);
+    world.finish();
+}
+
+#[test]
+fn by_policy_packets_keep_a_destroyed_fence() {
+    let policy = Policy { destroyed_queued_wait: DestroyedQueuedWait::KeepsFence, ..Policy::default() };
+    let Queued { mut world, fence, opened, gate, device, done } = queued(policy, F::empty());
+    world.ok(Call::DestroySynchronizationObject { object: fence });
+    world.process = ProcessId(2);
+    world.ok(Call::DestroySynchronizationObject { object: opened });
+    world.process = P;
+    world.signal(device, gate, 1);
+    assert_eq!((world.value(done), world.kernel.snapshot().waits.len()), (0, 1));
+    world.finish();
 }
 
 #[test]

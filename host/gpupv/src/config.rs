@@ -10,6 +10,7 @@
 //! [policy]                            # every switch of dxgkrnl::policy, by name
 //! lower_gpu_signal = "ignored"        # or "applied"
 //! destroyed_wait = "success"          # or "device-removed"
+//! destroyed_queued_wait = "released"  # or "keeps-fence"
 //! refused_one_way = "stops-device"    # or "note-only"
 //!
 //! [tdr]                               # the registry's TDR values; times in nanoseconds

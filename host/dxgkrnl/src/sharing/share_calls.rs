@@ -229,7 +229,7 @@ impl<M: Miniport> Kernel<M> {
         });
         self.sharing.shares.insert(token, Share { what, vm, access: granted(desired_access), name });
         if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
-            self.sync.hold(object);
+            self.sync.add_share(object);
         }
         if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
             self.vidmm.resource_mut(resource).shares += 1;
@@ -251,6 +251,7 @@ impl<M: Miniport> Kernel<M> {
             self.drop_resource_if_unused(resource);
         }
         if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+            self.sync.remove_share(object);
             self.release_reference(object);
         }
     }

@@ -12,6 +12,7 @@ use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
+use crate::policy::DestroyedQueuedWait;
 use crate::process::{HandleTarget, Process, SyncRef};
 use crate::sharing::Global;
 use crate::sync::mapping::Mapping;
@@ -199,8 +200,8 @@ impl<M: Miniport> Kernel<M> {
         })
     }
 
-    /// Destroys a local handle. CPU waits made through it are released (FEN-058); waits and signals
-    /// in context queues are not: they keep the object alive.
+    /// Destroys a local handle. CPU waits made through it are released (FEN-058). Waits and signals in queues keep the
+    /// object alive; the waits are released when its last handle and NT handle are gone (policy `destroyed_queued_wait`).
     pub(crate) fn destroy_sync_object(
         &mut self,
         process: ProcessId,
@@ -242,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
         let object = &self.sync.objects[open.object];
         let is_done = match object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             true => self.forget_open(open.object, id, effects),
-            false => self.release_cpu_waiters(open.object, Some(id), effects),
+            false => self.release_cpu_waiters(open.object, id, effects),
         };
         if is_done {
             self.sync.opens.remove(id);
@@ -255,9 +256,19 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// Takes out an object that nothing names any more.
+    /// Releases the waits on an object that no handle names any more, and takes it out if no packet keeps it either.
     pub(crate) fn end_object(&mut self, object: u32, effects: &mut Effects) {
-        if !self.release_cpu_waiters(object, None, effects) {
+        // It may stand in the list twice: for its waits, and because the last packet is over.
+        let Some(state) = self.sync.objects.get(object) else { return };
+        let is_unused = state.references == 0;
+        if !self.sync.objects.take_release_due(object) && !is_unused {
+            return;
+        }
+        // Packets whose waits end must not end it before this is over.
+        self.sync.hold(object);
+        let is_done = self.release_waiters(object, effects);
+        self.sync.objects.release(object);
+        if !is_done || self.sync.objects[object].references > 0 {
             return;
         }
         self.native_object_ended(object);
@@ -280,10 +291,18 @@ impl<M: Miniport> Kernel<M> {
         self.end_object_if_unused(object);
     }
 
-    /// An object that nothing names any more ends, as soon as nothing looks at it.
+    /// An object that nothing names any more ends, as soon as nothing looks at it. If packets keep it, its waits are
+    /// released.
     fn end_object_if_unused(&mut self, object: u32) {
         let state = &self.sync.objects[object];
-        if !state.is_open() && state.references == 0 {
+        if state.has_handles() {
+            return;
+        }
+        let is_unused = state.references == 0;
+        let releases = is_mapped(state.object_type)
+            && self.config.policy.destroyed_queued_wait == DestroyedQueuedWait::Released;
+        let is_due = releases && self.sync.objects.set_destroyed(object);
+        if is_unused || is_due {
             self.vidsch.work_mut().end_object(object);
         }
     }

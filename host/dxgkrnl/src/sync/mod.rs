@@ -57,7 +57,17 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    /// One more share, queued packet or the like keeps an object alive.
+    /// An NT handle names an object and keeps it alive.
+    pub fn add_share(&mut self, object: u32) {
+        self.objects.add_share(object);
+    }
+
+    /// The NT handle is gone. What it held is released by [`crate::Kernel::release_reference`].
+    pub fn remove_share(&mut self, object: u32) {
+        self.objects.remove_share(object);
+    }
+
+    /// One more queued packet or the like keeps an object alive.
     pub fn hold(&mut self, object: u32) {
         self.objects.hold(object);
     }

@@ -24,6 +24,10 @@ bitflags! {
         const FIRST_MAY_WAIT = 2;
         const POISONED = 4;
         const WATCHED = 8;
+        /// The last handle and NT handle of it are gone.
+        const DESTROYED = 16;
+        /// Its waits are to be released for that.
+        const RELEASE_DUE = 32;
     }
 }
 
@@ -50,6 +54,8 @@ struct Rare {
     opens: Vec<u32>,
     /// Legacy sharing: its global handle.
     global: Option<Handle>,
+    /// NT handles of it.
+    shares: u32,
 }
 
 impl SyncObject {
@@ -99,6 +105,43 @@ impl SyncObject {
 
     pub fn set_watched(&mut self) {
         self.marks.insert(Marks::WATCHED);
+    }
+
+    // NT handles, and the end of all handles.
+
+    pub fn add_share(&mut self) {
+        self.rare.get_or_insert_default().shares += 1;
+    }
+
+    pub fn remove_share(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.shares -= 1;
+        }
+    }
+
+    /// Whether a process can still name it, by a handle or by an NT handle.
+    pub fn has_handles(&self) -> bool {
+        self.is_open() || self.rare.as_ref().is_some_and(|rare| rare.shares > 0)
+    }
+
+    pub fn is_destroyed(&self) -> bool {
+        self.marks.contains(Marks::DESTROYED)
+    }
+
+    /// True the first time.
+    pub fn set_destroyed(&mut self) -> bool {
+        let is_first = !self.is_destroyed();
+        if is_first {
+            self.marks.insert(Marks::DESTROYED | Marks::RELEASE_DUE);
+        }
+        is_first
+    }
+
+    /// Whether its waits are still to be released: true once.
+    pub fn take_release_due(&mut self) -> bool {
+        let is_due = self.marks.contains(Marks::RELEASE_DUE);
+        self.marks.remove(Marks::RELEASE_DUE);
+        is_due
     }
 
     // Opens, oldest first.

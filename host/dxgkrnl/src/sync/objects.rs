@@ -180,6 +180,27 @@ impl Objects {
         self.rest[index].references -= 1;
     }
 
+    /// An NT handle keeps it alive and names it.
+    pub fn add_share(&mut self, index: u32) {
+        self.rest[index].add_share();
+        self.hold(index);
+    }
+
+    /// The NT handle is gone; what it held is released by [`Self::release`].
+    pub fn remove_share(&mut self, index: u32) {
+        self.rest[index].remove_share();
+    }
+
+    /// See [`SyncObject::set_destroyed`].
+    pub fn set_destroyed(&mut self, index: u32) -> bool {
+        self.rest[index].set_destroyed()
+    }
+
+    /// See [`SyncObject::take_release_due`].
+    pub fn take_release_due(&mut self, index: u32) -> bool {
+        self.rest[index].take_release_due()
+    }
+
     pub fn set_global(&mut self, index: u32, global: Handle) {
         self.rest[index].set_global(global);
     }

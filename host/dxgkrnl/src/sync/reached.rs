@@ -40,7 +40,7 @@ impl EndOfWaits {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// CPU waits end, those made through this open or all of them.
+    /// CPU waits end that were made through this open; or all waits end, and those in queues count the object as reached.
     End { open: Option<u32>, why: EndOfWaits },
     /// Waits that outlive the open they were made through no longer name it: its index may be reused.
     Forget { open: u32 },

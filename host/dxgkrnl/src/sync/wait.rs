@@ -248,9 +248,11 @@ impl<M: Miniport> Kernel<M> {
     ) -> Option<WaitId> {
         let items = items.as_mut();
         let mut unsatisfied = 0;
+        let is_queued = matches!(owner, WaitOwner::Gpu { .. });
         for item in &mut *items {
             item.satisfied = self.sync.objects.value(item.object) >= item.value
-                || self.sync.objects.is_poisoned(item.object);
+                || self.sync.objects.is_poisoned(item.object)
+                || (is_queued && self.sync.objects[item.object].is_destroyed());
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
@@ -270,7 +272,7 @@ impl<M: Miniport> Kernel<M> {
                 let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
                 self.sync.objects.add_waiter(item.object, entry);
             }
-            if matches!(owner, WaitOwner::Gpu { .. }) {
+            if is_queued {
                 self.sync.objects.hold(item.object);
             }
             self.mark_monitored(item.object);

@@ -22,16 +22,17 @@ use d3dkmt::NtStatus;
 const LOOKED_AT_TOGETHER: usize = 64;
 
 impl<M: Miniport> Kernel<M> {
-    /// Ends the CPU waits on an object that were made through an open, or all, because the fence is destroyed. True if
-    /// that is done and not only begun.
-    pub(super) fn release_cpu_waiters(
-        &mut self,
-        object: u32,
-        open: Option<u32>,
-        effects: &mut Effects,
-    ) -> bool {
-        let what = What::End { open, why: EndOfWaits::FenceDestroyed };
-        self.look_at_waiters_of(object, what, open.is_some(), effects)
+    /// Ends the CPU waits on an object that were made through an open, because that is destroyed. True if that is done and
+    /// not only begun.
+    pub(super) fn release_cpu_waiters(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
+        let what = What::End { open: Some(open), why: EndOfWaits::FenceDestroyed };
+        self.look_at_waiters_of(object, what, true, effects)
+    }
+
+    /// Releases all waits on an object that is destroyed, those in queues as well. True if that is done and not only begun.
+    pub(super) fn release_waiters(&mut self, object: u32, effects: &mut Effects) -> bool {
+        let what = What::End { open: None, why: EndOfWaits::FenceDestroyed };
+        self.look_at_waiters_of(object, what, false, effects)
     }
 
     /// The same of a device that is lost, whose opens stay.
@@ -73,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
                 self.spend(1);
                 look.behind = Some(waiter);
                 if waiter.wait.number < look.before {
-                    self.look_at_waiter(look.what, waiter, open, effects);
+                    self.look_at_waiter(look.object, look.what, waiter, open, effects);
                 }
             }
         }
@@ -96,15 +97,29 @@ impl<M: Miniport> Kernel<M> {
         self.leave(self.payer_for(look.object), Task::Waiters(look));
     }
 
-    fn look_at_waiter(&mut self, what: What, waiter: Waiter, open: Option<u32>, effects: &mut Effects) {
+    fn look_at_waiter(
+        &mut self,
+        object: u32,
+        what: What,
+        waiter: Waiter,
+        open: Option<u32>,
+        effects: &mut Effects,
+    ) {
         match what {
             What::Forget { open } => self.sync.waits.forget_open(waiter.wait.slot, waiter.item, open),
             What::End { open: through, why } => {
                 let Some(wait) = self.sync.waits.get(waiter.wait) else { return };
-                let WaitOwner::Cpu { process, event } = wait.owner() else { return };
                 if through.is_some() && open != through {
                     return;
                 }
+                let (process, event) = match wait.owner() {
+                    WaitOwner::Cpu { process, event } => (process, event),
+                    WaitOwner::Gpu { queue } if through.is_none() => {
+                        return self.release_queued(object, waiter, queue, effects);
+                    }
+                    // The object lives, and packets do not need the open.
+                    WaitOwner::Gpu { .. } => return,
+                };
                 let status = match (why, self.config.policy.destroyed_wait) {
                     (EndOfWaits::FenceDestroyed, DestroyedWait::Success) => NtStatus::SUCCESS,
                     (EndOfWaits::FenceDestroyed, DestroyedWait::DeviceRemoved)
@@ -114,6 +129,20 @@ impl<M: Miniport> Kernel<M> {
                 self.note(process, format!("wait {} ended: {}", event.0, why.words()), effects);
                 self.wake(process, event, status, effects);
             }
+        }
+    }
+
+    /// The fence of a wait in a queue is destroyed: the wait has what it needs of it.
+    fn release_queued(&mut self, object: u32, waiter: Waiter, queue: u32, effects: &mut Effects) {
+        let compare = |entry: &Entry| self.sync.waits.compare(entry, waiter.wait, waiter.item);
+        self.sync.objects.remove_waiter(object, waiter.value, compare);
+        self.mark_monitored(object);
+        if let Some(process) = self.vidsch.queues().get(queue).map(|queue| queue.process) {
+            let text = format!("a queued wait for {} was released: its fence was destroyed", waiter.value);
+            self.note(process, text, effects);
+        }
+        if self.sync.waits.latch(waiter.wait.slot, waiter.item) {
+            self.complete_wait(waiter.wait, effects);
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Rules {
     pub lower_gpu_signal_applies: bool,
     /// FEN-058: how a wait ends when its fence is destroyed.
     pub destroyed_wait: NtStatus,
+    /// Observed of D3D12: the end of the last handle of a fence releases what waits for it in queues, and all else.
+    pub destroyed_releases_queued: bool,
     /// GPV-016: a one-way call that is refused stops its device.
     pub refused_one_way_stops: bool,
     /// F-78: a mutex whose owner ends is free.

@@ -259,6 +259,50 @@ impl Naive {
         for (_, wait) in released {
             self.end_wait(wait, self.rules.destroyed_wait);
         }
+        self.name_is_gone(object);
+    }
+
+    /// Whether any process can still name it, by a handle or by an NT handle.
+    fn has_name(&self, object: usize) -> bool {
+        self.opens.iter().any(|open| !open.gone && open.object == object)
+            || self.shares.iter().any(|share| !share.closed && share.object == object)
+    }
+
+    /// A fence whose last name is gone is no reason to wait.
+    pub(super) fn holds_nobody_up(&self, object: usize) -> bool {
+        self.rules.destroyed_releases_queued
+            && self.objects[object].kind == Kind::Monitored
+            && !self.has_name(object)
+    }
+
+    /// A name of it has gone: if it was the last, everybody who waits for it is released in order.
+    pub(super) fn name_is_gone(&mut self, object: usize) {
+        if !self.holds_nobody_up(object) {
+            return;
+        }
+        let mut waiting = vec![];
+        for (number, wait) in self.waits.iter().enumerate() {
+            for (at, item) in wait.items.iter().enumerate() {
+                if !wait.over && !item.reached && item.object == object {
+                    waiting.push((item.value, number, at));
+                }
+            }
+        }
+        waiting.sort();
+        for (_, number, at) in waiting {
+            if self.waits[number].over {
+                continue;
+            }
+            match self.waits[number].owner {
+                Owner::Cpu { .. } => self.end_wait(number, self.rules.destroyed_wait),
+                Owner::Gpu { .. } => {
+                    self.waits[number].items[at].reached = true;
+                    if self.waits[number].is_satisfied() {
+                        self.end_wait(number, NtStatus::SUCCESS);
+                    }
+                }
+            }
+        }
     }
 
     pub(super) fn vm_of(&self, process: u32) -> u32 {

@@ -486,7 +486,7 @@ impl Naive {
     fn begin_at_head(&mut self, context: usize, later: usize) {
         let mut items = self.later[later].items.clone();
         for item in &mut items {
-            item.reached = self.objects[item.object].value >= item.value;
+            item.reached = self.objects[item.object].value >= item.value || self.holds_nobody_up(item.object);
         }
         if let Some(wait) = self.begin_wait(Owner::Gpu { context }, false, items) {
             self.contexts[context].queue.insert(0, Packet::Wait(wait));

@@ -127,15 +127,20 @@ impl Naive {
     }
 
     pub fn nt_handle_closed(&mut self, vm: u32, token: ShareToken) {
-        for share in &mut self.shares {
-            share.closed |= share.token == token && share.vm == vm;
-        }
+        self.close_shares(|share| share.token == token && share.vm == vm);
         self.run_contexts();
     }
 
     pub(super) fn end_shares_of(&mut self, vm: u32) {
-        for share in &mut self.shares {
-            share.closed |= share.vm == vm;
+        self.close_shares(|share| share.vm == vm);
+    }
+
+    fn close_shares(&mut self, which: impl Fn(&Share) -> bool) {
+        for share in 0..self.shares.len() {
+            if !self.shares[share].closed && which(&self.shares[share]) {
+                self.shares[share].closed = true;
+                self.name_is_gone(self.shares[share].object);
+            }
         }
     }
 

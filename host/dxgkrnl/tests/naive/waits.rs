@@ -37,7 +37,7 @@ pub struct Wait {
 
 impl Wait {
     /// FEN-029
-    fn is_satisfied(&self) -> bool {
+    pub fn is_satisfied(&self) -> bool {
         let reached = self.items.iter().filter(|item| item.reached).count();
         reached == self.items.len() || (self.any && reached > 0)
     }

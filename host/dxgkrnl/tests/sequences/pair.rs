@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use d3dkmt::limits::WORK_UNITS_PER_STEP;
 use d3dkmt::{Call, EscapeFlags, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
-    AbandonedMutex, CpuSignal, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, GpuWait,
-    LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
+    AbandonedMutex, CpuSignal, DestroyedQueuedWait, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease,
+    GpuWait, LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
 };
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{
@@ -120,6 +120,7 @@ impl Pair {
                 DestroyedWait::Success => NtStatus::SUCCESS,
                 DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
             },
+            destroyed_releases_queued: policy.destroyed_queued_wait == DestroyedQueuedWait::Released,
             refused_one_way_stops: policy.refused_one_way == RefusedOneWay::StopsDevice,
             abandoned_mutex_freed: policy.abandoned_mutex == AbandonedMutex::Freed,
             foreign_mutex_release: policy.foreign_mutex_release == ForeignMutexRelease::Releases,
