@@ -74,6 +74,11 @@ impl Effects {
         self.notes.extend(notes);
     }
 
+    /// The answer of this call. Calls of earlier steps may be answered beside it: see `escape/idle.rs`.
+    pub fn answer_to(&self, process: ProcessId, request: u64) -> Option<&Answer> {
+        self.answers.iter().find(|answer| (answer.process, answer.request) == (process, request))
+    }
+
     /// Processes that are gone hear of nothing, and nothing is moved or stored for them.
     pub(crate) fn forget_processes(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         self.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));

@@ -11,18 +11,17 @@
 //!                any other                not modelled
 //!   DxgkDdiEscape
 //!     from D3    the adapter is brought to D0 first, unless NoAdapterSynchronization        (ESC-003)
-//!     level two  with HardwareAccess only while its engines have nothing                    (ESC-017)
+//!     level two  with HardwareAccess once its engines run nothing: `idle.rs`                (ESC-017)
 //! ```
 //! The driver's status is the call's. The data come back as the driver leaves them, in the size in which they came,
 //! with STATUS_SUCCESS only: nothing says what a buffer holds after an escape that failed.
 //!
 //! Level two is one thread in the driver and an idle GPU. The first holds always: the model calls one DDI at a time.
-//! For the second, Windows lets the caller wait until the GPU is idle. A call of the model is answered at once, so an
-//! adapter that has work answers STATUS_DEVICE_BUSY, and the driver does not hear of it.
 //!
 //! TDRDBGCTRL is TdrTestMode's to allow and is an ordinary escape otherwise: a VM that may escape may do it, as the
 //! same test is to run on the host and in a VM.
 
+pub(crate) mod idle;
 mod known;
 
 use alloc::format;
@@ -184,14 +183,7 @@ impl<M: Miniport> Kernel<M> {
             self.wake_adapter(subject.adapter, effects);
         }
         if subject.flags.contains(EscapeFlags::HARDWARE_ACCESS) {
-            let engines =
-                self.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == subject.adapter);
-            if let Some(busy) = engines.copied().find(|engine| self.has_work(*engine)) {
-                return refuse(
-                    NtStatus::DEVICE_BUSY,
-                    format!("HardwareAccess needs an idle GPU: node {} has work", busy.node),
-                );
-            }
+            self.require_idle_gpu(subject.adapter)?;
         }
         Ok(())
     }
@@ -219,6 +211,10 @@ impl<M: Miniport> Kernel<M> {
             let what = format!("DxgkDdiEscape makes {} bytes of {bytes}", data.len());
             self.violation(adapter, &what, effects);
             data.resize(bytes, 0);
+        }
+        if status == NtStatus::PENDING {
+            self.violation(adapter, "DxgkDdiEscape answers STATUS_PENDING", effects);
+            return refuse(NtStatus::UNSUCCESSFUL, "the driver's answer to the escape");
         }
         if status != NtStatus::SUCCESS {
             return refuse(status, "the driver's answer to the escape");

@@ -24,6 +24,7 @@ use crate::driver::edges::Edges;
 use crate::driver::start;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::error::{CallResult, Refusal, invalid};
+use crate::escape;
 use crate::events::Events;
 use crate::guests::Guests;
 use crate::history::{Ending, Past};
@@ -220,11 +221,13 @@ impl<M: Miniport> Kernel<M> {
     fn own_deadline(&self) -> Option<Nanos> {
         let nothing_is_under_way = self.vidsch.in_flight().engines.is_empty()
             && self.vidsch.suspend_deadlines().is_empty()
+            && self.vidsch.idle_waits().is_empty()
             && self.keyed.is_untimed();
         if nothing_is_under_way {
             return None;
         }
-        earliest(earliest(self.scheduler_deadline(), self.suspend_deadline()), self.keyed.next_deadline())
+        let of_engines = earliest(self.scheduler_deadline(), self.suspend_deadline());
+        earliest(earliest(of_engines, self.idle_wait_deadline()), self.keyed.next_deadline())
     }
 
     #[inline]
@@ -300,10 +303,20 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
+        let waits = escape::idle::waiting(&call);
         let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
         let result = match self.attached(process) {
             Ok(_) => self.dispatch(process, call, effects),
             Err(refusal) => Err(refusal),
+        };
+        let result = match (result, waits) {
+            (Err(Refusal { status: NtStatus::PENDING, .. }), Some(escape)) => {
+                match self.await_idle_gpu(process, request, escape, effects) {
+                    Ok(()) => return,
+                    Err(refusal) => Err(refusal),
+                }
+            }
+            (result, _) => result,
         };
         let refused = result.is_err();
         self.answer(process, request, result, effects);
@@ -314,7 +327,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The answer of a call, unless it is one-way; the reason of a refusal is a note.
     #[inline]
-    fn answer(&self, process: ProcessId, request: u64, result: CallResult, effects: &mut Effects) {
+    pub(crate) fn answer(&self, process: ProcessId, request: u64, result: CallResult, effects: &mut Effects) {
         let (status, reply) = match result {
             Ok(reply) => (reply.status(), reply),
             Err(Refusal { status, why }) => {

@@ -7,7 +7,7 @@ use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ddi::Miniport;
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TdrConfig, VidSchCaps};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
@@ -141,17 +141,19 @@ fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
 #[test]
 fn an_engine_is_reset_by_force_after_its_adapter_was() {
     let values = [tdr::FORCE_TDR, tdr::ENGINE_TDR];
-    for order in [[0, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 1]] {
+    for (order, between) in [([0, 1, 0], false), ([0, 1, 1], true), ([1, 0, 1], true), ([0, 0, 1], false)] {
         let config =
             Config { tdr: TdrConfig { test_mode: true, ..TdrConfig::default() }, ..Config::default() };
         let mut world = World::with_config(config);
         let adapter = world.adapter();
-        for at in order {
-            let device = world.device();
-            let [first, second] = [0; 2].map(|_| world.context(device, 0));
-            world.submit(first, &[]);
-            world.submit(first, &[Hang]);
-            world.submit(second, &[Hang]);
+        for (round, at) in order.into_iter().enumerate() {
+            if round == 0 || between {
+                let device = world.device();
+                let [first, second] = [0; 2].map(|_| world.context(device, 0));
+                world.submit(first, &[]);
+                world.submit(first, &[Hang]);
+                world.submit(second, &[Hang]);
+            }
             force(&mut world, adapter, values[at]);
             assert_eq!(world.kernel.bugchecked(), None, "{order:?}");
         }
@@ -192,4 +194,34 @@ fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
     let other = world.context(device, 0);
     world.submit(other, &[]);
     assert_eq!((world.kernel.next_deadline(), world.execution_state(device)), (None, ACTIVE));
+}
+
+// covers: GPV-032
+#[test]
+fn work_of_a_vm_that_hung_before_is_reset_though_it_began_a_moment_ago() {
+    const GUEST: ProcessId = ProcessId(2);
+    const PATIENCE: u64 = 80 * MS;
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    let host = world.process;
+    world.guest(1, GUEST);
+    let hangs = world.device();
+    let hanging = world.context(hangs, 0);
+    world.submit(hanging, &[Hang]);
+    world.advance(TDR_DELAY + 100 * MS);
+    assert_eq!((engine_resets(&world), world.execution_state(hangs)), (1, HUNG));
+    let again = world.device();
+    let takes_long = world.context(again, 0);
+    world.submit(takes_long, &[busy(1000 * MS)]);
+    world.advance(10 * MS);
+    world.process = host;
+    world.submit(context, &[write(&fence, 1)]);
+    world.advance(PATIENCE - 1);
+    assert_eq!(engine_resets(&world), 1);
+    world.advance(1);
+    assert_eq!((engine_resets(&world), world.value(fence.object)), (2, 1));
+    world.process = GUEST;
+    assert_eq!(world.execution_state(again), HUNG);
 }

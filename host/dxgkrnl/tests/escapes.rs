@@ -540,11 +540,17 @@ fn level_two_is_for_an_idle_gpu() {
         },
     ] {
         assert_eq!(submit(&mut world, context, queue), OK);
-        assert_eq!(escape(&mut world, level_two, &ECHO), Err(NtStatus::DEVICE_BUSY));
+        let waits = world.begin(level_two.call(&ECHO));
+        assert_eq!(world.answered(waits), None);
         silent(&script);
         assert!(escape(&mut world, via(adapter), &ECHO).is_ok(), "level one runs beside");
-        world.advance(1000);
-        assert!(escape(&mut world, level_two, &ECHO).is_ok());
+        calls(&script, &["escape"]);
+        world.advance(999);
+        assert_eq!((world.answered(waits), calls(&script, &["escape"]).len()), (None, 0));
+        world.advance(1);
+        let Some((OK, Reply::Escape(_))) = world.answered(waits) else { panic!("it is idle") };
+        assert_eq!(calls(&script, &["escape"]).len(), 1);
+        assert!(escape(&mut world, level_two, &ECHO).is_ok(), "at once");
         calls(&script, &["escape"]);
     }
     world.finish();

@@ -21,6 +21,7 @@ mod gpu_memory;
 mod gpu_signals;
 mod hw_laws;
 mod hw_queues;
+mod idle_gpu;
 mod keyed_mutex;
 mod laws;
 mod legacy_objects;

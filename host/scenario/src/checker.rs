@@ -4,7 +4,8 @@
 //! guests see, from calls and answers the waits that are asleep. It holds that against each other and
 //! against views of the kernel's tables:
 //!
-//! - each synchronous call has exactly one answer, a one-way call none;
+//! - each synchronous call has exactly one answer, a one-way call none; in its step, but of an escape that waits for an idle
+//!   GPU;
 //! - a wake belongs to a wait that is asleep, and is justified by a value once stored (not by the value now:
 //!   a fence may be rewound);
 //! - nobody is asleep whose condition has held since the kernel came to rest;
@@ -16,15 +17,15 @@
 //! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
 //! value that was submitted counts as one that was stored.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use d3dkmt::{
-    AcquireOutcome, Call, CallEffect, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
+    AcquireOutcome, Call, CallEffect, EscapeFlags, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
     WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
-use dxgkrnl::{DataMove, Effects, Input, Kernel, ProcessId};
+use dxgkrnl::{Answer, DataMove, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
 
@@ -34,6 +35,8 @@ pub struct Told {
     process: Option<ProcessId>,
     /// Of a synchronous call.
     request: Option<u64>,
+    /// The answer may come in a later step.
+    may_wait: bool,
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
@@ -85,6 +88,7 @@ impl Told {
         let none = Told {
             process: None,
             request: None,
+            may_wait: false,
             kind: ToldKind::Other,
             gpu_value: None,
             passed: Vec::new(),
@@ -95,7 +99,8 @@ impl Told {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
                 let (passed, signal) = (values_passed(call), cpu_signal(call));
-                Told { process: Some(*process), request, kind, gpu_value, passed, signal }
+                let may_wait = may_wait(call);
+                Told { process: Some(*process), request, may_wait, kind, gpu_value, passed, signal }
             }
             Input::ProcessFrozen { .. } => none,
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
@@ -114,6 +119,11 @@ impl Told {
             }
         }
     }
+}
+
+/// Whether a call may be answered in a later step: an escape with HardwareAccess (ESC-017).
+pub fn may_wait(call: &Call) -> bool {
+    matches!(call, Call::Escape { flags, .. } if flags.contains(EscapeFlags::HARDWARE_ACCESS))
 }
 
 fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
@@ -240,6 +250,8 @@ pub struct Checker {
     /// Engines were not idle after the last step.
     at_work: bool,
     violations: Vec<String>,
+    /// Calls whose answer is still to come.
+    owed: BTreeSet<(ProcessId, u64)>,
     /// Processes that have ended and are still being cleared away.
     ended: Vec<ProcessId>,
 }
@@ -270,7 +282,7 @@ impl Checker {
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
         let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
         self.stores(effects, unseen);
-        self.answers(told, effects);
+        self.answers(told, effects, kernel);
         self.values_passed(told, effects, kernel);
         self.wakes(told, effects);
         self.forget_destroyed(told, kernel);
@@ -285,6 +297,16 @@ impl Checker {
         if !kernel.has_backlog() {
             self.nobody_oversleeps(kernel);
             self.memory_is_right(kernel);
+            let mut waiting = 0;
+            kernel.waiting_escapes(&mut |process, request| {
+                waiting += usize::from(request != 0);
+                if request != 0 && !self.owed.contains(&(process, request)) {
+                    self.violations.push(format!("call {request} of process {} waits, answered", process.0));
+                }
+            });
+            if waiting != self.owed.len() {
+                self.violations.push(format!("{} calls are not answered, {waiting} wait", self.owed.len()));
+            }
         }
         if let Some(what) = kernel.miscounted() {
             self.violations.push(format!("miscounted: the kernel counts {what} wrongly"));
@@ -329,7 +351,7 @@ impl Checker {
         }
     }
 
-    fn answers(&mut self, told: &Told, effects: &Effects) {
+    fn answers<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
         let of_call = |process, request| {
             effects
                 .answers
@@ -337,22 +359,34 @@ impl Checker {
                 .filter(|answer| (answer.process, answer.request) == (process, request))
                 .count()
         };
+        let owed = effects.answers.iter().map(|answer| (answer.process, answer.request));
+        let late = owed.filter(|call| self.owed.remove(call)).count();
+        match told.kind {
+            ToldKind::Gone { process } => self.owed.retain(|(of, _)| *of != process),
+            ToldKind::GoneMany => self.owed.retain(|(of, _)| kernel.processes().any(|alive| alive == *of)),
+            _ => {}
+        }
         let expected = match (told.process, told.request) {
             (Some(process), Some(request)) => {
                 let found = of_call(process, request);
-                if found != 1 {
+                if found == 0 && told.may_wait {
+                    self.owed.insert((process, request));
+                } else if found != 1 {
                     self.violations.push(format!("a call of process {} has {found} answers", process.0));
                 }
                 found
             }
             _ => 0,
         };
-        if effects.answers.len() != expected {
-            let extra = effects.answers.len() - expected;
+        if effects.answers.len() != expected + late {
+            let extra = effects.answers.len().saturating_sub(expected + late);
             self.violations.push(format!("{extra} answers that no call asked for"));
         }
         let Some(process) = told.process else { return };
-        let Some(answer) = effects.answers.first().filter(|answer| answer.process == process) else {
+        let is_of_call = |answer: &&Answer| {
+            answer.process == process && told.request.is_none_or(|of| of == answer.request)
+        };
+        let Some(answer) = effects.answers.iter().find(is_of_call) else {
             if let ToldKind::Arms { event } = told.kind {
                 self.processes.entry(process).or_default().armed.push(event);
             }
@@ -410,9 +444,12 @@ impl Checker {
 
     /// A signal that names a fence twice takes it through the first value as well.
     fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
-        let accepted = effects.answers.first().is_some_and(|answer| answer.status.is_success());
-        let of_call = told.process.filter(|_| accepted && !told.passed.is_empty());
-        let of_call = of_call.map(|process| (process, told.passed.clone()));
+        let process = told.process.filter(|_| !told.passed.is_empty());
+        let accepted = process.filter(|process| {
+            let answer = told.request.and_then(|request| effects.answer_to(*process, request));
+            answer.is_some_and(|answer| answer.status.is_success())
+        });
+        let of_call = accepted.map(|process| (process, told.passed.clone()));
         match (kernel.config().policy.cpu_signal, of_call) {
             (CpuSignalPolicy::AtOnce, Some((process, passed))) => self.pass(process, &passed, kernel),
             (CpuSignalPolicy::AtOnce, None) => {}

@@ -108,9 +108,9 @@ impl<'a> Host<'a> {
         self.steps = Some(vec![(self.now, self.time_told(), Effects::default())]);
     }
 
-    /// The call of the last step was answered, and not refused.
-    fn was_accepted(&self) -> bool {
-        self.effects.answers.first().is_some_and(|answer| answer.status.is_success())
+    /// A call of the last step was answered, and not refused.
+    fn was_accepted(&self, process: ProcessId, request: u64) -> bool {
+        self.effects.answer_to(process, request).is_some_and(|answer| answer.status.is_success())
     }
 
     /// The process has the NT handle by which a call opens something, from somebody else if need be.
@@ -240,8 +240,8 @@ impl<'a> Host<'a> {
         if let Some(told) = &told {
             self.checker.step(told, &self.effects, &self.kernel);
         }
-        if let Some((process, token)) = made
-            && self.was_accepted()
+        if let Some((process, request, token)) = made
+            && self.was_accepted(process, request)
         {
             self.holders.give(token, process);
             self.vm_of_handle.insert(token, self.vm_of(process));
@@ -271,9 +271,9 @@ impl<'a> Host<'a> {
 }
 
 /// The NT handle that a call gives its process, if it succeeds.
-fn handle_made_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
-    let Input::Call { process, call, .. } = input else { return None };
-    Some((*process, call.nt_handle_made()?))
+fn handle_made_by(input: &Input) -> Option<(ProcessId, u64, ShareToken)> {
+    let Input::Call { process, request, call } = input else { return None };
+    Some((*process, *request, call.nt_handle_made()?))
 }
 
 /// The kernel's number of a VM.

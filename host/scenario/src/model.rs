@@ -49,6 +49,10 @@ struct Guest {
     undelivered: Vec<HostEvent>,
     /// Requests made while its stream is held.
     waiting: Vec<(Thread, Request)>,
+    /// Calls that are answered later, by the number of their request.
+    unanswered: Vec<(u64, Thread)>,
+    /// Their answers, as far as they cannot arrive.
+    late: Vec<(Thread, Answer)>,
 }
 
 /// See the module.
@@ -128,13 +132,32 @@ impl<'a> ModelWorld<'a> {
                 deliver(guest, event, &mut self.answers, &mut self.acquired);
             }
         }
+        self.take_late_answers();
+    }
+
+    /// Answers of calls of earlier steps.
+    fn take_late_answers(&mut self) {
+        for at in (0..self.host.effects.answers.len()).rev() {
+            let answer = &self.host.effects.answers[at];
+            let (of, request) = (self.host.index_of(answer.process), answer.request);
+            let Some(guest) = self.guests.get_mut(of) else { continue };
+            let Some(place) = guest.unanswered.iter().position(|(known, _)| *known == request) else {
+                continue;
+            };
+            let (_, thread) = guest.unanswered.remove(place);
+            let dxgkrnl::Answer { status, reply, .. } = self.host.effects.answers.remove(at);
+            let answer = Answer { status, reply };
+            match guest.frozen || guest.held {
+                true => guest.late.push((thread, answer)),
+                false => self.answers[thread.index()] = Some(answer),
+            }
+        }
     }
 
     /// Whoever has a keyed mutex now reads what it holds, as the library behind the call does.
     fn read_acquired(&mut self) {
         for (thread, mutex) in std::mem::take(&mut self.acquired) {
-            let process = self.program.process_of(thread);
-            let answer = self.call(process, Call::ReadKeyedMutex { mutex });
+            let Some(answer) = self.call(thread, Call::ReadKeyedMutex { mutex }) else { continue };
             self.answers[thread.index()] = Some(match answer.reply {
                 Reply::KeyedMutexData { fence_value, private_data } => {
                     acquired(NtStatus::SUCCESS, AcquireOutcome::Acquired { fence_value }, private_data)
@@ -144,7 +167,9 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    fn call(&mut self, process: Process, mut call: Call) -> Answer {
+    /// `None`: the answer comes later.
+    fn call(&mut self, thread: Thread, mut call: Call) -> Option<Answer> {
+        let process = self.program.process_of(thread);
         let id = self.host.id(process);
         if !self.host.has_handle_for(id, &call) {
             without_handle(&mut call);
@@ -155,18 +180,17 @@ impl<'a> ModelWorld<'a> {
             let request = if one_way { 0 } else { self.request };
             self.input(Input::Call { process: id, request, call: call.clone() });
             if one_way {
-                return Answer { status: NtStatus::SUCCESS, reply: Reply::None };
+                return Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            let answer = self.host.effects.answers.pop();
-            let Some(answer) = answer else {
-                // The checker has seen it already.
-                return Answer { status: NtStatus::INTERNAL_ERROR, reply: Reply::None };
+            let Some(answer) = self.host.effects.answers.pop() else {
+                self.guests[process.index()].unanswered.push((request, thread));
+                return None;
             };
             if answer.reply == Reply::FenceMemoryExhausted {
                 self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
                 continue;
             }
-            return Answer { status: answer.status, reply: answer.reply };
+            return Some(Answer { status: answer.status, reply: answer.reply });
         }
     }
 
@@ -229,7 +253,7 @@ impl<'a> ModelWorld<'a> {
             guest.next_event += 1;
             guest.targets.push((id, target));
         }
-        let answer = self.call(process, call);
+        let Some(answer) = self.call(thread, call) else { return };
         let guest = &mut self.guests[process.index()];
         if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
             guest.slots.insert(object, slot);
@@ -268,6 +292,9 @@ impl<'a> ModelWorld<'a> {
         for event in std::mem::take(&mut guest.undelivered) {
             deliver(guest, event, &mut self.answers, &mut self.acquired);
         }
+        for (thread, answer) in std::mem::take(&mut guest.late) {
+            self.answers[thread.index()] = Some(answer);
+        }
         for (thread, request) in std::mem::take(&mut guest.waiting) {
             self.perform(thread, request);
         }
@@ -290,6 +317,8 @@ impl<'a> ModelWorld<'a> {
         guest.targets.clear();
         guest.undelivered.clear();
         guest.waiting.clear();
+        guest.unanswered.clear();
+        guest.late.clear();
     }
 
     /// The stream is gone: whatever is under way ends with DEVICE_REMOVED.
@@ -307,7 +336,10 @@ impl<'a> ModelWorld<'a> {
     fn hear_of_the_cut(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
-        for (thread, _) in std::mem::take(&mut guest.waiting) {
+        let waiting = std::mem::take(&mut guest.waiting).into_iter().map(|(thread, _)| thread);
+        let late = std::mem::take(&mut guest.late).into_iter().map(|(thread, _)| thread);
+        let unanswered = std::mem::take(&mut guest.unanswered).into_iter().map(|(_, thread)| thread);
+        for thread in waiting.chain(late).chain(unanswered) {
             self.answers[thread.index()] = Some(removed.clone());
         }
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {

@@ -211,9 +211,9 @@ impl Side {
                     side.processes.insert(name.clone(), Seen::default());
                     names.insert(*process, name);
                 }
-                Input::Call { process, call, .. } => {
+                Input::Call { process, request, call } => {
                     let name = names.get(process).map_or("?", String::as_str);
-                    side.called(name, sequence, now, call, effects.answers.first());
+                    side.called(name, sequence, now, call, effects.answer_to(*process, *request));
                 }
                 _ => {}
             }

@@ -101,7 +101,16 @@ impl<M: Miniport> Kernel<M> {
         let waiting = own.map(|wait| wait_bytes(waits.items(wait).as_ref().len())).sum::<u64>();
         let acquiring = process.acquires.len() as u64 * ACQUIRE_BYTES;
         let events = process.cpu_events as u64 * CPU_EVENT_BYTES;
+        let idle_waits = self.vidsch.idle_waits().calls();
+        let escaping = process.idle_waits.iter().map(|id| idle_waits[id].escape.weight()).sum::<u64>();
         let counted = process.counted.values().sum::<u64>();
-        PROCESS_BYTES + handles + waiting + acquiring + events + counted + process.queued_bytes as u64
+        PROCESS_BYTES
+            + handles
+            + waiting
+            + acquiring
+            + escaping
+            + events
+            + counted
+            + process.queued_bytes as u64
     }
 }

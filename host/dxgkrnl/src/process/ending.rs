@@ -71,6 +71,12 @@ impl<M: Miniport> Kernel<M> {
                 return false;
             }
             *part = match *part {
+                Part::Acquires if !self.process(id).idle_waits.is_empty() => {
+                    self.spend(1);
+                    let first = self.process(id).idle_waits.first().copied();
+                    first.into_iter().for_each(|wait| self.forget_idle_wait(wait));
+                    Part::Acquires
+                }
                 Part::Acquires => match self.process(id).acquires.first_key_value() {
                     Some((event, _)) => {
                         let event = *event;

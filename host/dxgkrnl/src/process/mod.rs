@@ -14,7 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod slots;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -171,6 +171,8 @@ pub(crate) struct Process {
     pub waits: Names,
     /// Pending acquires of keyed mutexes by the guest's name for them.
     pub acquires: BTreeMap<EventId, u64>,
+    /// Its calls that wait for an idle GPU.
+    pub idle_waits: BTreeSet<u64>,
     /// Devices in the order of their handles, by the index of the handle.
     pub devices: BTreeMap<u32, u32>,
     /// Handles of each adapter, by its ordinal.
@@ -211,6 +213,7 @@ impl Process {
             slots: Slots::default(),
             waits: Names::default(),
             acquires: BTreeMap::new(),
+            idle_waits: BTreeSet::new(),
             devices: BTreeMap::new(),
             adapter_opens: BTreeMap::new(),
             keyed_mutexes: 0,

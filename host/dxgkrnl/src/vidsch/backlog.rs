@@ -64,6 +64,8 @@ pub(crate) enum Task {
     RunQueue(u32),
     /// What this engine would be given next only ends.
     Dispatch(EngineId),
+    /// A call of the process that waited for an idle GPU is to be made.
+    IdleWait,
 }
 
 #[derive(Default, Serialize, Deserialize)]

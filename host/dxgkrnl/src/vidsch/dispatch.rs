@@ -94,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
 
     fn next_step(&self, id: EngineId) -> Option<Next> {
         let engine = self.vidsch.in_flight.engines.get(&id)?;
-        if engine.watch != Watch::Running || self.tdr.holds(id) {
+        if engine.watch != Watch::Running || self.tdr.holds(id) || self.vidsch.idle_waits.holds(id.adapter) {
             return None;
         }
         let room = engine.submitted.len() < HARDWARE_QUEUE_DEPTH;

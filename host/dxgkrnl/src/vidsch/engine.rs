@@ -78,8 +78,12 @@ impl OnEngine {
 
     /// VMs with work here or ready for it, some perhaps more than once.
     pub fn vms(&self) -> impl Iterator<Item = VmId> {
-        let submitted = self.submitted.iter().map(|one| one.vm);
-        submitted.chain(self.ready.vms()).chain(self.hw_work.vms())
+        self.context_vms().chain(self.hw_work.vms())
+    }
+
+    /// VMs whose contexts have work here or ready for it, some perhaps more than once.
+    pub fn context_vms(&self) -> impl Iterator<Item = VmId> {
+        self.submitted.iter().map(|one| one.vm).chain(self.ready.vms())
     }
 
     /// Whether a VM beside this one has work here or ready for it.
@@ -109,7 +113,7 @@ impl OnEngine {
     /// The same for the queue of a context, whose engine time counts.
     pub fn joins(&mut self, vm: VmId, now: Nanos) {
         self.arrives(vm, now);
-        if !self.submitted.iter().map(|one| one.vm).chain(self.ready.vms()).any(|other| other == vm) {
+        if !self.context_vms().any(|other| other == vm) {
             self.shares.join(vm);
         }
     }

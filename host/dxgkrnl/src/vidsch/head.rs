@@ -61,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
             // `legacy.rs` takes it, or leaves it.
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
-            Some(Packet::HwCommand { .. }) => return self.has_hw_queue_room(id),
+            Some(Packet::HwCommand { .. }) => return self.may_start_hw_command(id),
             Some(Packet::Signal(signal)) => signal,
             Some(Packet::Broadcast(broadcast)) => &self.vidsch.broadcasts[*broadcast].signal,
         };
@@ -77,6 +77,15 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.work.await_begin(id);
         }
         begun
+    }
+
+    fn may_start_hw_command(&mut self, id: u32) -> bool {
+        let adapter = self.vidsch.queues[id].engine.adapter;
+        if self.vidsch.idle_waits.holds(adapter) {
+            self.vidsch.idle_waits.hold_queue(adapter, id);
+            return false;
+        }
+        self.has_hw_queue_room(id)
     }
 
     /// Queues whose engine has begun what stands before their TopOfPipeline signal can go on: true if there were any.

@@ -187,6 +187,8 @@ impl<M: Miniport> Kernel<M> {
             Task::AskLine(object) => self.go_on_asking(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
             Task::Dispatch(engine) => self.vidsch.work.dispatch(engine),
+            // Made once nothing else is to be done.
+            Task::IdleWait => {}
         }
     }
 

@@ -22,7 +22,7 @@
 //! other up (FEN-024).
 //!
 //! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (what is with the
-//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `work.rs` (what is still to be done),
+//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `idle_waits.rs` (calls that wait for an idle GPU), `work.rs` (what is still to be done),
 //! `backlog.rs` (what steps leave for later ones). Behaviour: `left.rs` leaves it and goes on with it, `run.rs` makes,
 //! ends and runs queues and has the loop that works everything off, `head.rs`
 //! decides when the head packet can go on, `context_calls.rs`, `signal.rs`, `priority_calls.rs`, `hw_queue_calls.rs`
@@ -40,6 +40,7 @@ mod head;
 mod hw_queue;
 mod hw_queue_calls;
 mod hw_work;
+mod idle_waits;
 mod interrupts;
 mod left;
 pub(crate) mod priority;
@@ -64,6 +65,7 @@ pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hw_queue::HwQueue;
 pub(crate) use hw_work::Submitter;
+pub(crate) use idle_waits::{HOLD_MAX_NS, Hold, IdleWait, IdleWaits, WAIT_DELAYS, WaitingEscape};
 pub(crate) use queue::{Broadcast, HwSubmission, Packet, Queue, Signal, commands};
 pub(crate) use ready::Level;
 pub(crate) use ready_command::QUANTUM_NS;
@@ -89,6 +91,8 @@ pub(crate) struct VidSch {
     suspend_deadlines: BTreeSet<(Nanos, u32)>,
     /// Adapters on their way to D3, and whether they are there.
     powered_down: BTreeMap<u32, bool>,
+    /// Calls that wait for an idle GPU.
+    idle_waits: IdleWaits,
     work: WorkQueue,
     /// Interrupts that no DPC has processed yet.
     interrupts: VecDeque<Interrupt>,
@@ -127,6 +131,16 @@ impl VidSch {
     pub fn dispatch_all_of(&mut self, adapter: u32) {
         let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
         used.for_each(|engine| self.work.dispatch(*engine));
+    }
+
+    #[inline]
+    pub fn idle_waits(&self) -> &IdleWaits {
+        &self.idle_waits
+    }
+
+    #[inline]
+    pub fn idle_waits_mut(&mut self) -> &mut IdleWaits {
+        &mut self.idle_waits
     }
 
     #[inline]

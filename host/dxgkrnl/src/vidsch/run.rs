@@ -148,6 +148,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.is_empty()
             && self.tdr.is_settled()
             && self.native.is_settled()
+            && self.vidsch.idle_waits.is_empty()
             && !self.miniport.has_died()
     }
 
@@ -160,7 +161,8 @@ impl<M: Miniport> Kernel<M> {
                 Some(work) => self.perform(work, effects),
                 None if self.reset_ready_group(effects)
                     || self.release_begun()
-                    || self.update_monitored_values(effects) => {}
+                    || self.update_monitored_values(effects)
+                    || self.serve_idle_waits(effects) => {}
                 None => return,
             }
         }

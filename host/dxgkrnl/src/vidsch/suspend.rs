@@ -168,15 +168,16 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Brings an adapter that is in D3, or on its way there, back to D0.
-    pub(crate) fn wake_adapter(&mut self, adapter: u32, effects: &mut Effects) {
+    /// Brings an adapter that is in D3, or on its way there, back to D0; true if it was.
+    pub(crate) fn wake_adapter(&mut self, adapter: u32, effects: &mut Effects) -> bool {
         if self.vidsch.powered_down.remove(&adapter).is_none() {
-            return;
+            return false;
         }
         self.miniport.set_power_state(adapter, true);
         for context in self.hw_contexts_of(adapter) {
             self.resume_context(context, effects);
         }
+        true
     }
 
     /// A process died with queues of user-mode submission: its devices are in error, the contexts are suspended and

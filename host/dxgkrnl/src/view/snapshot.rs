@@ -30,6 +30,7 @@ pub struct Snapshot {
     pub resources: Vec<ResourceState>,
     pub allocations: Vec<AllocationState>,
     pub acquires: Vec<AcquireState>,
+    pub escapes: Vec<EscapeState>,
     pub nt_handles: Vec<NtHandleState>,
     pub waits: Vec<WaitState>,
     pub engines: Vec<EngineReport>,
@@ -241,6 +242,14 @@ pub struct AcquireState {
     pub since: Nanos,
 }
 
+/// An escape that waits for an idle GPU.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct EscapeState {
+    pub process: u32,
+    pub adapter: u32,
+    pub since: Nanos,
+}
+
 /// An NT handle of a shared object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct NtHandleState {
@@ -363,6 +372,7 @@ impl Snapshot {
             && self.resources.is_empty()
             && self.allocations.is_empty()
             && self.acquires.is_empty()
+            && self.escapes.is_empty()
             && self.shares == 0
             && self.notifications.is_empty()
             && self.paging_queues.is_empty()
@@ -394,6 +404,7 @@ impl<M: Miniport> Kernel<M> {
             resources: self.resource_states(),
             allocations: self.allocation_states(),
             acquires: self.acquire_states(),
+            escapes: self.escape_states(),
             nt_handles: self.nt_handle_states(),
             waits: self.waits_in_order().map(|(_, wait)| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
@@ -515,6 +526,16 @@ impl<M: Miniport> Kernel<M> {
             since: acquire.since,
         };
         self.keyed.acquires().values().map(state).collect()
+    }
+
+    fn escape_states(&self) -> Vec<EscapeState> {
+        let waiting = self.vidsch.idle_waits().calls().values();
+        let state = |wait: &crate::vidsch::IdleWait| EscapeState {
+            process: wait.process.0,
+            adapter: wait.adapter,
+            since: wait.since,
+        };
+        waiting.map(state).collect()
     }
 
     fn nt_handle_states(&self) -> Vec<NtHandleState> {

@@ -124,7 +124,7 @@ pub struct Belongings {
     pub hw_queues: u32,
     /// Opens of synchronization objects.
     pub opens: u32,
-    /// Pending waits, CPU and context, and acquires of keyed mutexes.
+    /// Pending waits, CPU and context, acquires of keyed mutexes, and escapes that wait for an idle GPU.
     pub waits: u32,
     pub keyed_mutexes: u32,
     /// Mutexes that its contexts or devices own.
@@ -252,6 +252,11 @@ impl<M: Miniport> Kernel<M> {
         self.config.adapters.iter().all(|adapter| adapter.io_coherent)
     }
 
+    /// Calls that are answered once a GPU is idle: the process, and the number of the request, 0 of a one-way call.
+    pub fn waiting_escapes(&self, found: &mut dyn FnMut(ProcessId, u64)) {
+        self.vidsch.idle_waits().calls().values().for_each(|wait| found(wait.process, wait.request));
+    }
+
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(process);
@@ -268,7 +273,8 @@ impl<M: Miniport> Kernel<M> {
             hw_queues: count(self.vidsch.hw_queues().iter().filter(|(_, queue)| queue.process == process)),
             opens: count(self.sync.opens().iter().filter(|(_, open)| open.process == process)),
             waits: count(self.sync.waits().values().filter(of_wait))
-                + count(self.keyed.acquires().values().filter(|acquire| acquire.process == process)),
+                + count(self.keyed.acquires().values().filter(|acquire| acquire.process == process))
+                + count(self.vidsch.idle_waits().calls().values().filter(|wait| wait.process == process)),
             keyed_mutexes: count(self.keyed.opens().iter().filter(|(_, open)| open.process == process)),
             owned_mutexes: self.owned_mutexes(process),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),

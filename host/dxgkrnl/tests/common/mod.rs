@@ -128,6 +128,21 @@ impl<M: Miniport> World<M> {
         (answer.status, answer.reply)
     }
 
+    /// A call whose answer may come later: the number of its request.
+    pub fn begin(&mut self, call: Call) -> u64 {
+        self.request += 1;
+        let (process, request) = (self.process, self.request);
+        self.input(Input::Call { process, request, call });
+        request
+    }
+
+    /// The answer of a call that was begun, if it is there, once.
+    pub fn answered(&mut self, request: u64) -> Option<(NtStatus, Reply)> {
+        let at = self.effects.answers.iter().position(|answer| answer.request == request)?;
+        let answer = self.effects.answers.remove(at);
+        Some((answer.status, answer.reply))
+    }
+
     pub fn status(&mut self, call: Call) -> NtStatus {
         self.call(call).0
     }

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
-use scenario::checker::{Checker, Told};
+use scenario::checker::{Checker, Told, may_wait};
 
 use daemon::Observer;
 use daemon::observer::DaemonKernel;
@@ -106,9 +106,18 @@ fn sleeps(reply: &Reply) -> bool {
     }
 }
 
+/// The thread that makes this call may sleep in it.
+pub fn may_sleep(call: &Call) -> bool {
+    match call {
+        Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. } => true,
+        other => may_wait(other),
+    }
+}
+
 impl Observer for Watch {
     fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
-        if is_barrier(input) && effects.events.is_empty() && effects.stores.is_empty() {
+        let is_quiet = effects.events.is_empty() && effects.stores.is_empty() && effects.answers.len() <= 1;
+        if is_barrier(input) && is_quiet {
             return;
         }
         let mut seen = self.lock();
@@ -119,7 +128,18 @@ impl Observer for Watch {
             *seen.wakes.entry(event.process).or_default() += 1;
             seen.woken.insert(event.process);
         }
+        let mut of_call = None;
+        if let Input::Call { process, request, call } = input {
+            of_call = Some((*process, *request));
+            let is_late = effects.answer_to(*process, *request).is_none() && *request != 0;
+            if is_late && may_sleep(call) {
+                *seen.registered.entry(*process).or_default() += 1;
+            }
+        }
         for answer in &effects.answers {
+            if of_call != Some((answer.process, answer.request)) {
+                seen.woken.insert(answer.process);
+            }
             if sleeps(&answer.reply) {
                 *seen.registered.entry(answer.process).or_default() += 1;
             }

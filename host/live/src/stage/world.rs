@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use d3dkmt::{Call, Handle, NtStatus, ShareToken};
+use d3dkmt::{Handle, NtStatus, ShareToken};
 use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task, Words};
@@ -15,7 +15,7 @@ use daemon::Daemon;
 
 use super::actor::{Actor, Pipes};
 use super::handing::Mailboxes;
-use super::watch::Watch;
+use super::watch::{Watch, may_sleep};
 use super::{SILENCE_MAX, broken};
 
 /// Where the processes of a run live.
@@ -285,11 +285,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 Task::Call { call, event: event.map(event_number) }
             }
         };
-        let may_sleep = matches!(
-            &task,
-            Task::Call { call: Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. }, event: None }
-        );
-        let registered_before = may_sleep.then(|| self.registered(process));
+        let sleeps = matches!(&task, Task::Call { call, event: None } if may_sleep(call));
+        let registered_before = sleeps.then(|| self.registered(process));
         let makes = match &task {
             Task::Call { call, .. } => call.nt_handle_made(),
             _ => None,

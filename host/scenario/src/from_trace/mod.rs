@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Config, Effects, Input, Nanos, ProcessId, VmId};
 
+use crate::checker::may_wait;
 use crate::program::{
     Act, Action, Binding, Expected, Fault, HandleRef, Kind, Named, Operation, Process, ProcessInfo, Program,
     Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
@@ -132,7 +133,12 @@ impl<'a> Builder<'a> {
                 if *request == 0 && !self.program.is_asynchronous(of) {
                     self.program.setting.async_submission = true;
                 }
-                let answer = effects.answers.first().map(|answer| (answer.status, &answer.reply));
+                let answer = effects.answer_to(*process, *request);
+                if answer.is_none() && *request != 0 && may_wait(call) {
+                    let operation = self.operation(*process, call)?;
+                    return self.blocked(*process, operation);
+                }
+                let answer = answer.map(|answer| (answer.status, &answer.reply));
                 return self.call(*process, call, answer);
             }
             Input::DoorbellRung { process, queue, last_queued, buffers } => {

@@ -38,7 +38,10 @@ impl Builder {
         self.end = moment;
         self.stats.input(told.kind);
         let effects = std::mem::take(&mut self.replayed);
-        let answer = effects.answers.first();
+        let answer = match &input {
+            Input::Call { process, request, .. } => effects.answer_to(*process, *request),
+            _ => None,
+        };
         let status = answer.map(|answer| answer.status.0);
         if let Input::Call { process, call, .. } = &input {
             self.stats.call(told.name, told.track, status);

@@ -1,0 +1,206 @@
+//! Escapes with HardwareAccess wait until their GPU is idle (ESC-017).
+
+use crate::common::World;
+use crate::common::hardware::{NONE, busy, wait, write};
+use d3dkmt::escape::kind;
+use d3dkmt::isa::Packet::*;
+use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{Config, Fault, Input, ProcessId, TdrConfig, VmId};
+
+const OK: NtStatus = NtStatus::SUCCESS;
+const MS: u64 = 1_000_000;
+const TDR_DELAY: u64 = 2000 * MS;
+const HOST: ProcessId = ProcessId(1);
+const GUEST: ProcessId = ProcessId(2);
+
+fn level_two(adapter: Handle, device: Handle) -> Call {
+    // The simulated driver adds up what it is asked to echo.
+    let data = [vec![0; 32], vec![5, 6]].concat();
+    let (kind, flags) = (kind::DRIVER_PRIVATE, EscapeFlags::HARDWARE_ACCESS);
+    Call::Escape { adapter, device, context: Handle::NULL, kind, flags, data }
+}
+
+/// Begins an escape that is not about a device.
+fn begin<M: Miniport>(world: &mut World<M>) -> u64 {
+    let adapter = world.adapter();
+    world.begin(level_two(adapter, Handle::NULL))
+}
+
+fn status<M: Miniport>(world: &mut World<M>, request: u64) -> Option<NtStatus> {
+    world.answered(request).map(|(status, _)| status)
+}
+
+// covers: ESC-017
+#[test]
+fn nothing_is_begun_while_an_escape_waits_and_all_goes_on_behind_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let [first, second] = [0, 1].map(|node| world.context(device, node));
+    let queue = world.queue_on(device, 1, NONE);
+    let fence = world.fence(device, 0);
+    world.submit(first, &[busy(10 * MS)]);
+    let escape = begin(&mut world);
+    world.submit(second, &[write(&fence, 1)]);
+    world.submit_hw(queue, 1, &[write(&queue.fence, 1)]);
+    world.advance(10 * MS - 1);
+    assert_eq!((status(&mut world, escape), world.value(fence.object)), (None, 0), "held");
+    assert_eq!(world.view(queue).progress, 0);
+    world.advance(1);
+    assert_eq!((status(&mut world, escape), world.value(fence.object)), (Some(OK), 1));
+    assert_eq!((world.view(queue).progress, world.kernel.next_deadline()), (1, None));
+    world.finish();
+}
+
+// covers: ESC-017
+#[test]
+fn what_waits_in_hardware_does_not_keep_a_gpu_from_being_idle() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, 0, NONE);
+    let gate = world.native(device);
+    world.submit_hw(queue, 1, &[wait(&gate, 1), busy(MS)]);
+    let escape = begin(&mut world);
+    assert_eq!(status(&mut world, escape), Some(OK));
+    world.signal(device, gate.object, 1);
+    let escape = begin(&mut world);
+    assert_eq!(status(&mut world, escape), None);
+    world.advance(MS);
+    assert_eq!(status(&mut world, escape), Some(OK));
+    world.finish();
+}
+
+// covers: ESC-017
+#[test]
+fn an_engine_that_hangs_is_reset_and_the_escape_goes_on_or_its_device_is_lost() {
+    for (of_the_lost, expected) in [(false, OK), (true, NtStatus::DEVICE_REMOVED)] {
+        let mut world = World::new();
+        let adapter = world.adapter();
+        let [device, other] = [0; 2].map(|_| world.device());
+        let context = world.context(device, 0);
+        world.submit(context, &[Hang]);
+        let escape = world.begin(level_two(adapter, if of_the_lost { device } else { other }));
+        world.advance(TDR_DELAY + 100 * MS - 1);
+        assert_eq!(status(&mut world, escape), None);
+        world.advance(1);
+        assert_eq!(status(&mut world, escape), Some(expected));
+        world.finish();
+    }
+}
+
+// covers: ESC-017
+#[test]
+fn an_escape_that_waits_for_twice_the_delay_of_tdr_is_refused() {
+    let tdr = TdrConfig { level: 0, ..TdrConfig::default() };
+    let mut world = World::with_config(Config { tdr, ..Config::default() });
+    let device = world.device();
+    let [context, other] = [0, 1].map(|node| world.context(device, node));
+    let fence = world.fence(device, 0);
+    world.submit(context, &[Hang]);
+    let escape = begin(&mut world);
+    world.submit(other, &[write(&fence, 1)]);
+    world.advance(2 * TDR_DELAY - 1);
+    assert_eq!(status(&mut world, escape), None);
+    world.advance(1);
+    assert_eq!((status(&mut world, escape), world.value(fence.object)), (Some(NtStatus::DEVICE_BUSY), 1));
+    world.finish();
+}
+
+// covers: ESC-017
+#[test]
+fn escapes_are_made_in_their_order_and_end_with_their_process_and_adapter() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(10 * MS)]);
+    let escapes = [0; 3].map(|_| begin(&mut world));
+    world.guest(1, GUEST);
+    let of_guest = begin(&mut world);
+    world.process = HOST;
+    assert_eq!(world.kernel.belongings(HOST).waits, 3);
+    world.input(Input::ProcessGone { process: GUEST });
+    world.advance(10 * MS);
+    assert_eq!(status(&mut world, of_guest), None);
+    let answered: Vec<u64> = world.effects.answers.iter().map(|answer| answer.request).collect();
+    assert_eq!(answered, escapes);
+    world.effects.answers.clear();
+    world.submit(context, &[busy(10 * MS)]);
+    let escape = begin(&mut world);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(status(&mut world, escape), Some(NtStatus::DEVICE_REMOVED));
+    world.finish();
+}
+
+#[test]
+fn many_escapes_are_made_in_steps() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.kernel.set_work_units_per_step(4, 4);
+    world.submit(context, &[busy(MS)]);
+    let escapes: Vec<u64> = (0..50).map(|_| begin(&mut world)).collect();
+    let most = world.kernel.longest_step();
+    world.advance(MS);
+    assert!(escapes.iter().all(|escape| status(&mut world, *escape) == Some(OK)));
+    assert!(world.kernel.longest_step() <= most.max(20), "{}", world.kernel.longest_step());
+    world.finish();
+}
+
+/// Time that a VM had of node 1 within a second, in ms, while another VM's process escapes all the time, and has work of this
+/// length on node 0.
+fn beside_escapes(length: u64) -> u64 {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 1);
+    let fence = world.fence(device, 0);
+    for value in 1..=1000 {
+        world.submit(context, &[busy(MS), write(&fence, value)]);
+    }
+    world.guest(1, GUEST);
+    let theirs = world.device();
+    let contexts = [0; 4].map(|_| world.context(theirs, 0));
+    let mut escape = begin(&mut world);
+    for _ in 0..1000 {
+        for context in contexts {
+            world.submit(context, &[busy(length)]);
+        }
+        world.advance(MS);
+        if status(&mut world, escape).is_some() {
+            escape = begin(&mut world);
+        }
+    }
+    world.process = HOST;
+    world.value(fence.object)
+}
+
+// covers: GPV-032
+#[test]
+fn escapes_of_one_vm_leave_others_half_of_an_engine() {
+    for length in [MS / 4, 5 * MS, 50 * MS, 500 * MS] {
+        let had = beside_escapes(length);
+        assert!(had >= 450, "packets of {length} ns: {had} ms of 1000");
+    }
+}
+
+#[test]
+fn work_of_others_is_held_for_a_tenth_of_a_second_at_most() {
+    let mut world = World::new();
+    world.guest(1, GUEST);
+    let theirs = world.device();
+    let context = world.context(theirs, 0);
+    world.submit(context, &[busy(1000 * MS)]);
+    let escape = begin(&mut world);
+    world.process = HOST;
+    let device = world.device();
+    let context = world.context(device, 1);
+    let fence = world.fence(device, 0);
+    world.submit(context, &[write(&fence, 1)]);
+    world.advance(100 * MS - 1);
+    assert_eq!(world.value(fence.object), 0);
+    world.advance(1);
+    assert_eq!(world.value(fence.object), 1);
+    world.process = GUEST;
+    world.advance(900 * MS);
+    assert_eq!(status(&mut world, escape), Some(OK));
+    let _ = (VmId::HOST, Reply::None);
+}
