@@ -19,6 +19,15 @@
 #include <d3dkmthk.h>
 #include <gpupv_isa.h>
 
+/* A fence that D3DKMTOpenSyncObjectFromNtHandle2 opened is mapped for engines once the paging fence of the device's oldest
+ * paging queue has this value: wait for that before an engine writes there. 0: it is mapped already, as it always is without a
+ * paging queue. Waits, signals and the CPU's address need not wait. The published struct has no field for it, so the library
+ * puts it into the reserved words of its union. */
+static inline UINT64 gpupv_opened_paging_fence_value(const D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 *opened)
+{
+    return opened->Reserved[3];
+}
+
 struct gpupv_queue {
     D3DKMT_HANDLE context;
     struct gpupv_commands pending;

@@ -376,9 +376,12 @@ fn an_nt_handle_carries_the_token_that_opens() {
         let Call::OpenSyncObject { device: DEVICE, token: given, .. } = call else { panic!("{call:?}") };
         assert_eq!(Some(given), token);
         host.store(21, 6);
-        host.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(21)));
+        let opened = CreatedSyncObject { paging_fence_value: 9, ..created(21) };
+        host.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(opened));
     });
     assert_eq!((status, open.hSyncObject), (OK, fence_handle(21).0));
+    // SAFETY: where `gpupv_opened_paging_fence_value` reads it.
+    assert_eq!(unsafe { open.Anonymous.Reserved[3] }, 9);
     // SAFETY: the opened fence's CPU address.
     let value =
         unsafe { open.Anonymous.MonitoredFence.FenceValueCPUVirtualAddress.cast::<u64>().read_volatile() };

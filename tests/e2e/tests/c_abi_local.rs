@@ -130,6 +130,13 @@ fn a_user_mode_driver_flushes_what_is_pending() {
 }
 
 #[test]
+fn an_open_under_paging_load_says_when_engines_may_write() {
+    // covers: FEN-062
+    let output = check("opened_under_paging");
+    assert!(output.ends_with("opened_under_paging: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_program_that_destroys_nothing_leaves_nothing() {
     let daemon = Embedded::start();
     for _ in 0..3 {

@@ -126,7 +126,10 @@ c_abi! {
                 FenceValueGPUVirtualAddress; UINT EngineAffinity; } MonitoredFence; UINT64 Reserved[8]; };",
         32 gpu_address: UINT64 = Anonymous.MonitoredFence.FenceValueGPUVirtualAddress => "",
         40 engine_affinity: UINT = Anonymous.MonitoredFence.EngineAffinity => "",
-        44 rest: [UINT; 11] = none => "",
+        44 padding: UINT = none => "",
+        // Ours: Reserved[3], see `gpupv_opened_paging_fence_value`.
+        48 paging_fence_value: UINT64 = none => "",
+        56 rest: [UINT64; 4] = none => "",
     }
 
     section cpu_signals_and_waits("CPU signals and waits") {}

@@ -86,7 +86,14 @@ pub fn open(
         let fence = unsafe { open.Anonymous.MonitoredFence };
         actor.objects.created(object, Object::new(device, None, fence.FenceValueCPUVirtualAddress));
         let gpu_address = fence.FenceValueGPUVirtualAddress;
-        Reply::SyncObject(CreatedSyncObject { object, gpu_address, ..CreatedSyncObject::default() })
+        // SAFETY: as above; the library's own word (`gpupv_umd.h`).
+        let paging_fence_value = unsafe { open.Anonymous.Reserved[3] };
+        Reply::SyncObject(CreatedSyncObject {
+            object,
+            gpu_address,
+            paging_fence_value,
+            ..CreatedSyncObject::default()
+        })
     })
 }
 

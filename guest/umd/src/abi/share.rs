@@ -124,6 +124,8 @@ pub(super) fn open_sync_object_from_nt_handle2(
     if let Some(location) = &opened.location {
         arguments.cpu_address = location.address();
         arguments.gpu_address = opened.gpu_address;
+        // No published field has it (FEN-062); `gpupv_umd.h` says where it is.
+        arguments.paging_fence_value = opened.paging_fence_value;
     }
     Ok(NtStatus::SUCCESS)
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 20] = [
+const SAME_OUTPUT: [&str; 21] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -38,6 +38,7 @@ const SAME_OUTPUT: [&str; 20] = [
     "cpu_event_rocr",
     "cpu_event_bell",
     "big_escapes",
+    "opened_under_paging",
 ];
 
 type Case = fn(&mut Lab);
