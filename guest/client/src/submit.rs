@@ -28,7 +28,11 @@ impl<P: Port> Session<P> {
         self.submit_with(&call, &Wakes::Once(event, kept)).await
     }
 
+    /// Counts that no host takes are refused here, also of a one-way call, whose status would be lost (GPV-025).
     async fn submit_with(&self, call: &Call, wakes: &Wakes<P::Event>) -> NtStatus {
+        if !call.counts_fit() {
+            return NtStatus::INVALID_PARAMETER;
+        }
         if self.welcome.async_submission {
             match self.port.post(call, wakes).await {
                 Ok(()) => NtStatus::SUCCESS,

@@ -19,6 +19,9 @@ impl<P: Port> Session<P> {
         flags: WaitFromCpuFlags,
         event: Option<P::CallerEvent>,
     ) -> NtStatus {
+        if !counts_fit(objects, values) {
+            return NtStatus::INVALID_PARAMETER;
+        }
         if self.holds_already(device, objects, values, flags) {
             return match event.map(|event| event.set()) {
                 None | Some(Ok(())) => NtStatus::SUCCESS,
@@ -41,8 +44,6 @@ impl<P: Port> Session<P> {
     ) -> bool {
         !self.welcome.recording
             && flags.unknown() == 0
-            && (1..=OBJECTS_WAITED_ON_MAX).contains(&objects.len())
-            && objects.len() == values.len()
             && !self.port.is_lost()
             && self.objects.reached(device, objects, values, flags.contains(WaitFromCpuFlags::WAIT_ANY))
             // After the values: see there.
@@ -105,6 +106,15 @@ impl<P: Port> Session<P> {
         flags: SignalFlags,
     ) -> NtStatus {
         let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
-        self.call(&Call::SignalFromCpu { device, objects, values, flags }).await.status
+        let call = Call::SignalFromCpu { device, objects, values, flags };
+        if !call.counts_fit() {
+            return NtStatus::INVALID_PARAMETER;
+        }
+        self.call(&call).await.status
     }
+}
+
+/// As [`Call::counts_fit`] of a CPU wait, before there is a call.
+fn counts_fit(objects: &[Handle], values: &[u64]) -> bool {
+    (1..=OBJECTS_WAITED_ON_MAX).contains(&objects.len()) && objects.len() == values.len()
 }

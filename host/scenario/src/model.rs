@@ -227,6 +227,12 @@ impl<'a> ModelWorld<'a> {
 
     /// Makes a call; its answer is there once the thread does not sleep.
     fn perform_call(&mut self, thread: Thread, mut call: Call, event: Option<u32>) {
+        // The library refuses it (GPV-025).
+        if !call.counts_fit() {
+            let refused = Answer { status: NtStatus::INVALID_PARAMETER, reply: Reply::None };
+            self.answers[thread.index()] = Some(refused);
+            return;
+        }
         let process = self.program.process_of(thread);
         let guest = &mut self.guests[process.index()];
         let id = EventId(guest.next_event + 1);

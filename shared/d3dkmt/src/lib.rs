@@ -13,6 +13,7 @@ mod table;
 
 mod allocation;
 mod call;
+mod counts;
 pub mod escape;
 mod flags;
 mod handle;

@@ -1,6 +1,7 @@
 //! What needs no message, what needs more memory, and the end of the transport.
 
 use super::*;
+use d3dkmt::{Handles, Values};
 
 /// The wait goes to the host, which says yes.
 fn assert_asked(
@@ -48,11 +49,82 @@ fn whatever_is_not_known_for_sure_is_asked() {
     assert_asked(&session, DEVICE, &[fence, no_wait], &[5, 5], WaitFromCpuFlags::WAIT_ANY.bits());
     assert_asked(&session, DEVICE, &[Handle(0x4000_4000)], &[0], 0);
     assert_asked(&session, DEVICE, &[fence], &[5], 2);
-    assert_asked(&session, DEVICE, &[], &[], 0);
-    assert_asked(&session, DEVICE, &[fence; 33], &[5; 33], 0);
     assert_asked(&session, Handle(DEVICE.0 + 0x40), &[fence], &[5], 0);
     let (recorded, fences) = session_with_fences(Welcome { recording: true, ..welcome() }, &[5]);
     assert_asked(&recorded, DEVICE, &[fences[0].object], &[1], 0);
+}
+
+/// Calls that queue something, with so many contexts or queues, objects and values.
+fn queued(queues: usize, objects: usize, values: usize) -> Vec<Call> {
+    let contexts = Handles::from_slice(&vec![Handle(7); queues]);
+    let (context, queue, flags) = (Handle(7), Handle(7), SignalFlags::empty());
+    let (objects, values) =
+        (Handles::from_slice(&vec![Handle(8); objects]), Values::from_slice(&vec![0; values]));
+    let monitored = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
+    let legacy = GpuSignal::Legacy { objects: objects.clone(), fence_value: 0 };
+    let gpu_signal = |signal| Call::SignalFromGpu { contexts: contexts.clone(), signal, flags };
+    let mut calls = vec![
+        gpu_signal(monitored),
+        Call::SubmitSignalToHwQueue {
+            queues: contexts.clone(),
+            objects: objects.clone(),
+            values: values.clone(),
+            flags,
+        },
+    ];
+    if objects.len() == values.len() {
+        calls.push(gpu_signal(legacy));
+    }
+    if queues == 1 {
+        let (waited, of) = (objects.clone(), values.clone());
+        calls.push(Call::WaitFromGpu { context, objects: waited.clone(), values: of.clone() });
+        calls.push(Call::SubmitWaitToHwQueue { queue, objects: waited, values: of });
+        if objects.len() == values.len() {
+            calls.push(Call::WaitFromGpuLegacy { context, objects, fence_value: 0 });
+        }
+    } else {
+        let (commands, length, private_data) = (0, 0, vec![]);
+        calls.push(Call::SubmitCommand { contexts, commands, length, flags: 0, private_data });
+    }
+    calls
+}
+
+#[test]
+fn counts_that_no_host_takes_are_refused_without_a_message() {
+    // covers: GPV-025
+    for async_submission in [false, true] {
+        let (session, fences) = session_with_fences(Welcome { async_submission, ..welcome() }, &[5]);
+        let (port, fence) = (session.port(), fences[0].object);
+        let sent = port.messages_sent();
+        let event = SimulatedEvent::default();
+        for count in [0, 33, 64] {
+            let (objects, values) = (vec![fence; count], vec![0; count]);
+            for event in [None, Some(event.clone())] {
+                let waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &values, ALL, event));
+                assert_eq!(finished(poll_once(waiting)), NtStatus::INVALID_PARAMETER);
+            }
+            let signaling = pin!(session.signal_from_cpu(DEVICE, &objects, &values, SignalFlags::empty()));
+            assert_eq!(finished(poll_once(signaling)), NtStatus::INVALID_PARAMETER);
+        }
+        let counts = [(1, 0, 0), (1, 33, 33), (1, 2, 1), (0, 1, 1), (65, 1, 1)];
+        for call in counts.into_iter().flat_map(|(queues, objects, values)| queued(queues, objects, values)) {
+            let submitting = pin!(session.submit(&call));
+            assert_eq!(finished(poll_once(submitting)), NtStatus::INVALID_PARAMETER, "{call:?}");
+        }
+        for contexts in [0, 65] {
+            let contexts = Handles::from_slice(&vec![Handle(7); contexts]);
+            let flags = SignalFlags::ENQUEUE_CPU_EVENT;
+            let signaling = pin!(session.signal_event_from_gpu(contexts, flags, event.clone()));
+            assert_eq!(finished(poll_once(signaling)), NtStatus::INVALID_PARAMETER);
+        }
+        assert_eq!((port.messages_sent(), port.pending(), event.take()), (sent, 0, 0));
+        // At the limits the host is asked.
+        let most = [(64, 32, 32), (1, 32, 32), (1, 1, 1)];
+        for call in most.into_iter().flat_map(|(queues, objects, values)| queued(queues, objects, values)) {
+            let _ = poll_once(pin!(session.submit(&call)));
+            assert_eq!(calls(port).len(), 1, "{call:?}");
+        }
+    }
 }
 
 #[test]

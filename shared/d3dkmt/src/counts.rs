@@ -1,0 +1,52 @@
+//! Counts of handles and values that a call may have.
+
+use crate::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_SIGNALED_MAX, OBJECTS_WAITED_ON_MAX};
+use crate::{Call, GpuSignal};
+
+/// One to `most` objects, each with a value.
+fn fit(objects: usize, values: usize, most: usize) -> bool {
+    (1..=most).contains(&objects) && objects == values
+}
+
+/// One to `D3DDDI_MAX_BROADCAST_CONTEXT` contexts or hardware queues.
+fn is_broadcast(queues: usize) -> bool {
+    (1..=BROADCAST_CONTEXTS_MAX).contains(&queues)
+}
+
+impl Call {
+    /// Whether the counts of a signal, a wait or a submission are within the limits. If they are not, the guest itself
+    /// answers STATUS_INVALID_PARAMETER and sends no message (GPV-025). The host checks again.
+    pub fn counts_fit(&self) -> bool {
+        match self {
+            Call::SignalFromCpu { objects, values, .. } => {
+                fit(objects.len(), values.len(), OBJECTS_SIGNALED_MAX)
+            }
+            Call::WaitFromCpu { objects, values, .. }
+            | Call::WaitFromGpu { objects, values, .. }
+            | Call::SubmitWaitToHwQueue { objects, values, .. } => {
+                fit(objects.len(), values.len(), OBJECTS_WAITED_ON_MAX)
+            }
+            Call::WaitFromGpuLegacy { objects, .. } => {
+                fit(objects.len(), objects.len(), OBJECTS_WAITED_ON_MAX)
+            }
+            Call::SignalFromGpu { contexts, signal, .. } => {
+                is_broadcast(contexts.len())
+                    && match signal {
+                        GpuSignal::Monitored { objects, values } => {
+                            fit(objects.len(), values.len(), OBJECTS_SIGNALED_MAX)
+                        }
+                        GpuSignal::Legacy { objects, .. } => {
+                            fit(objects.len(), objects.len(), OBJECTS_SIGNALED_MAX)
+                        }
+                        GpuSignal::CpuEvent { .. } => true,
+                    }
+            }
+            Call::SubmitSignalToHwQueue { queues, objects, values, .. } => {
+                is_broadcast(queues.len()) && fit(objects.len(), values.len(), OBJECTS_SIGNALED_MAX)
+            }
+            Call::SubmitCommand { contexts, .. } => is_broadcast(contexts.len()),
+            // GPV-025 is about these calls; the others have no such counts, or the host alone checks them.
+            _ => true,
+        }
+    }
+}
