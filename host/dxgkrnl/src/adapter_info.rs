@@ -205,10 +205,24 @@ impl<M: Miniport> Kernel<M> {
                     place.copy_from_slice(&unit.to_le_bytes());
                 }
             }
-            // WDDM_2_7_CAPS: hardware scheduling is neither supported nor enabled yet.
+            query::WDDM_2_7_CAPS => data.copy_from_slice(&self.wddm_2_7_caps(process, adapter).to_le_bytes()),
             _ => data.fill(0),
         }
         Ok(())
+    }
+
+    /// `D3DKMT_WDDM_2_7_CAPS`: what `D3DKMTCreateHwQueue` goes by, too.
+    fn wddm_2_7_caps(&self, process: ProcessId, adapter: &AdapterConfig) -> u32 {
+        const HW_SCH_SUPPORTED: u32 = 0x1;
+        const HW_SCH_ENABLED: u32 = 0x2;
+        const HW_SCH_ENABLED_BY_DEFAULT: u32 = 0x4;
+        if !adapter.nodes.iter().any(|node| node.hw_queues) {
+            return 0;
+        }
+        match self.features_of(process).contains(Features::HARDWARE_SCHEDULING) {
+            true => HW_SCH_SUPPORTED | HW_SCH_ENABLED | HW_SCH_ENABLED_BY_DEFAULT,
+            false => HW_SCH_SUPPORTED,
+        }
     }
 
     /// `DxgkDdiQueryAdapterInfo` for a user-mode driver.

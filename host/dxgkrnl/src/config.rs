@@ -120,9 +120,6 @@ pub struct TdrConfig {
     pub limit_time_ns: Nanos,
     /// `TdrDebugMode` (TDR-006).
     pub debug_mode: u32,
-    /// `TdrDodPresentDelay` and `TdrDodVSyncDelay` (TDR-007).
-    pub dod_present_delay_ns: Nanos,
-    pub dod_vsync_delay_ns: Nanos,
     /// `TdrTestMode`: the test hooks work (TDR-038).
     pub test_mode: bool,
 }
@@ -461,8 +458,6 @@ impl Default for TdrConfig {
             limit_count: 5,
             limit_time_ns: 60 * SECOND_NS,
             debug_mode: 2,
-            dod_present_delay_ns: 2 * SECOND_NS,
-            dod_vsync_delay_ns: 2 * SECOND_NS,
             test_mode: false,
         }
     }

@@ -588,7 +588,7 @@ fn events_end_with_their_device_before_it_or_after_it() {
     assert_eq!(after, (named(["destroy_device", "destroy_cpu_event"]), vec![EVENT], 0));
 }
 
-// covers: EVT-013 EVT-016
+// covers: EVT-013
 #[test]
 fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
     let (mut world, script) = scripted(Config::default());

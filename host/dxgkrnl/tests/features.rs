@@ -165,3 +165,32 @@ fn a_guest_sees_the_link_of_its_adapter_with_feature_2_only() {
         }
     }
 }
+
+#[test]
+fn the_caps_of_wddm_2_7_say_of_hardware_scheduling_what_a_hardware_queue_meets() {
+    const WDDM_2_7_CAPS: u32 = 70;
+    for (on_nodes, on_host, on_guest, caps) in [
+        (true, true, true, 7u32),
+        (true, true, false, 1),
+        (true, false, true, 1),
+        (false, true, true, 0),
+        (false, false, false, 0),
+    ] {
+        let with =
+            |on: bool| if on { Features::all() } else { Features::all() - Features::HARDWARE_SCHEDULING };
+        let vm = VmConfig { name: "vm-1".into(), features: with(on_guest), ..VmConfig::default() };
+        let mut adapter = AdapterConfig::default();
+        adapter.nodes.iter_mut().for_each(|node| node.hw_queues = on_nodes);
+        let (adapters, features) = (vec![adapter], with(on_host));
+        let mut world = World::with_config(Config { adapters, features, vms: vec![vm], ..Config::default() });
+        world.guest(1, G);
+        let adapter = world.adapter();
+        let query = Call::QueryAdapterInfo { adapter, kind: WDDM_2_7_CAPS, data: vec![0; 4] };
+        assert_eq!(world.ok(query), Reply::AdapterInfo(caps.to_le_bytes().to_vec()));
+        let device = world.device();
+        let context = world.hw_context(device, 0);
+        let made = world.try_hw_queue(context, HwQueueFlags::empty()).map(|_| ());
+        let expected = if caps == 7 { Ok(()) } else { Err(NtStatus::NOT_SUPPORTED) };
+        assert_eq!(made, expected, "nodes: {on_nodes}, host: {on_host}, guest: {on_guest}");
+    }
+}

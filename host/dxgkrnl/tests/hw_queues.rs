@@ -143,7 +143,6 @@ fn the_engine_has_no_more_buffers_of_a_queue_than_the_node_allows() {
     }
 }
 
-// covers: SCH-019
 #[test]
 fn one_queue_runs_in_order_and_queues_of_two_engines_beside_each_other() {
     let mut world = World::new();

@@ -54,7 +54,7 @@ fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (
     (found.value, found.poisoned)
 }
 
-// covers: TDR-008, TDR-010
+// covers: TDR-010
 #[test]
 fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else() {
     let (mut world, script) = scripted(Config::default());

@@ -415,7 +415,6 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
     }
 }
 
-// covers: SCH-039
 #[test]
 fn one_function_of_the_scheduler_class_runs_at_a_time() {
     // The miniport asserts on entry that it is in no other; here it is driven through all of them.

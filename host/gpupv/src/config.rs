@@ -20,8 +20,6 @@
 //! limit_count = 5                     # TdrLimitCount
 //! limit_time_ns = 60000000000         # TdrLimitTime
 //! debug_mode = 2                      # TdrDebugMode
-//! dod_present_delay_ns = 2000000000   # TdrDodPresentDelay
-//! dod_vsync_delay_ns = 2000000000     # TdrDodVSyncDelay
 //! test_mode = false                   # TdrTestMode
 //!
 //! [[grant]]                           # an object that several VMs may open by its name

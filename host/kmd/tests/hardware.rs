@@ -198,7 +198,6 @@ fn a_wait_log_has_when_the_queue_came_to_the_wait_and_when_it_was_over() {
     assert_eq!(stamps, [(10, 30), (30, 30)], "never below the one before");
 }
 
-// covers: SCH-019
 #[test]
 fn a_queue_that_waits_in_hardware_keeps_its_order_and_holds_up_no_other() {
     let mut miniport = started(false);

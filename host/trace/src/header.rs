@@ -15,28 +15,10 @@ fn bad(message: &'static str, field: &'static str, value: u32) -> ConvertError {
 }
 
 pub(crate) fn config_to_wire(config: &Config) -> wire::KernelConfig {
-    let TdrConfig {
-        level,
-        delay_ns,
-        ddi_delay_ns,
-        limit_count,
-        limit_time_ns,
-        debug_mode,
-        dod_present_delay_ns,
-        dod_vsync_delay_ns,
-        test_mode,
-    } = config.tdr;
-    let tdr = wire::TdrConfig {
-        level,
-        delay_ns,
-        ddi_delay_ns,
-        limit_count,
-        limit_time_ns,
-        debug_mode,
-        dod_present_delay_ns,
-        dod_vsync_delay_ns,
-        test_mode,
-    };
+    let TdrConfig { level, delay_ns, ddi_delay_ns, limit_count, limit_time_ns, debug_mode, test_mode } =
+        config.tdr;
+    let tdr =
+        wire::TdrConfig { level, delay_ns, ddi_delay_ns, limit_count, limit_time_ns, debug_mode, test_mode };
     let grant = |grant: &Grant| wire::Grant { name: grant.name.clone(), vms: grant.vms.clone() };
     wire::KernelConfig {
         adapters: config.adapters.iter().map(adapter_to_wire).collect(),
@@ -161,8 +143,6 @@ pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, Con
             limit_count: tdr.limit_count,
             limit_time_ns: tdr.limit_time_ns,
             debug_mode: tdr.debug_mode,
-            dod_present_delay_ns: tdr.dod_present_delay_ns,
-            dod_vsync_delay_ns: tdr.dod_vsync_delay_ns,
             test_mode: tdr.test_mode,
         },
         grants: config.grants.into_iter().map(|wire::Grant { name, vms }| Grant { name, vms }).collect(),

@@ -37,8 +37,6 @@ pub fn config() -> Config {
             limit_count: 4,
             limit_time_ns: 5,
             debug_mode: 6,
-            dod_present_delay_ns: 7,
-            dod_vsync_delay_ns: 8,
             test_mode: true,
         },
         vms: vec![
