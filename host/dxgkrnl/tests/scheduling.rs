@@ -6,6 +6,7 @@ use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
+use dxgkrnl::snapshot::ObjectState;
 use dxgkrnl::{
     AdapterConfig, Config, EngineId, Fault, FeatureId, Features, Input, NodeConfig, ProcessId, VidSchCaps,
 };
@@ -111,6 +112,40 @@ fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
     assert_eq!(values(&world), (0, 1));
     world.advance(110);
     assert_eq!(values(&world), (1, 1));
+}
+
+// covers: SCH-042
+#[test]
+fn each_class_of_processes_from_idle_to_realtime_comes_before_the_one_below_it() {
+    let mut world = World::new();
+    world.ok(Call::SetProcessPriorityClass { class: 5 });
+    let device = world.device();
+    crowd(&mut world, device, &[]);
+    let mut waiting = Vec::new();
+    for class in 0..6 {
+        let process = ProcessId(10 + class);
+        world.attach(process);
+        world.process = process;
+        world.ok(Call::SetProcessPriorityClass { class });
+        let device = world.device();
+        let (context, fence) = (world.context(device, 0), world.fence(device, 0));
+        world.submit(context, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+        waiting.push((class, process, fence.object));
+    }
+    world.advance(200);
+    let mut order = Vec::new();
+    while !waiting.is_empty() {
+        world.advance(10);
+        waiting.retain(|(class, process, fence)| {
+            // Handles of the processes are alike.
+            let objects = world.kernel.snapshot().objects;
+            let is_it = |one: &&ObjectState| (one.process, one.handle) == (process.0, *fence);
+            let is_done = objects.iter().find(is_it).unwrap().value == 1;
+            order.extend(is_done.then_some(*class));
+            !is_done
+        });
+    }
+    assert_eq!(order, [5, 4, 3, 2, 1, 0], "REALTIME, HIGH, ABOVE_NORMAL, NORMAL, BELOW_NORMAL, IDLE");
 }
 
 // covers: SCH-042

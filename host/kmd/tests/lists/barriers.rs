@@ -159,6 +159,39 @@ fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
     gpu.word(64)
 }
 
+/// Whether work of this kind waits behind a long dispatch for a barrier with this SyncAfter: 1 if it does.
+fn held_up(kind: WorkKind, accesses: (A, A), sync_after: S) -> u32 {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let long = work(WorkKind::Dispatch, Kernel::None, 0, 100, &[]);
+    let barrier = global(words((S::COMPUTE_SHADING, sync_after), (A::NO_ACCESS, A::NO_ACCESS)));
+    let uses = [Use::whole(a, accesses.0), Use::whole(b, accesses.1)];
+    gpu.submit(crate::gpu::ENGINE, 1, &[long, barrier, work(kind, Kernel::Copy, 0, 0, &uses)]);
+    gpu.advance(50);
+    gpu.set_word(0, 1);
+    gpu.advance(100);
+    gpu.word(64)
+}
+
+// covers: BAR-007
+#[test]
+fn sync_after_all_holds_up_work_of_every_kind_and_another_scope_only_its_own() {
+    let kinds = [
+        (WorkKind::Copy, (A::COPY_SOURCE, A::COPY_DEST), S::COPY),
+        (WorkKind::Resolve, (A::RESOLVE_SOURCE, A::RESOLVE_DEST), S::RESOLVE),
+        (WorkKind::Draw, (A::SHADER_RESOURCE, A::UNORDERED_ACCESS), S::DRAW),
+        (WorkKind::Dispatch, (A::SHADER_RESOURCE, A::UNORDERED_ACCESS), S::COMPUTE_SHADING),
+        (WorkKind::DispatchRays, (A::SHADER_RESOURCE, A::UNORDERED_ACCESS), S::RAYTRACING),
+    ];
+    for (kind, accesses, own) in kinds {
+        let held = |sync_after| held_up(kind, accesses, sync_after);
+        assert_eq!((held(S::ALL), held(own), held(S::NONE)), (1, 1, 0), "{kind:?}");
+        for (_, _, other) in kinds.iter().filter(|(_, _, other)| *other != own) {
+            assert_eq!(held(*other), 0, "{kind:?}, SyncAfter {other:?}");
+        }
+    }
+}
+
 // covers: BAR-004, BAR-005, BAR-007, BAR-008
 #[test]
 fn a_barrier_waits_for_the_scopes_that_it_names_and_for_no_others() {
