@@ -4,9 +4,16 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#define GPUPV_D3D12DDI_NAMES
 #include <gpupv_cmd.h>
 #include <gpupv_escape.h>
 #include <sys/mman.h>
+
+_Static_assert(D3D12DDI_BARRIER_SYNC_INPUT_ASSEMBLER == 0x4 && D3D12DDI_BARRIER_SYNC_PREDICATION == 0x800 &&
+                   D3D12DDI_BARRIER_SYNC_EMIT_RAYTRACING_ACCELERATION_STRUCTURE_POSTBUILD_INFO == 0x4000 &&
+                   D3D12DDI_BARRIER_SYNC_COPY_RAYTRACING_ACCELERATION_STRUCTURE == 0x1000000 &&
+                   D3D12DDI_BARRIER_SYNC_SPLIT == 0x80000000,
+               "the names of the DDI have its values");
 
 enum { STAGES = 6, STAGE_BYTES = 64 * 1024, BYTES = STAGES * STAGE_BYTES, WORDS = STAGE_BYTES / 4 };
 

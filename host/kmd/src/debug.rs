@@ -74,10 +74,13 @@ pub(crate) struct Submitter {
 pub(crate) struct DebugLayers {
     layers: BTreeMap<Space, Layer>,
     /// By adapter.
-    tiers: Vec<FenceBarrierTier>,
+    capabilities: Vec<Capabilities>,
     /// Somebody wants to hear of every process's lists.
     watched: bool,
 }
+
+/// D3DKMT_DRIVERVERSION of WDDM 3.0, the first that has enhanced barriers.
+const ENHANCED_BARRIERS_WDDM: u32 = 3000;
 
 /// What the hardware can do for fence barriers: waits are in hardware, for native fences; and for fences that somebody else may
 /// signal the queue must be the process's own.
@@ -133,7 +136,12 @@ fn note((adapter, process): Space, text: alloc::string::String, callbacks: &mut 
 
 impl DebugLayers {
     pub fn new(adapters: &[AdapterConfig]) -> Self {
-        DebugLayers { tiers: adapters.iter().map(tier).collect(), ..DebugLayers::default() }
+        let capabilities = |adapter: &AdapterConfig| Capabilities {
+            enhanced_barriers: adapter.wddm_version >= ENHANCED_BARRIERS_WDDM,
+            fence_barriers: tier(adapter),
+            ..Capabilities::default()
+        };
+        DebugLayers { capabilities: adapters.iter().map(capabilities).collect(), ..DebugLayers::default() }
     }
 
     pub fn watched_by(self, watched: bool) -> Self {
@@ -149,8 +157,7 @@ impl DebugLayers {
     }
 
     fn begin(&mut self, space: Space, level: Level) {
-        let fence_barriers = self.tiers.get(space.0 as usize).copied().unwrap_or_default();
-        let capabilities = Capabilities { fence_barriers, ..Capabilities::default() };
+        let capabilities = self.capabilities.get(space.0 as usize).copied().unwrap_or_default();
         let device = Device::new(capabilities, Policy::default());
         let (kept, submissions) = (VecDeque::new(), BTreeMap::new());
         self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });

@@ -2,6 +2,7 @@
 
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, Packet};
 use d3dkmt::{NtStatus, limits};
+use dxgkrnl::Config;
 use dxgkrnl::ddi::{KmdDevice, KmdProcess, Miniport};
 
 use crate::gpu::{COPY_ENGINE, DEVICE, Gpu, copy, fill, global, words};
@@ -158,4 +159,19 @@ fn resources_that_come_and_go_are_followed_and_all_ends_with_the_process() {
     assert_eq!(rules(&mut gpu), [(5, 3, 0)], "it ended with its device");
     gpu.miniport.destroy_process(0, KmdProcess(1), &mut Vec::new());
     assert_eq!(set(&mut gpu, 2), NtStatus::INVALID_PARAMETER, "no process");
+}
+
+// covers: BAR-018
+#[test]
+fn a_driver_below_wddm_3_has_no_enhanced_barriers() {
+    const R001: u32 = 1;
+    for (wddm_version, expected) in [(2900, true), (3000, false)] {
+        let mut config = Config::default();
+        config.adapters[0].wddm_version = wddm_version;
+        let mut gpu = Gpu::with(1, &config);
+        assert_eq!(set(&mut gpu, 2), NtStatus::SUCCESS);
+        gpu.run(&[warned()]);
+        let said = rules(&mut gpu);
+        assert_eq!(said.iter().any(|(rule, ..)| *rule == R001), expected, "{wddm_version}: {said:?}");
+    }
 }
