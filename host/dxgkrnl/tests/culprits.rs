@@ -180,8 +180,8 @@ fn an_engine_is_reset_by_force_after_a_hardware_queue_took_its_contexts_own_work
 
 #[test]
 fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
-    let mut adapter = AdapterConfig::default();
-    adapter.caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
+    let caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
+    let adapter = AdapterConfig { caps, ..AdapterConfig::default() };
     let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
     script.borrow_mut().responsive = None;
     let device = world.device();
