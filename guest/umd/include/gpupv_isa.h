@@ -18,6 +18,7 @@
 #define GPUPV_OP_FENCE_WAIT 4u  /* u64 GPU address, u64 value: waits in hardware for a native fence */
 #define GPUPV_OP_MARKER_IN 5u   /* u64 GPU address, u64 value: stored when all packets before it have started */
 #define GPUPV_OP_MARKER_OUT 6u  /* u64 GPU address, u64 value: stored when all packets before it are complete */
+#define GPUPV_OP_FENCE_READ 7u  /* u64 GPU address of a fence, u64 GPU address: its value, 8 bytes, goes there */
 
 /* Room for 64 KiB, far more than a test needs; `full` is set when it did not suffice. */
 #define GPUPV_COMMAND_WORDS 8192u

@@ -139,7 +139,7 @@ impl Routes {
                 _ => None,
             }),
             Callback::NotifyDpc { adapter: of } | Callback::SignalEvent { adapter: of, .. } => other(*of),
-            Callback::GpuStore { engine, .. } => other(engine.adapter),
+            Callback::GpuStore { engine, .. } | Callback::GpuLoad { engine, .. } => other(engine.adapter),
             Callback::MoveData { engine, moved } => other(engine.adapter).or_else(|| {
                 let foreign = moved.adapters().find(|of| *of != adapter);
                 foreign.map(|of| format!("a shadow of adapter {of}"))

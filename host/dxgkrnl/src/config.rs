@@ -133,6 +133,9 @@ pub struct NodeConfig {
     /// True: the engine raises interrupt 11 right after a fence write (FEN-019). False: waiters are
     /// looked at when a command buffer completes (FEN-017). A property of the engine (FEN-020).
     pub signals_at_write: bool,
+    /// False: the engine cannot write a monitored fence by its GPU address, FenceWrite and markers fault (FEN-015). Its fences are
+    /// signaled by packets of the queue.
+    pub writes_fences: bool,
     /// How long a command buffer of somebody else's format takes.
     pub opaque_packet_ns: Nanos,
     /// Hardware queues (`DXGK_FEATURE_HWSCH`).
@@ -436,6 +439,7 @@ impl Default for NodeConfig {
         NodeConfig {
             engine_type: EngineType::ThreeD,
             signals_at_write: true,
+            writes_fences: true,
             opaque_packet_ns: 100_000,
             hw_queues: true,
             max_in_flight_hw_queue_buffers: 0,

@@ -92,7 +92,7 @@ pub use recovery::{
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
+use crate::{Config, DataMove, FeatureId, Nanos, Place, ProcessId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -194,6 +194,9 @@ pub enum Callback {
     /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
     /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
+    /// The engine read the 8 bytes of a fence at an address of that process's GPU address space, and wrote them there. `to` is
+    /// memory, or a shadow of its own adapter.
+    GpuLoad { engine: EngineId, process: ProcessId, gpu_address: u64, to: Place },
     /// The engine does something with bytes. Names shadows of its own adapter only.
     MoveData { engine: EngineId, moved: DataMove },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].

@@ -11,6 +11,7 @@ mod cpu_signal;
 mod culprits;
 mod doorbells;
 mod edges;
+mod engine_fences;
 mod escapes;
 mod faults;
 mod features;

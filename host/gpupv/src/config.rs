@@ -68,6 +68,7 @@
 //! [[adapter.node]]
 //! engine = "3D"                       # COMPUTE COPY VIDEO_DECODE VIDEO_PROCESS VIDEO_ENCODE
 //! signals_at_write = true             # false: waiters are looked at when a command buffer completes
+//! writes_fences = true                # false: FenceWrite faults there; queues signal the fences
 //! opaque_packet_ns = 100000
 //! hw_queues = true
 //! max_in_flight_hw_queue_buffers = 0  # 0: no limit

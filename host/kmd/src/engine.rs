@@ -168,6 +168,8 @@ impl Job {
 pub(crate) struct Engine {
     id: EngineId,
     signals_at_write: bool,
+    /// FenceWrite and markers can store a monitored fence (FEN-015).
+    writes_fences: bool,
     releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
@@ -199,6 +201,7 @@ impl Engine {
         Engine {
             id,
             signals_at_write: config.signals_at_write,
+            writes_fences: config.writes_fences,
             releases_progress: config.ring_buffer_fence_release,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,

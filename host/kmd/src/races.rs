@@ -229,6 +229,7 @@ impl Races {
             | Packet::Busy { .. }
             | Packet::Hang
             | Packet::FenceWait { .. }
+            | Packet::FenceRead { .. }
             | Packet::MarkerIn { .. }
             | Packet::MarkerOut { .. }
             | Packet::BeginList { .. }

@@ -187,6 +187,7 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
         isa::Packet::Busy { .. }
         | isa::Packet::Hang
         | isa::Packet::FenceWait { .. }
+        | isa::Packet::FenceRead { .. }
         | isa::Packet::BeginList { .. }
         | isa::Packet::Work { .. }
         | isa::Packet::Barrier { .. }

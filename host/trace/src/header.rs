@@ -123,6 +123,7 @@ fn node_to_wire(node: &NodeConfig) -> wire::NodeConfig {
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
         overlap_seed: node.overlap_seed,
+        writes_fences: node.writes_fences,
     }
 }
 
@@ -192,5 +193,6 @@ fn node_from_wire(node: &wire::NodeConfig) -> Result<NodeConfig, ConvertError> {
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
         overlap_seed: node.overlap_seed,
+        writes_fences: node.writes_fences,
     })
 }

@@ -165,7 +165,10 @@ impl<'d> Walk<'d> {
 
     fn packet(&mut self, packet: Packet<Viewed<'_>>) {
         match packet {
-            Packet::FenceWrite { .. } | Packet::FenceWait { .. } | Packet::BeginList { .. } => {}
+            Packet::FenceWrite { .. }
+            | Packet::FenceWait { .. }
+            | Packet::FenceRead { .. }
+            | Packet::BeginList { .. } => {}
             Packet::Busy { .. }
             | Packet::Hang
             | Packet::MarkerIn { .. }

@@ -85,6 +85,10 @@ impl AdapterConfig {
         if self.nodes.is_empty() {
             return flaw("node", "an adapter needs at least one node");
         }
+        let pages = self.paging_node.map(|node| node as usize);
+        if pages.and_then(|node| self.nodes.get(node)).is_some_and(|node| !node.writes_fences) {
+            return flaw("paging_node", "the paging node has to write fences: writes_fences is false");
+        }
         if let Some(at) = self.targets.iter().position(|target| target.vsync_ns == 0) {
             let message = "vsync_ns is 0; a target has time between two vsyncs";
             return flaw(format!("target.{at}.vsync_ns"), message);

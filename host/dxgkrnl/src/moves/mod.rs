@@ -49,6 +49,18 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// So many bytes behind it.
+    pub fn ahead(self, bytes: u64) -> Place {
+        match self {
+            Place::Memory { process, address } => {
+                Place::Memory { process, address: address.wrapping_add(bytes) }
+            }
+            Place::Shadow { shadow, offset } => Place::Shadow { shadow, offset: offset.wrapping_add(bytes) },
+        }
+    }
+}
+
 /// What a `Compute` makes of a word of the source and the word that is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveKernel {

@@ -54,13 +54,30 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         address: u64,
     ) -> Result<u32, String> {
+        let id = self.open_to_read(engine, process, address)?;
+        let open = &self.sync.opens[id];
+        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.is_paging_write(open, engine) {
+            return Err(format!("{} has NoSignal", open.handle));
+        }
+        if self.sync.objects[open.object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return Err(format!("{} is a periodic fence", open.handle));
+        }
+        Ok(id)
+    }
+
+    /// The same if it may read it: its mapping is for both (FEN-007).
+    pub(crate) fn open_to_read(
+        &self,
+        engine: EngineId,
+        process: ProcessId,
+        address: u64,
+    ) -> Result<u32, String> {
         let owner = self.processes.get(process).ok_or("its process is gone")?;
         let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
         let space = owner.address_spaces.get(&engine.adapter);
         let page = || space.and_then(|space| space.describe(address)).unwrap_or("no fence is mapped there");
         let id = self.open_at(engine, process, address).ok_or_else(page)?;
         let open = &self.sync.opens[id];
-        let object = &self.sync.objects[open.object];
         if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
             return Err(format!("{} has NoGPUAccess", open.handle));
         }
@@ -74,12 +91,6 @@ impl<M: Miniport> Kernel<M> {
         }
         if let Some(value) = open.mapping.pending {
             return Err(format!("{} is mapped when the paging fence has {value}", open.handle));
-        }
-        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.is_paging_write(open, engine) {
-            return Err(format!("{} has NoSignal", open.handle));
-        }
-        if object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
-            return Err(format!("{} is a periodic fence", open.handle));
         }
         Ok(id)
     }

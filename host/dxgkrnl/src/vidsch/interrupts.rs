@@ -8,10 +8,10 @@ use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::engine::Submitted;
-use crate::ProcessId;
 use crate::ddi::{Callback, EngineId, HwQueueId, Interrupt, Miniport, Orderer};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::{DataMove, Place, ProcessId};
 
 impl<M: Miniport> Kernel<M> {
     /// What a miniport asked for. Calls no DDI of the scheduler's class: those are called when this DDI is over.
@@ -19,6 +19,9 @@ impl<M: Miniport> Kernel<M> {
         match callback {
             Callback::GpuStore { engine, process, gpu_address, value } => {
                 self.gpu_store(engine, process, gpu_address, value, None, effects);
+            }
+            Callback::GpuLoad { engine, process, gpu_address, to } => {
+                self.gpu_load(engine, process, gpu_address, to, effects);
             }
             Callback::HwQueueStore { engine, hw_queue, gpu_address, value } => {
                 let Some(HwQueue { process, .. }) = self.vidsch.hw_queues.get(hw_queue.0) else { return };
@@ -186,6 +189,32 @@ impl<M: Miniport> Kernel<M> {
                 let text = format!(
                     "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there ({why})"
                 );
+                self.note(process, text, effects);
+            }
+        }
+    }
+
+    /// An engine read a fence: the value that stands there goes to memory.
+    fn gpu_load(
+        &mut self,
+        engine: EngineId,
+        process: ProcessId,
+        gpu_address: u64,
+        to: Place,
+        effects: &mut Effects,
+    ) {
+        match self.open_to_read(engine, process, gpu_address) {
+            Ok(open) => {
+                let value = self.sync.objects().value(self.sync.opens()[open].object);
+                for (bytes, pattern) in [(0, value as u32), (4, (value >> 32) as u32)] {
+                    let moved = DataMove::Fill { to: to.ahead(bytes), bytes: 4, pattern };
+                    self.move_data(engine, moved, effects);
+                }
+            }
+            Err(why) => {
+                let node = engine.node;
+                let text =
+                    format!("node {node} read GPU address {gpu_address:#x}: no fence is there ({why})");
                 self.note(process, text, effects);
             }
         }

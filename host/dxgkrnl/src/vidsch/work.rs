@@ -121,6 +121,7 @@ impl WorkQueue {
                 Callback::NotifyInterrupt(interrupt) => Some(Called::Dpc { adapter: interrupt.adapter() }),
                 Callback::NotifyDpc { .. }
                 | Callback::GpuStore { .. }
+                | Callback::GpuLoad { .. }
                 | Callback::MoveData { .. }
                 | Callback::InvalidateHwContext { .. }
                 | Callback::Stuck { .. }

@@ -31,6 +31,7 @@ fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<Foreseen> {
             Packet::Hang | Packet::Busy { duration_ns: u64::MAX } => foreseen.push(Foreseen::NeverEnds),
             // The value of a timestamp is not known before its time.
             Packet::Timestamp { .. }
+            | Packet::FenceRead { .. }
             | Packet::Busy { .. }
             | Packet::BeginList { .. }
             | Packet::Work { .. }

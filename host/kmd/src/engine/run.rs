@@ -5,16 +5,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{FenceValue, Packet};
-use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{
-    Callback, Interrupt, NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, SignaledNativeFences,
+    Callback, Interrupt, NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PageTableEntry,
+    SignaledNativeFences,
 };
+use dxgkrnl::{Nanos, Place};
 
 use super::{Engine, Job, Origin};
 use crate::debug::Submitter;
 use crate::list::Pace;
 use crate::native::Stored;
-use crate::page_table::PageFault;
+use crate::page_table::{Access, PageFault};
 use crate::queues::{DdiCall, Shared};
 use crate::races::{Surroundings, orderer};
 use crate::witness::{Begun, Ending, Seen};
@@ -115,24 +116,23 @@ impl Engine {
     /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
     fn packet(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
         match packet {
+            Packet::FenceWrite { gpu_address, .. }
+            | Packet::MarkerIn { gpu_address, .. }
+            | Packet::MarkerOut { gpu_address, .. }
+                if !self.may_write(&job, gpu_address, ddi.shared) =>
+            {
+                self.fault(job, PageFault { gpu_address, flags: PageFaultFlags::WRITE }, ddi);
+                return None;
+            }
             // Where these are reached, all before them is complete.
             Packet::FenceWrite { gpu_address, value } => {
-                match self.lists.write_back(job.process, ddi) {
-                    Ok(None) => {}
-                    Ok(goes_on) => {
-                        let number = job.commands.last();
-                        job.commands.put_back([(number, packet)].into_iter());
-                        job.until = goes_on;
-                        self.running = Some(job);
-                        return None;
-                    }
-                    Err(trouble) => {
-                        self.meet(trouble, job, ddi);
-                        return None;
-                    }
-                }
+                job = self.behind_write_back(packet, job, ddi)?;
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
                 ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
+            }
+            Packet::FenceRead { gpu_address, destination } => {
+                job = self.behind_write_back(packet, job, ddi)?;
+                job = self.load(job, gpu_address, destination, ddi)?;
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
@@ -187,6 +187,48 @@ impl Engine {
         Some(job)
     }
 
+    /// The buffer, once its caches are written back; `None` if that takes time, or came to grief.
+    fn behind_write_back(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
+        match self.lists.write_back(job.process, ddi) {
+            Ok(None) => return Some(job),
+            Ok(goes_on) => {
+                let number = job.commands.last();
+                job.commands.put_back([(number, packet)].into_iter());
+                job.until = goes_on;
+                self.running = Some(job);
+            }
+            Err(trouble) => self.meet(trouble, job, ddi),
+        }
+        None
+    }
+
+    /// Whether the engine can store a fence here. Native fences are in storage of their own.
+    fn may_write(&self, job: &Job, gpu_address: u64, shared: &Shared) -> bool {
+        self.writes_fences || shared.native.at(self.id.adapter, job.process, gpu_address).is_some()
+    }
+
+    /// A fence's value is read into memory. `None`: the buffer faults.
+    fn load(&mut self, job: Job, gpu_address: u64, destination: u64, ddi: &mut DdiCall<'_>) -> Option<Job> {
+        const BYTES: u64 = 8;
+        let (engine, process) = (self.id, job.process);
+        let space = (engine.adapter, process);
+        let unaligned = PageFault { gpu_address: destination, flags: PageFaultFlags::WRITE };
+        let pieces = match ddi.shared.page_tables.resolve(space, destination, BYTES, Access::Write) {
+            Ok(pieces) if destination.is_multiple_of(BYTES) => pieces,
+            refused => {
+                self.fault(job, refused.err().unwrap_or(unaligned), ddi);
+                return None;
+            }
+        };
+        // What is written to the zero page is lost.
+        if let Some(PageTableEntry::Memory { owner, address, .. }) = pieces.first().map(|piece| piece.page) {
+            let to = Place::Memory { process: owner, address };
+            ddi.callbacks.push(Callback::GpuLoad { engine, process, gpu_address, to });
+        }
+        ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
+        Some(job)
+    }
+
     /// Whether a native fence in hardware has this value.
     fn is_reached(
         &self,
@@ -211,6 +253,9 @@ impl Engine {
 
     /// A packet that takes time has started: so has all before the markers next to it (SCH-045).
     pub(super) fn store_markers_in(&mut self, job: &mut Job, ddi: &mut DdiCall<'_>) {
+        if !self.writes_fences {
+            return;
+        }
         let is_marker =
             |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
         let mut left = Vec::new();

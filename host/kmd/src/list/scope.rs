@@ -63,6 +63,7 @@ pub(crate) fn is_of_lists(packet: &Packet) -> bool {
         | Packet::Busy { .. }
         | Packet::Hang
         | Packet::FenceWait { .. }
+        | Packet::FenceRead { .. }
         | Packet::WaitBarrier { .. } => false,
     }
 }
@@ -165,6 +166,7 @@ impl Scope {
             | Packet::Busy { .. }
             | Packet::Hang
             | Packet::FenceWait { .. }
+            | Packet::FenceRead { .. }
             | Packet::WaitBarrier { .. } => {}
         }
     }

@@ -38,6 +38,11 @@ impl ListCommand {
             *gpu_address = gpu_address.wrapping_add(base);
             return packet;
         }
+        if let Packet::FenceRead { gpu_address, destination } = &mut packet {
+            let named = |at: usize| self.names.get(at).map_or(0, |name| of(Named::Fence, *name));
+            (*gpu_address, *destination) = (named(0), destination.wrapping_add(named(1)));
+            return packet;
+        }
         let find = |named, place: u64| match place.checked_sub(1).and_then(|at| self.names.get(at as usize)) {
             Some(name) => of(named, *name),
             None => 0,
@@ -82,7 +87,11 @@ fn names(packet: &mut Packet, resource: &mut dyn FnMut(&mut u32), fence: &mut dy
         | Packet::FenceWait { gpu_address, .. }
         | Packet::MarkerIn { gpu_address, .. }
         | Packet::MarkerOut { gpu_address, .. } => fence(gpu_address),
-        Packet::Busy { .. } | Packet::Hang | Packet::BeginList { .. } | Packet::Timestamp { .. } => {}
+        Packet::Busy { .. }
+        | Packet::Hang
+        | Packet::BeginList { .. }
+        | Packet::FenceRead { .. }
+        | Packet::Timestamp { .. } => {}
     }
 }
 

@@ -19,7 +19,7 @@ use crate::script::words::{self, DEBUG_LEVELS, QUEUE_TYPES, RESOURCE_KINDS, WORK
 const RESOURCE_OPTIONS: &str =
     "at offset bytes width height depth mips slices planes texel layout state name upload readback flags";
 /// Commands of a list that do no work.
-pub(crate) const OTHERS: [&str; 10] = [
+pub(crate) const OTHERS: [&str; 11] = [
     "barrier",
     "ranged",
     "transition",
@@ -28,6 +28,7 @@ pub(crate) const OTHERS: [&str; 10] = [
     "signal_barrier",
     "wait_barrier",
     "timestamp",
+    "read_fence",
     "assert_access",
     "assert_layout",
 ];
@@ -303,6 +304,15 @@ fn other(verb: &Token, line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<P
             line.named.push(HandleRef::Bound(base));
             let offset = if cursor.take_word("offset") { value64(cursor, "an offset")? } else { 0 };
             Packet::Timestamp { gpu_address: offset }
+        }
+        "read_fence" => {
+            let fence = handle(line.names, cursor, Kind::Object)?;
+            line.named.push(fence);
+            let token = cursor.atom("a GPU address")?;
+            let base = line.names.binding(token, "a GPU address", |kind| kind == Kind::Address)?;
+            line.named.push(HandleRef::Bound(base));
+            let destination = if cursor.take_word("offset") { value64(cursor, "an offset")? } else { 0 };
+            Packet::FenceRead { gpu_address: 0, destination }
         }
         "assert_access" => {
             let resource = line.resource(cursor)?;

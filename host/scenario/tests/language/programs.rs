@@ -118,6 +118,7 @@ impl Drawing {
         node.doorbells = random.below(9) as u32;
         node.opaque_packet_ns = random.number();
         node.overlap_seed = random.number();
+        node.writes_fences = adapter.paging_node.is_some() || random.one_in(2);
         kernel.features = Features::from_bits_truncate(random.number() as u32);
         kernel.tdr = TdrConfig {
             level: random.below(4) as u32,

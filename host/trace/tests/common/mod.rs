@@ -86,6 +86,7 @@ pub fn config() -> Config {
         signals_at_write: true,
         opaque_packet_ns: 5,
         overlap_seed: 7,
+        writes_fences: false,
         hw_queues: false,
         max_in_flight_hw_queue_buffers: 6,
         ring_buffer_fence_release: true,

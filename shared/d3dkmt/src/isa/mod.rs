@@ -15,6 +15,7 @@
 //!        5  MarkerIn     u64 gpu_address, u64 value   WriteBufferImmediate of mode MARKER_IN: stored when all packets
 //!                                                     before it in the buffer have started
 //!        6  MarkerOut    u64 gpu_address, u64 value   the same, MARKER_OUT: stored when they are complete
+//!        7  FenceRead    u64 gpu_address, u64 destination   the value of a fence, 8 bytes, to memory
 //!       16  BeginList    u32 queue, u32 flags, u32 bytes of the name, u32 0, the name with zeros up to 8 bytes
 //!       17  Work         u32 kind, u32 kernel, u32 operand, u32 uses, u64 duration_ns, the uses of 40 bytes
 //!       18  Barrier      u32 groups, u32 0, the groups
@@ -125,6 +126,12 @@ pub enum Packet<F: Form = Owned> {
     MarkerOut {
         gpu_address: u64,
         value: u64,
+    },
+    /// The value of the fence at `gpu_address`, as the engine finds it there, is written to the 8 bytes at `destination`
+    /// (FEN-007). A `destination` that is no multiple of 8 faults.
+    FenceRead {
+        gpu_address: u64,
+        destination: u64,
     },
     /// The commands of a list begin, up to the next one or the end. Lists of one submission are one scope for
     /// barriers; a list is what a message names.

@@ -6,6 +6,7 @@ pub const HANG: u32 = 3;
 pub const FENCE_WAIT: u32 = 4;
 pub const MARKER_IN: u32 = 5;
 pub const MARKER_OUT: u32 = 6;
+pub const FENCE_READ: u32 = 7;
 pub const BEGIN_LIST: u32 = 16;
 pub const WORK: u32 = 17;
 pub const BARRIER: u32 = 18;
@@ -30,7 +31,7 @@ pub(super) fn bytes(opcode: u32) -> Option<Length> {
     match opcode {
         HANG => fixed(8),
         BUSY | TIMESTAMP => fixed(16),
-        FENCE_WRITE | FENCE_WAIT | MARKER_IN | MARKER_OUT => fixed(24),
+        FENCE_WRITE | FENCE_WAIT | FENCE_READ | MARKER_IN | MARKER_OUT => fixed(24),
         ASSERT_RESOURCE_ACCESS | ASSERT_TEXTURE_LAYOUT => fixed(24),
         BARRIER | LEGACY_BARRIER | WAIT_BARRIER => grows(16),
         BEGIN_LIST => grows(24),

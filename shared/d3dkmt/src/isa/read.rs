@@ -91,6 +91,7 @@ impl<'a> Operands<'a> {
             opcode::FENCE_WAIT => Packet::FenceWait { gpu_address: gpu_address(), value: value() },
             opcode::MARKER_IN => Packet::MarkerIn { gpu_address: gpu_address(), value: value() },
             opcode::MARKER_OUT => Packet::MarkerOut { gpu_address: gpu_address(), value: value() },
+            opcode::FENCE_READ => Packet::FenceRead { gpu_address: gpu_address(), destination: value() },
             opcode::BEGIN_LIST => self.begin_list()?,
             opcode::WORK => self.work()?,
             opcode::BARRIER => {
@@ -207,6 +208,7 @@ impl Packet<Viewed<'_>> {
             Packet::FenceWait { gpu_address, value } => Packet::FenceWait { gpu_address, value },
             Packet::MarkerIn { gpu_address, value } => Packet::MarkerIn { gpu_address, value },
             Packet::MarkerOut { gpu_address, value } => Packet::MarkerOut { gpu_address, value },
+            Packet::FenceRead { gpu_address, destination } => Packet::FenceRead { gpu_address, destination },
             Packet::BeginList { queue, flags, name } => Packet::BeginList { queue, flags, name: name.into() },
             Packet::Work { kind, kernel, operand, duration_ns, uses } => {
                 Packet::Work { kind, kernel, operand, duration_ns, uses: uses.iter().collect() }

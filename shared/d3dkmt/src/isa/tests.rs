@@ -127,6 +127,8 @@ fn packet() -> impl Strategy<Value = Packet> {
             layout: BarrierLayout(layout),
         }),
         any::<u64>().prop_map(|gpu_address| Packet::Timestamp { gpu_address }),
+        any::<(u64, u64)>()
+            .prop_map(|(gpu_address, destination)| Packet::FenceRead { gpu_address, destination }),
     ]
 }
 

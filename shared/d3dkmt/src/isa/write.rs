@@ -28,6 +28,7 @@ fn opcode_of(packet: &Packet) -> u32 {
         Packet::FenceWait { .. } => opcode::FENCE_WAIT,
         Packet::MarkerIn { .. } => opcode::MARKER_IN,
         Packet::MarkerOut { .. } => opcode::MARKER_OUT,
+        Packet::FenceRead { .. } => opcode::FENCE_READ,
         Packet::BeginList { .. } => opcode::BEGIN_LIST,
         Packet::Work { .. } => opcode::WORK,
         Packet::Barrier { .. } => opcode::BARRIER,
@@ -46,6 +47,7 @@ fn operands(packet: &Packet, out: &mut Vec<u8>) {
         | Packet::FenceWait { gpu_address, value }
         | Packet::MarkerIn { gpu_address, value }
         | Packet::MarkerOut { gpu_address, value } => longs(out, &[*gpu_address, *value]),
+        Packet::FenceRead { gpu_address, destination } => longs(out, &[*gpu_address, *destination]),
         Packet::Busy { duration_ns } => longs(out, &[*duration_ns]),
         Packet::Hang => {}
         Packet::BeginList { queue, flags, name } => {

@@ -183,6 +183,9 @@ impl Printer<'_> {
             Packet::Timestamp { gpu_address } => {
                 format!("timestamp {}{}", name(1), number("offset", *gpu_address, 0))
             }
+            Packet::FenceRead { destination, .. } => {
+                format!("read_fence {} {}{}", name(1), name(2), number("offset", *destination, 0))
+            }
             packet => write_packet(packet, &resource, &name),
         }
     }
@@ -224,6 +227,9 @@ pub fn write_packet(
             format!("wait_barrier{fences}{}", barriers(groups, resource))
         }
         Packet::Timestamp { gpu_address } => format!("timestamp {}", fence(*gpu_address)),
+        Packet::FenceRead { gpu_address, destination } => {
+            format!("read_fence {} {destination:#x}", fence(*gpu_address))
+        }
         Packet::AssertResourceAccess { resource: one, subresource, access: wanted } => {
             format!("assert_access {} {}{}", resource(*one), access(*wanted), sub(*subresource))
         }
