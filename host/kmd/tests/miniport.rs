@@ -242,7 +242,7 @@ fn a_display_survives_a_long_sleep_and_the_end_of_time() {
 
 /// A CPU event of this device on the first adapter, used for this.
 fn cpu_event(miniport: &mut SimulatedMiniport, device: u64, event: u64, usage: u32) -> KmdCpuEvent {
-    let create = CreateCpuEvent { device: KmdDevice(device), event: DxgCpuEvent(event) };
+    let create = CreateCpuEvent { device: KmdDevice(device), event: DxgCpuEvent(event), flags: 0 };
     let kmd = miniport.create_cpu_event(0, &create).unwrap();
     let usage = CpuEventUsage { object: Handle(1), kmd_cpu_event: kmd.0, usage: [usage; 8] };
     let (mut data, flags) = (usage.encode(), EscapeFlags::DRIVER_KNOWN_ESCAPE);

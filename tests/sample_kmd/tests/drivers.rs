@@ -33,7 +33,7 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
     driver.start(&Config::default());
     let mut callbacks = Vec::new();
     let mut create = |number| {
-        let create = CreateCpuEvent { device: KmdDevice(1), event: DxgCpuEvent(number) };
+        let create = CreateCpuEvent { device: KmdDevice(1), event: DxgCpuEvent(number), flags: 0 };
         driver.create_cpu_event(0, &create).expect("it makes one")
     };
     let [bell, other] = [7, 8].map(&mut create);
