@@ -497,13 +497,6 @@ static inline void gpupv_cmd_timestamp(struct gpupv_cmd *cmd, uint64_t gpu_addre
 }
 
 /* Begins a command list; `name` is UTF-8, for messages, at most GPUPV_LIST_NAME_BYTES_MAX bytes, and may be "". */
-/* The value of the fence at `gpu_address`, 8 bytes, to `destination`, which is a multiple of 8. */
-static inline void gpupv_cmd_fence_read(struct gpupv_cmd *cmd, uint64_t gpu_address, uint64_t destination)
-{
-    const uint64_t operands[2] = {gpu_address, destination};
-    gpupv_cmd_longs(cmd, GPUPV_OP_FENCE_READ, operands, 2);
-}
-
 static inline void gpupv_cmd_begin_list(struct gpupv_cmd *cmd, uint32_t queue, uint32_t flags, const char *name)
 {
     static const char zeros[8] = {0};

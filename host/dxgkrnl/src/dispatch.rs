@@ -13,8 +13,8 @@ use crate::error::CallResult;
 use crate::escape::EscapeHandles;
 use crate::kernel::Kernel;
 use crate::native::NewFence;
-use crate::sync::CpuWait;
 use crate::sync::legacy::Form;
+use crate::sync::waits::CpuWait;
 use crate::vidmm::address::GpuVaUpdate;
 use crate::vidmm::vaspace::Where;
 

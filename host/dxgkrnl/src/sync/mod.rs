@@ -35,7 +35,6 @@ use stored::StoredNow;
 use waits::Waits;
 
 pub(crate) use open::{Open, OpenPlace, check_flags, is_mapped};
-pub(crate) use wait::CpuWait;
 
 use crate::ProcessId;
 use crate::slab::Slab;

@@ -22,7 +22,7 @@ use crate::policy::CpuSignal;
 use crate::process::Process;
 use crate::sync::is_mapped;
 use crate::sync::ordered::Entry;
-use crate::sync::waits::{Wait, WaitId, WaitItem, WaitOwner, wait_bytes};
+use crate::sync::waits::{CpuWait, Wait, WaitId, WaitItem, WaitOwner, wait_bytes};
 
 /// So many waits are loaded at once: as many as a processor can wait for.
 const FETCHED_MAX: usize = 16;
@@ -40,12 +40,6 @@ fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Resul
 
 /// Units of work of looking for stale names in a chunk of them.
 const UNITS_OF_A_CHUNK: u32 = 16;
-
-/// How a CPU wait ends and what names it.
-pub(crate) struct CpuWait {
-    pub flags: WaitFromCpuFlags,
-    pub event: EventId,
-}
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromCpu`: all or nothing.

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::hint::black_box;
 
-use d3dkmt::{EventId, Handle};
+use d3dkmt::{EventId, Handle, WaitFromCpuFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::slab::Slab;
@@ -24,6 +24,12 @@ pub(crate) struct WaitId {
     pub number: u64,
     /// Its place in the table, while it is pending.
     pub slot: u32,
+}
+
+/// How a CPU wait ends and what names it.
+pub(crate) struct CpuWait {
+    pub flags: WaitFromCpuFlags,
+    pub event: EventId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

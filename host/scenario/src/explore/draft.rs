@@ -84,7 +84,7 @@ const KINDS: [(Kind, &str); 17] = [
     (Kind::List, "L"),
     (Kind::Messages, "m"),
     (Kind::Doorbell, "B"),
-    (Kind::Address, "V"),
+    (Kind::Address, "G"),
     (Kind::Share, "N"),
     (Kind::Event, "e"),
     (Kind::Call, "W"),
@@ -194,7 +194,7 @@ impl Draft {
         let operation = operation.into();
         let binding = self.name(kind, thread);
         let expected = match kind {
-            Kind::Event | Kind::Register => Expected::Status(NtStatus::SUCCESS),
+            Kind::Event | Kind::Register | Kind::List => Expected::Status(NtStatus::SUCCESS),
             _ => Expected::Any,
         };
         self.push(Action::Act(Act { thread, binding: Some(binding), operation, expected }));

@@ -9,7 +9,7 @@ use dxgkrnl::Policy;
 
 use super::random::{DURATIONS_NS, Drawer};
 use crate::program::{
-    Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, Operation,
+    Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, Operation, WriteMode,
 };
 use crate::script::settings;
 
@@ -134,7 +134,7 @@ impl Drawer {
         let new = Operation::NewList { queue: QueueType::Direct, flags: ListFlags::empty(), label: None };
         let list = self.draft.named(main, Kind::List, new);
         for _ in 0..1 + self.below(5) {
-            if let Some(command) = self.list_command(guest, memory) {
+            if let Some(command) = self.list_command(memory) {
                 self.draft.push(Action::Record { list, command });
             }
         }
@@ -143,9 +143,14 @@ impl Drawer {
         }
     }
 
-    fn list_command(&mut self, guest: usize, memory: &Memory) -> Option<ListCommand> {
+    fn list_command(&mut self, memory: &Memory) -> Option<ListCommand> {
         let resources = [self.draft.pick(&memory.resources)?, self.draft.pick(&memory.resources)?];
         let resources = resources.map(HandleRef::Bound);
+        // A line names each resource once, however often it uses it.
+        let (names, second) = match resources {
+            [first, second] if first == second => (vec![first], 1),
+            both => (both.to_vec(), 2),
+        };
         let duration_ns = DURATIONS_NS[self.below(3) as usize];
         let operand = self.below(100) as u32;
         Some(match self.below(8) {
@@ -154,25 +159,19 @@ impl Drawer {
                 let kernel = kernels[self.below(3) as usize];
                 let uses = vec![
                     Use::whole(1, BarrierAccess::UNORDERED_ACCESS),
-                    Use::whole(2, BarrierAccess::SHADER_RESOURCE),
+                    Use::whole(second, BarrierAccess::SHADER_RESOURCE),
                 ];
                 let packet = Packet::Work { kind: WorkKind::Dispatch, kernel, operand, duration_ns, uses };
-                ListCommand { packet, names: resources.to_vec() }
+                ListCommand { packet, names }
             }
             3..5 => {
-                let uses =
-                    vec![Use::whole(1, BarrierAccess::COPY_DEST), Use::whole(2, BarrierAccess::COPY_SOURCE)];
+                let uses = vec![
+                    Use::whole(1, BarrierAccess::COPY_DEST),
+                    Use::whole(second, BarrierAccess::COPY_SOURCE),
+                ];
                 let kind = WorkKind::Copy;
                 let packet = Packet::Work { kind, kernel: Kernel::Copy, operand, duration_ns, uses };
-                ListCommand { packet, names: resources.to_vec() }
-            }
-            5 => {
-                let fences = self.draft.guests[guest].fences.clone();
-                let fence = self.draft.pick(&fences)?;
-                let (value, _) = self.signalled(fence);
-                self.draft.values[fence.value] = value;
-                let packet = Packet::FenceWrite { gpu_address: 1, value };
-                ListCommand { packet, names: vec![HandleRef::Bound(fence.binding)] }
+                ListCommand { packet, names }
             }
             kind => {
                 let barrier = Barrier {
@@ -182,7 +181,7 @@ impl Drawer {
                     access_after: BarrierAccess::COMMON,
                 };
                 let (group, names) = match kind {
-                    6 => (BarrierGroup::Global(vec![barrier]), vec![]),
+                    5 | 6 => (BarrierGroup::Global(vec![barrier]), vec![]),
                     _ => {
                         let one = BufferBarrier { barrier, resource: 1, offset: 0, bytes: u64::MAX };
                         (BarrierGroup::Buffer(vec![one]), vec![resources[0]])
@@ -212,7 +211,14 @@ impl Drawer {
             let wait = CallOf::WaitFromCpu { device, objects, values, flags, event };
             self.draft.named(thread, Kind::Call, wait);
         }
-        let private_data = lists.into_iter().map(Command::List).collect();
+        let mut private_data: Vec<Command> = lists.into_iter().map(Command::List).collect();
+        let fences = self.draft.guests[guest].fences.clone();
+        if let Some(fence) = self.draft.pick(&fences).filter(|_| !self.draft.random.one_in(3)) {
+            let (value, _) = self.signalled(fence);
+            self.draft.values[fence.value] = value;
+            let (object, mode) = (HandleRef::Bound(fence.binding), WriteMode::Default);
+            private_data.push(Command::Write { object, value, mode });
+        }
         self.draft.call(guest, super::random::submission(vec![HandleRef::Bound(context)], private_data));
     }
 }

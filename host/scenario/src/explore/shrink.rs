@@ -13,7 +13,7 @@ use super::merge;
 use super::parts;
 use super::smaller;
 use super::sound::sound;
-use crate::program::{Act, Action, Expected, Program};
+use crate::program::{Act, Action, AdapterNumber, Expected, Operation, Program};
 use crate::run::Ended;
 use crate::script::{parse, print};
 
@@ -42,6 +42,23 @@ pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
     }
     finish::finish(&mut shrinker);
     shrinker.best
+}
+
+/// Engines as they are if nothing is said of them.
+fn plain_engines(program: &mut Program) {
+    for adapter in &mut program.setting.kernel.adapters {
+        adapter.nodes = dxgkrnl::AdapterConfig::default().nodes;
+    }
+}
+
+/// One adapter as it is if nothing is said of it, which all devices are of.
+fn one_plain_adapter(program: &mut Program) {
+    program.setting.kernel.adapters = dxgkrnl::Config::default().adapters;
+    for step in &mut program.steps {
+        if let Action::Act(Act { operation: Operation::Device { adapter }, .. }) = &mut step.action {
+            *adapter = AdapterNumber(0);
+        }
+    }
 }
 
 /// The program as it is read from its own text.
@@ -113,7 +130,7 @@ impl Shrinker<'_> {
     /// What describes, and what the hardware and the daemon are like.
     fn head(&mut self) -> bool {
         let mut shrunk = false;
-        let changes: [fn(&mut Program); 10] = [
+        let changes: [fn(&mut Program); 12] = [
             |program| program.covers.clear(),
             |program| program.tags.clear(),
             |program| program.not_on.clear(),
@@ -124,6 +141,8 @@ impl Shrinker<'_> {
             |program| program.setting.kernel.vms.clear(),
             |program| program.setting.async_submission = false,
             |program| program.setting.kernel.adapters.truncate(1),
+            plain_engines,
+            one_plain_adapter,
         ];
         for change in changes {
             let mut candidate = self.best.clone();

@@ -133,6 +133,13 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
                         shorten(private_data, short);
                     }
                 });
+                with(&|changed| {
+                    if let CallOf::SubmitCommand { private_data, .. }
+                    | CallOf::SubmitCommandToHwQueue { private_data, .. } = changed
+                    {
+                        replace_lists(private_data, short);
+                    }
+                });
             }
         }
         _ => {}
@@ -169,6 +176,13 @@ fn shorten(commands: &mut [Command], short: Nanos) {
             Command::Opaque { bytes } => *bytes = (*bytes).min(16),
             Command::Write { .. } | Command::List(_) | Command::Hang => {}
         }
+    }
+}
+
+/// Busy times instead of command lists, each of which has steps of its own.
+fn replace_lists(commands: &mut [Command], duration_ns: Nanos) {
+    for command in commands.iter_mut().filter(|command| matches!(command, Command::List(_))) {
+        *command = Command::Busy { duration_ns };
     }
 }
 

@@ -236,6 +236,14 @@ impl Line<'_> {
         Ok(self.place(name))
     }
 
+    /// A GPU address, which is named, and the offset behind it.
+    fn address(&mut self, cursor: &mut Cursor<'_>) -> Parsed<u64> {
+        let token = cursor.atom("a GPU address")?;
+        let base = self.names.binding(token, "a GPU address", |kind| kind == Kind::Address)?;
+        self.named.push(HandleRef::Bound(base));
+        if cursor.take_word("offset") { value64(cursor, "an offset") } else { Ok(0) }
+    }
+
     fn fence(&mut self, cursor: &mut Cursor<'_>, relation: &str) -> Parsed<FenceValue> {
         let fence = handle(self.names, cursor, Kind::Object)?;
         cursor.symbol(relation)?;
@@ -298,21 +306,11 @@ fn other(verb: &Token, line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<P
             }
             Packet::WaitBarrier { fences, groups: barriers_if_any(line, cursor)? }
         }
-        "timestamp" => {
-            let token = cursor.atom("a GPU address")?;
-            let base = line.names.binding(token, "a GPU address", |kind| kind == Kind::Address)?;
-            line.named.push(HandleRef::Bound(base));
-            let offset = if cursor.take_word("offset") { value64(cursor, "an offset")? } else { 0 };
-            Packet::Timestamp { gpu_address: offset }
-        }
+        "timestamp" => Packet::Timestamp { gpu_address: line.address(cursor)? },
         "read_fence" => {
             let fence = handle(line.names, cursor, Kind::Object)?;
             line.named.push(fence);
-            let token = cursor.atom("a GPU address")?;
-            let base = line.names.binding(token, "a GPU address", |kind| kind == Kind::Address)?;
-            line.named.push(HandleRef::Bound(base));
-            let destination = if cursor.take_word("offset") { value64(cursor, "an offset")? } else { 0 };
-            Packet::FenceRead { gpu_address: 0, destination }
+            Packet::FenceRead { gpu_address: 0, destination: line.address(cursor)? }
         }
         "assert_access" => {
             let resource = line.resource(cursor)?;
