@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use drivers::Drivers;
 use dxgkrnl::Kernel;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
 /// Smaller states are copied: that takes less than 4 ms.
 const FORKED_FROM_BYTES: u64 = 4 << 20;
@@ -59,14 +60,10 @@ impl Child {
         let said = self.read().ok();
         // A child that has written everything exits by itself, unless a close of one of its descriptors takes its time.
         let _ = said.is_none().then(|| kill_process(self.pid, Signal::KILL));
-        let until = Instant::now() + CHILD_MAX;
-        loop {
-            match waitpid(Some(self.pid), WaitOptions::NOHANG) {
-                Ok(Some((_, status))) => return said.filter(|_| status.exit_status() == Some(0)),
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
-                Ok(None) | Err(_) => return None,
-            }
-        }
+        let child = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
+        let _ = is_readable(&child, Instant::now() + CHILD_MAX);
+        let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
+        said.filter(|_| status.exit_status() == Some(0))
     }
 
     /// Everything that the child writes until it closes the pipe.
@@ -75,10 +72,7 @@ impl Child {
         let mut pipe = File::from(self.said.try_clone()?);
         let until = Instant::now() + CHILD_MAX;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;
-            let mut polled = [rustix::event::PollFd::new(&self.said, rustix::event::PollFlags::IN)];
-            if rustix::event::poll(&mut polled, Some(&timeout))? == 0 {
+            if !is_readable(&self.said, until)? {
                 return Err(std::io::ErrorKind::TimedOut.into());
             }
             let before = said.len();
@@ -88,6 +82,15 @@ impl Child {
             }
         }
     }
+}
+
+/// Waits until there is something to read, or what a descriptor stands for has ended; false if there is not in time.
+#[cfg(target_env = "gnu")]
+fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;
+    let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&timeout))? > 0)
 }
 
 #[cfg(all(test, target_env = "gnu"))]
