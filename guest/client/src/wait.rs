@@ -1,7 +1,9 @@
 //! CPU waits: at once from the fence memory, blocking, or with an event.
 
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
-use d3dkmt::{Call, Handle, Handles, NtStatus, Reply, SignalFlags, Values, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{
+    Call, Handle, Handles, NtStatus, Reply, SignalFlags, Values, WaitFromCpuFlags, WaitOutcome, counts,
+};
 
 use crate::desk::Answer;
 use crate::port::{CallerEvent, KeptEvent, NotAnEvent, Port, Wakes};
@@ -19,7 +21,7 @@ impl<P: Port> Session<P> {
         flags: WaitFromCpuFlags,
         event: Option<P::CallerEvent>,
     ) -> NtStatus {
-        if !counts_fit(objects, values) {
+        if !counts::fit(objects.len(), values.len(), OBJECTS_WAITED_ON_MAX) {
             return NtStatus::INVALID_PARAMETER;
         }
         if self.holds_already(device, objects, values, flags) {
@@ -112,9 +114,4 @@ impl<P: Port> Session<P> {
         }
         self.call(&call).await.status
     }
-}
-
-/// As [`Call::counts_fit`] of a CPU wait, before there is a call.
-fn counts_fit(objects: &[Handle], values: &[u64]) -> bool {
-    (1..=OBJECTS_WAITED_ON_MAX).contains(&objects.len()) && objects.len() == values.len()
 }

@@ -13,6 +13,7 @@
 //!   seat.views()       snapshot, why                          over a copy of the kernel, where that can be
 //! ```
 
+#[cfg(target_env = "gnu")]
 mod forked;
 mod moving;
 mod nt_handles;

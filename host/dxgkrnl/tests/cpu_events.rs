@@ -382,7 +382,7 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     world.finish();
 }
 
-/// Who calls, and what `DxgkCbSignalEvent` returns to the driver.
+/// `DxgkCbSignalEvent` answers by the part of the driver that calls it.
 // covers: EVT-010
 #[test]
 fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {

@@ -1,4 +1,4 @@
-//! Whose device a timeout costs, and what is asked of an engine again.
+//! A timeout costs the device whose work hangs, and an engine that lost its answer is asked again.
 
 use crate::common::World;
 use crate::common::hardware::{NONE, busy, wait, write};

@@ -3,8 +3,8 @@
 use crate::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_SIGNALED_MAX, OBJECTS_WAITED_ON_MAX};
 use crate::{Call, GpuSignal};
 
-/// One to `most` objects, each with a value.
-fn fit(objects: usize, values: usize, most: usize) -> bool {
+/// Whether there are one to `most` objects, each with a value.
+pub fn fit(objects: usize, values: usize, most: usize) -> bool {
     (1..=most).contains(&objects) && objects == values
 }
 

@@ -13,7 +13,7 @@ mod table;
 
 mod allocation;
 mod call;
-mod counts;
+pub mod counts;
 pub mod escape;
 mod flags;
 mod handle;

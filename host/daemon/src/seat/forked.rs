@@ -5,6 +5,8 @@
 //! as the fork takes. The child has one thread, writes what it has to say into a pipe and exits; it takes no lock but those of the
 //! allocator, which the C library holds over a fork.
 //!
+//! Of other C libraries than glibc that is not known, and the state is copied.
+//!
 //! `unsafe`: a process forks.
 
 use std::fs::File;
@@ -27,13 +29,11 @@ pub(super) fn is_small(kernel: &Kernel<Drivers>) -> bool {
     kernel.charged_bytes() < FORKED_FROM_BYTES
 }
 
-#[cfg(target_env = "gnu")]
 pub(super) struct Child {
     pid: Pid,
     said: OwnedFd,
 }
 
-#[cfg(target_env = "gnu")]
 impl Child {
     /// Begins a child that writes these bytes. `say` must take no lock and touch no descriptor.
     pub fn fork(say: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
@@ -85,7 +85,6 @@ impl Child {
 }
 
 /// Waits until there is something to read, or what a descriptor stands for has ended; false if there is not in time.
-#[cfg(target_env = "gnu")]
 fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;
@@ -93,7 +92,7 @@ fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
     Ok(poll(&mut polled, Some(&timeout))? > 0)
 }
 
-#[cfg(all(test, target_env = "gnu"))]
+#[cfg(test)]
 mod tests {
     use drivers::Registry;
     use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};

@@ -245,7 +245,7 @@ impl<M: Miniport> Kernel<M> {
             || self.vidsch.in_flight().engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 
-    /// Whose work an engine is at: as the hardware says, or else of the oldest that it was given.
+    /// The devices whose work an engine does: of the context that it says it runs, or else of the oldest submission.
     pub(super) fn devices_at_work(&self, engine: EngineId) -> Vec<u32> {
         if let RunningContext::Context(HwContext(context)) = self.miniport.running_context(engine)
             && let Some(context) = self.vidsch.contexts().get(context)

@@ -138,8 +138,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine wrote to memory: the value is visible at once, with I/O coherency; waits are looked at on an interrupt. `hw_queue` is the
-    /// hardware queue whose commands did.
+    /// An engine wrote to memory: with I/O coherency the value is visible at once; waits are looked at on an interrupt.
+    /// `hw_queue` is the hardware queue whose commands did.
     fn gpu_store(
         &mut self,
         engine: EngineId,
@@ -238,10 +238,15 @@ impl<M: Miniport> Kernel<M> {
             self.process_mut(other).written.retain(|object| !written.contains(object));
         }
         for object in written {
-            self.publish_engine_write(object, effects);
-            self.propagate_current_value(object, None);
-            self.evaluate(object, effects);
+            self.evaluate_engine_write(object, effects);
         }
+    }
+
+    /// An interrupt tells of what an engine wrote to a fence.
+    fn evaluate_engine_write(&mut self, object: u32, effects: &mut Effects) {
+        self.publish_engine_write(object, effects);
+        self.propagate_current_value(object, None);
+        self.evaluate(object, effects);
     }
 
     /// Commands of a queue of user-mode submission reach native fences only (FEN-118).
@@ -277,9 +282,7 @@ impl<M: Miniport> Kernel<M> {
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
             if self.sync.objects().get(object).is_some() {
-                self.publish_engine_write(object, effects);
-                self.propagate_current_value(object, None);
-                self.evaluate(object, effects);
+                self.evaluate_engine_write(object, effects);
             }
         }
     }

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, limits};
+use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, counts, limits};
 
 use super::{Broadcast, Packet, Signal};
 use crate::ProcessId;
@@ -152,7 +152,7 @@ impl<M: Miniport> Kernel<M> {
         denied_by: SyncObjectFlags,
     ) -> Result<Vec<WaitItem>, Refusal> {
         let most = limits::OBJECTS_WAITED_ON_MAX;
-        if objects.is_empty() || objects.len() > most || objects.len() != values.len() {
+        if !counts::fit(objects.len(), values.len(), most) {
             let (objects, values) = (objects.len(), values.len());
             return invalid(format!(
                 "{objects} objects and {values} values; both must be 1 to {most} and equal"

@@ -220,7 +220,7 @@ impl Engine {
                 return None;
             }
         };
-        // What is written to the zero page is lost.
+        // The zero page drops writes.
         if let Some(PageTableEntry::Memory { owner, address, .. }) = pieces.first().map(|piece| piece.page) {
             let to = Place::Memory { process: owner, address };
             ddi.callbacks.push(Callback::GpuLoad { engine, process, gpu_address, to });

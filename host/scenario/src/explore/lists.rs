@@ -9,7 +9,8 @@ use dxgkrnl::Policy;
 
 use super::random::{DURATIONS_NS, Drawer};
 use crate::program::{
-    Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, Operation, WriteMode,
+    Action, Address, AllocationSpec, Binding, Command, HandleRef, Kind, ListCommand, NamedCall, Operation,
+    WriteMode,
 };
 use crate::script::settings;
 
@@ -27,6 +28,16 @@ pub(super) struct Memory {
     allocation: Binding,
     resources: Vec<Binding>,
     lists: Vec<Binding>,
+}
+
+fn make_resident(queue: Binding, allocation: Binding) -> NamedCall {
+    let allocations = vec![HandleRef::Bound(allocation)];
+    CallOf::MakeResident {
+        paging_queue: HandleRef::Bound(queue),
+        allocations,
+        priorities: Vec::new(),
+        flags: 0,
+    }
 }
 
 impl Drawer {
@@ -84,9 +95,8 @@ impl Drawer {
         let queue = self.draft.named(main, Kind::PagingQueue, call);
         let create = AllocationSpec { device: of_device, bytes: PAGES * PAGE_BYTES, shared: false };
         let allocation = self.draft.named(main, Kind::Allocation, CallOf::CreateAllocation { create });
-        let paging_queue = HandleRef::Bound(queue);
         let call = CallOf::MapGpuVirtualAddress {
-            paging_queue,
+            paging_queue: HandleRef::Bound(queue),
             base: Address::Number(0),
             minimum: 0,
             maximum: 0,
@@ -96,9 +106,7 @@ impl Drawer {
             protection: WRITE,
         };
         let address = self.draft.named(main, Kind::Address, call);
-        let allocations = vec![HandleRef::Bound(allocation)];
-        let call = CallOf::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 };
-        self.draft.call(guest, call);
+        self.draft.call(guest, make_resident(queue, allocation));
         if !self.one_in(4) {
             self.draft.push(Action::Advance(DURATIONS_NS[3]));
         }
@@ -117,15 +125,13 @@ impl Drawer {
     }
 
     fn residency(&mut self, guest: usize, memory: &Memory) {
-        let allocations = vec![HandleRef::Bound(memory.allocation)];
-        if self.one_in(2) {
-            let device = HandleRef::Bound(memory.device);
-            self.draft.call(guest, CallOf::Evict { device, allocations, flags: 0 });
+        let call = if self.one_in(2) {
+            let allocations = vec![HandleRef::Bound(memory.allocation)];
+            CallOf::Evict { device: HandleRef::Bound(memory.device), allocations, flags: 0 }
         } else {
-            let paging_queue = HandleRef::Bound(memory.queue);
-            let call = CallOf::MakeResident { paging_queue, allocations, priorities: Vec::new(), flags: 0 };
-            self.draft.call(guest, call);
-        }
+            make_resident(memory.queue, memory.allocation)
+        };
+        self.draft.call(guest, call);
     }
 
     /// A command list of a few dispatches, copies and barriers. Some race: nobody orders them.

@@ -126,19 +126,9 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
         CallOf::AcquireKeyedMutex { .. } => with(&|changed| set_timeout(changed, Timeout::Poll)),
         CallOf::SubmitCommand { .. } | CallOf::SubmitCommandToHwQueue { .. } => {
             for short in SHORT_NS {
+                with(&|changed| submitted(changed).into_iter().for_each(|commands| shorten(commands, short)));
                 with(&|changed| {
-                    if let CallOf::SubmitCommand { private_data, .. }
-                    | CallOf::SubmitCommandToHwQueue { private_data, .. } = changed
-                    {
-                        shorten(private_data, short);
-                    }
-                });
-                with(&|changed| {
-                    if let CallOf::SubmitCommand { private_data, .. }
-                    | CallOf::SubmitCommandToHwQueue { private_data, .. } = changed
-                    {
-                        replace_lists(private_data, short);
-                    }
+                    submitted(changed).into_iter().for_each(|commands| replace_lists(commands, short));
                 });
             }
         }
@@ -165,6 +155,15 @@ fn clear_signal(call: &mut NamedCall, bit: SignalFlags) {
     | CallOf::SubmitSignalToHwQueue { flags, .. } = call
     {
         flags.remove(bit);
+    }
+}
+
+fn submitted(call: &mut NamedCall) -> Option<&mut Vec<Command>> {
+    match call {
+        CallOf::SubmitCommand { private_data, .. } | CallOf::SubmitCommandToHwQueue { private_data, .. } => {
+            Some(private_data)
+        }
+        _ => None,
     }
 }
 
