@@ -47,8 +47,9 @@ pub mod agent {
 /// File descriptor set of every message and service, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Version of the channel and attach protocols. The two sides must agree exactly.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub mod version;
+
+pub use version::{PROTOCOL_VERSION, Versions};
 
 pub use prost::Message;
 

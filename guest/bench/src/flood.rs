@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use anyhow::{Context as _, bail, ensure};
 use d3dkmt::{Call, EscapeFlags, Handle, Reply};
-use dxcore::client::{Broker, broker_path, greet};
+use dxcore::client::{Broker, broker_path, greet, hello};
 use proto::bench::{FLOOD_DATA_BYTES, Flood};
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
@@ -84,7 +84,8 @@ pub fn flooder() -> anyhow::Result<()> {
     // SAFETY: a struct of one number, for this process itself.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }) };
     let attachment = Broker::connect(&broker_path())?.attach("flood")?;
-    let (_, frames) = greet(attachment.stream.as_fd(), attachment.token, 0, None)?;
+    let hello = hello(attachment.token, attachment.memory.address(), 0);
+    let (_, frames) = greet(attachment.stream.as_fd(), &hello, None)?;
     let mut flooder = Flooder {
         stream: attachment.stream.as_fd(),
         frames,

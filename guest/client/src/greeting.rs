@@ -1,13 +1,15 @@
 //! The greeting: the guest says Hello with its token, the host's first frame is the Welcome.
 
-use proto::PROTOCOL_VERSION;
 use proto::channel::{Hello, ToHost, Welcome, to_host};
 use proto::convert::{FromHost, from_host};
 use proto::frame::decode;
+use proto::{PROTOCOL_VERSION, Versions};
 
-/// The first frame of a stream, of a session that has read so many answers and wakes: none, unless it is resumed.
-pub fn hello(token: Vec<u8>, received: u64) -> ToHost {
-    let hello = Hello { version: PROTOCOL_VERSION, token, received };
+/// The first frame of a stream, of a process whose fence memory is at an address, 0 if the host is not to know it, and of
+/// a session that has read so many answers and wakes: none, unless it is resumed.
+pub fn hello(token: Vec<u8>, fence_address: u64, received: u64) -> ToHost {
+    let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
+    let hello = Hello { version, token, received, version_min, fence_address };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
@@ -15,9 +17,9 @@ pub fn hello(token: Vec<u8>, received: u64) -> ToHost {
 pub fn welcome_from(frame: &[u8]) -> Result<Welcome, String> {
     let message = decode(frame).map_err(|error| error.to_string())?;
     match from_host(message).map_err(|error| error.to_string())? {
-        FromHost::Welcome(welcome) if welcome.version == PROTOCOL_VERSION => Ok(welcome),
+        FromHost::Welcome(welcome) if Versions::OURS.contains(welcome.version) => Ok(welcome),
         FromHost::Welcome(welcome) => {
-            Err(format!("it speaks version {} and this library version {PROTOCOL_VERSION}", welcome.version))
+            Err(format!("it speaks version {} and this library {}", welcome.version, Versions::OURS))
         }
         FromHost::Goodbye(reason) => Err(reason),
         FromHost::Wake { .. }

@@ -12,7 +12,7 @@ use d3dkmt::EventId;
 use dxgkrnl::ProcessId;
 use proto::attach::{BrokerReply, BrokerRequest};
 use proto::limits::BROKER_PACKET_BYTES_MAX;
-use proto::{Message as _, PROTOCOL_VERSION};
+use proto::{Message as _, Versions};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::closing::ClientFd;
@@ -88,7 +88,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
     match request.body.context("the request has no body")? {
         Body::Attach(attach) => {
-            require_version(attach.version)?;
+            require_version(attach.version, attach.version_min)?;
             Ok(Request::Attach { name: kept_name(&attach.name) })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
@@ -102,7 +102,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         Body::ForgetEvent(name) => Ok(Request::ForgetEvent { name: EventId(name) }),
         Body::Settle(_) => Ok(Request::Settle),
         Body::Resume(resume) => {
-            require_version(resume.version)?;
+            require_version(resume.version, resume.version_min)?;
             Ok(Request::Resume { process: ProcessId(resume.process), token: resume.token })
         }
         Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
@@ -117,11 +117,8 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     }
 }
 
-fn require_version(version: u32) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        version == PROTOCOL_VERSION,
-        "libdxcore.so speaks protocol version {version}, this daemon speaks {PROTOCOL_VERSION}"
-    );
+fn require_version(version: u32, version_min: u32) -> anyhow::Result<()> {
+    Versions::OURS.in_common(Versions::of_peer(version, version_min), "libdxcore.so")?;
     Ok(())
 }
 

@@ -7,16 +7,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dxgkrnl::{ProcessId, VmId};
-use proto::channel::{Times, ToGuest, ToHost, to_guest, to_host};
+use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
 use proto::frame::{self, FrameBuffer, FrameError};
+use proto::version::NoCommonVersion;
 use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::guest::{Guest, Sink};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
 use super::newcomers::Newcomer;
 use super::peer::Peer;
-use super::seat::{Dirty, Made, Seat, ToldTimes};
+use super::seat::{Dirty, Greeting, Made, Seat, ToldTimes};
 use super::timer::monotonic;
 
 /// How a guest broke the protocol.
@@ -32,10 +33,10 @@ pub enum ProtocolError {
     NoHello,
     #[error("the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no Hello")]
     LongHello,
-    #[error(
-        "the guest speaks protocol version {0}, this daemon speaks {PROTOCOL_VERSION}: rebuild libdxcore.so and the daemon from one version"
-    )]
-    Version(u32),
+    #[error(transparent)]
+    Version(NoCommonVersion),
+    #[error("the process maps its fence memory at {0:#x}, which no process can")]
+    FenceAddress(u64),
     #[error("the token of the stream is unknown or used up")]
     Token,
     #[error("the token belongs to a process of vm {of}, the stream comes from vm {from}")]
@@ -260,7 +261,7 @@ impl Channel {
             let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
             match (&self.guest, body) {
                 (None, to_host::Body::Hello(hello)) => {
-                    self.hello(hello.version, &hello.token, hello.received)?;
+                    self.hello(&hello)?;
                 }
                 (None, _) => return Err(ProtocolError::NoHello),
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
@@ -293,11 +294,9 @@ impl Channel {
         }
     }
 
-    fn hello(&mut self, version: u32, token: &[u8], received: u64) -> Result<(), ProtocolError> {
-        if version != PROTOCOL_VERSION {
-            return Err(ProtocolError::Version(version));
-        }
-        let token = token.try_into().map_err(|_| ProtocolError::Token)?;
+    fn hello(&mut self, hello: &Hello) -> Result<(), ProtocolError> {
+        let greeting = Greeting::of(hello)?;
+        let token = hello.token.as_slice().try_into().map_err(|_| ProtocolError::Token)?;
         let guest = self.seat.sessions().redeem(&token, |guest| self.is_stream_of(guest))?;
         let guest = guest.ok_or(ProtocolError::Token)?;
         let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
@@ -305,10 +304,10 @@ impl Channel {
         self.newcomer = None;
         if self.seat.resumption().is_resuming() {
             self.unwelcomed = true;
-            let back = self.seat.resumption().is_back(guest, sink, received);
+            let back = self.seat.resumption().is_back(guest, sink, greeting);
             back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
         } else {
-            let greeted = self.seat.sessions().greet(guest, sink, received);
+            let greeted = self.seat.sessions().greet(guest, sink, greeting);
             greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
         }
     }

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use d3dkmt::EventId;
 use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
-use dxgkrnl::ProcessId;
+use d3dkmt::{EventId, FeatureId};
+use dxgkrnl::{Features, Input, ProcessId};
 use fence_page::PAGE_BYTES;
-use proto::PROTOCOL_VERSION;
+use proto::Versions;
 use proto::attach::{
     AddFenceMemory, AttachProcess, Attached, GuestdHello, GuestdToHost, GuestdWelcome, HostToGuestd,
     KeptEvent, LendPages, ResumeProcess, Resumed, Returning, Rung, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
+use proto::version::FEATURES_SINCE;
 use vsock_device::locks::{Held, Rank, Ranked};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
@@ -182,31 +183,41 @@ impl GuestdEndpoint {
 
     fn hello(&mut self, hello: &GuestdHello) -> anyhow::Result<GuestdWelcome> {
         anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
-        anyhow::ensure!(
-            hello.version == PROTOCOL_VERSION,
-            "guestd speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
-            hello.version
-        );
+        let theirs = Versions::of_peer(hello.version, hello.version_min);
+        let version = Versions::OURS.in_common(theirs, "guestd")?;
         self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
         self.newcomer = None;
         let line =
             || format!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
         self.vm.seat.log.debug(Peer::Vm(self.vm.id), line);
-        Ok(self.welcome())
+        if version >= FEATURES_SINCE {
+            let features = Features::of_ids(hello.features.iter().copied().map(FeatureId));
+            self.vm.seat.input(Input::GuestFeatures { vm: self.vm.id, features });
+        }
+        Ok(self.welcome(version))
     }
 
     fn no_pages(&self) -> FenceMemory {
         FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() }
     }
 
-    fn welcome(&self) -> GuestdWelcome {
+    fn welcome(&self, version: u32) -> GuestdWelcome {
         // With a journal what a driver signals goes by the stream, and is counted.
         let keeps_events = !self.vm.seat.traces().has_journal();
         GuestdWelcome {
-            version: PROTOCOL_VERSION,
+            version,
             vm: self.vm.id.0,
             events_max: if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
             resuming: self.vm.seat.resumption().is_resuming_vm(self.vm.id),
+            features: self
+                .vm
+                .seat
+                .sessions()
+                .features_of(self.vm.id)
+                .ids()
+                .into_iter()
+                .map(|id| id.0)
+                .collect(),
         }
     }
 

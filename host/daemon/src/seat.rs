@@ -62,6 +62,7 @@ pub use nt_handles::NtHandles;
 pub use resuming::{Awaited, Resumed, Resumption, WentOn};
 pub use roster::Token;
 pub(crate) use roster::random;
+pub(crate) use sessions::Greeting;
 pub use sessions::Sessions;
 pub use timing::Told as ToldTimes;
 pub use traces::Traces;

@@ -1,6 +1,6 @@
 //! A driver around another: it says what it does otherwise, and the rest is the other's.
 
-use d3dkmt::NtStatus;
+use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
     DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
@@ -10,7 +10,7 @@ use dxgkrnl::ddi::{
     QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent, SignalMonitoredFence,
     Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
+use dxgkrnl::{Config, Nanos, ProcessId};
 
 macro_rules! inner {
     ($driver:ident mut) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
     DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
@@ -12,7 +12,7 @@ use dxgkrnl::ddi::{
     QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent, SignalMonitoredFence,
     Submission, Suspend, VirtualMachineData,
 };
-use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
+use dxgkrnl::{Config, Nanos, ProcessId};
 
 use crate::Drivers;
 

@@ -373,6 +373,15 @@ impl Config {
         vm
     }
 
+    /// What is configured of the VM of this name; of one that nothing was said of yet, the defaults.
+    pub fn vm_mut(&mut self, name: &str) -> &mut VmConfig {
+        let at = self.vms.iter().position(|vm| vm.name == name).unwrap_or_else(|| {
+            self.vms.push(VmConfig { name: name.into(), ..VmConfig::default() });
+            self.vms.len() - 1
+        });
+        &mut self.vms[at]
+    }
+
     /// Why there can be no VM of this name, if so.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         let vm = self.vm(name);

@@ -68,7 +68,7 @@ mod recovery;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{FeatureId, NtStatus};
 use serde::{Deserialize, Serialize};
 
 pub use edges::{Edge, Orderer};
@@ -92,7 +92,7 @@ pub use recovery::{
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-use crate::{Config, DataMove, FeatureId, Nanos, Place, ProcessId};
+use crate::{Config, DataMove, Nanos, Place, ProcessId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -11,60 +11,36 @@
 //! A driver is to ask first (`DxgkCbIsFeatureEnabled`), so advertising what is not there is a mistake of its own. The
 //! configuration is what it asks: [`Features::offers`].
 
+use alloc::vec::Vec;
+
+use d3dkmt::FeatureId;
+
 use crate::Features;
-use core::fmt;
-use serde::{Deserialize, Serialize};
-
-/// `DXGK_FEATURE_ID`: the category in the top 4 bits, the feature within it in the others.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct FeatureId(pub u32);
-
-impl FeatureId {
-    pub const HWSCH: FeatureId = FeatureId(0);
-    pub const HWFLIPQUEUE: FeatureId = FeatureId(1);
-    pub const LDA_GPUPV: FeatureId = FeatureId(2);
-    pub const KMD_SIGNAL_CPU_EVENT: FeatureId = FeatureId(3);
-    pub const USER_MODE_SUBMISSION: FeatureId = FeatureId(4);
-    pub const SHARE_BACKING_STORE: FeatureId = FeatureId(5);
-    pub const PAGE_BASED_MEMORY_MANAGER: FeatureId = FeatureId(32);
-    pub const KERNEL_MODE_TESTING: FeatureId = FeatureId(33);
-    pub const PAGE_TABLES_64K: FeatureId = FeatureId(34);
-    pub const GPUPV_PRESENT_HWQUEUE: FeatureId = FeatureId(35);
-    pub const GPUVAIOMMU: FeatureId = FeatureId(36);
-    pub const NATIVE_FENCE: FeatureId = FeatureId(37);
-
-    const SUB_ID_BITS: u32 = 28;
-
-    /// `DXGK_FEATURE_CATEGORY`: 0 is the system's own, those of drivers.
-    pub const fn category(self) -> u32 {
-        self.0 >> Self::SUB_ID_BITS
-    }
-
-    /// The number within its category.
-    pub const fn sub_id(self) -> u32 {
-        self.0 & ((1 << Self::SUB_ID_BITS) - 1)
-    }
-}
-
-impl fmt::Display for FeatureId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.category() {
-            0 => write!(f, "{}", self.sub_id()),
-            category => write!(f, "{} of category {category}", self.sub_id()),
-        }
-    }
-}
 
 impl Features {
     /// `DxgkCbIsFeatureEnabled`: whether the system has this. What we do not model, and every other category, is not there.
     pub fn offers(self, feature: FeatureId) -> bool {
+        Features::of(feature).is_some_and(|bit| self.contains(bit))
+    }
+
+    fn of(feature: FeatureId) -> Option<Features> {
         match feature {
-            FeatureId::HWSCH => self.contains(Features::HARDWARE_SCHEDULING),
-            FeatureId::KMD_SIGNAL_CPU_EVENT => self.contains(Features::KMD_SIGNAL_CPU_EVENT),
-            FeatureId::USER_MODE_SUBMISSION => self.contains(Features::USER_MODE_SUBMISSION),
-            FeatureId::NATIVE_FENCE => self.contains(Features::NATIVE_FENCE),
-            FeatureId::LDA_GPUPV => self.contains(Features::LDA_GPUPV),
-            _ => false,
+            FeatureId::HWSCH => Some(Features::HARDWARE_SCHEDULING),
+            FeatureId::KMD_SIGNAL_CPU_EVENT => Some(Features::KMD_SIGNAL_CPU_EVENT),
+            FeatureId::USER_MODE_SUBMISSION => Some(Features::USER_MODE_SUBMISSION),
+            FeatureId::NATIVE_FENCE => Some(Features::NATIVE_FENCE),
+            FeatureId::LDA_GPUPV => Some(Features::LDA_GPUPV),
+            _ => None,
         }
+    }
+
+    /// Those of these that are modelled.
+    pub fn of_ids(ids: impl IntoIterator<Item = FeatureId>) -> Features {
+        ids.into_iter().filter_map(Features::of).collect()
+    }
+
+    /// Their numbers.
+    pub fn ids(self) -> Vec<FeatureId> {
+        FeatureId::MODELLED.into_iter().filter(|feature| self.offers(*feature)).collect()
     }
 }

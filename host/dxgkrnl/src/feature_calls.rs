@@ -3,11 +3,11 @@
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::error::{CallResult, Refusal, refuse};
-use crate::feature::FeatureId;
 use crate::kernel::Kernel;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
+use d3dkmt::FeatureId;
 use d3dkmt::{FeatureResult, Handle, NtStatus, Reply};
 
 /// Those of the system's own that Windows has a number for and that this model does nothing of: their names are known,

@@ -6,8 +6,8 @@ use core::fmt;
 
 use d3dkmt::{Call, Handle, ShareToken};
 
-use crate::Fault;
 use crate::ids::{ProcessId, VmId};
+use crate::{Fault, Features};
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +35,17 @@ pub enum Input {
     FenceMemoryAdded {
         process: ProcessId,
         slots: u32,
+    },
+    /// The process has mapped its fence memory: slot 0 is at this CPU address, the others follow it. Told before the first
+    /// call; engines of IoMmu adapters use these addresses (FEN-008).
+    FenceMemoryMapped {
+        process: ProcessId,
+        address: u64,
+    },
+    /// The features that the guest's kernel knows of. Of one that does not say: all (GPV-029).
+    GuestFeatures {
+        vm: VmId,
+        features: Features,
     },
     /// `request` 0 is one-way.
     Call {
@@ -84,6 +95,12 @@ impl fmt::Display for Input {
                 write!(f, "p{} attached: pid {pid} of vm {} ({name})", process.0, vm.0)
             }
             Input::FenceMemoryAdded { process, slots } => write!(f, "p{} +{slots} fence slots", process.0),
+            Input::FenceMemoryMapped { process, address } => {
+                write!(f, "p{} maps fence memory at {address:#x}", process.0)
+            }
+            Input::GuestFeatures { vm, features } => {
+                write!(f, "the kernel of vm {} knows features {:#x}", vm.0, features.bits())
+            }
             Input::Call { process, request: 0, call } => write!(f, "p{} one-way {call:?}", process.0),
             Input::Call { process, request, call } => write!(f, "p{} #{request} {call:?}", process.0),
             Input::ProcessGone { process } => write!(f, "p{} gone", process.0),

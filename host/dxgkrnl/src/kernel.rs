@@ -254,18 +254,11 @@ impl<M: Miniport> Kernel<M> {
                     );
                 }
             },
-            Input::FenceMemoryAdded { process, slots } => {
-                if self.processes.by_id().contains_key(&process) {
-                    self.change_iommu_mapping(process, Some(slots));
-                }
-                if let Some(state) = self.processes.get_mut(process) {
-                    let had_status = state.slots.status().is_some();
-                    state.slots.add(slots);
-                    if !had_status {
-                        self.store_status(process, effects);
-                    }
-                }
+            Input::FenceMemoryAdded { process, slots } => self.fence_memory_added(process, slots, effects),
+            Input::FenceMemoryMapped { process, address } => {
+                self.fence_memory_mapped(process, address, effects);
             }
+            Input::GuestFeatures { vm, features } => self.guest_features(vm, features),
             Input::Call { process, request, call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }

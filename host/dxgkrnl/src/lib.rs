@@ -61,7 +61,6 @@ pub use config::{
 pub use ddi::ids::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
-pub use feature::FeatureId;
 pub use ids::{Nanos, ProcessId, VmId};
 pub use input::Input;
 pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};
@@ -69,6 +68,7 @@ pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, 
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;
+pub use process::is_fence_address;
 #[cfg(debug_assertions)]
 pub use slab::visited;
 pub use sync::mapping::FenceMapping;

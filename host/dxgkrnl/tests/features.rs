@@ -1,8 +1,8 @@
 //! Features as they are negotiated: the host's system, the guest's own kernel, the driver.
 
 use crate::common::World;
-use d3dkmt::{Call, CreateContextFlags, FeatureResult, HwQueueFlags, NtStatus, Reply};
-use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, ProcessId, VidSchCaps, VmConfig};
+use d3dkmt::{Call, CreateContextFlags, FeatureId, FeatureResult, HwQueueFlags, NtStatus, Reply};
+use dxgkrnl::{AdapterConfig, Config, Features, Input, ProcessId, VidSchCaps, VmConfig, VmId};
 
 const G: ProcessId = ProcessId(21);
 
@@ -69,6 +69,24 @@ fn a_feature_is_enabled_if_host_and_guest_both_have_it_whichever_is_older() {
             assert_eq!(ask(&mut world, id), of_host, "feature {id}: what a guest knows is its own");
         }
     }
+}
+
+// covers: GPV-029
+#[test]
+fn a_guest_says_what_it_knows_of_and_another_one_in_its_place_says_it_anew() {
+    let known = Features::all() - Features::USER_MODE_SUBMISSION;
+    let mut world = guest(Features::all(), known);
+    let vm = VmId(1);
+    let mut enabled = |features| {
+        world.input(Input::GuestFeatures { vm, features });
+        let asked = MODELLED.map(|(id, feature)| (ask(&mut world, id).enabled, feature));
+        assert_eq!(world.kernel.vm_features(vm), features & known);
+        asked.into_iter().filter(|(enabled, _)| *enabled).map(|(_, feature)| feature).collect::<Features>()
+    };
+    let some = Features::HARDWARE_SCHEDULING | Features::USER_MODE_SUBMISSION;
+    assert_eq!(enabled(some), Features::HARDWARE_SCHEDULING, "what the host does not give is not there");
+    assert_eq!(enabled(Features::empty()), Features::empty());
+    assert_eq!(enabled(Features::all()), known);
 }
 
 // covers: GPV-029

@@ -6,7 +6,7 @@ use d3dkmt::{
     SyncObjectInfo, SyncObjectType as T, WaitOutcome,
     isa::Packet::{Busy, FenceWrite},
 };
-use dxgkrnl::{AdapterConfig, Config};
+use dxgkrnl::{AdapterConfig, Config, Input};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -119,6 +119,49 @@ fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_
     assert_eq!(world.value(fence.object), 7);
     let read_only = world.fence_with(device, 0, F::NO_SIGNAL).object;
     assert!(!world.kernel.fence_mapping(P, read_only).unwrap().cpu_writable_by_engines);
+}
+
+// covers: FEN-008
+#[test]
+fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
+    let mut world = world(AdapterConfig { iommu: true, ..AdapterConfig::default() });
+    let (base, elsewhere) = (0x5555_0000_0000, 0x6666_0000_0000);
+    world.input(Input::FenceMemoryMapped { process: P, address: base });
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    let slot_address = |base: u64| base + 64 * u64::from(fence.slot.unwrap());
+    assert_eq!((fence.gpu_address, world.kernel.fence_address(P)), (slot_address(base), Some(base)));
+    for nowhere in
+        [slot_address(0x7F00_0000_0000), slot_address(base) + 8, slot_address(elsewhere), base - 64]
+    {
+        world.submit(context, &[FenceWrite { gpu_address: nowhere, value: 7 }]);
+        assert!(said(&mut world, "no fence is mapped there"), "{nowhere:#x}");
+    }
+    assert_eq!(world.value(fence.object), 0);
+    world.submit(context, &[FenceWrite { gpu_address: slot_address(base), value: 7 }]);
+    assert_eq!(world.value(fence.object), 7);
+    // No process has memory there.
+    for address in [0, 0x5555_0000_0001, 0x7FFF_FFFF_F000, u64::MAX - 4095] {
+        world.input(Input::FenceMemoryMapped { process: P, address });
+        assert!(said(&mut world, "no fence memory can be mapped at"), "{address:#x}");
+    }
+    world.submit(context, &[FenceWrite { gpu_address: slot_address(base), value: 8 }]);
+    assert_eq!(world.value(fence.object), 8);
+}
+
+// covers: FEN-008
+#[test]
+fn where_a_process_maps_its_fences_is_nothing_to_engines_with_an_mmu() {
+    let mut world = world(AdapterConfig::default());
+    let device = world.device();
+    let before = world.fence(device, 0).gpu_address;
+    world.input(Input::FenceMemoryMapped { process: P, address: 0x5555_0000_0000 });
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    assert_eq!(fence.gpu_address, before + 64);
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 7 }]);
+    assert_eq!(world.value(fence.object), 7);
 }
 
 #[test]

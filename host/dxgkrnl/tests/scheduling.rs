@@ -4,12 +4,10 @@ use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripte
 use crate::common::{P, World, without_timeouts};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
+use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
 use dxgkrnl::snapshot::ObjectState;
-use dxgkrnl::{
-    AdapterConfig, Config, EngineId, Fault, FeatureId, Features, Input, NodeConfig, ProcessId, VidSchCaps,
-};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, ProcessId, VidSchCaps};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };

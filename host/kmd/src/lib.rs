@@ -25,7 +25,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use d3dkmt::{NtStatus, isa};
+use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
     DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
@@ -35,7 +35,7 @@ use dxgkrnl::ddi::{
     QueryAdapterInfo, ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences, Submission,
     Suspend,
 };
-use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
 use debug::DebugLayers;
 use display::Displays;

@@ -111,6 +111,8 @@ impl Told {
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
+            | Input::GuestFeatures { .. }
             | Input::Deadline
             | Input::SystemTime { .. } => none,
             Input::DoorbellRung { last_queued, buffers, .. } => {

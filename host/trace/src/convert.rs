@@ -2,10 +2,14 @@
 //! [`ConvertError`], never a default. Steps are written by `encode`; this reads them.
 
 use d3dkmt::{Handle, WakeTarget};
-use dxgkrnl::{Answer, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId, VmId};
+use dxgkrnl::{
+    Answer, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, Note, ProcessId, VmId,
+};
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;
 use proto::trace::input::Body;
+
+use crate::header::bad;
 
 pub(crate) fn missing(message: &'static str, field: &'static str) -> ConvertError {
     ConvertError::Missing { message, field }
@@ -25,6 +29,17 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
         Body::FenceMemoryAdded(wire) => {
             Input::FenceMemoryAdded { process: ProcessId(wire.process), slots: wire.slots }
         }
+        Body::FenceMemoryMapped(wire) => {
+            Input::FenceMemoryMapped { process: ProcessId(wire.process), address: wire.address }
+        }
+        Body::GuestFeatures(wire) => Input::GuestFeatures {
+            vm: VmId(wire.vm),
+            features: Features::from_bits(wire.features).ok_or(bad(
+                "GuestFeatures",
+                "features",
+                wire.features,
+            ))?,
+        },
         Body::Call(wire) => {
             let frame = wire.frame.ok_or(missing("Call", "frame"))?;
             let call = call_from_body(frame.body.ok_or(missing("ToHost", "body"))?)?;

@@ -86,6 +86,13 @@ pub(crate) fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
     varint(value, out);
 }
 
+fn fixed(tag: u32, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        key(tag, WireType::SixtyFourBit, out);
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
 fn handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
     if handle != Handle::NULL {
         key(tag, WireType::ThirtyTwoBit, out);
@@ -135,6 +142,14 @@ fn input(input: &Input, out: &mut Vec<u8>) {
         Input::FenceMemoryAdded { process, slots } => nested(5, out, |out| {
             number(1, process.0.into(), out);
             number(2, (*slots).into(), out);
+        }),
+        Input::FenceMemoryMapped { process, address } => nested(14, out, |out| {
+            number(1, process.0.into(), out);
+            fixed(2, *address, out);
+        }),
+        Input::GuestFeatures { vm, features } => nested(15, out, |out| {
+            number(1, vm.0.into(), out);
+            number(2, features.bits().into(), out);
         }),
         Input::Call { process, request, call } => nested(6, out, |out| {
             number(1, process.0.into(), out);
@@ -201,10 +216,7 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
         nested(1, out, |out| {
             number(1, store.process.0.into(), out);
             number(2, store.slot.into(), out);
-            if store.value != 0 {
-                key(3, WireType::SixtyFourBit, out);
-                out.extend_from_slice(&store.value.to_le_bytes());
-            }
+            fixed(3, store.value, out);
         });
     }
     for answer in answers {

@@ -10,7 +10,7 @@ use proto::trace as wire;
 
 use crate::convert::missing;
 
-fn bad(message: &'static str, field: &'static str, value: u32) -> ConvertError {
+pub(crate) fn bad(message: &'static str, field: &'static str, value: u32) -> ConvertError {
     ConvertError::BadValue { message, field, value: value.into() }
 }
 

@@ -47,12 +47,14 @@ impl Touched {
             Input::Call { process, .. }
             | Input::ProcessAttached { process, .. }
             | Input::FenceMemoryAdded { process, .. }
+            | Input::FenceMemoryMapped { process, .. }
             | Input::ProcessGone { process }
             | Input::ProcessFrozen { process, .. }
             | Input::DoorbellRung { process, .. } => self.process(process.0),
             Input::VmAttached { .. }
             | Input::VmDetached { .. }
             | Input::MemoryChanged { .. }
+            | Input::GuestFeatures { .. }
             | Input::NtHandleClosed { .. }
             | Input::Deadline
             | Input::Fault(_)

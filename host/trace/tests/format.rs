@@ -8,8 +8,8 @@ use d3dkmt::{
     ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
 use dxgkrnl::{
-    Answer, Config, DataMove, Effects, EngineId, Fault, FenceStore, HostEvent, Input, MoveKernel, Note,
-    Place, ProcessId, SEMANTIC_VERSION, Shadow, VmId,
+    Answer, Config, DataMove, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, MoveKernel,
+    Note, Place, ProcessId, SEMANTIC_VERSION, Shadow, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -328,6 +328,11 @@ fn input() -> impl Strategy<Value = Input> {
         (process(), vm(), any::<u32>(), ".{0,200}")
             .prop_map(|(process, vm, pid, name)| Input::ProcessAttached { process, vm, pid, name }),
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
+        (process(), any::<u64>())
+            .prop_map(|(process, address)| Input::FenceMemoryMapped { process, address }),
+        (vm(), any::<u32>()).prop_map(|(vm, bits)| {
+            Input::GuestFeatures { vm, features: Features::from_bits_truncate(bits) }
+        }),
         process().prop_map(|process| Input::ProcessGone { process }),
         (process(), any::<bool>()).prop_map(|(process, frozen)| Input::ProcessFrozen { process, frozen }),
         (vm(), any::<[u8; 16]>())

@@ -15,6 +15,7 @@ mod allocation;
 mod call;
 pub mod counts;
 pub mod escape;
+mod feature;
 mod flags;
 mod handle;
 mod handles;
@@ -32,6 +33,7 @@ mod status;
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{Call, CallEffect, CallOf, Reply, ReplyKind};
 pub use escape::{CpuEventUsage, EscapeFlags};
+pub use feature::FeatureId;
 pub use flags::access;
 pub use flags::{
     CreateAllocationFlags, CreateContextFlags, DestroyAllocationFlags, HwQueueFlags, KeyedMutexFlags,

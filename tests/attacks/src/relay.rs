@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use d3dkmt::FeatureId;
 use front_end::{FREE_AREA, Guest, MEMORY_BYTES, MEMORY_START};
 use proto::attach::{
-    AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdHello, GuestdToHost, HostToGuestd,
-    broker_request, guestd_to_host, host_to_guestd,
+    AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdHello, GuestdToHost, GuestdWelcome,
+    HostToGuestd, broker_request, guestd_to_host, host_to_guestd,
 };
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, CHANNEL_PORT, GUESTD_PORT};
-use proto::{Message as _, PROTOCOL_VERSION};
+use proto::{Message as _, PROTOCOL_VERSION, Versions};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -42,6 +43,16 @@ const SLOTS_PER_PAGE: u32 = 64;
 const RECEIVE_BYTES: u32 = 1 << 30;
 const PIECE_BYTES: usize = 16 * 1024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// What guestd of this release says.
+pub fn hello() -> GuestdHello {
+    GuestdHello {
+        version: PROTOCOL_VERSION,
+        version_min: Versions::OURS.oldest(),
+        kernel: "none".into(),
+        features: FeatureId::MODELLED.map(|feature| feature.0).to_vec(),
+    }
+}
 
 /// A vsock connection as the guest has it.
 #[derive(Default)]
@@ -78,6 +89,11 @@ pub struct Session {
 impl Session {
     /// Boots at a socket of the daemon's, and guestd says hello.
     pub fn boot(socket: &Path) -> Result<Session, String> {
+        Session::boot_saying(socket, hello()).map(|(session, _)| session)
+    }
+
+    /// Boots, and guestd says this.
+    pub fn boot_saying(socket: &Path, hello: GuestdHello) -> Result<(Session, GuestdWelcome), String> {
         let mut guest = Guest::boot(socket);
         guest.cid = guest.config();
         guest.buf_alloc = RECEIVE_BYTES;
@@ -92,9 +108,10 @@ impl Session {
             pages_of: BTreeMap::new(),
         };
         session.connect_from(GUESTD_SOURCE_PORT, GUESTD_PORT)?;
-        let hello = GuestdHello { version: PROTOCOL_VERSION, kernel: "none".into() };
-        session.ask(guestd_to_host::Body::Hello(hello))?;
-        Ok(session)
+        match session.ask(guestd_to_host::Body::Hello(hello))? {
+            host_to_guestd::Body::Welcome(welcome) => Ok((session, welcome)),
+            other => Err(format!("no welcome but {other:?}")),
+        }
     }
 
     /// Nothing comes on QEMU's socket but answers, which are read at once, and its end.
@@ -263,6 +280,11 @@ pub struct Relay {
 
 impl Relay {
     pub fn start(socket: &Path) -> Relay {
+        Relay::of(Session::boot(socket).expect("the daemon takes a guest"))
+    }
+
+    /// Serves the processes of a guest that has booted.
+    pub fn of(session: Session) -> Relay {
         let folder = tempfile::Builder::new().prefix("gpupv-guest-").tempdir().expect("a folder");
         let broker = folder.path().join("broker.sock");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -271,7 +293,6 @@ impl Relay {
         rustix::net::bind(&listener, &SocketAddrUnix::new(&broker).expect("a short path"))
             .expect("a new path");
         rustix::net::listen(&listener, 1024).expect("it is bound");
-        let session = Session::boot(socket).expect("the daemon takes a guest");
         let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         let told = rustix::io::dup(&stop).expect("a descriptor");
         let thread = std::thread::Builder::new().name("relay".into());

@@ -107,7 +107,7 @@ pub struct Attached {
 
 /// The frame that greets.
 pub fn hello_frame(version: u32, token: &[u8]) -> ToHost {
-    let hello = Hello { version, token: token.to_vec(), received: 0 };
+    let hello = Hello { version, token: token.to_vec(), ..Hello::default() };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
@@ -117,8 +117,13 @@ impl Attached {
     }
 
     pub fn try_new(broker: &Path) -> Result<Attached, String> {
+        Attached::speaking(broker, PROTOCOL_VERSION, 0)
+    }
+
+    /// One whose library speaks these versions of the protocol.
+    pub fn speaking(broker: &Path, version: u32, version_min: u32) -> Result<Attached, String> {
         let broker = Broker::connect(broker);
-        let attach = broker_request::Attach { version: PROTOCOL_VERSION, name: "e2e".into() };
+        let attach = broker_request::Attach { version, name: "e2e".into(), version_min };
         let (reply, descriptors) = broker.request(broker_request::Body::Attach(attach));
         if !reply.refused.is_empty() {
             return Err(reply.refused);
@@ -139,7 +144,7 @@ impl Attached {
     pub fn resume(broker: &Path, process: u32, resume_token: &[u8]) -> Result<Attached, String> {
         let broker = Broker::connect(broker);
         let (version, token) = (PROTOCOL_VERSION, resume_token.to_vec());
-        let resume = broker_request::Resume { version, process, token };
+        let resume = broker_request::Resume { version, process, token, ..broker_request::Resume::default() };
         let (reply, descriptors) = broker.request(broker_request::Body::Resume(resume));
         if !reply.refused.is_empty() {
             return Err(reply.refused);
@@ -155,21 +160,28 @@ impl Attached {
         Ok(Attached { broker, stream, memory, token, process, slots, resume_token })
     }
 
-    pub fn hello(mut self) -> Client {
-        self.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &self.token));
-        match self.stream.read() {
-            Ok(FromHost::Welcome(welcome)) => assert_eq!(welcome.process, self.process),
+    pub fn hello(self) -> Client {
+        let hello = hello_frame(PROTOCOL_VERSION, &self.token);
+        self.greet(&hello).0
+    }
+
+    /// Says this Hello; the open channel, and the version that the host takes.
+    pub fn greet(mut self, hello: &ToHost) -> (Client, u32) {
+        self.stream.send_frame(hello);
+        let version = match self.stream.read() {
+            Ok(FromHost::Welcome(welcome)) if welcome.process == self.process => welcome.version,
             other => panic!("no welcome: {other:?}"),
-        }
+        };
         let memory = vec![(0, self.memory)];
-        Client {
+        let client = Client {
             broker: self.broker,
             stream: self.stream,
             memory,
             slots: self.slots,
             process: self.process,
             requests: 0,
-        }
+        };
+        (client, version)
     }
 }
 

@@ -137,6 +137,21 @@ fn an_open_under_paging_load_says_when_engines_may_write() {
 }
 
 #[test]
+fn engines_of_an_iommu_adapter_use_the_programs_cpu_addresses() {
+    // covers: FEN-008
+    let mut options = Options::default();
+    options.kernel.adapters[0].iommu = true;
+    let daemon = Embedded::start_with(options);
+    let output = daemon.run("iommu", &[]);
+    assert!(
+        output.status.success() && text(&output).ends_with("iommu: all as expected\n"),
+        "{}",
+        text(&output)
+    );
+    daemon.end();
+}
+
+#[test]
 fn a_program_that_destroys_nothing_leaves_nothing() {
     let daemon = Embedded::start();
     for _ in 0..3 {

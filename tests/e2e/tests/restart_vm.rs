@@ -318,7 +318,11 @@ fn a_session_is_gone_on_with_by_who_has_its_token_in_its_own_vm_while_who_is_new
 
     let _daemon = Killable::start(folder.path(), &journal);
     let new = Broker::connect(&other);
-    let attach = broker_request::Attach { version: PROTOCOL_VERSION, name: "new".into() };
+    let attach = broker_request::Attach {
+        version: PROTOCOL_VERSION,
+        name: "new".into(),
+        ..broker_request::Attach::default()
+    };
     let attach = BrokerRequest { body: Some(broker_request::Body::Attach(attach)) };
     new.send(&attach.encode_to_vec());
     let mut wrong = token.clone();

@@ -86,7 +86,7 @@ impl SimulatedPort {
     /// Says Hello and waits for the Welcome, as a process does that attaches. A simulation of the part
     /// after that may leave it out, and make its [`Session`](crate::Session) with a Welcome of its own.
     pub async fn greet(&self, token: Vec<u8>) -> Result<Welcome, String> {
-        append(&hello(token, 0), &mut self.outbound.borrow_mut());
+        append(&hello(token, 0, 0), &mut self.outbound.borrow_mut());
         self.greeting.set(true);
         let welcome = poll_fn(|context| {
             let mut inbound = self.inbound.borrow_mut();

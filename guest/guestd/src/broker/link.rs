@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use d3dkmt::FeatureId;
+use proto::Versions;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
+use proto::version::FEATURES_SINCE;
 
 use super::quotas::{Charge, Uid};
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
@@ -14,7 +17,12 @@ use crate::limits::{GREETING_MAX, INTRODUCTION_MAX, LINK_WORDS_MAX, RETRY_PAUSE_
 impl<M: Machine> Broker<M> {
     pub(super) fn link_opened(&mut self, now: Duration) {
         self.link = Link::Greeting { until: now + GREETING_MAX };
-        let hello = GuestdHello { version: proto::PROTOCOL_VERSION, kernel: self.config.kernel.clone() };
+        let hello = GuestdHello {
+            version: proto::PROTOCOL_VERSION,
+            version_min: Versions::OURS.oldest(),
+            kernel: self.config.kernel.clone(),
+            features: FeatureId::MODELLED.map(|feature| feature.0).to_vec(),
+        };
         self.tell_host(guestd_to_host::Body::Hello(hello), Pending::Hello);
     }
 
@@ -254,16 +262,19 @@ impl<M: Machine> Broker<M> {
     }
 
     fn welcomed(&mut self, now: Duration, welcome: GuestdWelcome) {
-        let GuestdWelcome { version, vm, events_max, resuming } = welcome;
-        if version != proto::PROTOCOL_VERSION {
-            let ours = proto::PROTOCOL_VERSION;
+        let GuestdWelcome { version, vm, events_max, resuming, features } = welcome;
+        let ours = Versions::OURS;
+        if !ours.contains(version) {
             return self
                 .give_up(now, format!("the host speaks protocol version {version}, guestd speaks {ours}"));
         }
         self.link = Link::Up;
         self.events_max = events_max.min(self.config.events_max);
         self.said.clear();
-        self.effects.push(Effect::Say(format!("connected to the host as VM {vm}")));
+        let is_lacking = |feature: &&FeatureId| version >= FEATURES_SINCE && !features.contains(&feature.0);
+        let lacking = FeatureId::MODELLED.iter().filter(is_lacking);
+        let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
+        self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
         self.return_to_host(now, resuming);
         let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Held { name, .. } => Some((*client, name.clone())),

@@ -48,10 +48,10 @@ use std::time::Duration;
 
 use d3dkmt::ShareToken;
 use d3dkmt::limits::{PROCESSES_PER_VM_MAX, SHARES_PER_VM_MAX};
-use proto::Message;
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
+use proto::{Message, Versions};
 
 use crate::limits::{
     CLIENTS_MAX, HOST_WAIT_MAX, INTRODUCTION_MAX, PINNED_REGIONS_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX,
@@ -269,13 +269,9 @@ impl<M: Machine> Broker<M> {
     }
 
     fn attach(&mut self, now: Duration, client: ClientId, attach: broker_request::Attach) {
-        if attach.version != proto::PROTOCOL_VERSION {
-            let words = format!(
-                "protocol version {} of the library is not version {} of the broker: use files of one build",
-                attach.version,
-                proto::PROTOCOL_VERSION
-            );
-            return self.expel(client, words);
+        let theirs = Versions::of_peer(attach.version, attach.version_min);
+        if let Err(none) = Versions::OURS.in_common(theirs, "libdxcore.so") {
+            return self.expel(client, none.to_string());
         }
         let name = kept_name(attach.name);
         if self.link.is_up() {
@@ -495,3 +491,5 @@ mod random_tests;
 mod resuming_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod version_tests;

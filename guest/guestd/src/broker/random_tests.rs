@@ -82,6 +82,7 @@ impl Host {
                 vm: 1,
                 events_max: 4,
                 resuming: !std::mem::take(&mut self.is_new),
+                features: Vec::new(),
             }),
             guestd_to_host::Body::Attach(_) => {
                 self.next_process += u32::from(!refuse);
@@ -364,7 +365,11 @@ impl World {
                 self.feed(Input::ClientArrived { client: ClientId(self.arrived), peer });
             }
             Step::Attach(back) => {
-                let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: String::new() };
+                let attach = broker_request::Attach {
+                    version: proto::PROTOCOL_VERSION,
+                    name: String::new(),
+                    ..broker_request::Attach::default()
+                };
                 self.packet(self.client(back), broker_request::Body::Attach(attach));
             }
             Step::Grow(back, slots) => {
@@ -389,7 +394,8 @@ impl World {
             Step::Resume(back, process) => {
                 let process = self.host.next_process.saturating_sub(process);
                 let (version, token) = (proto::PROTOCOL_VERSION, vec![1]);
-                let resume = broker_request::Resume { version, process, token };
+                let resume =
+                    broker_request::Resume { version, process, token, ..broker_request::Resume::default() };
                 self.packet(self.client(back), broker_request::Body::Resume(resume));
             }
             Step::Regain(back, slots) => {

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use fence_page::pages_for;
+use proto::Versions;
 use proto::attach::{BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host};
 
 use super::state::{ClientState, Pending, Process, ProcessState, Stranded};
@@ -86,8 +87,9 @@ impl<M: Machine> Broker<M> {
     }
 
     pub(super) fn resume(&mut self, now: Duration, client: ClientId, resume: broker_request::Resume) {
-        if resume.version != proto::PROTOCOL_VERSION {
-            return self.expel(client, format!("protocol version {} cannot go on here", resume.version));
+        let theirs = Versions::of_peer(resume.version, resume.version_min);
+        if let Err(none) = Versions::OURS.in_common(theirs, "libdxcore.so") {
+            return self.expel(client, none.to_string());
         }
         self.ask_for_session(now, client, resume.process, resume.token);
     }

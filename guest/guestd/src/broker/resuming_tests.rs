@@ -2,7 +2,7 @@
 
 use proto::attach::{Attached, GuestdWelcome, Resumed, host_to_guestd};
 
-use super::tests::{A, Harness};
+use super::tests::{A, Harness, all_features};
 use super::*;
 
 const LATER: ClientId = ClientId(3);
@@ -48,13 +48,21 @@ fn killed() -> Harness {
 
 fn welcome(harness: &mut Harness, resuming: bool) {
     let version = proto::PROTOCOL_VERSION;
-    let welcome = GuestdWelcome { version, vm: 7, events_max: 0, resuming };
+    let welcome = GuestdWelcome { version, vm: 7, events_max: 0, resuming, features: all_features() };
     harness.answer(5, host_to_guestd::Body::Welcome(welcome));
 }
 
 fn resume(harness: &mut Harness, client: ClientId) {
     let (version, token) = (proto::PROTOCOL_VERSION, TOKEN.to_vec());
-    harness.ask(client, broker_request::Body::Resume(broker_request::Resume { version, process: 5, token }));
+    harness.ask(
+        client,
+        broker_request::Body::Resume(broker_request::Resume {
+            version,
+            process: 5,
+            token,
+            ..broker_request::Resume::default()
+        }),
+    );
 }
 
 /// Process 5 is back by another connection; requests 6 and 7.

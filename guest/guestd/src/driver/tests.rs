@@ -76,8 +76,13 @@ impl Host {
         });
         let mut host = Self { stream, received: FrameBuffer::default(), socket, bells, _folder: folder };
         let hello = host.next();
-        let welcome =
-            GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1, events_max: 4, resuming: false };
+        let welcome = GuestdWelcome {
+            version: proto::PROTOCOL_VERSION,
+            vm: 1,
+            events_max: 4,
+            resuming: false,
+            ..GuestdWelcome::default()
+        };
         host.answer(hello.request, host_to_guestd::Body::Welcome(welcome));
         host
     }
@@ -170,7 +175,11 @@ impl Client {
     }
 
     fn send_attach(&self) {
-        let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: "test".to_owned() };
+        let attach = broker_request::Attach {
+            version: proto::PROTOCOL_VERSION,
+            name: "test".to_owned(),
+            ..broker_request::Attach::default()
+        };
         self.send(&BrokerRequest { body: Some(broker_request::Body::Attach(attach)) }.encode_to_vec());
     }
 

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::client::{hello, welcome_from};
+use ::client::welcome_from;
 use d3dkmt::{EventId, ShareToken};
-use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
-use proto::channel::Welcome;
+use proto::channel::{ToHost, Welcome};
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::{BROKER_ENV, BROKER_PACKET_BYTES_MAX, BROKER_PATH, NAME_BYTES_MAX};
+use proto::{Message, PROTOCOL_VERSION, Versions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -24,7 +24,7 @@ use rustix::net::{
 };
 
 use super::link::ResumeRight;
-use super::memory::{MemoryError, Region};
+use super::memory::{FenceMemory, MemoryError};
 use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
@@ -84,7 +84,7 @@ pub struct Broker(SessionDescriptor);
 pub struct Attachment {
     pub broker: Broker,
     pub stream: SessionDescriptor,
-    pub memory: Region,
+    pub memory: FenceMemory,
     pub token: Vec<u8>,
     /// Events that the broker keeps for this process at a time.
     pub events_max: usize,
@@ -117,10 +117,12 @@ impl Broker {
 
     /// Attaches this process.
     pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
-        let request = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: name.to_owned() };
+        let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
+        let request = broker_request::Attach { version, name: name.to_owned(), version_min };
         self.send(broker_request::Body::Attach(request))?;
-        let (reply, [stream, memory]) = self.receive::<2>(ATTACHING)?;
-        let memory = Region::map(memory.as_fd(), reply.first_slot, reply.slots)?;
+        let (reply, [stream, piece]) = self.receive::<2>(ATTACHING)?;
+        let memory = FenceMemory::reserve()?;
+        memory.add(piece.as_fd(), reply.first_slot, reply.slots)?;
         let events_max = reply.events_max as usize;
         let BrokerReply { token, resume_token, resume_ms, process, .. } = reply;
         let limit = resume_ms.map(Duration::from_millis);
@@ -135,8 +137,9 @@ impl Broker {
         process: u32,
         token: &[u8],
     ) -> Result<(BrokerReply, SessionDescriptor), AttachError> {
-        let (version, token) = (proto::PROTOCOL_VERSION, token.to_vec());
-        self.send(broker_request::Body::Resume(broker_request::Resume { version, process, token }))?;
+        let (version, version_min) = (PROTOCOL_VERSION, Versions::OURS.oldest());
+        let resume = broker_request::Resume { version, process, token: token.to_vec(), version_min };
+        self.send(broker_request::Body::Resume(resume))?;
         let (reply, [stream]) = self.receive::<1>(ATTACHING)?;
         Ok((reply, stream))
     }
@@ -165,10 +168,10 @@ impl Broker {
     }
 
     /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
-    pub fn grow(&self, slots: u32) -> Result<Region, AttachError> {
+    pub fn grow(&self, slots: u32, memory: &FenceMemory) -> Result<(), AttachError> {
         self.send(broker_request::Body::Grow(broker_request::Grow { slots }))?;
-        let (reply, [memory]) = self.receive::<1>(ATTACHED)?;
-        Ok(Region::map(memory.as_fd(), reply.first_slot, reply.slots)?)
+        let (reply, [piece]) = self.receive::<1>(ATTACHED)?;
+        Ok(memory.add(piece.as_fd(), reply.first_slot, reply.slots)?)
     }
 
     /// Asks for an NT handle. It is the caller's from here on, and a forked child's too.
@@ -314,16 +317,14 @@ fn timed_out(error: Errno) -> AttachError {
     if error == Errno::AGAIN { AttachError::TimedOut } else { AttachError::System(error) }
 }
 
-/// Says Hello on the stream, having read so many answers and wakes of this session, and reads the Welcome, which may take
-/// so many seconds. What came after it stays in the buffer.
+/// Says Hello on the stream and reads the Welcome, which may take so many seconds. What came after it stays in the buffer.
 pub fn greet(
     stream: BorrowedFd<'_>,
-    token: Vec<u8>,
-    received: u64,
+    hello: &ToHost,
     seconds_max: Option<u64>,
 ) -> Result<(Welcome, FrameBuffer), AttachError> {
     let mut bytes = Vec::new();
-    append(&hello(token, received), &mut bytes);
+    append(hello, &mut bytes);
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let count = rustix::io::retry_on_intr(|| rustix::net::send(stream, rest, SendFlags::NOSIGNAL))?;

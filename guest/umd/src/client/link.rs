@@ -24,7 +24,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::attach::{AttachError, Broker};
 use super::channel::lock;
-use super::memory::{FenceMemory, Region};
+use super::memory::FenceMemory;
 use crate::fork::SessionDescriptor;
 
 /// Whoever waits for a daemon looks again after so long at the latest, if nothing tells that it is back.
@@ -51,9 +51,8 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(path: &Path, broker: Broker, memory: Region, right: Option<ResumeRight>) -> Link {
-        let (path, broker, memory) = (path.to_owned(), Mutex::new(broker), FenceMemory::new(memory));
-        Link { path, broker, memory, right, lent: Mutex::default() }
+    pub fn new(path: &Path, broker: Broker, memory: FenceMemory, right: Option<ResumeRight>) -> Link {
+        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, lent: Mutex::default() }
     }
 
     /// Asks the broker; nobody else does meanwhile.

@@ -1,14 +1,24 @@
-//! The process's fence memory: regions that the broker hands out, mapped shared and read-only.
+//! The process's fence memory: pieces that the broker hands out, mapped shared and read-only.
+//!
+//! ```text
+//!   address space reserved for all slots that a process may have; its base is what Hello says
+//!   +---------+---------+------------------------------- .. -+
+//!   | slots 0.| next    | nothing mapped                     |
+//!   +---------+---------+------------------------------- .. -+
+//! ```
+//! So one number tells the host where each fence is, as engines of an IoMmu adapter need it (FEN-008).
 //!
 //! `unsafe` here: memory that the host writes is mapped, and slots are taken from it.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::attach::AttachError;
 use ::client::Location;
-use fence_page::{PAGE_BYTES, Slot, pages_for};
+use d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
+use fence_page::{PAGE_BYTES, SLOT_BYTES, SLOTS_PER_PAGE, Slot, pages_for};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Why a memory descriptor cannot be used.
@@ -16,80 +26,78 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub enum MemoryError {
     #[error("fence memory of {actual} bytes holds no {slots} slots")]
     TooSmall { actual: u64, slots: u32 },
+    #[error(
+        "fence memory of slots {first_slot} to {end} is not whole pages below slot {FENCE_SLOTS_PER_PROCESS_MAX}"
+    )]
+    Misplaced { first_slot: u32, end: u64 },
     #[error("fence memory cannot be mapped: {0}")]
     Map(#[from] rustix::io::Errno),
 }
 
-/// One mapped region: slots `first_slot ..  first_slot + slots`.
+/// Address space for every slot that the process may have.
 #[derive(Debug)]
-pub struct Region {
-    first_slot: u32,
-    slots: u32,
+struct Space {
     base: NonNull<Slot>,
 }
 
-// SAFETY: the mapping is read-only here and its slots are atomics; it belongs to no thread.
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
+/// Its bytes.
+const SPACE_BYTES: usize = FENCE_SLOTS_PER_PROCESS_MAX as usize * SLOT_BYTES;
 
-impl Region {
-    /// Maps a memory descriptor. The descriptor itself is not needed afterwards.
-    pub fn map(memory: BorrowedFd<'_>, first_slot: u32, slots: u32) -> Result<Region, MemoryError> {
+// SAFETY: what is mapped is read-only here and its slots are atomics; it belongs to no thread.
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn reserve() -> Result<Space, MemoryError> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice, which nobody can touch.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), SPACE_BYTES, ProtFlags::empty(), flags)?
+        };
+        Ok(Space { base: NonNull::new(base.cast()).expect("mmap never answers NULL") })
+    }
+
+    /// Maps memory for these slots, in the place of what is there. The descriptor itself is not needed afterwards.
+    fn map(&self, memory: BorrowedFd<'_>, first_slot: u32, slots: u32) -> Result<(), MemoryError> {
         let actual = rustix::fs::fstat(memory)?.st_size as u64;
         let bytes = pages_for(slots) as usize * PAGE_BYTES;
         if slots == 0 || actual < bytes as u64 {
             return Err(MemoryError::TooSmall { actual, slots });
         }
-        // SAFETY: a new mapping at an address of the kernel's choice; the size was checked, and the
-        // memory is sealed against shrinking by whoever made it.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                memory.as_fd(),
-                0,
-            )?
-        };
-        let base = NonNull::new(base.cast()).expect("mmap never answers NULL");
-        Ok(Region { first_slot, slots, base })
-    }
-
-    /// Puts other memory in the place of this, with values that are as good.
-    fn replace(&self, memory: BorrowedFd<'_>) -> Result<(), MemoryError> {
-        let actual = rustix::fs::fstat(memory)?.st_size as u64;
-        let bytes = pages_for(self.slots) as usize * PAGE_BYTES;
-        if actual < bytes as u64 {
-            return Err(MemoryError::TooSmall { actual, slots: self.slots });
+        let offset = first_slot as usize * SLOT_BYTES;
+        if !first_slot.is_multiple_of(SLOTS_PER_PAGE) || offset + bytes > SPACE_BYTES {
+            return Err(MemoryError::Misplaced { first_slot, end: u64::from(first_slot) + u64::from(slots) });
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: our own mapping is replaced by one of the same length and protection, in one step for whoever reads it.
-        unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, ProtFlags::READ, flags, memory, 0)? };
+        // SAFETY: a part of the address space that is ours, replaced in one step for whoever reads it; the size was checked,
+        // and the memory is sealed against shrinking by whoever made it.
+        unsafe {
+            let address = self.base.as_ptr().cast::<u8>().add(offset);
+            rustix::mm::mmap(address.cast(), bytes, ProtFlags::READ, flags, memory, 0)?
+        };
         Ok(())
     }
 
-    fn slot(&self, slot: u32) -> Option<&Slot> {
-        let index = slot.checked_sub(self.first_slot).filter(|index| *index < self.slots)?;
-        // SAFETY: inside the mapping, aligned to the slot size as the mapping is to pages, and
-        // mapped as long as `self` lives. Only atomic loads are made through it.
-        Some(unsafe { self.base.add(index as usize).as_ref() })
+    /// A slot for which memory is mapped.
+    fn slot(&self, slot: u32) -> &Slot {
+        // SAFETY: whoever made the location knew that it is mapped, and it stays so as long as `self` lives. Only atomic
+        // loads are made through it.
+        unsafe { self.base.add(slot as usize).as_ref() }
     }
 }
 
-impl Drop for Region {
+impl Drop for Space {
     fn drop(&mut self) {
-        let bytes = pages_for(self.slots) as usize * PAGE_BYTES;
         // SAFETY: our own mapping; every reference into it borrows or counts `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), bytes) };
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SPACE_BYTES) };
     }
 }
 
-/// Where one fence's value stands. Keeps its region mapped.
+/// Where one fence's value stands. Keeps the memory mapped.
 #[derive(Clone, Debug)]
 pub struct FenceLocation {
-    region: Arc<Region>,
+    space: Arc<Space>,
     slot: u32,
 }
 
@@ -102,62 +110,70 @@ impl Location for FenceLocation {
 impl FenceLocation {
     /// The fence value now: one load.
     pub fn value(&self) -> u64 {
-        self.resolve().value()
+        self.space.slot(self.slot).value()
     }
 
     /// `FenceValueCPUVirtualAddress`.
     pub fn address(&self) -> u64 {
-        std::ptr::from_ref(self.resolve()) as u64
-    }
-
-    fn resolve(&self) -> &Slot {
-        self.region.slot(self.slot).expect("checked when the location was made")
+        std::ptr::from_ref(self.space.slot(self.slot)) as u64
     }
 }
 
-/// All regions of a session.
+/// The fence memory of a session.
 #[derive(Debug)]
 pub struct FenceMemory {
-    regions: RwLock<Vec<Arc<Region>>>,
+    space: Arc<Space>,
+    /// The slots of each piece.
+    pieces: RwLock<Vec<Range<u32>>>,
 }
 
 impl FenceMemory {
-    pub fn new(first: Region) -> FenceMemory {
-        FenceMemory { regions: RwLock::new(vec![Arc::new(first)]) }
+    /// Reserves the address space, nothing mapped yet.
+    pub fn reserve() -> Result<FenceMemory, MemoryError> {
+        Ok(FenceMemory { space: Arc::new(Space::reserve()?), pieces: RwLock::default() })
     }
 
-    pub fn add(&self, region: Region) {
-        self.regions.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(region));
+    /// The address of slot 0.
+    pub fn address(&self) -> u64 {
+        self.space.base.as_ptr() as u64
     }
 
-    /// Gets each region anew from a daemon that knows of so many slots; those that it gave and nobody took are a region more.
+    /// Maps a piece that the broker gave.
+    pub fn add(&self, memory: BorrowedFd<'_>, first_slot: u32, slots: u32) -> Result<(), MemoryError> {
+        let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
+        self.space.map(memory, first_slot, slots)?;
+        pieces.push(first_slot..first_slot + slots);
+        Ok(())
+    }
+
+    /// Gets each piece anew from a daemon that knows of so many slots; those that it gave and nobody took are a piece more.
     pub fn regain<D: AsFd>(
         &self,
         slots: u32,
         mut memory: impl FnMut(u32, u32) -> Result<D, AttachError>,
     ) -> Result<(), AttachError> {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = 0;
-        for region in &*regions {
-            region.replace(memory(region.first_slot, region.slots)?.as_fd())?;
-            next = region.first_slot + region.slots;
+        let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
+        let next = pieces.iter().map(|piece| piece.end).max().unwrap_or(0);
+        if slots > next {
+            pieces.push(next..slots);
         }
-        if let Some(more @ 1..) = slots.checked_sub(next) {
-            regions.push(Arc::new(Region::map(memory(next, more)?.as_fd(), next, more)?));
+        for piece in &*pieces {
+            let (first, slots) = (piece.start, piece.len() as u32);
+            self.space.map(memory(first, slots)?.as_fd(), first, slots)?;
         }
         Ok(())
     }
 
-    /// Slots of all regions.
+    /// Slots of all pieces.
     pub fn slots(&self) -> u32 {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.iter().map(|region| region.slots).fold(0, u32::saturating_add)
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        pieces.iter().map(|piece| piece.len() as u32).fold(0, u32::saturating_add)
     }
 
-    /// The place of a slot, if a region holds it.
+    /// The place of a slot, if a piece holds it.
     pub fn locate(&self, slot: u32) -> Option<FenceLocation> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let region = regions.iter().find(|region| region.slot(slot).is_some())?;
-        Some(FenceLocation { region: region.clone(), slot })
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        let mapped = pieces.iter().any(|piece| piece.contains(&slot));
+        mapped.then(|| FenceLocation { space: self.space.clone(), slot })
     }
 }

@@ -14,8 +14,8 @@ mod resume;
 mod session;
 mod times;
 
-pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
+pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm, hello};
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use event::{CallerEvent, Event};
-pub use memory::{FenceLocation, MemoryError};
+pub use memory::{FenceLocation, FenceMemory, MemoryError};
 pub use session::{CreatedFence, Session, attach, block_on};

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::client::{Answer, Port, SendError, TRANSPORT_LOST};
+use ::client::{Answer, Port, SendError, TRANSPORT_LOST, hello};
 use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
@@ -39,7 +39,8 @@ impl ProcessPort {
     pub fn attach(path: &Path, name: &str) -> Result<(ProcessPort, Welcome), AttachError> {
         let Attachment { broker, stream, memory, token, events_max, right } =
             Broker::connect(path)?.attach(name)?;
-        let (welcome, inbound) = greet(stream.as_fd(), token, 0, Some(ATTACH_SECONDS_MAX))?;
+        let hello = hello(token, memory.address(), 0);
+        let (welcome, inbound) = greet(stream.as_fd(), &hello, Some(ATTACH_SECONDS_MAX))?;
         let link = Arc::new(Link::new(path, broker, memory, right));
         let resumable = Resumable::new(&link);
         let is_resumable = resumable.is_some();
@@ -201,7 +202,7 @@ impl Port for ProcessPort {
         // comes when it is back.
         let grown = self.ask(|broker| {
             if !self.channel.is_lost() && self.link.memory.slots() == slots_before {
-                self.link.memory.add(broker.grow(slots_wanted)?);
+                broker.grow(slots_wanted, &self.link.memory)?;
             }
             Ok(())
         });

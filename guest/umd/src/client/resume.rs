@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ::client::hello;
 use proto::channel::{ToHost, to_host};
 
 use super::attach::{AttachError, greet};
@@ -167,7 +168,8 @@ impl Channel {
         }
         let received = lock(&self.reception).desk.received();
         // The host waits for others as well, as long as it is told to.
-        let (welcome, frames) = greet(self.stream.as_fd(), token, received, None)?;
+        let hello = hello(token, resumable.link.memory.address(), received);
+        let (welcome, frames) = greet(self.stream.as_fd(), &hello, None)?;
         let mut unapplied = lock(&resumable.unapplied);
         let one_way = unapplied.applied(welcome.applied);
         for frame in &unapplied.frames {

@@ -20,7 +20,7 @@ use tracing::Level;
 
 use super::moving::LentBy;
 use super::roster::Attached;
-use super::{Dirty, Seat, Seated, Token, random};
+use super::{Dirty, Greeting, Seat, Seated, Token, random};
 use crate::guest::{Guest, Sink};
 use crate::journal::Replayed;
 use crate::lent::LentPages;
@@ -40,8 +40,8 @@ pub(super) struct Resuming {
     unseen: BTreeSet<(VmId, ShareToken)>,
     /// VMs whose machines are not there yet.
     machines: BTreeSet<VmId>,
-    /// Have said Hello, and will be welcomed: with what each has read of its session.
-    unwelcomed: Vec<(Arc<Guest>, Sink, u64)>,
+    /// Have said Hello, and will be welcomed: with what each said.
+    unwelcomed: Vec<(Arc<Guest>, Sink, Greeting)>,
     /// What others want done after that.
     parked: Vec<(VmId, Parked)>,
 }
@@ -244,9 +244,9 @@ impl Resumption<'_> {
         self.seat.sessions().lend(process, address, pages, lent)
     }
 
-    /// A process has said Hello, having read so much: it is welcomed when all are back. It is an error if it did not take
+    /// A process has said Hello: it is welcomed when all are back. It is an error if it did not take
     /// all of its memory.
-    pub(crate) fn is_back(&self, guest: &Arc<Guest>, sink: Sink, received: u64) -> anyhow::Result<()> {
+    pub(crate) fn is_back(&self, guest: &Arc<Guest>, sink: Sink, greeting: Greeting) -> anyhow::Result<()> {
         let process = guest.id;
         let mut seated = self.seat.take();
         let of = seated.kernel.attached_processes().find(|of| of.process == process);
@@ -255,7 +255,7 @@ impl Resumption<'_> {
         anyhow::ensure!(has == slots || has == whole, "it has taken {has} of its {slots} fence slots");
         if let Some(resuming) = &mut seated.resuming {
             resuming.away.remove(&process);
-            resuming.unwelcomed.push((guest.clone(), sink, received));
+            resuming.unwelcomed.push((guest.clone(), sink, greeting));
         }
         drop(seated);
         self.seat.tell_who_waits_for_guests();
@@ -310,8 +310,8 @@ impl Resumption<'_> {
         drop(seated);
         dirty.flush();
         let mut not_welcomed = Vec::new();
-        for (guest, sink, received) in unwelcomed {
-            if let Err(error) = self.seat.sessions().greet(&guest, sink, received) {
+        for (guest, sink, greeting) in unwelcomed {
+            if let Err(error) = self.seat.sessions().greet(&guest, sink, greeting) {
                 self.seat.counters.protocol_errors.add(1);
                 let line = || format!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
                 self.seat.log.warn(Peer::of(&guest), line);

@@ -174,6 +174,8 @@ impl Roster {
             Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
+            | Input::GuestFeatures { .. }
             | Input::Call { .. }
             | Input::ProcessGone { .. }
             | Input::ProcessFrozen { .. }

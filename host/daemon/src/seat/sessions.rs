@@ -3,17 +3,40 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dxgkrnl::{Input, ProcessId, VmId};
-use proto::channel::{ToGuest, Welcome, to_guest};
-use proto::{Message as _, PROTOCOL_VERSION};
+use dxgkrnl::{Features, Input, ProcessId, VmId, is_fence_address};
+use proto::channel::{Hello, ToGuest, Welcome, to_guest};
+use proto::{Message as _, Versions};
 
 use super::{Dirty, Seat, Seated, Taps, Token, random};
-use crate::channel::goodbye;
+use crate::channel::{ProtocolError, goodbye};
 use crate::guest::{Guest, Sink};
 use crate::journal::{Ledger, NotKept};
 use crate::lent::LentPages;
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
+
+/// What a process says in its Hello.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Greeting {
+    /// The newest version that both speak.
+    version: u32,
+    /// Where it has mapped its fence memory; `None` if it does not say.
+    fence_address: Option<u64>,
+    /// Answers and wakes that its session has read.
+    received: u64,
+}
+
+impl Greeting {
+    pub fn of(hello: &Hello) -> Result<Greeting, ProtocolError> {
+        let theirs = Versions::of_peer(hello.version, hello.version_min);
+        let version = Versions::OURS.in_common(theirs, "the guest").map_err(ProtocolError::Version)?;
+        let fence_address = Some(hello.fence_address).filter(|address| *address != 0);
+        match fence_address.filter(|address| !is_fence_address(*address)) {
+            Some(address) => Err(ProtocolError::FenceAddress(address)),
+            None => Ok(Greeting { version, fence_address, received: hello.received }),
+        }
+    }
+}
 
 /// The processes that are attached, and what each has here.
 #[derive(Clone, Copy)]
@@ -141,6 +164,11 @@ impl Sessions<'_> {
         self.seat.take().roster.vms().contains_key(&vm)
     }
 
+    /// What the host and the guest's kernel both have of the features that are modelled.
+    pub fn features_of(&self, vm: VmId) -> Features {
+        self.seat.take().kernel.vm_features(vm)
+    }
+
     /// Why there can be no VM of this name, if so (GPV-012): to be asked before it is made.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         self.seat.take().kernel.vm_refusal(name)
@@ -154,9 +182,16 @@ impl Sessions<'_> {
     }
 
     /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
-    pub(crate) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
+    pub(crate) fn greet(&self, guest: &Guest, sink: Sink, greeting: Greeting) -> Result<(), NotKept> {
+        let Greeting { version, fence_address, received } = greeting;
         let async_submission = self.async_submission(guest.vm);
         let mut seated = self.seat.take();
+        if let Some(address) = fence_address
+            && seated.kernel.fence_address(guest.id).is_some_and(|known| known != address)
+        {
+            let mapped = Input::FenceMemoryMapped { process: guest.id, address };
+            self.seat.step(&mut seated, mapped, &mut Dirty::default());
+        }
         let Seated { taps: Taps { ledger, .. }, kernel, .. } = &mut *seated;
         let applied = ledger.as_ref().map_or(0, |ledger| ledger.calls(guest.id));
         let unread = ledger.as_mut().map(|ledger| ledger.go_on_behind(guest.id, received));
@@ -169,7 +204,7 @@ impl Sessions<'_> {
             }
         };
         let welcome = Welcome {
-            version: PROTOCOL_VERSION,
+            version,
             process: guest.id.0,
             recording: self.seat.recording,
             async_submission,

@@ -7,7 +7,8 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::ddi::{Miniport, PerEngineTdrDdis, SchedulingLogBuffer};
-use crate::{AdapterConfig, Config, FeatureId, Features, VidSchCaps};
+use crate::{AdapterConfig, Config, Features, VidSchCaps};
+use d3dkmt::FeatureId;
 
 /// Which caps need which others (SCH-009).
 pub(super) const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [

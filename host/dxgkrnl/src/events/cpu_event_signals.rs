@@ -4,10 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{GuestEvent, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, WakeTarget, limits};
+use d3dkmt::{FeatureId, GuestEvent, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, WakeTarget, limits};
 use serde::{Deserialize, Serialize};
 
 use super::cpu_event::{CPU_EVENT_BYTES, CpuEvent, CpuEvents};
+use crate::ProcessId;
 use crate::ddi::{
     CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdProcess, Miniport, ProcessKind, SignalEvent,
 };
@@ -15,7 +16,6 @@ use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 use crate::policy::CpuEventOfDevice;
-use crate::{FeatureId, ProcessId};
 
 impl<M: Miniport> Kernel<M> {
     /// A driver did what its contract does not allow: nothing comes of it but a line and a number.

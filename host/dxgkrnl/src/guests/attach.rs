@@ -135,6 +135,17 @@ impl<M: Miniport> Kernel<M> {
         self.vm_of(process).map_or(host, |vm| host & vm.config.features)
     }
 
+    /// The guest's kernel says what it knows of; each one that comes says it anew.
+    pub(crate) fn guest_features(&mut self, vm: VmId, features: Features) {
+        let Some(attached) = self.guests.vms.get_mut(&vm) else { return };
+        attached.config.features = features & self.config.vm(&attached.config.name).features;
+    }
+
+    /// What the system offers the processes of a VM.
+    pub fn vm_features(&self, vm: VmId) -> Features {
+        self.config.features & self.vm_config(vm).features
+    }
+
     // Frozen processes.
 
     /// Whether the guest's kernel froze a process, which then hears of nothing.

@@ -35,7 +35,7 @@ use crate::{Config, Nanos, SEMANTIC_VERSION};
 
 /// Of the bytes of a saved state: changes with each change of what is in them or of how it is written. A test compares.
 /// The first one is such that a state from before there was any is not taken for it, and it has a fixed length.
-pub const LAYOUT_VERSION: u32 = 0x5A7E_000A;
+pub const LAYOUT_VERSION: u32 = 0x5A7E_000B;
 
 /// Why a kernel cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -159,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
     fn map_natively(&mut self, process: ProcessId, object: u32, adapter: u32, opens: u32, slot: u32) {
         let writable = self.is_natively_writable(process, object, adapter);
         let local = LocalNativeFenceId(self.native.next_handle());
-        let gpu_address = self.engine_address(adapter, slot);
+        let gpu_address = self.engine_address(process, adapter, slot);
         let state = self.native.fences.get_mut(&object).expect("it is open");
         let fence = state.adapters[&adapter].fence;
         state.locals.insert((process, adapter), LocalFence { local, opens, slot, writable });

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use device::Device;
 pub(crate) use slots::Slots;
+pub use slots::is_fence_address;
 
 use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
 use crate::process::memory::{Account, Counted, PROCESS_BYTES, VmAccount};

@@ -6,18 +6,40 @@ use alloc::vec::Vec;
 use d3dkmt::limits;
 use serde::{Deserialize, Serialize};
 
+use crate::vidmm::vaspace::PAGE_BYTES;
+
 const SLOT_BYTES: u64 = 64;
 
 const STATUS_SLOT: u32 = 0;
 
+/// Behind the last address that a process of an x86-64 system can have.
+const USER_SPACE_END: u64 = 1 << 47;
+
+/// Where fence memory begins in a process that has not said where it mapped it.
+const CPU_BASE: u64 = 0x7F00_0000_0000;
+
+/// Whether slot 0 can be at this address of a process: a page, with room for as many slots as a process may have.
+pub fn is_fence_address(address: u64) -> bool {
+    const BYTES: u64 = limits::FENCE_SLOTS_PER_PROCESS_MAX as u64 * SLOT_BYTES;
+    (PAGE_BYTES..=USER_SPACE_END - BYTES).contains(&address) && address.is_multiple_of(PAGE_BYTES)
+}
+
 /// The fence slots of a process: who has which. The status slot has no owner. Freed slots are reused
 /// longest-free first.
-#[derive(Default, Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slots {
     capacity: u32,
+    /// The CPU address of slot 0 in the process.
+    cpu_base: u64,
     /// Open index by slot, for slots used at least once.
     owners: Vec<Option<u32>>,
     free: VecDeque<u32>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots { capacity: 0, cpu_base: CPU_BASE, owners: Vec::new(), free: VecDeque::new() }
+    }
 }
 
 impl Slots {
@@ -84,9 +106,32 @@ impl Slots {
         Slots::GPU_BASE + u64::from(slot) * SLOT_BYTES
     }
 
-    /// The open whose value stands at this GPU virtual address.
-    pub fn owner_at(&self, gpu_address: u64) -> Option<u32> {
-        let offset = gpu_address.checked_sub(Slots::GPU_BASE)?;
+    /// Where the process reads slot 0.
+    pub fn cpu_base(&self) -> u64 {
+        self.cpu_base
+    }
+
+    /// The process has mapped slot 0 here. False if there is no room for all slots that a process may have.
+    pub fn map_at(&mut self, cpu_base: u64) -> bool {
+        let possible = is_fence_address(cpu_base);
+        if possible {
+            self.cpu_base = cpu_base;
+        }
+        possible
+    }
+
+    /// Where engines find a slot: of an IoMmu adapter at its CPU address.
+    pub fn engine_address(&self, slot: u32, iommu: bool) -> u64 {
+        self.engine_base(iommu) + u64::from(slot) * SLOT_BYTES
+    }
+
+    fn engine_base(&self, iommu: bool) -> u64 {
+        if iommu { self.cpu_base } else { Slots::GPU_BASE }
+    }
+
+    /// The open whose value an engine finds at this address.
+    pub fn owner_at(&self, address: u64, iommu: bool) -> Option<u32> {
+        let offset = address.checked_sub(self.engine_base(iommu))?;
         if !offset.is_multiple_of(SLOT_BYTES) {
             return None;
         }

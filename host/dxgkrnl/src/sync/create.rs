@@ -188,7 +188,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(slot) = slot {
             effects.stores.push(FenceStore { process, slot, value: self.sync.objects.value(object) });
             if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-                gpu_address = self.engine_address(self.sync.opens[open].adapter, slot);
+                gpu_address = self.engine_address(process, self.sync.opens[open].adapter, slot);
             }
         }
         Ok(CreatedSyncObject {

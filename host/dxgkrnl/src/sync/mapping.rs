@@ -7,8 +7,9 @@
 //!   an engine             GpuMmu: the GPU address; reads and writes, unless the open has NoSignal (reads only) or
 //!                         NoGPUAccess (not mapped), or the display alone counts it up (FEN-085).
 //!                         IoMmu:  the CPU address, mapped for reading and writing for this; there is nothing at
-//!                         its GPU address (FEN-008). The kernel knows no address of a process, it knows slots: in
-//!                         the CPU space of the model, fence memory begins at 0x7F00_0000_0000.
+//!                         an address of a GpuMmu (FEN-008). A process says at which CPU address slot 0 is; of one
+//!                         that does not it is 0x7F00_0000_0000. Windows maps the value read-write for such an
+//!                         engine; here the host stores for it, and the program's mapping stays read-only (FEN-004).
 //!   of which adapters     the physical adapters of EngineAffinity, 0 = all of the link (FEN-059). An opener says
 //!                         its own.
 //!   from when on          at once for who creates it; for who opens it, when the paging fence of its device has the

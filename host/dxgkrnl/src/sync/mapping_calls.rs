@@ -8,12 +8,10 @@ use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
 use super::mapping::{FenceMapping, Mapping};
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
+use crate::effects::Effects;
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::{HandleTarget, Slots};
-
-/// From the GPU address of a slot to its address in the CPU space of the model.
-const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
+use crate::process::HandleTarget;
 
 impl<M: Miniport> Kernel<M> {
     /// Refuses an EngineAffinity that names a physical adapter which is not linked.
@@ -32,19 +30,45 @@ impl<M: Miniport> Kernel<M> {
         ))
     }
 
-    /// What engines of this adapter use as the address of a slot.
-    pub(crate) fn engine_address(&self, adapter: u32, slot: u32) -> u64 {
+    /// What engines of this adapter use as the address of a slot of a process.
+    pub(crate) fn engine_address(&self, process: ProcessId, adapter: u32, slot: u32) -> u64 {
         let iommu = self.config.adapters[adapter as usize].iommu;
-        Slots::gpu_address(slot) + if iommu { CPU_SPACE_OFFSET } else { 0 }
+        self.process(process).slots.engine_address(slot, iommu)
+    }
+
+    /// The CPU address of slot 0 in a process, of whose fences engines of IoMmu adapters have the addresses.
+    pub fn fence_address(&self, process: ProcessId) -> Option<u64> {
+        self.processes.get(process).map(|process| process.slots.cpu_base())
+    }
+
+    /// A process has so many more slots.
+    pub(crate) fn fence_memory_added(&mut self, process: ProcessId, slots: u32, effects: &mut Effects) {
+        if self.processes.by_id().contains_key(&process) {
+            self.change_iommu_mapping(process, Some(slots));
+        }
+        let Some(state) = self.processes.get_mut(process) else { return };
+        let had_status = state.slots.status().is_some();
+        state.slots.add(slots);
+        if !had_status {
+            self.store_status(process, effects);
+        }
+    }
+
+    /// A process says where it has mapped its fence memory, before its first call.
+    pub(crate) fn fence_memory_mapped(&mut self, process: ProcessId, address: u64, effects: &mut Effects) {
+        let Some(state) = self.processes.get_mut(process) else { return };
+        if !state.slots.map_at(address) {
+            let text = format!("no fence memory can be mapped at {address:#x}");
+            self.note(process, text, effects);
+        }
     }
 
     /// The open of a process's fence that an engine finds at an address, whatever it may do with it.
     pub(crate) fn open_at(&self, engine: EngineId, process: ProcessId, address: u64) -> Option<u32> {
         let owner = self.processes.get(process)?;
         let adapter = self.config.adapters.get(engine.adapter as usize)?;
-        let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET)? } else { address };
         // Each adapter has an address space of its own.
-        self.open_on_adapter(owner.slots.owner_at(gpu_address)?, engine.adapter)
+        self.open_on_adapter(owner.slots.owner_at(address, adapter.iommu)?, engine.adapter)
     }
 
     /// The open whose value an engine finds at this address, if it may write it; or why not.
@@ -115,7 +139,7 @@ impl<M: Miniport> Kernel<M> {
             slot,
             cpu_cached: adapter.io_coherent,
             cpu_writable_by_engines: adapter.iommu && engine_writable,
-            engine_address: if mapped { self.engine_address(open.adapter, slot) } else { 0 },
+            engine_address: if mapped { self.engine_address(process, open.adapter, slot) } else { 0 },
             engine_writable,
             physical_adapters: if mapped {
                 self.mapped_on(open.mapping, self.physical_adapters(process, open.adapter))

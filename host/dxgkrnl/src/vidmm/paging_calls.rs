@@ -120,7 +120,7 @@ impl<M: Miniport> Kernel<M> {
             return 0;
         };
         let value = last_value + 1;
-        let gpu_address = self.engine_address(adapter, fence_slot);
+        let gpu_address = self.engine_address(process, adapter, fence_slot);
         let signal = SignalMonitoredFence { adapter, process, gpu_address, value };
         self.miniport.signal_monitored_fence(&mut buffer, signal);
         let queue = &mut self.vidmm.paging_queues[id];

@@ -141,6 +141,8 @@ impl<M: Miniport> Kernel<M> {
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
+            | Input::GuestFeatures { .. }
             | Input::ProcessGone { .. }
             | Input::ProcessFrozen { .. }
             | Input::Deadline

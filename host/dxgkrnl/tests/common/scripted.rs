@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use d3dkmt::{NtStatus, isa};
+use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::*;
-use dxgkrnl::{AdapterConfig, Config, Fault, FeatureId, Input, Nanos, ProcessId};
+use dxgkrnl::{AdapterConfig, Config, Fault, Input, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
 use super::World;

@@ -117,6 +117,11 @@ impl<'a> Builder<'a> {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
             }
+            Input::GuestFeatures { vm, features } => {
+                let vm = self.vms.get(vm).ok_or("the features of a VM whose start is not there")?;
+                let name = &self.program.vms[vm.index()];
+                self.program.setting.kernel.vm_mut(name).features &= *features;
+            }
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
             Input::ProcessGone { process } => {
                 let gone = self.processes.remove(process).ok_or(NO_PROCESS)?;
@@ -167,6 +172,7 @@ impl<'a> Builder<'a> {
             }
             // What the arms do by themselves.
             Input::FenceMemoryAdded { .. }
+            | Input::FenceMemoryMapped { .. }
             | Input::MemoryChanged { .. }
             | Input::SystemTime { .. }
             | Input::Deadline => {}

@@ -225,11 +225,7 @@ fn on_adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c
 /// The VM of this name, as the host has it: one that nothing was said of yet is plain.
 fn vm<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut VmConfig> {
     let name = name_of(cursor, "the name of a VM")?;
-    let at = config.vms.iter().position(|vm| vm.name == name).unwrap_or_else(|| {
-        config.vms.push(VmConfig { name, ..VmConfig::default() });
-        config.vms.len() - 1
-    });
-    Ok(&mut config.vms[at])
+    Ok(config.vm_mut(&name))
 }
 
 /// `TYPE TYPE .. [on N]`: these nodes instead of the six that there are.

@@ -1,8 +1,8 @@
 //! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
 
 use d3dkmt::isa::{Kernel, ListFlags, QueueType, ResourceKind, WorkKind};
-use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
-use dxgkrnl::{Config, FeatureId, Nanos, duration};
+use d3dkmt::{CreateContextFlags, FeatureId, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
+use dxgkrnl::{Config, Nanos, duration};
 
 use crate::program::Engine;
 

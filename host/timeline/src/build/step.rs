@@ -78,6 +78,10 @@ impl Builder {
             Input::FenceMemoryAdded { process, .. } => {
                 (self.names.process(*process), "fence memory added", 0)
             }
+            Input::FenceMemoryMapped { process, .. } => {
+                (self.names.process(*process), "fence memory mapped", 0)
+            }
+            Input::GuestFeatures { vm, .. } => (self.names.vm(*vm), "guest features", 0),
             Input::Call { process, request, call } => {
                 let targets = self.targets(*process, call);
                 let (track, name) = (self.names.process(*process), self.words.call(call));

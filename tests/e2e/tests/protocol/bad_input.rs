@@ -13,7 +13,7 @@ use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow, Lend};
-use proto::channel::ToHost;
+use proto::channel::{Hello, ToHost, to_host};
 use proto::convert::call_to_frame;
 use proto::frame::append;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
@@ -44,6 +44,12 @@ fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream,
     assert!(goodbye.contains(wanted), "{case}: {goodbye}");
     steady.works();
     until(case, || daemon.inspection().processes.len() == 1);
+}
+
+/// The Hello of a process that says it maps its fence memory here.
+fn mapped_at(fence_address: u64) -> ToHost {
+    let hello = Hello { version: PROTOCOL_VERSION, fence_address, token: vec![0; 16], ..Hello::default() };
+    ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
 /// Each is sent by an open channel; the reason that its Goodbye must name.
@@ -113,7 +119,17 @@ fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
     let enumerate = enumerate_adapters();
     let cases = [
         ("no Hello", enumerate, "something else than Hello"),
-        ("a wrong version", framed(&hello_frame(PROTOCOL_VERSION + 1, &[0; 16])), "protocol version"),
+        ("a newer version", framed(&hello_frame(PROTOCOL_VERSION + 1, &[0; 16])), "protocol version"),
+        (
+            "two versions back",
+            framed(&hello_frame(PROTOCOL_VERSION - 2, &[0; 16])),
+            "this side speaks versions",
+        ),
+        (
+            "fence memory that is in no process",
+            framed(&mapped_at(1 << 47)),
+            "maps its fence memory at 0x800000000000",
+        ),
         ("an unknown token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 16])), "token"),
         ("a short token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 15])), "token"),
         ("no token", framed(&hello_frame(PROTOCOL_VERSION, &[])), "token"),
@@ -197,7 +213,10 @@ fn the_broker_refuses_with_a_reason() {
         (vec![7; 5000], "over the limit"),
         (packet(Body::Grow(Grow { slots: 1 })), "no process is attached"),
         (packet(Body::MakeNtHandle(true)), "no process is attached"),
-        (packet(Body::Attach(Attach { version: 99, name: String::new() })), "protocol version 99"),
+        (
+            packet(Body::Attach(Attach { version: 99, name: String::new(), ..Attach::default() })),
+            "protocol version 99",
+        ),
         // A field that nobody knows.
         (vec![0xC0, 0x0C, 0x01], "no body"),
     ];
@@ -213,7 +232,11 @@ fn the_broker_refuses_with_a_reason() {
         refuses(&client.broker, "more fence slots");
     }
     let client = Client::new(&daemon.broker());
-    client.broker.send(&packet(Body::Attach(Attach { version: PROTOCOL_VERSION, name: String::new() })));
+    client.broker.send(&packet(Body::Attach(Attach {
+        version: PROTOCOL_VERSION,
+        name: String::new(),
+        ..Attach::default()
+    })));
     refuses(&client.broker, "attached a process already");
     steady.works();
     drop((client, steady));
@@ -323,7 +346,8 @@ fn a_name_is_cut_at_its_limit_and_stays_text() {
     let daemon = Embedded::start();
     let broker = Broker::connect(&daemon.broker());
     let name = "\u{1F980}".repeat(500);
-    let (reply, _rights) = broker.request(Body::Attach(Attach { version: PROTOCOL_VERSION, name }));
+    let (reply, _rights) =
+        broker.request(Body::Attach(Attach { version: PROTOCOL_VERSION, name, ..Attach::default() }));
     assert_eq!(reply.refused, "");
     assert_eq!(daemon.inspection().processes[0].name, "\u{1F980}".repeat(65));
     drop((broker, _rights));

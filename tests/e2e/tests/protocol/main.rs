@@ -8,3 +8,4 @@ mod cut_off;
 mod fair;
 mod fuzz;
 mod nt_handles;
+mod versions;
