@@ -108,7 +108,7 @@ fn a_wait_on_a_fence_of_command_lists_comes_after_its_signal() {
     assert_eq!(rules(&world.submit(&[wait(1, vec![])])), [], "somebody else may signal this one");
 }
 
-// covers: BAR-120
+// covers: BAR-032 BAR-120
 #[test]
 fn a_signal_that_holds_up_nothing_may_name_an_access() {
     let mut world = World::new();

@@ -136,6 +136,9 @@ fn on_a_copy_queue_everything_is_common() {
     let message = the(&world.submit_to(QueueType::Copy, std::slice::from_ref(&copy)), Rule::R039);
     assert_eq!(message.id, Some(1431));
     assert_eq!(rules(&World::new().submit_to(QueueType::Copy, &[copy])), []);
+    let read = [uses(WorkKind::Copy, TEXTURE, "COPY_SOURCE")];
+    assert_eq!(rules(&World::in_layout(L::COPY_SOURCE).submit_to(QueueType::Copy, &read)), [Rule::R039]);
+    assert_eq!(rules(&World::new().submit_to(QueueType::Copy, &read)), []);
 }
 
 // covers: BAR-082

@@ -1,7 +1,7 @@
 //! Every sync with every access in every layout on every kind of queue, on either side of a barrier, against an oracle
 //! that knows the published tables as text and nothing else.
 
-use crate::world::World;
+use crate::world::{World, id_of, severity_of};
 use barriers::{Rule, Severity};
 use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Packet, QueueType, ResourceFlags,
@@ -160,7 +160,7 @@ type Found = BTreeSet<(Rule, Severity)>;
 
 fn expected(case: &Case) -> Found {
     let mut found = Found::new();
-    let mut broken = |rule: Rule| found.insert((rule, rule.severity()));
+    let mut broken = |rule: Rule| found.insert((rule, severity_of(rule)));
     let Case { queue, access, sync, layout, other_layout, before, .. } = *case;
     if !before || access == "COMMON" && sync != "NONE" {
         broken(Rule::R021);
@@ -216,7 +216,7 @@ fn expected(case: &Case) -> Found {
             found.insert((Rule::R022, Severity::Error));
         }
     }
-    found.extend(in_layout(case).map(|rule| (rule, rule.severity())));
+    found.extend(in_layout(case).map(|rule| (rule, severity_of(rule))));
     found
 }
 
@@ -326,6 +326,10 @@ fn cross(queue: QueueType, letter: &'static str) {
                     let found: Found =
                         outcome.messages.iter().map(|message| (message.rule, message.severity)).collect();
                     assert_eq!(found, expected(&case), "{case:?}\n{:#?}", outcome.messages);
+                    assert!(
+                        outcome.messages.iter().all(|message| message.id == id_of(message.rule)),
+                        "{case:?}"
+                    );
                     looked += 1;
                 }
             }

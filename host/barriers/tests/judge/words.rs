@@ -199,6 +199,9 @@ fn split_stands_alone() {
     let message = the(&outcome, Rule::R014);
     assert_eq!(message.id, Some(1333));
     assert!(message.text.contains("COPY"), "{message}");
+    let before =
+        World::new().record(&[move_to("SPLIT | COPY -> ALL", COPIED, ("COMMON", "SHADER_RESOURCE"))]);
+    assert!(the(&before, Rule::R014).text.starts_with("SyncBefore"));
 }
 
 // covers: BAR-034
@@ -215,6 +218,9 @@ fn before_none_nothing_was_accessed_and_anything_may_be_after() {
 fn no_access_stands_alone() {
     let outcome = World::new().submit(&[buffer(ALL, "COPY_DEST -> NO_ACCESS | COPY_SOURCE")]);
     assert_eq!(the(&outcome, Rule::R019).id, Some(1332));
+    let before = World::new().submit(&[buffer(ALL, "NO_ACCESS | COPY_DEST -> COPY_SOURCE")]);
+    assert!(the(&before, Rule::R019).text.starts_with("AccessBefore"));
+    assert_eq!(found(&[buffer(ALL, "NO_ACCESS -> COPY_SOURCE")]), []);
 }
 
 // covers: BAR-038
@@ -350,18 +356,14 @@ fn a_message_says_where_and_what_would_be_right() {
     );
 }
 
-/// Rules and the ids of messages that are published for them.
-const IDS: &str = "1:1343 3:954 4:1335 6:1335 7:1336 10:1340 11:1333 12:1417 13:1341 14:1333 15:1331 16:1331 \
-    19:1332 22:1333 24:1333 30:1334 31:1331 33:1436 35:1436 36:1341 39:1431 40:537 41:1333 47:1334 48:1332 52:534 \
-    56:1329 64:998 66:741 68:1342 70:1351 71:1350 72:1356 80:1333 86:1341 89:1334 98:1007 99:1007 100:1078";
-
 #[test]
-fn rules_have_the_published_ids_of_messages() {
+fn rules_have_the_published_ids_and_severities() {
     let with_id = Rule::ALL.iter().filter_map(|rule| Some(format!("{}:{}", *rule as u8, rule.message_id()?)));
     assert_eq!(with_id.collect::<Vec<_>>(), IDS.split_whitespace().collect::<Vec<_>>());
     assert_eq!(Rule::ALL.len(), 107, "106 rules, and commands that cannot be");
     for (number, rule) in Rule::ALL.iter().enumerate() {
         assert_eq!(*rule as usize, number);
+        assert_eq!(rule.severity(), severity_of(*rule), "{rule}");
     }
     assert_eq!(Rule::R041.to_string(), "R-041");
 }
