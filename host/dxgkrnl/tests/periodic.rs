@@ -35,6 +35,17 @@ fn periodic<M: Miniport>(world: &mut World<M>, target: u32, time_100ns: u64) -> 
     (device, world.object(device, info(adapter, target, time_100ns)))
 }
 
+// covers: FEN-055
+#[test]
+fn no_driver_signals_a_periodic_fence() {
+    let mut world = World::with_config(config());
+    let (adapter, device) = device(&mut world);
+    let by_display = info(adapter, 7, 0);
+    let by_kmd = SyncObjectInfo { flags: F::SIGNAL_BY_KMD, ..by_display };
+    assert_eq!(world.try_create(device, by_kmd, false).0, IP);
+    world.object(device, by_display);
+}
+
 #[test]
 fn the_value_goes_up_by_one_so_long_before_each_vsync() {
     // covers: FEN-083 FEN-084

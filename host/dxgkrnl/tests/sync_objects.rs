@@ -131,6 +131,13 @@ fn flags_that_make_no_sense_are_refused() {
         let (status, _) = world.try_create(device, with_flags(object_type, flags), false);
         assert_eq!(status, IP, "{object_type:?} {flags:?}");
     }
+    // SignalByKmd is for CPU notifications alone.
+    for object_type in (0..16).map(T).filter(|one| *one != T::CPU_NOTIFICATION) {
+        let event = Some(EventId(1));
+        let by_kmd = SyncObjectInfo { event, ..with_flags(object_type, F::SIGNAL_BY_KMD) };
+        assert_eq!(world.try_create(device, by_kmd, false).0, IP, "{object_type:?}");
+    }
+    assert_eq!(world.try_native(device, 0, F::SIGNAL_BY_KMD).unwrap_err(), IP);
     assert_eq!(world.kernel.snapshot().objects.len(), 0);
 }
 
