@@ -157,9 +157,12 @@ fn an_escape_before_the_first_device_has_no_process() {
     assert_eq!(data[8..16], [0; 8]);
     assert!(seen(&script).contains("process None device None context None"));
     // The simulated driver does not stumble over it: neither does a command that needs a process.
-    for data in [&[3, 0, 0, 0, 4, 0, 0, 0][..], &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]] {
-        let _ = escape(&mut world, via(adapter), data);
+    assert_eq!(escape(&mut world, via(adapter), &[3, 0, 0, 0, 4, 0, 0, 0]), Ok(vec![3, 0, 0, 0, 0, 0, 0, 0]));
+    for command in [1, 4] {
+        let data = [command, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(escape(&mut world, via(adapter), &data), Err(IP), "{command}");
     }
+    assert_eq!(escape(&mut world, via(adapter), &[]), Ok(vec![]));
     world.finish();
 }
 
@@ -203,6 +206,12 @@ fn what_comes_from_a_vm_says_the_kernel() {
         assert_eq!(data[8..16], kmd.to_le_bytes(), "its VM process");
         assert_eq!(data[28], 2, "GPUPV_PROCESS_VIRTUAL_MACHINE");
     }
+    let data = escape(&mut world, via(adapter), &ECHO).unwrap();
+    assert_eq!(
+        (&data[4..8], &data[8..16]),
+        (&[0x20, 0, 0, 0][..], &kmd.to_le_bytes()[..]),
+        "without a device, too"
+    );
     let log = calls(&script, &["create_process"]);
     assert!(
         log[1].contains("VirtualMachine { vm: VmId(3), worker: KmdProcess(1) }"),

@@ -267,6 +267,10 @@ fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
     assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux false");
     let both = "QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA | SECURE_VIRTUAL_MACHINE)";
     assert_eq!(flags, format!("query_adapter_info 0: {both}"));
+    // It may be secure because all are.
+    let (data, flags) = told_of(Config { gpu_virtualization_flags: 4, ..with_vms(1, vec![]) });
+    assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux true");
+    assert_eq!(flags, format!("query_adapter_info 0: {both}"));
     // A process of the host is in no VM.
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
