@@ -6,7 +6,7 @@ use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
 };
 use dxgkrnl::ddi::{
     Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, Miniport, PageFaultFlags,
@@ -307,6 +307,66 @@ fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
         [ACTIVE, PAGE_FAULT, ACTIVE]
     );
     assert_eq!(world.kernel.snapshot().engine_resets, 0);
+}
+
+// covers: SCH-005
+#[test]
+fn ids_grow_over_resets_and_ends_of_contexts() {
+    let (mut world, script) = scripted(Config::default());
+    for resets_adapter in [false, true, false] {
+        let device = world.device();
+        let context = world.context(device, 0);
+        world.submit(context, &[busy(10)]);
+        world.advance(10);
+        hang(&mut world, device);
+        if resets_adapter {
+            fault(&mut world, Fault::ResetFails { engine: ENGINE });
+        }
+        world.advance(TIMEOUT);
+    }
+    let snapshot = world.kernel.snapshot();
+    assert_eq!((snapshot.engine_resets, snapshot.adapter_resets), (2, 1));
+    // Nor is the id of what ends with its context used again.
+    let device = world.device();
+    for _ in 0..2 {
+        let context = world.context(device, 0);
+        world.submit(context, &[busy(10)]);
+        world.ok(Call::DestroyContext { context });
+    }
+    let submissions =
+        script.borrow().submissions.iter().map(|one| one.submission_fence_id).collect::<Vec<_>>();
+    assert_eq!(submissions, [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// A device that a timeout took is removed for its program; its process and its adapter go on.
+// covers: FEN-095
+#[test]
+fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
+    let mut world = World::new();
+    let [lost, healthy] = [0; 2].map(|_| world.device());
+    let shared = world.fence_with(healthy, 5, F::SHARED | F::NT_SECURITY_SHARING).object;
+    let token = ShareToken([7; 16]);
+    world.ok(share(shared, token));
+    let fence = world.fence_with(lost, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
+    let context = world.context(lost, 1);
+    hang(&mut world, lost);
+    world.advance(TIMEOUT);
+    assert_eq!([lost, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
+    let (flags, engine_affinity) = (F::empty(), 0);
+    let open = |device| Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false };
+    let info = SyncObjectInfo { object_type: T::MONITORED_FENCE, ..SyncObjectInfo::default() };
+    assert_eq!(world.try_create(lost, info, false).0, REMOVED);
+    assert_eq!(world.status(open(lost)), REMOVED);
+    assert_eq!(world.signal(lost, fence, 6), REMOVED);
+    assert_eq!(world.wait(lost, &[(fence, 5)], false), Err(REMOVED));
+    assert_eq!(world.gpu_signal(&[context], fence, 6), REMOVED);
+    assert_eq!(world.gpu_wait(context, fence, 5), REMOVED);
+    assert_eq!(world.value(fence), 5);
+    assert_eq!(world.try_create(healthy, info, false).0, OK);
+    world.ok(open(healthy));
+    assert_eq!(world.signal(healthy, shared, 6), OK);
+    world.close_nt_handle(token);
+    world.finish();
 }
 
 // covers: TDR-028, TDR-030
