@@ -141,7 +141,7 @@ fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
     world.finish();
 }
 
-// covers: SCH-028
+// covers: SCH-027 SCH-028
 #[test]
 fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
     let mut world = World::with_config(with_doorbells(1));
@@ -174,7 +174,7 @@ fn connected_again(world: &mut World) -> (Queue, u32) {
     (queue, slot)
 }
 
-// covers: SCH-029
+// covers: SCH-027 SCH-029
 #[test]
 fn with_notify_each_ring_wants_a_call() {
     let mut world = World::new();

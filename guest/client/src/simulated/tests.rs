@@ -238,7 +238,7 @@ fn frames_may_come_one_byte_at_a_time() {
 
 #[test]
 fn an_event_is_set_once_and_only_for_its_own_wake() {
-    // covers: W-105 W-107 FEN-028
+    // covers: W-105 W-107 EVT-026 FEN-028
     let (session, fences) = session_with_fences(welcome(), &[0]);
     let port = session.port();
     let objects = [fences[0].object];
