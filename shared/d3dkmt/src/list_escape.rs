@@ -47,6 +47,13 @@ bitflags::bitflags! {
     }
 }
 
+impl FenceFlags {
+    /// Whether only command lists may signal the fence and wait for it.
+    pub fn is_command_list_scoped(self) -> bool {
+        self.contains(Self::ALLOW_COMMAND_LIST_BARRIERS) && !self.contains(Self::ALLOW_QUEUE_AND_CPU_SYNC)
+    }
+}
+
 /// What the debug layer said.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DebugMessage {

@@ -8,7 +8,7 @@ mod race;
 use std::fmt;
 
 use d3dkmt::isa;
-use d3dkmt::list_escape::{self, DebugMessage};
+use d3dkmt::list_escape::{self, DebugMessage, FenceFlags};
 use d3dkmt::{AcquireOutcome, Call, CallOf, DeviceExecutionState, Given, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
@@ -94,6 +94,8 @@ struct Bound {
     adapter: Handle,
     /// Of a doorbell: where its status stands in the process's fence memory.
     status_slot: Option<u32>,
+    /// Of a native fence: what its process said of it.
+    fence_flags: FenceFlags,
     /// What the call came to, once it returned.
     answer: Option<NtStatus>,
 }
@@ -521,6 +523,11 @@ impl<'a, W: World> Run<'a, W> {
             let thread = &program.threads[act.thread.index()].name;
             format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
         });
+        if let Operation::DescribeFence { fence: HandleRef::Bound(fence), flags, .. } = act.operation
+            && answer.status.is_success()
+        {
+            self.bound[fence.index()].fence_flags = flags;
+        }
         let Some(binding) = act.binding else { return Ok(()) };
         if let Operation::Completed { object, .. } = act.operation {
             let value = self.completed_value(act, object, answer)?;
@@ -534,6 +541,7 @@ impl<'a, W: World> Run<'a, W> {
             self.keep_object(own, fence);
         }
         if let Reply::SyncObject(created) = &answer.reply {
+            self.bound[binding.index()].fence_flags = FenceFlags::empty();
             self.keep_object(binding, created);
         }
         let adapter = match act.operation {
@@ -545,8 +553,14 @@ impl<'a, W: World> Run<'a, W> {
         bound.keep(&act.operation, &answer.reply)
     }
 
-    /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64).
+    /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64), and
+    /// of a fence of command lists alone at all times.
     fn completed_value(&mut self, act: &Act, object: HandleRef, answer: &Answer) -> Checked<Option<u64>> {
+        if let HandleRef::Bound(fence) = object
+            && self.bound[fence.index()].fence_flags.is_command_list_scoped()
+        {
+            return Ok(Some(u64::MAX));
+        }
         match (&answer.reply, answer.status) {
             (Reply::DeviceState(state), _) if *state == DeviceExecutionState::ACTIVE.0 => {
                 let handle = self.handle(object);
