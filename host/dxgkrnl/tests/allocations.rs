@@ -5,7 +5,7 @@ use crate::common::{P, World};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
     KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, access, limits,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
@@ -357,6 +357,25 @@ fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guar
     let open_mutex = |token| Call::OpenKeyedMutexFromNtHandle { token, buffer: RuntimeBuffer::default() };
     assert_eq!(world.status(open_mutex(token(1))), mismatch);
     assert_eq!(world.status(open_mutex(token(5))), OK);
+}
+
+// covers: FEN-068
+#[test]
+fn without_standard_rights_read_a_resource_and_its_guards_are_inaccessible() {
+    let mut world = World::new();
+    let device = world.device();
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, ..) = create(&mut world, device, nt);
+    let [mutex, sync] = guards(&mut world, device);
+    let others = access::SYNC_OBJECT_ALL_ACCESS & !access::STANDARD_RIGHTS_READ;
+    for (number, desired_access) in [(1, 0), (2, access::SYNC_OBJECT_WAIT), (3, others)] {
+        let token = ShareToken([number; 16]);
+        let objects = vec![resource, mutex, sync];
+        world.ok(Call::ShareObjects { objects, desired_access, name: None, token });
+        assert_eq!(world.status(by_token(device, token, 1)), NtStatus::ACCESS_DENIED);
+        let open_mutex = Call::OpenKeyedMutexFromNtHandle { token, buffer: RuntimeBuffer::default() };
+        assert_eq!(world.status(open_mutex), NtStatus::ACCESS_DENIED);
+    }
 }
 
 #[test]

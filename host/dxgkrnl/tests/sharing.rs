@@ -277,13 +277,17 @@ fn without_standard_rights_read_the_object_is_inaccessible() {
     let device = world.device();
     let fence = world.fence_with(device, 0, NT).object;
     let object = mutex(&mut world, device, NT);
+    let native = world.try_native(device, 0, NT).unwrap().object;
     for (number, rights) in [(1, 0), (2, 3), (3, 0x1F_0003 & !READ)] {
         world.ok(share(&[fence], rights, None, number));
         assert_eq!(world.status(open(device, number)), AD);
         world.ok(share(&[object], rights, None, 10 + number));
         assert_eq!(world.status(open_legacy(10 + number)), AD);
+        world.ok(share(&[native], rights, None, 20 + number));
+        let (token, flags, engine_affinity) = (token(20 + number), F::empty(), 0);
+        assert_eq!(world.status(Call::OpenNativeFence { device, token, flags, engine_affinity }), AD);
     }
-    assert_eq!(world.kernel.snapshot().objects.len(), 2);
+    assert_eq!(world.kernel.snapshot().objects.len(), 3);
     world.ok(share(&[fence], READ, None, 4));
     opened(&mut world, open(device, 4));
     world.finish();
