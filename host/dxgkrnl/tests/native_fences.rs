@@ -414,6 +414,9 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
     assert_eq!(world.submit_hw(queue, 2, &[write(&opened, 3), write(&queue.fence, 2)]), OK);
     assert_eq!(world.stores(), [(queue.fence.slot.unwrap(), 2)]);
     assert_eq!((world.value(opened.object), world.value(kept)), (u64::MAX, 0));
+    // The hardware ignores its own store as well.
+    assert_eq!(world.submit_hw(queue, 3, &[wait(&opened, 1000), write(&queue.fence, 3)]), OK);
+    assert_eq!(world.view(queue).progress, 3);
     world.finish();
 }
 

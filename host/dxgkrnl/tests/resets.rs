@@ -347,8 +347,12 @@ fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
     let shared = world.fence_with(healthy, 5, F::SHARED | F::NT_SECURITY_SHARING).object;
     let token = ShareToken([7; 16]);
     world.ok(share(shared, token));
+    let native = world.try_native(healthy, 0, F::SHARED | F::NT_SECURITY_SHARING).unwrap().object;
+    let of_native = ShareToken([8; 16]);
+    world.ok(crate::common::share(native, of_native));
     let fence = world.fence_with(lost, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
     let context = world.context(lost, 1);
+    let queue = world.queue_on(lost, 0, HwQueueFlags::empty());
     hang(&mut world, lost);
     world.advance(TIMEOUT);
     assert_eq!([lost, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
@@ -361,11 +365,16 @@ fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
     assert_eq!(world.wait(lost, &[(fence, 5)], false), Err(REMOVED));
     assert_eq!(world.gpu_signal(&[context], fence, 6), REMOVED);
     assert_eq!(world.gpu_wait(context, fence, 5), REMOVED);
+    assert_eq!(world.signal_hw(&[queue], fence, 6), REMOVED);
+    assert_eq!(world.wait_hw(queue, fence, 5), REMOVED);
+    assert_eq!(world.try_native(lost, 0, flags).unwrap_err(), REMOVED);
+    let native = Call::OpenNativeFence { device: lost, token: of_native, flags, engine_affinity };
+    assert_eq!(world.status(native), REMOVED);
     assert_eq!(world.value(fence), 5);
     assert_eq!(world.try_create(healthy, info, false).0, OK);
     world.ok(open(healthy));
     assert_eq!(world.signal(healthy, shared, 6), OK);
-    world.close_nt_handle(token);
+    [token, of_native].into_iter().for_each(|token| world.close_nt_handle(token));
     world.finish();
 }
 
