@@ -115,6 +115,10 @@ fn the_driver_gets_what_was_said_and_its_data_come_back() {
         assert_eq!(data[16..24], u64::to_le_bytes(kmd_device));
         assert_eq!(data[24..], [has_context, 0, 0, 0, 0, 0, 0, 0, 5, 6]);
     }
+    // All of a big one.
+    script.borrow_mut().escape_answer = Some(vec![7; limits::PRIVATE_DATA_BYTES_MAX]);
+    let data = escape(&mut world, via(adapter), &vec![0; limits::PRIVATE_DATA_BYTES_MAX]).unwrap();
+    assert!(data.len() == limits::PRIVATE_DATA_BYTES_MAX && data.iter().all(|byte| *byte == 7));
     calls(&script, &["escape"]);
     let (nothing, owner) = (NULL, other_device);
     let foreign =
