@@ -16,7 +16,7 @@
 #define GPUPV_ESCAPE_DESTROY_RESOURCE 6u /* struct gpupv_escape_destroy_resource */
 #define GPUPV_ESCAPE_SET_DEBUG 7u        /* struct gpupv_escape_set_debug */
 #define GPUPV_ESCAPE_READ_MESSAGES 8u    /* struct gpupv_escape_read_messages */
-#define GPUPV_ESCAPE_DESCRIBE_FENCE 9u   /* struct gpupv_escape_describe_fence */
+#define GPUPV_ESCAPE_DESCRIBE_FENCE 10u  /* struct gpupv_escape_describe_fence */
 
 #define GPUPV_ESCAPE_SIGNALS_MAX 1024u
 
@@ -115,13 +115,16 @@ struct gpupv_message {
     uint32_t reserved;
 };
 
-#define GPUPV_FENCE_SHARED 0x1u /* or SHARED_CROSS_ADAPTER */
-#define GPUPV_FENCE_ALLOW_COMMAND_LIST_BARRIERS 0x2u
-#define GPUPV_FENCE_ALLOW_QUEUE_AND_CPU_SYNC 0x4u
+/* D3D12_FENCE_FLAGS; no values of the two previews are published, and those here are ours. */
+#define GPUPV_FENCE_SHARED 0x1u
+#define GPUPV_FENCE_SHARED_CROSS_ADAPTER 0x2u
+#define GPUPV_FENCE_NON_MONITORED 0x4u
+#define GPUPV_FENCE_ALLOW_COMMAND_LIST_BARRIERS 0x100u
+#define GPUPV_FENCE_ALLOW_QUEUE_AND_CPU_SYNC 0x200u
 
 /* The flags of a native fence of the process's, which only its runtime knows: for the debug layer, and what it calls the
  * fence. One that nobody described is one that lists, queues and the CPU may use. STATUS_INVALID_PARAMETER if no native fence
- * is mapped there, or for flags that there cannot be together (rules R-098 and R-099). Needs hDevice. */
+ * is mapped there, for flags that there cannot be together (rules R-098 and R-099), and for others (R-107). Needs hDevice. */
 struct gpupv_escape_describe_fence {
     uint32_t command;
     uint32_t flags;       /* GPUPV_FENCE_.. */

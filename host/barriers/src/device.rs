@@ -104,7 +104,7 @@ impl Device {
         sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
     }
 
-    /// A fence that fence barriers name by its GPU address. Of one that was not added nothing is known, and
+    /// A fence that fence barriers name by its GPU address. Of one that was not added nothing is known, and
     /// nothing is said.
     pub fn add_fence(
         &mut self,

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::Message;
 
-/// `D3D12_FENCE_FLAGS`, as far as fence barriers ask for them.
+/// `D3D12_FENCE_FLAGS`, as far as rules ask for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceFlags {
     /// SHARED or SHARED_CROSS_ADAPTER.
@@ -21,6 +21,8 @@ pub struct FenceFlags {
     pub allow_command_list_barriers: bool,
     /// ALLOW_QUEUE_AND_CPU_SYNC.
     pub allow_queue_and_cpu_sync: bool,
+    /// Bits that the enumeration does not have.
+    pub unknown: u32,
 }
 
 impl FenceFlags {
@@ -29,9 +31,14 @@ impl FenceFlags {
         self.allow_command_list_barriers && !self.allow_queue_and_cpu_sync
     }
 
-    /// Whether there can be such a fence.
+    /// Whether there can be such a fence.
     pub fn check(self) -> Result<(), Message> {
         let refused = |rule, text| Err(Messages::one(rule, None, text));
+        if self.unknown != 0 {
+            let known = "SHARED, SHARED_CROSS_ADAPTER, NON_MONITORED and two previews";
+            let text = format_args!("a fence has flags {:#x}; there are only {known}", self.unknown);
+            return refused(Rule::R107, text);
+        }
         if self.allow_queue_and_cpu_sync && !self.allow_command_list_barriers {
             let text = format_args!("ALLOW_QUEUE_AND_CPU_SYNC needs ALLOW_COMMAND_LIST_BARRIERS beside it");
             return refused(Rule::R098, text);

@@ -19,7 +19,7 @@ pub enum Severity {
 
 macro_rules! rules {
     ($($name:ident = $number:expr, $severity:ident, $id:expr, $text:expr;)*) => {
-        /// `R-001` to `R-106`. Where one rule is an instance of another, the more particular one is reported, but for
+        /// `R-001` to `R-106` of barriers, and of fences `R-107` (FEN-131) and `R-108` (FEN-132). Where one rule is an instance of another, the more particular one is reported, but for
         /// R-024 (reported as R-022) and R-080 (as R-041), which only name an example.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
         #[repr(u8)]
@@ -197,6 +197,8 @@ rules! {
         WaitBarriers)";
     R105 = 105, Error, 0, "WaitBarrier LayoutBefore neither equal to the SignalBarrier LayoutAfter nor UNDEFINED";
     R106 = 106, Error, 0, "Return-trip dependency chain";
+    R107 = 107, Error, 1007, "Create fence: bits that D3D12_FENCE_FLAGS does not have";
+    R108 = 108, Warning, 1424, "Wait for the value 0 of a fence";
 }
 
 impl fmt::Display for Rule {

@@ -50,10 +50,10 @@ impl<M: Miniport> Kernel<M> {
                 self.submit_command(process, &contexts, private_data),
             SignalFromGpu { contexts, signal, flags } => self.signal_from_gpu(process, &contexts, signal, flags),
             WaitFromGpu { context, objects, values } =>
-                self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray),
+                self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray, effects),
             WaitFromGpuLegacy { context, objects, fence_value } => {
                 let values = vec![fence_value; objects.len()];
-                self.wait_from_gpu(process, context, &objects, &values, Form::OneValue)
+                self.wait_from_gpu(process, context, &objects, &values, Form::OneValue, effects)
             },
             SetContextPriority { context, priority, in_process } =>
                 self.set_context_priority(process, context, priority, in_process),
@@ -162,7 +162,7 @@ impl<M: Miniport> Kernel<M> {
             SubmitSignalToHwQueue { queues, objects, values, flags } =>
                 self.signal_hw_queues(process, &queues, &objects, &values, flags),
             SubmitWaitToHwQueue { queue, objects, values } =>
-                self.wait_in_hw_queue(process, queue, &objects, &values),
+                self.wait_in_hw_queue(process, queue, &objects, &values, effects),
             CreateDoorbell { queue, rings } => self.create_doorbell(process, queue, &rings, effects),
             ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
             DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),

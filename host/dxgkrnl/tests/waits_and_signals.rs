@@ -140,6 +140,32 @@ fn a_wait_for_zero_is_always_satisfied_and_leaves_no_waiter() {
 }
 
 #[test]
+fn a_wait_for_zero_is_noted_for_the_cpu_and_for_queues() {
+    // covers: FEN-132
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 1).object;
+    let semaphore = SyncObjectInfo { object_type: T::SEMAPHORE, ..SyncObjectInfo::default() };
+    let semaphore = world.object(device, semaphore).object;
+    world.notes();
+    for (value, notes) in [(0, 1), (1, 0)] {
+        world.wait(device, &[(fence, value)], false).unwrap();
+        let said = world.notes();
+        assert_eq!(said.len(), notes, "{said:?}");
+        assert!(said.iter().all(|note| note.starts_with("FENCE_ZERO_WAIT 1424")), "{said:?}");
+        assert_eq!(world.gpu_wait(context, fence, value), OK);
+        let said = world.notes();
+        assert_eq!(said.len(), notes, "{said:?}");
+        assert!(said.iter().all(|note| note.starts_with("FENCE_ZERO_WAIT 1424")), "{said:?}");
+    }
+    // A semaphore has no values to wait for.
+    let (objects, fence_value) = (vec![semaphore].into(), 0);
+    assert_eq!(world.status(Call::WaitFromGpuLegacy { context, objects, fence_value }), OK);
+    assert_eq!(world.notes(), [""; 0]);
+}
+
+#[test]
 fn what_was_reached_once_stays_reached_whatever_the_value_does_next() {
     // covers: FEN-033
     let mut world = World::new();

@@ -98,9 +98,10 @@ pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFl
     use list_escape::FenceFlags as Said;
     let said = described.unwrap_or(Said::ALLOW_COMMAND_LIST_BARRIERS | Said::ALLOW_QUEUE_AND_CPU_SYNC);
     FenceFlags {
-        shared: said.contains(Said::SHARED),
+        shared: said.intersects(Said::SHARED | Said::SHARED_CROSS_ADAPTER),
         allow_command_list_barriers: said.contains(Said::ALLOW_COMMAND_LIST_BARRIERS),
         allow_queue_and_cpu_sync: said.contains(Said::ALLOW_QUEUE_AND_CPU_SYNC),
+        unknown: said.bits() & !Said::all().bits(),
     }
 }
 

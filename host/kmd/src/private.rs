@@ -14,7 +14,7 @@
 //!   2 FAIL          4 u32 NTSTATUS: the escape's answer
 //!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
 //!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
-//!   5 to 9             what has to do with command lists: `d3dkmt::list_escape`
+//!   5 to 8, 10         what has to do with command lists: `d3dkmt::list_escape`
 //! ```
 //! Those of command lists need a device: INVALID_PARAMETER without one. A resource ends with its device. A description that
 //! cannot be, no resource of the device, or no native fence at the address, is INVALID_PARAMETER, one resource too many
@@ -29,7 +29,8 @@ use alloc::vec::Vec;
 
 use d3dkmt::isa::ResourceDesc;
 use d3dkmt::list_escape::{
-    CREATE_RESOURCE, DESCRIBE_FENCE, DESCRIBE_FENCE_BYTES, DESTROY_RESOURCE, SET_DEBUG, described_fence,
+    CREATE_RESOURCE, DESCRIBE_FENCE, DESCRIBE_FENCE_BYTES, DESTROY_RESOURCE, READ_MESSAGES, SET_DEBUG,
+    described_fence,
 };
 use d3dkmt::{CpuEventUsage, EscapeFlags, NtStatus};
 use dxgkrnl::ProcessId;
@@ -125,7 +126,7 @@ impl Clients {
     ) -> NtStatus {
         let answer = if escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
             self.known_escape(adapter, escape.data)
-        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=DESCRIBE_FENCE)) {
+        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=READ_MESSAGES | DESCRIBE_FENCE)) {
             self.list_escape(adapter, escape, shared, callbacks)
         } else {
             self.private_escape(adapter, escape, callbacks)
@@ -286,7 +287,7 @@ fn describe_fence(
 ) -> Result<(), Refused> {
     let refused = |text: String| Err((NtStatus::INVALID_PARAMETER, text));
     let Some((gpu_address, flags, name)) = described_fence(data) else {
-        return refused("a fence has flags that nobody knows, or a name that is not UTF-8".to_string());
+        return refused("the name of a fence is not UTF-8".to_string());
     };
     if let Err(message) = fence_flags(Some(flags)).check() {
         return refused(message.to_string());

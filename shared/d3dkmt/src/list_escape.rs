@@ -6,7 +6,7 @@
 //!   6 DESTROY_RESOURCE  4 u32 number
 //!   7 SET_DEBUG         4 u32 level: 0 off, 1 hazards and errors, 2 all
 //!   8 READ_MESSAGES     4 u32: filled with how many   8 u64: with how many were lost   16 .. messages
-//!   9 DESCRIBE_FENCE    4 u32 flags   8 u64 GPU address of a native fence   16 32 bytes of name
+//!  10 DESCRIBE_FENCE    4 u32 D3D12_FENCE_FLAGS   8 u64 GPU address of a native fence   16 32 bytes of name
 //!
 //!   a message   0 u32 bytes of it, a multiple of 8   4 u32 rule: n of R-n, or 0   8 u32 D3D12_MESSAGE_ID, or 0
 //!              12 u32 severity: 1 warning, 2 hazard, 3 error, 4 error for which the list would be removed
@@ -25,7 +25,8 @@ pub const CREATE_RESOURCE: u32 = 5;
 pub const DESTROY_RESOURCE: u32 = 6;
 pub const SET_DEBUG: u32 = 7;
 pub const READ_MESSAGES: u32 = 8;
-pub const DESCRIBE_FENCE: u32 = 9;
+/// 9 was the same with flags of other values.
+pub const DESCRIBE_FENCE: u32 = 10;
 
 /// Where messages begin, behind their count and the number of lost ones.
 pub const MESSAGES_AT: usize = 16;
@@ -37,13 +38,14 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 pub const DESCRIBE_FENCE_BYTES: usize = 16 + ResourceName::BYTES;
 
 bitflags::bitflags! {
-    /// `D3D12_FENCE_FLAGS`, as far as fence barriers ask for them; the numbers are of these escapes.
+    /// `D3D12_FENCE_FLAGS`. No values of the two previews are published: theirs are of these escapes.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct FenceFlags: u32 {
-        /// SHARED or SHARED_CROSS_ADAPTER.
         const SHARED = 0x1;
-        const ALLOW_COMMAND_LIST_BARRIERS = 0x2;
-        const ALLOW_QUEUE_AND_CPU_SYNC = 0x4;
+        const SHARED_CROSS_ADAPTER = 0x2;
+        const NON_MONITORED = 0x4;
+        const ALLOW_COMMAND_LIST_BARRIERS = 0x100;
+        const ALLOW_QUEUE_AND_CPU_SYNC = 0x200;
     }
 }
 
@@ -98,9 +100,9 @@ pub fn describe_fence(gpu_address: u64, flags: FenceFlags, name: &str) -> Vec<u8
     data
 }
 
-/// Address, flags and name of a `DESCRIBE_FENCE`. `None` if they cannot be.
+/// Address, flags and name of a `DESCRIBE_FENCE`, unknown flags as they are. `None` if the name is not UTF-8.
 pub fn described_fence(data: &[u8]) -> Option<(u64, FenceFlags, ResourceName)> {
-    let flags = FenceFlags::from_bits(word(data, 4)?)?;
+    let flags = FenceFlags::from_bits_retain(word(data, 4)?);
     let gpu_address = u64::from_le_bytes(data.get(8..16)?.try_into().ok()?);
     let name = ResourceName::decode(data.get(16..DESCRIBE_FENCE_BYTES)?)?;
     Some((gpu_address, flags, name))
@@ -206,8 +208,9 @@ mod tests {
         let (address, found, name) = described_fence(&data).unwrap();
         assert_eq!((address, found, name.as_ref()), (0x1234_5000, flags, "frame"));
         let mut wrong = data.clone();
-        wrong[4] = 8;
-        assert_eq!(described_fence(&wrong), None, "an unknown flag");
+        wrong[4] |= 8;
+        let unknown = flags | FenceFlags::from_bits_retain(8);
+        assert_eq!(described_fence(&wrong).unwrap().1, unknown, "for the debug layer to tell");
         assert_eq!(described_fence(&data[..47]), None);
     }
 }

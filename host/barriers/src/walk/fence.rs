@@ -34,6 +34,7 @@ impl Walk<'_> {
             return;
         }
         for fence in fences.iter() {
+            self.zero_wait(fence);
             self.wait_for(fence);
         }
         self.fenced = Fenced::Wait;
@@ -60,6 +61,24 @@ impl Walk<'_> {
         let text = format_args!("fence {name:?} must be created with ALLOW_COMMAND_LIST_BARRIERS");
         self.report.say(Rule::Command, None, text);
         false
+    }
+
+    /// Every fence has reached 0.
+    pub(super) fn zero_wait(&mut self, FenceValue { gpu_address, value }: FenceValue) {
+        if value != 0 {
+            return;
+        }
+        let Walk { report, fences, .. } = self;
+        match fences.get(gpu_address) {
+            Some(fence) => {
+                let text = format_args!("a wait for 0 of fence {:?} never waits", fence.name);
+                report.say(Rule::R108, None, text);
+            }
+            None => {
+                let text = format_args!("a wait for 0 of the fence at {gpu_address:#x} never waits");
+                report.say(Rule::R108, None, text);
+            }
+        }
     }
 
     fn wait_for(&mut self, FenceValue { gpu_address, value }: FenceValue) {

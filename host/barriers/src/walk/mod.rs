@@ -21,8 +21,8 @@ use crate::words::{Fenced, Judge};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use d3dkmt::isa::{
-    Barrier, BarrierGroup, BarrierLayout as L, BufferBarrier, Groups, IsaError, ListFlags, Packet, QueueType,
-    RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed, WorkKind,
+    Barrier, BarrierGroup, BarrierLayout as L, BufferBarrier, FenceValue, Groups, IsaError, ListFlags,
+    Packet, QueueType, RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed, WorkKind,
 };
 use global::Globals;
 
@@ -165,10 +165,10 @@ impl<'d> Walk<'d> {
 
     fn packet(&mut self, packet: Packet<Viewed<'_>>) {
         match packet {
-            Packet::FenceWrite { .. }
-            | Packet::FenceWait { .. }
-            | Packet::FenceRead { .. }
-            | Packet::BeginList { .. } => {}
+            Packet::FenceWrite { .. } | Packet::FenceRead { .. } | Packet::BeginList { .. } => {}
+            Packet::FenceWait { gpu_address, value } => {
+                self.zero_wait(FenceValue { gpu_address, value });
+            }
             Packet::Busy { .. }
             | Packet::Hang
             | Packet::MarkerIn { .. }

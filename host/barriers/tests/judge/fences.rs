@@ -1,7 +1,7 @@
 //! Fence barriers.
 
 use crate::world::*;
-use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule};
+use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule, Severity};
 use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier};
 
 fn tier(fence_barriers: FenceBarrierTier) -> World {
@@ -54,7 +54,8 @@ fn created(
     allow_command_list_barriers: bool,
     allow_queue_and_cpu_sync: bool,
 ) -> Option<(Rule, u32)> {
-    let flags = FenceFlags { shared, allow_command_list_barriers, allow_queue_and_cpu_sync };
+    let flags =
+        FenceFlags { shared, allow_command_list_barriers, allow_queue_and_cpu_sync, ..FenceFlags::default() };
     let refused = World::new().device.add_fence(FENCE, flags, "f", 0).err()?;
     Some((refused.rule, refused.id.unwrap_or_default()))
 }
@@ -73,6 +74,41 @@ fn some_flags_of_fences_need_others() {
         (true, true, true),
     ] {
         assert_eq!(created(shared, lists, queues), None, "{shared} {lists} {queues}");
+    }
+}
+
+// covers: FEN-131
+#[test]
+fn flags_that_fences_do_not_have_are_refused_first() {
+    for (allow_queue_and_cpu_sync, unknown) in [(false, 8), (true, 1 << 31)] {
+        let flags = FenceFlags { allow_queue_and_cpu_sync, unknown, ..FenceFlags::default() };
+        let refused = World::new().device.add_fence(FENCE, flags, "f", 0).unwrap_err();
+        assert_eq!((refused.rule, refused.id), (Rule::R107, Some(1007)));
+        assert!(refused.text.contains(&format!("{unknown:#x}")), "{refused}");
+    }
+}
+
+// covers: FEN-132
+#[test]
+fn a_wait_for_zero_is_a_warning_known_fence_or_not() {
+    let zero = |packets: &[Packet], known: bool| {
+        let mut world = World::new();
+        if known {
+            world.fence(true);
+        }
+        let outcome = world.submit(packets);
+        let said = outcome.messages.iter().filter(|message| message.rule == Rule::R108);
+        said.map(|message| (message.id, message.severity, message.text.clone())).collect::<Vec<_>>()
+    };
+    let hardware = |value| Packet::FenceWait { gpu_address: FENCE, value };
+    for (known, name) in [(true, "fence \"progress\"".to_string()), (false, format!("fence at {FENCE:#x}"))] {
+        for packet in [wait(0, vec![]), hardware(0)] {
+            let said = zero(&[packet], known);
+            assert_eq!(said.len(), 1);
+            assert_eq!((said[0].0, said[0].1), (Some(1424), Severity::Warning));
+            assert!(said[0].2.contains(&name), "{said:?}");
+        }
+        assert_eq!(zero(&[wait(1, vec![]), hardware(1)], known), []);
     }
 }
 

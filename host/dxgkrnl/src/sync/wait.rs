@@ -152,6 +152,7 @@ impl<M: Miniport> Kernel<M> {
         self.require_free_event(process, owner, event)?;
         self.require_memory(process, wait_bytes(items.len()))?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
+        self.note_zero_wait(process, items, effects);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, &mut *items) {
             None => {
                 items.iter().for_each(|item| self.publish_engine_write(item.object, effects));
@@ -162,6 +163,15 @@ impl<M: Miniport> Kernel<M> {
                 owner.waits.insert(process, event, wait.slot, &self.sync.waits);
                 Ok(Reply::Wait(WaitOutcome::Registered))
             }
+        }
+    }
+
+    /// Notes a wait for the value 0, which every fence has reached: the D3D12 debug layer warns of it (FEN-132).
+    #[inline]
+    pub(crate) fn note_zero_wait(&self, process: ProcessId, items: &[WaitItem], effects: &mut Effects) {
+        if let Some(item) = items.iter().find(|item| item.value == 0) {
+            let text = format!("FENCE_ZERO_WAIT 1424: a wait for 0 of {} never waits", item.handle);
+            self.note(process, text, effects);
         }
     }
 

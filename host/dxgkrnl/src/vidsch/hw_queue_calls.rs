@@ -341,10 +341,12 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         objects: &[Handle],
         values: &[u64],
+        effects: &mut Effects,
     ) -> CallResult {
         let queue = self.open_hw_queue(process, handle)?;
         let device = self.vidsch.queues[queue].device;
         let items = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
+        self.note_zero_wait(process, &items, effects);
         self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }

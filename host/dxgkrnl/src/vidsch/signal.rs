@@ -111,6 +111,7 @@ impl<M: Miniport> Kernel<M> {
         objects: &[Handle],
         values: &[u64],
         form: Form,
+        effects: &mut Effects,
     ) -> CallResult {
         let queue = self.open_context(process, context)?;
         let device = self.vidsch.queues[queue].device;
@@ -123,6 +124,7 @@ impl<M: Miniport> Kernel<M> {
             for object in &objects {
                 self.sync.hold(*object);
             }
+            self.note_zero_wait(process, &values, effects);
             let wait = match self.config.policy.gpu_wait {
                 GpuWait::LatchesWhenQueued => self.begin_wait(WaitOwner::Gpu { queue }, false, values),
                 GpuWait::LooksAtHead if values.is_empty() => None,
@@ -137,6 +139,7 @@ impl<M: Miniport> Kernel<M> {
             );
             return Ok(Reply::None);
         }
+        self.note_zero_wait(process, &items, effects);
         self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }

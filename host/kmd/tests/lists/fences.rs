@@ -157,6 +157,52 @@ fn a_chain_that_comes_back_is_found_while_both_run() {
     assert_eq!(rules(&mut gpu), []);
 }
 
+/// The flags that `D3D12_FENCE_FLAGS` has, by their published values.
+// covers: FEN-131
+#[test]
+fn a_flag_that_fences_do_not_have_is_an_error() {
+    let mut gpu = Gpu::new(1);
+    add(&mut gpu, OUT);
+    let previews = (LISTS | BOTH).bits();
+    for bit in (0..32).map(|bit| 1u32 << bit) {
+        gpu.notes.clear();
+        let alone = describe(&mut gpu, OUT, FenceFlags::from_bits_retain(bit));
+        let beside = describe(&mut gpu, OUT, FenceFlags::from_bits_retain(1 | bit));
+        match bit {
+            1 | 2 | 4 => assert_eq!((alone, beside), (NtStatus::SUCCESS, NtStatus::SUCCESS), "{bit:#x}"),
+            bit if bit & previews != 0 => {}
+            bit => {
+                assert_eq!((alone, beside), (NtStatus::INVALID_PARAMETER, NtStatus::INVALID_PARAMETER));
+                let words = format!("R-107 error #1007: list 0 command 0: a fence has flags {bit:#x}");
+                assert!(gpu.notes.iter().all(|note| note.contains(&words)), "{:?}", gpu.notes);
+                assert_eq!(gpu.notes.len(), 2);
+            }
+        }
+    }
+    // Both kinds of sharing are sharing.
+    for shared in [FenceFlags::SHARED, FenceFlags::SHARED_CROSS_ADAPTER] {
+        gpu.notes.clear();
+        assert_eq!(describe(&mut gpu, OUT, LISTS | shared), NtStatus::INVALID_PARAMETER);
+        assert!(gpu.notes[0].contains("R-099"), "{:?}", gpu.notes);
+    }
+}
+
+// covers: FEN-132
+#[test]
+fn a_wait_for_zero_is_worth_a_warning() {
+    let mut gpu = Gpu::new(1);
+    [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
+    debug(&mut gpu);
+    let waits = |value| [wait(OUT, value), Packet::FenceWait { gpu_address: BACK, value }];
+    gpu.submit(ENGINE, 1, &waits(0));
+    let told = said(&mut gpu);
+    assert_eq!(told.iter().map(|(rule, _)| *rule).collect::<Vec<_>>(), [108, 108], "{told:?}");
+    assert!(gpu.notes[0].contains("R-108 warning #1424"), "{:?}", gpu.notes);
+    gpu.submit(ENGINE, 1, &[signal(OUT, 1), signal(BACK, 1)]);
+    gpu.submit(ENGINE, 1, &waits(1));
+    assert_eq!(rules(&mut gpu), []);
+}
+
 // covers: BAR-115 BAR-116
 #[test]
 fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
@@ -165,7 +211,6 @@ fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
     let wrong = [
         (OUT, FenceFlags::ALLOW_QUEUE_AND_CPU_SYNC, "R-098 error #1007"),
         (OUT, LISTS | FenceFlags::SHARED, "R-099 error #1007"),
-        (OUT, FenceFlags::from_bits_retain(8), "flags that nobody knows"),
         (BACK, BOTH, "at 0x5040 no native fence of the process is mapped"),
     ];
     for (address, flags, words) in wrong {

@@ -49,6 +49,10 @@ pub(super) fn operation(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> P
             let mut flags = FenceFlags::empty();
             while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
                 cursor.next();
+                if let Some(bits) = words::number(&token.text).and_then(|bits| u32::try_from(bits).ok()) {
+                    flags |= FenceFlags::from_bits_retain(bits);
+                    continue;
+                }
                 let known = FenceFlags::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
                 flags |= FenceFlags::from_name(&token.text)
                     .ok_or_else(|| unknown(token, "a flag of a fence", known))?;
@@ -172,10 +176,10 @@ pub(super) fn wanted_message(
     let token = cursor.atom("a rule of barriers, as R-041")?;
     let number = token.text.strip_prefix("R-").filter(|digits| digits.len() == 3);
     let rule =
-        number.and_then(|digits| digits.parse().ok()).filter(|rule| *rule <= 106).ok_or_else(|| {
+        number.and_then(|digits| digits.parse().ok()).filter(|rule| *rule <= 108).ok_or_else(|| {
             let message = format!("`{}` is no rule of barriers", token.text);
             ScriptError::new(token.place, message)
-                .help("they are R-001 to R-106; R-000 is a command that cannot be")
+                .help("they are R-001 to R-108; R-000 is a command that cannot be")
         })?;
     let (list, command, barrier, resource, text) = (None, None, None, None, None);
     let mut wanted = WantedMessage { messages, rule, list, command, barrier, resource, text };

@@ -91,7 +91,7 @@ const BY_HAND: &[Word] = words! {
     "list", "L = list [DIRECT|BUNDLE|COMPUTE|COPY|VIDEO_DECODE|VIDEO_PROCESS|VIDEO_ENCODE] [\"TEXT\"]", "a command list; lines that begin with its name record into it, `submit` takes what it has then";
     "debug", "debug D off|errors|all", "D3DKMTEscape of the driver's SET_DEBUG: what the debug layer of the process says";
     "debug_messages", "M = debug_messages D", "D3DKMTEscape of the driver's READ_MESSAGES: what it has said since it was last read";
-    "describe_fence", "describe_fence D F [SHARED] [ALLOW_COMMAND_LIST_BARRIERS] [ALLOW_QUEUE_AND_CPU_SYNC]", "D3DKMTEscape of the driver's DESCRIBE_FENCE: the flags of a native fence, which only a runtime knows";
+    "describe_fence", "describe_fence D F [SHARED] [SHARED_CROSS_ADAPTER] [NON_MONITORED] [ALLOW_COMMAND_LIST_BARRIERS] [ALLOW_QUEUE_AND_CPU_SYNC] [N]", "D3DKMTEscape of the driver's DESCRIBE_FENCE: the flags of a native fence, which only a runtime knows";
     "store", "store A words [N..N] = N", "the process writes words of 32 bits of its memory; no call";
     "submit_hw", "submit_hw Q id=N COMMAND ..", "D3DKMTSubmitCommandToHwQueue; it is done when the progress fence is at N";
     "hw_signal", "hw_signal Q [Q ..] F=V [G=V ..] [FLAG ..]", "D3DKMTSubmitSignalSyncObjectsToHwQueue";

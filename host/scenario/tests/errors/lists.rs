@@ -97,10 +97,10 @@ expect A words = no"),
     |                  ^^ numbers are 7, 0x40, 2^63 or max, which is 2^64-1"),
 
 (After("p  M = debug_messages D -> ok
-expect M message R-107"),
-"x.scn:6:18: `R-107` is no rule of barriers
-  6 | expect M message R-107
-    |                  ^^^^^ they are R-001 to R-106; R-000 is a command that cannot be"),
+expect M message R-109"),
+"x.scn:6:18: `R-109` is no rule of barriers
+  6 | expect M message R-109
+    |                  ^^^^^ they are R-001 to R-108; R-000 is a command that cannot be"),
 
 (After("p  M = debug_messages D -> ok
 expect M mesage R-001"),
@@ -121,7 +121,7 @@ expect M mesage R-001"),
 (After("p  describe_fence D F ALLOW_LISTS -> ok"),
 "x.scn:5:23: `ALLOW_LISTS` is not a flag of a fence
   5 | p  describe_fence D F ALLOW_LISTS -> ok
-    |                       ^^^^^^^^^^^ there are: SHARED, ALLOW_COMMAND_LIST_BARRIERS, ALLOW_QUEUE_AND_CPU_SYNC"),
+    |                       ^^^^^^^^^^^ there are: SHARED, SHARED_CROSS_ADAPTER, NON_MONITORED, ALLOW_COMMAND_LIST_BARRIERS, ALLOW_QUEUE_AND_CPU_SYNC"),
 
 (After("p  R = resource D bufer at=0 -> ok"),
 "x.scn:5:19: `bufer` is not a kind of resource

@@ -20,7 +20,7 @@ impl Drawing {
             (1, _) => Operation::DescribeFence {
                 device,
                 fence: self.handle(),
-                flags: FenceFlags::from_bits_truncate(self.value32()),
+                flags: FenceFlags::from_bits_retain(self.value32()),
             },
             (2, _) => Operation::SetDebug { device, level: self.below(3) as u32 },
             (3, _) => Operation::ReadMessages { device },

@@ -91,8 +91,10 @@ impl Printer<'_> {
                 format!("destroy_resource {} {}", self.handle(*device), self.program.name(*resource))
             }
             Operation::DescribeFence { device, fence, flags: of } => {
+                let others = of.difference(d3dkmt::list_escape::FenceFlags::all()).bits();
+                let others = if others == 0 { String::new() } else { format!(" {others:#x}") };
                 let of = flags(of.iter_names().map(|(name, bit)| (name, bit.bits())));
-                format!("describe_fence {} {}{of}", self.handle(*device), self.handle(*fence))
+                format!("describe_fence {} {}{of}{others}", self.handle(*device), self.handle(*fence))
             }
             Operation::SetDebug { device, level } => {
                 format!("debug {} {}", self.handle(*device), named_or_number(&DEBUG_LEVELS, *level))
