@@ -166,6 +166,12 @@ impl Reporter {
         self.put(Phase::Record, (rule, Severity::Warning), resource, text);
     }
 
+    /// More than the rule itself says of it, when the list is recorded.
+    #[cold]
+    pub fn error(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
+        self.put(Phase::Record, (rule, Severity::Error), resource, text);
+    }
+
     fn put(
         &mut self,
         phase: Phase,

@@ -1,5 +1,6 @@
 //! What the documents leave open: each a named switch with its default and the reason.
 
+use d3dkmt::isa::ScopeReading;
 use serde::{Deserialize, Serialize};
 
 /// `RTAS_READ` with a sync of graphics shaders (an inline ray query), which no published list of syncs has.
@@ -56,6 +57,36 @@ pub enum VideoQueueCommon {
     VideoQueues,
 }
 
+/// Which access must be NO_ACCESS when SyncBefore is NONE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum SyncNoneAccess {
+    /// Default: AccessBefore, as the D3D12 specification says.
+    #[default]
+    SameSide,
+    /// AccessAfter, as the page of `D3D12DDI_BARRIER_SYNC` says.
+    After,
+}
+
+/// Which barriers may not come between the halves of a split barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum SplitBarriers {
+    /// Default: other barriers of the same subresource. Barriers of other subresources change nothing that the split is of.
+    #[default]
+    BySubresource,
+    /// Other barriers of the same resource, as the page of `D3D12DDI_BARRIER_SYNC` says.
+    ByResource,
+}
+
+/// What BUILD_RTAS or COPY_RTAS is whose side has no RTAS_WRITE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum RtasWrite {
+    /// Default: worth a warning, but with COMMON and NO_ACCESS. Builds read geometry, and scratch memory is no structure.
+    #[default]
+    Warned,
+    /// An error with every access: "must have the RTAS_WRITE bit set", word for word.
+    Required,
+}
+
 /// See each switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Policy {
@@ -64,6 +95,11 @@ pub struct Policy {
     pub unlisted_first_access: UnlistedFirstAccess,
     pub fixed_function_writes: FixedFunctionWrites,
     pub video_queue_common: VideoQueueCommon,
+    pub sync_none_access: SyncNoneAccess,
+    pub split_barriers: SplitBarriers,
+    pub rtas_write: RtasWrite,
+    /// What EXECUTE_INDIRECT and INPUT_ASSEMBLER are the scopes of: engines go by the same.
+    pub scope_reading: ScopeReading,
 }
 
 /// `D3D12_FENCE_BARRIER_TIER`.

@@ -57,10 +57,24 @@ pub(crate) struct Used {
     pub access: A,
     pub writes: bool,
     pub scope: S,
+    /// Each stands for the whole use, as `scope` does (`d3dkmt::isa::other_scopes`).
+    pub others: S,
     pub start: u64,
     pub end: u64,
     pub list: u32,
     pub command: u32,
+}
+
+impl Used {
+    /// Whether a barrier with this SyncBefore, expanded, waits for it.
+    pub fn is_waited_for(&self, before: S) -> bool {
+        before.contains(self.scope.expanded()) || before.intersects(self.others)
+    }
+
+    /// Whether a barrier with this SyncAfter, expanded, holds it up.
+    pub fn is_held_by(&self, after: S) -> bool {
+        after.intersects(self.scope.expanded() | self.others)
+    }
 }
 
 /// A layout that was given up, or never set: only UNDEFINED can come before the next one. No layout has this value.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy::{Policy, VideoQueueCommon};
 use d3dkmt::isa::{
     BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
-    ResourceFlags as F,
+    ResourceFlags as F, ScopeReading, WorkKind, other_scopes,
 };
 
 /// Joins bits in a constant.
@@ -42,6 +42,12 @@ pub fn syncs_of(access: A) -> S {
         A::VIDEO_ENCODE_READ | A::VIDEO_ENCODE_WRITE => S::VIDEO_ENCODE,
         _ => S::SCOPES,
     }
+}
+
+/// [`syncs_of`] an access, with what a reading adds.
+pub fn syncs_by(access: A, reading: ScopeReading) -> S {
+    let others = WorkKind::ALL.iter().map(|kind| other_scopes(*kind, access, reading));
+    others.fold(syncs_of(access), |syncs, other| syncs | other)
 }
 
 /// The graphics shaders that an inline ray query runs in: see [`Policy::inline_ray_query`].

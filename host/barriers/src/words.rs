@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Bits, Named, Reporter};
-use crate::policy::{InlineRayQuery, Policy};
+use crate::policy::{InlineRayQuery, Policy, RtasWrite, SyncNoneAccess};
 use crate::rules::Rule;
 use crate::tables;
 use core::fmt;
@@ -77,6 +77,7 @@ impl Judge<'_> {
                 format_args!("a global barrier cannot be split; split one of a texture"),
             );
         }
+        self.none_before(report, barrier);
         for words in sides(barrier) {
             self.sync_word(report, &words);
             self.access_word(report, &words);
@@ -176,31 +177,43 @@ impl Judge<'_> {
         }
     }
 
+    /// SyncBefore NONE, and the access that must be NO_ACCESS with it.
+    fn none_before(&self, report: &mut Reporter, barrier: &Barrier) {
+        let (side, access) = match self.policy.sync_none_access {
+            SyncNoneAccess::SameSide => (Side::Before, barrier.access_before),
+            SyncNoneAccess::After => (Side::After, barrier.access_after),
+        };
+        if barrier.sync_before == S::NONE && access != A::NO_ACCESS && self.fenced == Fenced::No {
+            self.none_without_access(report, Rule::R015, (Side::Before, side), access);
+        }
+    }
+
+    fn none_without_access(&self, report: &mut Reporter, rule: Rule, (sync, side): (Side, Side), access: A) {
+        let is = Bits(access);
+        let right = "it must be NO_ACCESS, or the sync must name the work that accesses";
+        report.say(rule, self.id(), format_args!("Sync{sync} is NONE and Access{side} is {is}; {right}"));
+    }
+
     /// Sync and access of one side.
     fn pair(&self, report: &mut Reporter, words: &Words) {
         let Words { side, sync, access } = words;
         if *sync == S::NONE {
-            if *access != A::NO_ACCESS && self.fenced == Fenced::No {
-                let rule = if *side == Side::Before { Rule::R015 } else { Rule::R016 };
-                let is = Bits(*access);
-                let right = "it must be NO_ACCESS, or the sync must name the work that accesses";
-                report.say(
-                    rule,
-                    self.id(),
-                    format_args!("Sync{side} is NONE and Access{side} is {is}; {right}"),
-                );
+            if *side == Side::After && *access != A::NO_ACCESS && self.fenced == Fenced::No {
+                self.none_without_access(report, Rule::R016, (Side::After, Side::After), *access);
             }
             return;
         }
         let builds = S::BUILD_RTAS | S::COPY_RTAS;
-        let exempt = *access == A::COMMON || *access == A::NO_ACCESS;
+        let required = self.policy.rtas_write == RtasWrite::Required;
+        let exempt = !required && (*access == A::COMMON || *access == A::NO_ACCESS);
         if sync.intersects(builds) && !access.contains(A::RTAS_WRITE) && !exempt {
             let (bits, is) = (Bits(*sync & builds), Bits(*access));
-            report.say(
-                Rule::R028,
-                self.id(),
-                format_args!("Sync{side} is {bits}, but Access{side} {is} lacks RTAS_WRITE"),
-            );
+            let text = format_args!("Sync{side} is {bits}, but Access{side} {is} lacks RTAS_WRITE");
+            if required {
+                report.error(Rule::R028, self.id(), text);
+            } else {
+                report.say(Rule::R028, self.id(), text);
+            }
         }
         if sync.contains(S::SPLIT) {
             return;
@@ -215,7 +228,7 @@ impl Judge<'_> {
         while left != 0 {
             let bit = A::from_bits_retain(left & left.wrapping_neg());
             left &= left - 1;
-            let right = tables::syncs_of(bit);
+            let right = tables::syncs_by(bit, self.policy.scope_reading);
             if right.intersects(expanded) {
                 continue;
             }

@@ -78,4 +78,4 @@ pub use view::snapshot::Snapshot;
 pub use view::{AttachedProcess, snapshot, views, why};
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 13;
+pub const SEMANTIC_VERSION: u32 = 14;

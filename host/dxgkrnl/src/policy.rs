@@ -161,6 +161,42 @@ switches! {
         /// Packets keep the fence: the wait holds its queue up until something that is queued signals it.
         KeepsFence = "keeps-fence",
     }
+    /// Which access must be NO_ACCESS when SyncBefore is NONE. The driver's debug layer reads this.
+    sync_none_access: SyncNoneAccess {
+        /// Default: AccessBefore, as the D3D12 specification says.
+        SameSide = "same-side",
+        /// AccessAfter, as the page of `D3D12DDI_BARRIER_SYNC` says.
+        After = "after",
+    }
+    /// What of an ExecuteIndirect the scope EXECUTE_INDIRECT is. The driver's engines, its debug layer and its search for races
+    /// read this.
+    execute_indirect_scope: ExecuteIndirectScope {
+        /// Default: the fetch of its arguments. The specification's table of accesses has the scope for these alone.
+        Arguments = "arguments",
+        /// All of it, as the page of `D3D12DDI_BARRIER_SYNC` says.
+        Execution = "execution",
+    }
+    /// What the scope INPUT_ASSEMBLER fetches; read as `execute_indirect_scope` is.
+    input_assembler_scope: InputAssemblerScope {
+        /// Default: index buffers; the API's name of the value is INDEX_INPUT, and vertex buffers are in VERTEX_SHADING.
+        IndexBuffers = "index-buffers",
+        /// Vertex buffers as well: they are the input of that stage.
+        VertexBuffers = "vertex-buffers",
+    }
+    /// Which barriers may not come between the halves of a split barrier. The driver's debug layer reads this.
+    split_barriers: SplitBarriers {
+        /// Default: other barriers of the same subresource. Other subresources are independent.
+        BySubresource = "by-subresource",
+        /// Other barriers of the same resource, as the page of `D3D12DDI_BARRIER_SYNC` says.
+        ByResource = "by-resource",
+    }
+    /// What BUILD_RTAS and COPY_RTAS without RTAS_WRITE on their side are. The driver's debug layer reads this.
+    rtas_write: RtasWrite {
+        /// Default: a warning, and right with COMMON or NO_ACCESS: the specification's tables let both read.
+        Warned = "warned",
+        /// An error, whatever the access is: "must have the RTAS_WRITE bit set".
+        Required = "required",
+    }
 }
 
 impl Policy {

@@ -12,6 +12,11 @@
 //! destroyed_wait = "success"          # or "device-removed"
 //! destroyed_queued_wait = "released"  # or "keeps-fence"
 //! refused_one_way = "stops-device"    # or "note-only"
+//! sync_none_access = "same-side"      # or "after"; this and the next four are in docs/COMMANDS.md
+//! execute_indirect_scope = "arguments"     # or "execution"
+//! input_assembler_scope = "index-buffers"  # or "vertex-buffers"
+//! split_barriers = "by-subresource"   # or "by-resource"
+//! rtas_write = "warned"               # or "required"
 //!
 //! [tdr]                               # the registry's TDR values; times in nanoseconds
 //! level = 3                           # TdrLevel: 0 off, 1 bugcheck, 2 VGA, 3 recover

@@ -23,6 +23,7 @@ fn main() {
     let access = |number, access, writes| Access {
         range: buffer(number),
         scopes: BarrierSync::COMPUTE_SHADING,
+        others: BarrierSync::NONE,
         access,
         writes,
     };

@@ -27,6 +27,8 @@ pub struct Access {
     pub range: Range,
     /// The scopes it is in.
     pub scopes: BarrierSync,
+    /// Each stands for the whole access, as `scopes` do (`d3dkmt::isa::other_scopes`).
+    pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
 }
@@ -116,7 +118,10 @@ impl Checker {
         let (before, after) = (types(barrier.access_before), types(barrier.access_after));
         for write in self.cells.in_range(range).filter_map(|cell| cell.write.as_mut()) {
             let flushed = before.intersects(write.access & BarrierAccess::WRITES);
-            if write.agent == number && flushed && waited.covers(write.scopes, write.number) {
+            if write.agent == number
+                && flushed
+                && write.ways().any(|scopes| waited.covers(scopes, write.number))
+            {
                 write.visible |= after;
             }
         }
@@ -135,7 +140,8 @@ impl Checker {
     pub fn cpu_access(&mut self, process: u32, range: Range, writes: bool) {
         let Some(number) = self.number(Agent::Process(process)) else { return };
         self.known(number).frontier.count += 1;
-        let access = Access { range, scopes: BarrierSync::NONE, access: BarrierAccess::COMMON, writes };
+        let (scopes, others) = (BarrierSync::NONE, BarrierSync::NONE);
+        let access = Access { range, scopes, others, access: BarrierAccess::COMMON, writes };
         self.access(number, CommandId::default(), &access);
     }
 
@@ -221,7 +227,7 @@ impl Checker {
     }
 
     fn access(&mut self, number: u32, command: CommandId, access: &Access) {
-        let Access { range, scopes, access, writes } = *access;
+        let Access { range, scopes, others, access, writes } = *access;
         if range.start >= range.end {
             return;
         }
@@ -231,6 +237,7 @@ impl Checker {
             agent: number,
             number: known.frontier.count,
             scopes: scopes.expanded(),
+            others,
             access,
             writes,
             command,
@@ -263,7 +270,8 @@ impl Known {
         if both_render && earlier.writes && later.writes {
             return None;
         }
-        if !self.frontier.is_before(earlier.scopes, earlier.number, later.scopes) {
+        let before = |scopes| later.ways().any(|by| self.frontier.is_before(scopes, earlier.number, by));
+        if !earlier.ways().any(before) {
             return Some(Conflict::Unordered);
         }
         let seen = !earlier.writes

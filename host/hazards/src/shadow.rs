@@ -18,11 +18,20 @@ pub(crate) struct Stamp {
     pub number: u64,
     /// Expanded; none for a CPU.
     pub scopes: BarrierSync,
+    /// See [`crate::Access::others`].
+    pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
     pub command: CommandId,
     /// The types of access that see it, beside its own.
     pub visible: BarrierAccess,
+}
+
+impl Stamp {
+    /// The sets of scopes of which each stands for the access.
+    pub fn ways(&self) -> impl Iterator<Item = BarrierSync> + use<> {
+        core::iter::once(self.scopes).chain(self.others.iter())
+    }
 }
 
 /// Bytes that were accessed alike.
@@ -44,7 +53,8 @@ impl Cell {
         }
         // A later read alike in everything stands for an earlier one of the same place in the order.
         let same = |read: &&mut Stamp| {
-            (read.agent, read.scopes, read.access) == (stamp.agent, stamp.scopes, stamp.access)
+            (read.agent, read.scopes, read.others, read.access)
+                == (stamp.agent, stamp.scopes, stamp.others, stamp.access)
         };
         if let Some(read) = self.reads.iter_mut().find(same) {
             *read = stamp;

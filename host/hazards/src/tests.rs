@@ -17,7 +17,7 @@ fn buffer(number: u64) -> Range {
 }
 
 fn write(number: u64, access: A, scopes: S) -> Access {
-    Access { range: buffer(number), scopes, access, writes: true }
+    Access { range: buffer(number), scopes, others: S::NONE, access, writes: true }
 }
 
 fn read(number: u64, access: A, scopes: S) -> Access {
@@ -332,4 +332,29 @@ fn pairs(reports: &[Report]) -> Vec<(u32, u32, Conflict)> {
 
 fn lines(steps: &[Step]) -> String {
     steps.iter().enumerate().map(|(at, step)| format!("{at}: {step:?}\n")).collect()
+}
+
+/// A use that another scope stands for is ordered by that one alone, or by its own, on either side of a barrier.
+#[test]
+fn another_scope_of_an_access_stands_for_it() {
+    let races = |others, sync_before, sync_after| {
+        let written =
+            Access { others, ..write(1, A::UNORDERED_ACCESS, S::VERTEX_SHADING | S::PIXEL_SHADING) };
+        let looked = Access { others, ..read(1, A::SHADER_RESOURCE, S::VERTEX_SHADING | S::PIXEL_SHADING) };
+        let between = barrier(sync_before, sync_after, A::UNORDERED_ACCESS, A::SHADER_RESOURCE);
+        let steps = [Step::Command(vec![written]), Step::Barrier(between, None), Step::Command(vec![looked])];
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &steps);
+        reports(&mut checker).len()
+    };
+    let own = S::VERTEX_SHADING | S::PIXEL_SHADING;
+    assert_eq!(races(S::NONE, own, own), 0);
+    assert_eq!(races(S::NONE, S::EXECUTE_INDIRECT, S::EXECUTE_INDIRECT), 1);
+    for (before, after) in
+        [(own, S::EXECUTE_INDIRECT), (S::EXECUTE_INDIRECT, own), (S::EXECUTE_INDIRECT, S::EXECUTE_INDIRECT)]
+    {
+        assert_eq!(races(S::EXECUTE_INDIRECT, before, after), 0, "{before:?} -> {after:?}");
+    }
+    assert_eq!(races(S::EXECUTE_INDIRECT, S::PIXEL_SHADING, own), 1, "half of its own is not enough");
+    assert_eq!(races(S::EXECUTE_INDIRECT, S::COPY, S::COPY), 1);
 }

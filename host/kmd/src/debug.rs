@@ -13,12 +13,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use barriers::policy::{RtasWrite, SplitBarriers, SyncNoneAccess};
 use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Policy, Severity};
-use d3dkmt::isa::{QueueType, Reader, ResourceDesc};
+use d3dkmt::isa::{QueueType, Reader, ResourceDesc, ScopeReading};
 use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{NtStatus, limits};
 use dxgkrnl::ddi::{Callback, EngineId, Orderer};
-use dxgkrnl::{AdapterConfig, EngineType, VidSchCaps};
+use dxgkrnl::policy as config;
+use dxgkrnl::{AdapterConfig, Config, EngineType, VidSchCaps};
 use serde::{Deserialize, Serialize};
 
 use crate::native::NativeFences;
@@ -75,6 +77,7 @@ pub(crate) struct DebugLayers {
     layers: BTreeMap<Space, Layer>,
     /// By adapter.
     capabilities: Vec<Capabilities>,
+    policy: Policy,
     /// Somebody wants to hear of every process's lists.
     watched: bool,
 }
@@ -102,6 +105,34 @@ pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFl
         allow_command_list_barriers: said.contains(Said::ALLOW_COMMAND_LIST_BARRIERS),
         allow_queue_and_cpu_sync: said.contains(Said::ALLOW_QUEUE_AND_CPU_SYNC),
         unknown: said.bits() & !Said::all().bits(),
+    }
+}
+
+/// What the configuration says of scopes.
+pub(crate) fn scope_reading(policy: &config::Policy) -> ScopeReading {
+    ScopeReading {
+        indirect_execution: policy.execute_indirect_scope == config::ExecuteIndirectScope::Execution,
+        vertex_buffers: policy.input_assembler_scope == config::InputAssemblerScope::VertexBuffers,
+    }
+}
+
+/// The switches of rules that the configuration has.
+fn rules_policy(policy: &config::Policy) -> Policy {
+    Policy {
+        sync_none_access: match policy.sync_none_access {
+            config::SyncNoneAccess::SameSide => SyncNoneAccess::SameSide,
+            config::SyncNoneAccess::After => SyncNoneAccess::After,
+        },
+        split_barriers: match policy.split_barriers {
+            config::SplitBarriers::BySubresource => SplitBarriers::BySubresource,
+            config::SplitBarriers::ByResource => SplitBarriers::ByResource,
+        },
+        rtas_write: match policy.rtas_write {
+            config::RtasWrite::Warned => RtasWrite::Warned,
+            config::RtasWrite::Required => RtasWrite::Required,
+        },
+        scope_reading: scope_reading(policy),
+        ..Policy::default()
     }
 }
 
@@ -136,13 +167,17 @@ fn note((adapter, process): Space, text: alloc::string::String, callbacks: &mut 
 }
 
 impl DebugLayers {
-    pub fn new(adapters: &[AdapterConfig]) -> Self {
+    pub fn new(config: &Config) -> Self {
         let capabilities = |adapter: &AdapterConfig| Capabilities {
             enhanced_barriers: adapter.wddm_version >= ENHANCED_BARRIERS_WDDM,
             fence_barriers: tier(adapter),
             ..Capabilities::default()
         };
-        DebugLayers { capabilities: adapters.iter().map(capabilities).collect(), ..DebugLayers::default() }
+        DebugLayers {
+            capabilities: config.adapters.iter().map(capabilities).collect(),
+            policy: rules_policy(&config.policy),
+            ..DebugLayers::default()
+        }
     }
 
     pub fn watched_by(self, watched: bool) -> Self {
@@ -159,7 +194,7 @@ impl DebugLayers {
 
     fn begin(&mut self, space: Space, level: Level) {
         let capabilities = self.capabilities.get(space.0 as usize).copied().unwrap_or_default();
-        let device = Device::new(capabilities, Policy::default());
+        let device = Device::new(capabilities, self.policy);
         let (kept, submissions) = (VecDeque::new(), BTreeMap::new());
         self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });
     }

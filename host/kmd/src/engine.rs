@@ -47,7 +47,7 @@ use dxgkrnl::ddi::{
     NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, RunningContext,
     Suspend,
 };
-use dxgkrnl::policy::IllegalCommand;
+use dxgkrnl::policy::{IllegalCommand, Policy};
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,7 @@ pub(crate) use foresight::of_commands as foresee;
 use front_end::FrontEnd;
 use lines::{Lines, Saved};
 
+use crate::debug::scope_reading;
 use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
 use crate::queues::DdiCall;
@@ -197,7 +198,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub fn new(id: EngineId, config: &NodeConfig, illegal_command: IllegalCommand) -> Self {
+    pub fn new(id: EngineId, config: &NodeConfig, policy: &Policy) -> Self {
         Engine {
             id,
             signals_at_write: config.signals_at_write,
@@ -215,8 +216,8 @@ impl Engine {
             halted: false,
             faults: PendingFaults::default(),
             front_end: FrontEnd::default(),
-            lists: Lists::new(id, config),
-            illegal_command,
+            lists: Lists::new(id, config, scope_reading(policy)),
+            illegal_command: policy.illegal_command,
         }
     }
 

@@ -153,13 +153,13 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
-        let debug = DebugLayers::new(&config.adapters);
+        let debug = DebugLayers::new(config);
         let witnesses = core::mem::take(&mut self.shared.witnesses);
         let debug = debug.watched_by(witnesses.is_there());
         self.shared = Shared { races: Races::new(config), debug, witnesses, ..Shared::default() };
         self.clients = Clients::default();
         self.displays = Displays::new(config);
-        let policy = config.policy.illegal_command;
+        let policy = &config.policy;
         self.tdr_delay_ns = config.tdr.delay_ns;
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         self.advertised =

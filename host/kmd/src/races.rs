@@ -13,13 +13,15 @@ use alloc::vec::Vec;
 
 use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
-    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, TextureBarrier, Use, Viewed, WorkKind,
+    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier, Use,
+    Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{Callback, Edge, HwContext, HwQueueId, Orderer, PageTableEntry};
 use hazards::{Access, Agent, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
+use crate::debug::scope_reading;
 use crate::engine::Origin;
 use crate::list::{barrier_ranges, use_range};
 use crate::page_table::{self, PageTables};
@@ -42,6 +44,7 @@ pub(crate) struct Surroundings<'a> {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Races {
     adapters: BTreeSet<u32>,
+    reading: ScopeReading,
     checker: Checker,
     /// Of each queue: buffers that were handed over, and that have begun.
     queues: BTreeMap<u64, (u64, u64)>,
@@ -107,7 +110,8 @@ impl Surroundings<'_> {
 impl Races {
     pub fn new(config: &Config) -> Self {
         let adapters = config.adapters.iter().enumerate().filter(|(_, adapter)| adapter.hazards);
-        Races { adapters: adapters.map(|(number, _)| number as u32).collect(), ..Races::default() }
+        let adapters = adapters.map(|(number, _)| number as u32).collect();
+        Races { adapters, reading: scope_reading(&config.policy), ..Races::default() }
     }
 
     pub fn is_on(&self, adapter: u32) -> bool {
@@ -244,11 +248,12 @@ impl Races {
         let Some(desc) = around.find(item.resource) else { return };
         let Some(range) = use_range(desc, item) else { return };
         let (scopes, access, writes) = (item.scope(kind), item.access, item.writes());
+        let others = other_scopes(kind, access, self.reading);
         for range in around.memory(range) {
             if self.names.len() < NAMES_MAX {
                 self.names.insert((range.space, range.start), (range.end, desc.name));
             }
-            accesses.push(Access { range, scopes, access, writes });
+            accesses.push(Access { range, scopes, others, access, writes });
         }
     }
 

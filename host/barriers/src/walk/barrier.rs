@@ -170,8 +170,7 @@ impl At<'_> {
         let scopes = barrier.sync_before.expanded();
         let changes = layouts.is_some_and(|(before, after)| before != after) || barrier.access_after.writes();
         let matters = |writes: bool| writes || changes;
-        let found =
-            sub.uses.iter().find(|used| matters(used.writes) && !scopes.contains(used.scope.expanded()));
+        let found = sub.uses.iter().find(|used| matters(used.writes) && !used.is_waited_for(scopes));
         if let Some(used) = found {
             let (missing, is, command) =
                 (Bits(used.scope.expanded() - scopes), Bits(barrier.sync_before), used.command);

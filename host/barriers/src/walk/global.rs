@@ -67,7 +67,7 @@ fn apply(barrier: &Barrier, sub: &mut Sub) {
     let flushes = |used: &Used| {
         !used.writes || barrier.access_before.is_empty() || barrier.access_before.contains(used.access)
     };
-    sub.uses.retain(|used| !(before.contains(used.scope.expanded()) && flushes(used)));
+    sub.uses.retain(|used| !(used.is_waited_for(before) && flushes(used)));
     if let Some(last) = &mut sub.last {
         last.scopes_after |= barrier.sync_after.expanded();
         if last.access_after != A::NO_ACCESS && !last.access_after.is_empty() {

@@ -298,6 +298,7 @@ impl<'d> Walk<'d> {
         judge.barrier(report, &barrier, false);
         judge.texture(report, &texture);
         let Some(picks) = pick(report, Named::new(id, &resource.desc), &subresources) else { return };
+        self.splits_beside(id, &picks, &barrier);
         self.on_each(id, picks, |report, at, who, sub| {
             at.barrier(report, who, sub, &barrier, Some((layout_before, layout_after)));
         });

@@ -3,8 +3,10 @@
 
 use super::{At, Walk};
 use crate::message::{Named, Phase, Reporter};
+use crate::policy::SplitBarriers;
 use crate::rules::Rule;
-use crate::state::{Split, Sub};
+use crate::state::{Picks, Resource, Split, Sub};
+use alloc::vec;
 use d3dkmt::isa::{Barrier, BarrierLayout as L, BarrierSync as S, ResourceDesc};
 
 /// Where a split that reaches beyond an ExecuteCommandLists does nothing: there is no layout to change.
@@ -78,6 +80,41 @@ impl At<'_> {
 }
 
 impl Walk<'_> {
+    /// A barrier of some subresources, while a split of others of the same resource is begun: an error by one reading
+    /// ([`SplitBarriers::ByResource`]). The begun split goes on.
+    pub(super) fn splits_beside(&mut self, id: u32, picks: &Picks, barrier: &Barrier) {
+        let ends = barrier.sync_before == S::SPLIT && barrier.sync_after != S::SPLIT;
+        if self.policy.split_barriers == SplitBarriers::BySubresource || ends {
+            return;
+        }
+        let Some(Resource { desc, actual, recorded, .. }) = self.resources.get(&id) else { return };
+        let recording = self.phase == Phase::Record;
+        let subs = if recording { recorded } else { actual }.subs();
+        // While all subresources are alike, a barrier of one is a barrier of the split one.
+        let mut beside = vec![subs.len() > 1; subs.len()];
+        picks.each(desc, subs.len(), |index| {
+            if let Some(one) = beside.get_mut(index) {
+                *one = false;
+            }
+        });
+        let scope = self.scope;
+        let begun = |sub: &Sub| sub.split.filter(|split| split.scope == scope || !recording);
+        let open = |is: bool| {
+            let of = subs.iter().zip(&beside).filter(move |(_, beside)| **beside == is);
+            of.filter_map(|(sub, _)| begun(sub)).next()
+        };
+        // Of a split of its own subresources the barrier says so itself.
+        if let (Some(split), None) = (open(true), open(false)) {
+            let here = split.scope == scope && split.list == self.report.place.list;
+            let phase = if here { Phase::Record } else { Phase::Submission };
+            let who = Named::new(id, desc);
+            let text = format_args!(
+                "a split of another subresource of {who} is begun; the next barrier of the resource must be its end"
+            );
+            self.report.say_in(phase, Rule::R053, Some(id), text);
+        }
+    }
+
     /// What was begun and not ended goes on if it is of a layout, and is nothing otherwise.
     pub(super) fn close_splits(&mut self) {
         if self.phase == Phase::Record {

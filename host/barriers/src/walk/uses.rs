@@ -9,7 +9,7 @@ use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge, is_generic_read};
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, Elements, LegacyState,
-    QueueType, Use, WHOLE, WorkKind,
+    QueueType, Use, WHOLE, WorkKind, other_scopes,
 };
 
 impl Walk<'_> {
@@ -53,6 +53,7 @@ impl Walk<'_> {
             access: item.access,
             writes: item.writes(),
             scope,
+            others: other_scopes(kind, item.access, self.policy.scope_reading),
             start,
             end,
             list: place.list,
@@ -218,7 +219,7 @@ impl At<'_> {
             );
             return report.say_in(phase, Rule::R077, Some(who.id), text);
         }
-        if last.guards && !scopes.intersects(used.scope.expanded()) && last.sync_after != S::SPLIT {
+        if last.guards && !used.is_held_by(scopes) && last.sync_after != S::SPLIT {
             let (needed, after) = (Bits(used.scope), Bits(last.sync_after));
             let text = format_args!(
                 "{kind:?} uses {who} in the scope {needed}, which SyncAfter {after} of the barrier \

@@ -7,6 +7,7 @@ mod legacy;
 mod limits;
 mod oracle;
 mod order;
+mod policies;
 mod programs;
 mod properties;
 mod splits;

@@ -13,7 +13,8 @@
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{
-    ALL_SUBRESOURCES, BarrierAccess, BarrierSync, Kernel, ResourceDesc, Use, WHOLE, WorkKind, scope,
+    ALL_SUBRESOURCES, BarrierAccess, BarrierSync, Kernel, ResourceDesc, ScopeReading, Use, WHOLE, WorkKind,
+    other_scopes, scope,
 };
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX, OWN_SOURCES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
@@ -200,7 +201,7 @@ impl Command {
     pub fn new<'a>(
         Draw { kind, kernel, operand, duration_ns }: Draw,
         uses: &[Use],
-        engine: EngineType,
+        (engine, reading): (EngineType, ScopeReading),
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) -> Self {
         let mut flaw = (!is_legal(engine, kind)).then_some(Trouble::Illegal);
@@ -222,6 +223,7 @@ impl Command {
                 Ok(range) => {
                     touches.push(Touch { access, range, writes: item.writes() });
                     is_at(scope);
+                    other_scopes(kind, access, reading).iter().for_each(&mut is_at);
                 }
                 Err(gpu_address) => {
                     let flags = if item.writes() { PageFaultFlags::WRITE } else { PageFaultFlags::empty() };

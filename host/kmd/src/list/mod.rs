@@ -22,7 +22,7 @@ mod window;
 
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{BarrierAccess, FenceValue, Packet, ResourceDesc, Use};
+use d3dkmt::isa::{BarrierAccess, FenceValue, Packet, ResourceDesc, ScopeReading, Use};
 use d3dkmt::limits::COMMANDS_AT_ONCE_MAX;
 use dxgkrnl::ddi::{Callback, EngineId};
 use dxgkrnl::{EngineType, Nanos, NodeConfig, ProcessId};
@@ -84,6 +84,7 @@ pub(crate) enum Progress {
 pub(crate) struct Lists {
     engine: EngineId,
     pub engine_type: EngineType,
+    reading: ScopeReading,
     /// `overlap_seed`, moved on by each choice.
     chance: u64,
     caches: Caches,
@@ -92,10 +93,11 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub fn new(engine: EngineId, config: &NodeConfig) -> Self {
+    pub fn new(engine: EngineId, config: &NodeConfig, reading: ScopeReading) -> Self {
         Lists {
             engine,
             engine_type: config.engine_type,
+            reading,
             chance: config.overlap_seed,
             caches: Caches::default(),
             shadows: Shadows::default(),
@@ -132,7 +134,8 @@ impl Lists {
     /// A packet of the lists of this process's work, and which of its buffer's it is.
     pub fn read(&self, number: u32, packet: Packet, scope: &mut Scope, process: ProcessId, shared: &Shared) {
         let space = (self.engine.adapter, process);
-        scope.read(number, packet, self.engine_type, |number| shared.resources.get(space, number));
+        let by = (self.engine_type, self.reading);
+        scope.read(number, packet, by, |number| shared.resources.get(space, number));
     }
 
     /// Everything that happens by this time. If `holds`, commands that run go on and nothing starts.

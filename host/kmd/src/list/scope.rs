@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use d3dkmt::isa::{FenceValue, Packet, ResourceDesc};
+use d3dkmt::isa::{FenceValue, Packet, ResourceDesc, ScopeReading};
 use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +125,7 @@ impl Scope {
         &mut self,
         number: u32,
         packet: Packet,
-        engine: EngineType,
+        engine: (EngineType, ScopeReading),
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) {
         let barrier = |barrier| (number, Work::Barrier(Box::new(barrier)));

@@ -6,6 +6,8 @@ use d3dkmt::isa::{
     ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX, RANGES_PER_BARRIER_MAX};
+use dxgkrnl::Config;
+use dxgkrnl::policy::{ExecuteIndirectScope, InputAssemblerScope, Policy};
 
 use crate::gpu::{GPU, Gpu, PAGE, copy, fill, full, global, on_buffer, words, work};
 
@@ -147,7 +149,11 @@ fn two_lists_of_a_submission_are_one_scope() {
 /// A command of a kind that takes 100 ns, a barrier with this SyncBefore that holds copies up, and a copy. What the copy
 /// read: 1 if it waited.
 fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
-    let mut gpu = Gpu::new(1);
+    waited_by(Policy::default(), kind, access, sync_before)
+}
+
+fn waited_by(policy: Policy, kind: WorkKind, access: A, sync_before: S) -> u32 {
+    let mut gpu = Gpu::with(1, &Config { policy, ..Config::default() });
     let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
     let uses = if access == A::COMMON { vec![] } else { vec![Use::whole(a, access)] };
     let long = work(kind, Kernel::None, 0, 100, &uses);
@@ -161,7 +167,11 @@ fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
 
 /// Whether work of this kind waits behind a long dispatch for a barrier with this SyncAfter: 1 if it does.
 fn held_up(kind: WorkKind, accesses: (A, A), sync_after: S) -> u32 {
-    let mut gpu = Gpu::new(1);
+    held_up_by(Policy::default(), kind, accesses, sync_after)
+}
+
+fn held_up_by(policy: Policy, kind: WorkKind, accesses: (A, A), sync_after: S) -> u32 {
+    let mut gpu = Gpu::with(1, &Config { policy, ..Config::default() });
     let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
     let long = work(WorkKind::Dispatch, Kernel::None, 0, 100, &[]);
     let barrier = global(words((S::COMPUTE_SHADING, sync_after), (A::NO_ACCESS, A::NO_ACCESS)));
@@ -227,6 +237,32 @@ fn a_barrier_waits_for_the_scopes_that_it_names_and_for_no_others() {
         assert_eq!(waited(kind, access, sync), waits, "{kind:?} {access:?}, SyncBefore {sync:?}");
         assert_eq!(waited(kind, access, S::ALL), 1, "{kind:?} {access:?}");
         assert_eq!(waited(kind, access, S::NONE), 0, "{kind:?} {access:?}");
+    }
+}
+
+#[test]
+fn policies_put_indirect_calls_and_vertex_buffers_into_one_more_scope() {
+    let execution = Policy { execute_indirect_scope: ExecuteIndirectScope::Execution, ..Policy::default() };
+    let vertices = Policy { input_assembler_scope: InputAssemblerScope::VertexBuffers, ..Policy::default() };
+    let writes = (A::SHADER_RESOURCE, A::UNORDERED_ACCESS);
+    let indirect = |policy, sync| {
+        let kind = WorkKind::ExecuteIndirect;
+        (waited_by(policy, kind, A::UNORDERED_ACCESS, sync), held_up_by(policy, kind, writes, sync))
+    };
+    assert_eq!(indirect(Policy::default(), S::EXECUTE_INDIRECT), (0, 0));
+    assert_eq!(indirect(execution, S::EXECUTE_INDIRECT), (1, 1));
+    assert_eq!(indirect(vertices, S::EXECUTE_INDIRECT), (0, 0));
+    assert_eq!(indirect(execution, S::ALL_SHADING), (1, 1), "its own scopes stand");
+    assert_eq!(indirect(execution, S::COPY), (0, 0));
+    for kind in [WorkKind::Draw, WorkKind::DrawIndexed, WorkKind::ExecuteIndirect] {
+        let fetch = |policy, sync| {
+            let accesses = (A::VERTEX_BUFFER, A::UNORDERED_ACCESS);
+            (waited_by(policy, kind, A::VERTEX_BUFFER, sync), held_up_by(policy, kind, accesses, sync))
+        };
+        assert_eq!(fetch(Policy::default(), S::INDEX_INPUT), (0, 0), "{kind:?}");
+        assert_eq!(fetch(vertices, S::INDEX_INPUT), (1, 1), "{kind:?}");
+        assert_eq!(fetch(vertices, S::VERTEX_SHADING), (1, 1), "{kind:?}");
+        assert_eq!(fetch(vertices, S::COPY), (0, 0), "{kind:?}");
     }
 }
 

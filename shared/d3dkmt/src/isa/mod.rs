@@ -65,7 +65,7 @@ pub use words::{
     BarrierAccess, BarrierLayout, BarrierSync, LegacyFlags, LegacyState, ListFlags, QueueType, RangedFlags,
     TextureFlags, UseFlags,
 };
-pub use work::{ALL_SUBRESOURCES, Kernel, Use, WHOLE, WorkKind, scope};
+pub use work::{ALL_SUBRESOURCES, Kernel, ScopeReading, Use, WHOLE, WorkKind, other_scopes, scope};
 pub use write::encode;
 
 /// First word of a command buffer of ours.

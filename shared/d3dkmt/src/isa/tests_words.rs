@@ -1,8 +1,8 @@
 //! The words against their published names and values, which stand here as text.
 
 use super::{
-    BarrierAccess, BarrierLayout, BarrierSync, LegacyState, RangedFlags, TextureFlags, Use, UseFlags,
-    WorkKind, scope,
+    BarrierAccess, BarrierLayout, BarrierSync, LegacyState, RangedFlags, ScopeReading, TextureFlags, Use,
+    UseFlags, WorkKind, other_scopes, scope,
 };
 use alloc::format;
 use alloc::string::String;
@@ -230,4 +230,20 @@ fn a_stage_that_is_named_narrows_the_scope() {
     assert_eq!(pixel.scope(WorkKind::Dispatch), BarrierSync::COMPUTE_SHADING, "a stage it does not have");
     let both = Use { flags: UseFlags::PIXEL_STAGE | UseFlags::VERTEX_STAGE, ..pixel };
     assert_eq!(both.scope(WorkKind::ExecuteIndirect), sync("PIXEL_SHADING | VERTEX_SHADING"));
+}
+
+#[test]
+fn readings_add_scopes_to_indirect_calls_and_to_vertex_buffers_alone() {
+    let both = ScopeReading { indirect_execution: true, vertex_buffers: true };
+    for kind in WorkKind::ALL {
+        for bit in BarrierAccess::all().iter().chain([BarrierAccess::COMMON]) {
+            let has = !scope(*kind, bit).is_empty();
+            let indirect = has && *kind == WorkKind::ExecuteIndirect;
+            let vertices = has && bit == BarrierAccess::VERTEX_BUFFER;
+            let one = |is, name| if is { sync(name) } else { BarrierSync::NONE };
+            let right = one(indirect, "EXECUTE_INDIRECT") | one(vertices, "INDEX_INPUT");
+            assert_eq!(other_scopes(*kind, bit, both), right, "{kind:?} {bit:?}");
+            assert_eq!(other_scopes(*kind, bit, ScopeReading::default()), BarrierSync::NONE);
+        }
+    }
 }

@@ -188,6 +188,31 @@ pub fn scope(kind: WorkKind, access: BarrierAccess) -> BarrierSync {
     }
 }
 
+/// Two readings of published words that give a use scopes beside those of [`scope`]. Both are off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ScopeReading {
+    /// EXECUTE_INDIRECT is the execution of ExecuteIndirect, not its fetch of arguments alone.
+    pub indirect_execution: bool,
+    /// INPUT_ASSEMBLER fetches vertex buffers beside index buffers.
+    pub vertex_buffers: bool,
+}
+
+/// The scopes that an access of a command is in by a reading, beside [`scope`]. Each stands for the whole access: a barrier
+/// that names one of them, and none of the others, waits for it or holds it up.
+pub fn other_scopes(kind: WorkKind, access: BarrierAccess, reading: ScopeReading) -> BarrierSync {
+    let mut others = BarrierSync::NONE;
+    if scope(kind, access).is_empty() {
+        return others;
+    }
+    if reading.indirect_execution && kind == WorkKind::ExecuteIndirect {
+        others |= BarrierSync::EXECUTE_INDIRECT;
+    }
+    if reading.vertex_buffers && access == BarrierAccess::VERTEX_BUFFER {
+        others |= BarrierSync::INDEX_INPUT;
+    }
+    others
+}
+
 const ROOT: BarrierAccess = BarrierAccess::CONSTANT_BUFFER
     .union(BarrierAccess::SHADER_RESOURCE)
     .union(BarrierAccess::UNORDERED_ACCESS);
