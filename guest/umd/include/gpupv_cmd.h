@@ -229,6 +229,7 @@ extern "C" {
 #define GPUPV_WORK_SET_GRAPHICS_ROOT        17u
 #define GPUPV_WORK_SET_COMPUTE_ROOT         18u
 #define GPUPV_WORK_DISCARD                  19u
+#define GPUPV_WORK_DISPATCH_MESH            20u
 
 /* What a command does with bytes: see docs/COMMANDS.md. */
 #define GPUPV_KERNEL_NONE 0u
@@ -243,6 +244,11 @@ extern "C" {
 #define GPUPV_USE_VERTEX_STAGE 0x2u
 #define GPUPV_USE_PIXEL_STAGE 0x4u
 #define GPUPV_USE_COMPUTE_STAGE 0x8u
+#define GPUPV_USE_HULL_STAGE 0x10u
+#define GPUPV_USE_DOMAIN_STAGE 0x20u
+#define GPUPV_USE_GEOMETRY_STAGE 0x40u
+#define GPUPV_USE_AMPLIFICATION_STAGE 0x80u /* of DispatchMesh, as is the next */
+#define GPUPV_USE_MESH_STAGE 0x100u
 
 #define GPUPV_TEXTURE_DISCARD 0x1u
 

@@ -400,7 +400,9 @@ impl<'d> Walk<'d> {
     /// A command that still goes by what a root call has read.
     fn statics_are_used(&mut self, kind: WorkKind) {
         let by = |root: WorkKind| match kind {
-            WorkKind::Draw | WorkKind::DrawIndexed => root == WorkKind::SetGraphicsRoot,
+            WorkKind::Draw | WorkKind::DrawIndexed | WorkKind::DispatchMesh => {
+                root == WorkKind::SetGraphicsRoot
+            }
             WorkKind::Dispatch | WorkKind::DispatchRays => root == WorkKind::SetComputeRoot,
             kind => kind == WorkKind::ExecuteIndirect,
         };

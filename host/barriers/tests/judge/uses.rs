@@ -194,6 +194,8 @@ fn static_data_is_there_when_the_root_call_runs() {
     assert_eq!(found(&late[..2]), [], "nobody reads it any more");
     assert_eq!(found(&[late[0].clone(), draw.clone(), barrier("DRAW")]), [], "nor then");
     assert_eq!(found(&[late[0].clone(), barrier("DRAW"), work(WorkKind::Dispatch, vec![])]), []);
+    let mesh = work(WorkKind::DispatchMesh, vec![]);
+    assert_eq!(found(&[late[0].clone(), barrier("DRAW"), mesh]), [Rule::R077]);
     let kernel = d3dkmt::isa::Kernel::None;
     let uses = vec![Use::whole(UPLOAD, access("SHADER_RESOURCE"))];
     let other = Packet::Work { kind: WorkKind::SetGraphicsRoot, kernel, operand: 0, duration_ns: 1, uses };

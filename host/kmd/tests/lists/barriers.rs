@@ -3,7 +3,7 @@
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, BufferBarrier, Kernel,
     LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags,
-    ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+    ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags, Use, UseFlags, WorkKind,
 };
 use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX, RANGES_PER_BARRIER_MAX};
 use dxgkrnl::Config;
@@ -264,6 +264,75 @@ fn policies_put_indirect_calls_and_vertex_buffers_into_one_more_scope() {
         assert_eq!(fetch(vertices, S::VERTEX_SHADING), (1, 1), "{kind:?}");
         assert_eq!(fetch(vertices, S::COPY), (0, 0), "{kind:?}");
     }
+}
+
+/// What the resource of a stage is behind a barrier with this SyncBefore, and whether the stage is held up by one with this
+/// SyncAfter.
+fn by_stage(kind: WorkKind, stage: UseFlags, sync: S) -> (u32, u32) {
+    let written = |flags| {
+        let mut gpu = Gpu::new(1);
+        let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+        let uses = [Use { flags, ..Use::whole(a, A::UNORDERED_ACCESS) }];
+        gpu.run(&[
+            work(kind, Kernel::Fill, 5, 100, &uses),
+            on_buffer(a, words((sync, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE))),
+            copy(a, b, 0),
+        ]);
+        gpu.word(64)
+    };
+    let read = |flags| {
+        let mut gpu = Gpu::new(1);
+        let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        gpu.set_word(0, 5);
+        let uses = [A::SHADER_RESOURCE, A::UNORDERED_ACCESS];
+        let uses = [(b, uses[0]), (c, uses[1])].map(|(of, access)| Use { flags, ..Use::whole(of, access) });
+        gpu.run(&[
+            copy(a, b, 100),
+            on_buffer(b, words((S::COPY, sync), (A::COPY_DEST, A::SHADER_RESOURCE))),
+            work(kind, Kernel::Copy, 0, 0, &uses),
+        ]);
+        gpu.word(128)
+    };
+    (written(stage), read(stage))
+}
+
+// covers: BAR-006
+#[test]
+fn vertex_shading_is_the_scope_of_every_stage_before_the_rasterizer() {
+    let stages = [
+        (WorkKind::Draw, UseFlags::VERTEX_STAGE),
+        (WorkKind::Draw, UseFlags::HULL_STAGE),
+        (WorkKind::DrawIndexed, UseFlags::DOMAIN_STAGE),
+        (WorkKind::Draw, UseFlags::HULL_STAGE | UseFlags::DOMAIN_STAGE),
+        (WorkKind::Draw, UseFlags::GEOMETRY_STAGE),
+        (WorkKind::DispatchMesh, UseFlags::AMPLIFICATION_STAGE),
+        (WorkKind::DispatchMesh, UseFlags::MESH_STAGE),
+        (WorkKind::ExecuteIndirect, UseFlags::MESH_STAGE),
+    ];
+    let ordered = [S::VERTEX_SHADING, S::NON_PIXEL_SHADING, S::ALL_SHADING, S::DRAW, S::ALL];
+    let not = [
+        S::PIXEL_SHADING,
+        S::COMPUTE_SHADING,
+        S::RAYTRACING,
+        S::INDEX_INPUT,
+        S::RENDER_TARGET,
+        S::DEPTH_STENCIL,
+        S::EXECUTE_INDIRECT,
+        S::RESOLVE,
+    ];
+    for (kind, stage) in stages {
+        for sync in ordered {
+            assert_eq!(by_stage(kind, stage, sync), (5, 5), "{kind:?} {stage:?}, {sync:?}");
+        }
+        for sync in not {
+            assert_eq!(by_stage(kind, stage, sync), (0, 0), "{kind:?} {stage:?}, {sync:?}");
+        }
+    }
+    // The pixel shaders behind them are in another scope, and a mesh without a stage is in both.
+    assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::PIXEL_STAGE, S::PIXEL_SHADING), (5, 5));
+    assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::PIXEL_STAGE, S::VERTEX_SHADING), (0, 0));
+    assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::empty(), S::VERTEX_SHADING), (0, 5));
+    assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::empty(), S::DRAW), (5, 5));
 }
 
 // covers: BAR-044

@@ -101,7 +101,7 @@ pub(crate) const RESOURCE_KINDS: [(&str, ResourceKind); 4] = [
 ];
 
 /// Commands that work.
-pub(crate) const WORK_KINDS: [(&str, WorkKind); 20] = [
+pub(crate) const WORK_KINDS: [(&str, WorkKind); 21] = [
     ("draw", WorkKind::Draw),
     ("draw_indexed", WorkKind::DrawIndexed),
     ("dispatch", WorkKind::Dispatch),
@@ -122,6 +122,7 @@ pub(crate) const WORK_KINDS: [(&str, WorkKind); 20] = [
     ("set_graphics_root", WorkKind::SetGraphicsRoot),
     ("set_compute_root", WorkKind::SetComputeRoot),
     ("discard", WorkKind::Discard),
+    ("dispatch_mesh", WorkKind::DispatchMesh),
 ];
 
 /// What becomes of bytes.

@@ -175,11 +175,20 @@ SetGraphicsRoot UNORDERED_ACCESS DRAW
 SetComputeRoot CONSTANT_BUFFER COMPUTE_SHADING
 SetComputeRoot SHADER_RESOURCE COMPUTE_SHADING
 SetComputeRoot UNORDERED_ACCESS COMPUTE_SHADING
+DispatchMesh CONSTANT_BUFFER VERTEX_SHADING | PIXEL_SHADING
+DispatchMesh SHADER_RESOURCE VERTEX_SHADING | PIXEL_SHADING
+DispatchMesh UNORDERED_ACCESS VERTEX_SHADING | PIXEL_SHADING
+DispatchMesh RTAS_READ VERTEX_SHADING | PIXEL_SHADING
+DispatchMesh RENDER_TARGET RENDER_TARGET
+DispatchMesh DEPTH_STENCIL_WRITE DEPTH_STENCIL
+DispatchMesh DEPTH_STENCIL_READ DEPTH_STENCIL
+DispatchMesh SHADING_RATE_SOURCE PIXEL_SHADING
+DispatchMesh INDIRECT_ARGUMENT EXECUTE_INDIRECT
 Discard RENDER_TARGET RENDER_TARGET
 Discard DEPTH_STENCIL_WRITE DEPTH_STENCIL
 Discard UNORDERED_ACCESS COMPUTE_SHADING";
 
-// covers: BAR-004 BAR-005 BAR-006
+// covers: BAR-004 BAR-005
 #[test]
 fn every_access_of_every_command_is_in_its_scope_and_in_no_other() {
     let mut table = SCOPES.lines().map(|line| {
@@ -246,4 +255,31 @@ fn readings_add_scopes_to_indirect_calls_and_to_vertex_buffers_alone() {
             assert_eq!(other_scopes(*kind, bit, ScopeReading::default()), BarrierSync::NONE);
         }
     }
+}
+
+// covers: BAR-006
+#[test]
+fn every_stage_before_the_rasterizer_is_in_vertex_shading_and_in_its_own_command_alone() {
+    let of = |kind, flags| Use { flags, ..Use::whole(1, BarrierAccess::SHADER_RESOURCE) }.scope(kind);
+    let names = "VERTEX HULL DOMAIN GEOMETRY AMPLIFICATION MESH PIXEL COMPUTE";
+    for name in names.split(' ') {
+        let flag = UseFlags::from_name(&format!("{name}_STAGE")).unwrap();
+        let own = match name {
+            "PIXEL" => BarrierSync::PIXEL_SHADING,
+            "COMPUTE" => BarrierSync::COMPUTE_SHADING,
+            _ => BarrierSync::VERTEX_SHADING,
+        };
+        let commands: &[(WorkKind, bool)] = &[
+            (WorkKind::Draw, matches!(name, "VERTEX" | "HULL" | "DOMAIN" | "GEOMETRY" | "PIXEL")),
+            (WorkKind::DrawIndexed, matches!(name, "VERTEX" | "HULL" | "DOMAIN" | "GEOMETRY" | "PIXEL")),
+            (WorkKind::DispatchMesh, matches!(name, "AMPLIFICATION" | "MESH" | "PIXEL")),
+            (WorkKind::Dispatch, name == "COMPUTE"),
+            (WorkKind::ExecuteIndirect, true),
+        ];
+        for (kind, has) in commands {
+            let right = if *has { own } else { scope(*kind, BarrierAccess::SHADER_RESOURCE) };
+            assert_eq!(of(*kind, flag), right, "{kind:?} {name}");
+        }
+    }
+    assert_eq!(UseFlags::all().iter().count(), 9, "these eight, and ONLY_READS");
 }

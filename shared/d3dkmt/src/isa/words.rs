@@ -308,9 +308,15 @@ bitflags! {
     pub struct UseFlags: u32 {
         /// An unordered access that reads and does not write.
         const ONLY_READS = 0x1;
-        /// The stages that use it, where a command has several; none of the three: all of them.
+        /// The stages that use it, where a command has several; none that the command has: all of them.
         const VERTEX_STAGE = 0x2;
         const PIXEL_STAGE = 0x4;
         const COMPUTE_STAGE = 0x8;
+        const HULL_STAGE = 0x10;
+        const DOMAIN_STAGE = 0x20;
+        const GEOMETRY_STAGE = 0x40;
+        /// Of a `DispatchMesh`, as is the next.
+        const AMPLIFICATION_STAGE = 0x80;
+        const MESH_STAGE = 0x100;
     }
 }

@@ -58,6 +58,8 @@ open_words! {
         SetComputeRoot = 18,
         /// `DiscardResource`: what was in it is gone.
         Discard = 19,
+        /// Amplification and mesh shaders in place of the input assembler and the vertex shaders.
+        DispatchMesh = 20,
     }
 }
 
@@ -134,14 +136,51 @@ impl Use {
     /// The scope it is in: [`scope`], of the stages that the flags name.
     pub fn scope(&self, kind: WorkKind) -> BarrierSync {
         let all = scope(kind, self.access);
-        let stages = [
-            (UseFlags::VERTEX_STAGE, BarrierSync::VERTEX_SHADING),
+        let scopes = [
+            (VERTEX_SHADERS, BarrierSync::VERTEX_SHADING),
             (UseFlags::PIXEL_STAGE, BarrierSync::PIXEL_SHADING),
             (UseFlags::COMPUTE_STAGE, BarrierSync::COMPUTE_SHADING),
         ];
-        let named = stages.iter().filter(|(flag, _)| self.flags.contains(*flag));
-        let narrowed = named.fold(BarrierSync::NONE, |sum, (_, stage)| sum | *stage) & all;
+        let named = self.flags & stages(kind);
+        let scopes = scopes.iter().filter(|(stages, _)| named.intersects(*stages));
+        let narrowed = scopes.fold(BarrierSync::NONE, |sum, (_, scope)| sum | *scope) & all;
         if narrowed.is_empty() { all } else { narrowed }
+    }
+}
+
+/// The stages that VERTEX_SHADING is the scope of (BAR-006). The tessellator between hull and domain shaders uses no resource.
+const VERTEX_SHADERS: UseFlags = DRAW_SHADERS.union(MESH_SHADERS);
+const DRAW_SHADERS: UseFlags = UseFlags::VERTEX_STAGE
+    .union(UseFlags::HULL_STAGE)
+    .union(UseFlags::DOMAIN_STAGE)
+    .union(UseFlags::GEOMETRY_STAGE);
+const MESH_SHADERS: UseFlags = UseFlags::AMPLIFICATION_STAGE.union(UseFlags::MESH_STAGE);
+
+/// The stages of a command that a use can name.
+fn stages(kind: WorkKind) -> UseFlags {
+    match kind {
+        WorkKind::Draw | WorkKind::DrawIndexed => DRAW_SHADERS.union(UseFlags::PIXEL_STAGE),
+        WorkKind::DispatchMesh => MESH_SHADERS.union(UseFlags::PIXEL_STAGE),
+        WorkKind::Dispatch => UseFlags::COMPUTE_STAGE,
+        WorkKind::ExecuteIndirect => {
+            VERTEX_SHADERS.union(UseFlags::PIXEL_STAGE).union(UseFlags::COMPUTE_STAGE)
+        }
+        WorkKind::DispatchRays
+        | WorkKind::Copy
+        | WorkKind::Resolve
+        | WorkKind::ClearRenderTarget
+        | WorkKind::ClearDepthStencil
+        | WorkKind::ClearUnorderedAccess
+        | WorkKind::BuildRtas
+        | WorkKind::CopyRtas
+        | WorkKind::EmitRtasPostbuildInfo
+        | WorkKind::VideoDecode
+        | WorkKind::VideoProcess
+        | WorkKind::VideoEncode
+        | WorkKind::Present
+        | WorkKind::SetGraphicsRoot
+        | WorkKind::SetComputeRoot
+        | WorkKind::Discard => UseFlags::empty(),
     }
 }
 
@@ -155,6 +194,8 @@ pub fn scope(kind: WorkKind, access: BarrierAccess) -> BarrierSync {
         WorkKind::Draw => draw_scope(access),
         WorkKind::DrawIndexed if access == A::INDEX_BUFFER => S::INDEX_INPUT,
         WorkKind::DrawIndexed => draw_scope(access),
+        WorkKind::DispatchMesh if matches!(access, A::VERTEX_BUFFER | A::STREAM_OUTPUT) => S::NONE,
+        WorkKind::DispatchMesh => draw_scope(access),
         WorkKind::Dispatch => shader_scope(access, S::COMPUTE_SHADING),
         WorkKind::DispatchRays => shader_scope(access, S::RAYTRACING),
         WorkKind::ExecuteIndirect if access == A::INDIRECT_ARGUMENT => S::EXECUTE_INDIRECT,
