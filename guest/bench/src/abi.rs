@@ -205,10 +205,10 @@ impl Guest {
         check(unsafe { sdk::D3DKMTSubmitCommand(&submit) }, "SubmitCommand")
     }
 
-    /// The execution state: a synchronous call that changes nothing.
+    /// The present state: a synchronous call that changes nothing. The execution state needs no message.
     pub fn device_state(&self) -> anyhow::Result<()> {
         let mut state =
-            sdk::D3DKMT_GETDEVICESTATE { hDevice: self.device, StateType: 1, ..Default::default() };
+            sdk::D3DKMT_GETDEVICESTATE { hDevice: self.device, StateType: 2, ..Default::default() };
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTGetDeviceState(&mut state) }, "GetDeviceState")
     }

@@ -46,7 +46,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     };
     let bytes = signal_bytes(guest.device, fence.handle, REQUEST);
     beside_echo(plan, "sync_call_signal", bytes, &mut signal)?;
-    let state = Call::GetDeviceState { device: Handle(guest.device), state_type: 1 };
+    let state = Call::GetDeviceState { device: Handle(guest.device), state_type: 2 };
     beside_echo(plan, "sync_call_state", frame_bytes(REQUEST, &state), &mut || guest.device_state())?;
     if plan.wants("escape_64k") { escapes(plan, &guest) } else { Ok(()) }
 }

@@ -112,6 +112,11 @@ pub trait Port {
     /// Nothing can be sent or will arrive.
     fn is_lost(&self) -> bool;
 
+    /// The host may have ended the transport although nobody has read that yet.
+    fn may_be_lost(&self) -> bool {
+        self.is_lost()
+    }
+
     /// The place of a slot, if the fence memory holds it.
     fn locate(&self, slot: u32) -> Option<Self::Location>;
 

@@ -9,7 +9,7 @@ use std::thread;
 use d3dkmt::{Call, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{AttachError, CallerEvent, CreatedFence, Session, TRANSPORT_LOST, attach, block_on};
 use host::{DEVICE, Listener, Peer, connect, connect_with_fences, welcome};
-use proto::channel::ToGuest;
+use proto::channel::{ToGuest, Welcome};
 use proto::frame::append;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -201,4 +201,31 @@ fn dropping_a_session_ends_both_connections() {
     while !peer.broker_ended() {
         thread::yield_now();
     }
+}
+
+/// A program that looks at its fence and at the state of its device, and makes no other call.
+#[test]
+fn a_device_is_not_said_to_be_active_when_the_host_has_closed_the_stream() {
+    // covers: GPV-026
+    const STATUS: u32 = 9;
+    let (session, mut peer, _) =
+        connect_with_fences(Welcome { status_slot_plus_one: STATUS + 1, ..welcome() }, &[0]);
+    let state = || block_on(session.device_state(DEVICE, 1));
+    let sent = session.port().channel().messages_sent();
+    for _ in 0..3 {
+        assert_eq!((state().status, state().reply), (NtStatus::SUCCESS, Reply::DeviceState(1)));
+    }
+    assert_eq!(session.port().channel().messages_sent(), sent);
+    peer.store(STATUS, 1);
+    thread::scope(|scope| {
+        let asking = scope.spawn(state);
+        let (request, call) = peer.call();
+        assert_eq!(call, Call::GetDeviceState { device: DEVICE, state_type: 1 });
+        peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(3));
+        assert_eq!(asking.join().unwrap().reply, Reply::DeviceState(3));
+    });
+    peer.store(STATUS, 0);
+    assert_eq!(state().reply, Reply::DeviceState(1));
+    drop(peer);
+    assert_eq!(state().status, TRANSPORT_LOST);
 }

@@ -113,8 +113,7 @@ pub(super) fn destroy_device(session: &Session, arguments: &D3DKMT_DESTROYDEVICE
 
 /// `D3DKMTGetDeviceState`.
 pub(super) fn get_device_state(session: &Session, arguments: &mut D3DKMT_GETDEVICESTATE) -> ThunkResult {
-    let call = Call::GetDeviceState { device: Handle(arguments.hDevice), state_type: arguments.StateType };
-    match block_on(session.call(&call)) {
+    match block_on(session.device_state(Handle(arguments.hDevice), arguments.StateType)) {
         Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
             // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
             (arguments.state, arguments.second, arguments.pipeline) = (0, 0, [0; 2]);

@@ -29,6 +29,7 @@ use d3dkmt::{Call, EventId};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -118,6 +119,17 @@ impl Channel {
     /// Nothing can be sent or will arrive: the stream is gone, or this is a forked child.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire) || self.generation != generation()
+    }
+
+    /// The stream is gone, or the host has closed its end and nobody has read that yet.
+    pub(super) fn may_be_lost(&self) -> bool {
+        if self.is_lost() {
+            return true;
+        }
+        let now = Timespec::default();
+        let mut stream = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        // Without an answer it is unknown.
+        rustix::event::poll(&mut stream, Some(&now)) != Ok(0)
     }
 
     /// The time at which the program makes a call, if the host asks for it.

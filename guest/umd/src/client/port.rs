@@ -189,6 +189,10 @@ impl Port for ProcessPort {
         self.channel.is_lost()
     }
 
+    fn may_be_lost(&self) -> bool {
+        self.channel.may_be_lost()
+    }
+
     fn locate(&self, slot: u32) -> Option<FenceLocation> {
         self.link.memory.locate(slot)
     }

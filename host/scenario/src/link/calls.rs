@@ -52,6 +52,10 @@ pub(super) async fn perform(
             answer_of(session.create_device(adapter, flags).await, Reply::Device)
         }
         Call::DestroyDevice { device } => only(session.destroy_device(device).await),
+        Call::GetDeviceState { device, state_type } => {
+            let client::Answer { status, reply } = session.device_state(device, state_type).await;
+            Answer { status, reply }
+        }
         Call::SignalFromCpu { device, objects, values, flags } => {
             only(session.signal_from_cpu(device, &objects, &values, flags).await)
         }

@@ -129,7 +129,7 @@ fn counts_that_no_host_takes_are_refused_without_a_message() {
 
 #[test]
 fn a_reached_value_is_asked_about_while_a_device_is_stopped() {
-    // covers: FEN-095, GPV-026
+    // covers: FEN-095
     const STATUS: u32 = 9;
     let welcome = Welcome { status_slot_plus_one: STATUS + 1, ..welcome() };
     let (session, fences) = session_with_fences(welcome, &[5]);
@@ -151,6 +151,44 @@ fn a_reached_value_is_asked_about_while_a_device_is_stopped() {
     assert_asked(&session, DEVICE, &objects, &[5], 0);
     port.memory().store(STATUS, 0);
     waits_alone();
+}
+
+/// The state of a device, and whether the host was asked for it: it says HUNG.
+fn state_of(session: &Session<SimulatedPort>, device: Handle, state_type: u32) -> (Reply, bool) {
+    let mut asking = pin!(session.device_state(device, state_type));
+    if let Poll::Ready(answer) = poll_once(asking.as_mut()) {
+        assert_eq!(answer.status, NtStatus::SUCCESS);
+        return (answer.reply, false);
+    }
+    let (request, _) = one_call(session.port());
+    session.port().receive(&answer(request, NtStatus::SUCCESS, &Reply::DeviceState(3)));
+    (finished(poll_once(asking)).reply, true)
+}
+
+#[test]
+fn an_active_device_is_known_to_be_active_until_the_host_stores_that_one_is_not() {
+    // covers: GPV-026
+    const STATUS: u32 = 9;
+    let with_status = |welcome| Welcome { status_slot_plus_one: STATUS + 1, ..welcome };
+    let (active, asked) = ((Reply::DeviceState(1), false), (Reply::DeviceState(3), true));
+    let (session, _) = session_with_fences(with_status(welcome()), &[]);
+    assert_eq!(state_of(&session, DEVICE, 1), active);
+    session.port().memory().store(STATUS, 1);
+    assert_eq!(state_of(&session, DEVICE, 1), asked, "a device is not, and which one only the host knows");
+    session.port().memory().store(STATUS, 0);
+    assert_eq!(state_of(&session, DEVICE, 1), active);
+    // Other states, and devices that are not this process's, or no more.
+    assert_eq!(state_of(&session, DEVICE, 3), asked);
+    assert_eq!(state_of(&session, Handle(DEVICE.0 + 0x40), 1), asked);
+    assert_eq!(serve(&session, session.destroy_device(DEVICE), |_, _| Reply::None), NtStatus::SUCCESS);
+    assert_eq!(state_of(&session, DEVICE, 1), asked);
+    // A host that stores nothing is asked, and so is one whose answer comes behind calls that nobody answers, or is recorded.
+    let asynchronous = Welcome { async_submission: true, ..welcome() };
+    let recording = Welcome { recording: true, ..welcome() };
+    for welcome in [welcome(), with_status(asynchronous), with_status(recording)] {
+        let (session, _) = session_with_fences(welcome, &[]);
+        assert_eq!(state_of(&session, DEVICE, 1), asked);
+    }
 }
 
 #[test]
