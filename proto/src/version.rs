@@ -12,6 +12,8 @@
 //! | 8 | ranges of versions, `Hello.fence_address`, `GuestdHello.features` |
 //!
 //! A host that speaks to an older guest goes without it: fence memory has the default address, and the guest has all features.
+//! A host of version 7 takes no newer guest: ranges are understood from version 8 on. The simulated driver's escapes have no
+//! versions: DESCRIBE_FENCE of programs built before version 8 (9) is refused, it is 10.
 
 use std::fmt;
 

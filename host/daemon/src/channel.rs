@@ -11,7 +11,7 @@ use proto::channel::{Hello, Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
 use proto::frame::{self, FrameBuffer, FrameError};
 use proto::version::NoCommonVersion;
-use proto::{Message as _, PROTOCOL_VERSION};
+use proto::{Message as _, Versions};
 
 use super::guest::{Guest, Sink};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
@@ -27,7 +27,10 @@ pub enum ProtocolError {
     Frame { frame: u64, source: FrameError },
     #[error("frame {frame}: {source}")]
     Convert { frame: u64, source: ConvertError },
-    #[error("frame {frame}: the message has no body, or one of a kind unknown to version {PROTOCOL_VERSION}")]
+    #[error(
+        "frame {frame}: the message has no body, or one of a kind unknown to this daemon, which speaks {}",
+        Versions::OURS
+    )]
     NoBody { frame: u64 },
     #[error("the stream begins with something else than Hello")]
     NoHello,

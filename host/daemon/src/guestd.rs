@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
 use d3dkmt::{EventId, FeatureId};
-use dxgkrnl::{Features, Input, ProcessId};
+use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
@@ -190,18 +190,19 @@ impl GuestdEndpoint {
         let line =
             || format!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
         self.vm.seat.log.debug(Peer::Vm(self.vm.id), line);
-        if version >= FEATURES_SINCE {
-            let features = Features::of_ids(hello.features.iter().copied().map(FeatureId));
-            self.vm.seat.input(Input::GuestFeatures { vm: self.vm.id, features });
-        }
-        Ok(self.welcome(version))
+        let known = match version >= FEATURES_SINCE {
+            true => Features::of_ids(hello.features.iter().copied().map(FeatureId)),
+            false => Features::all(),
+        };
+        let features = self.vm.seat.sessions().guest_features(self.vm.id, known);
+        Ok(self.welcome(version, features))
     }
 
     fn no_pages(&self) -> FenceMemory {
         FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() }
     }
 
-    fn welcome(&self, version: u32) -> GuestdWelcome {
+    fn welcome(&self, version: u32, features: Features) -> GuestdWelcome {
         // With a journal what a driver signals goes by the stream, and is counted.
         let keeps_events = !self.vm.seat.traces().has_journal();
         GuestdWelcome {
@@ -209,15 +210,7 @@ impl GuestdEndpoint {
             vm: self.vm.id.0,
             events_max: if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
             resuming: self.vm.seat.resumption().is_resuming_vm(self.vm.id),
-            features: self
-                .vm
-                .seat
-                .sessions()
-                .features_of(self.vm.id)
-                .ids()
-                .into_iter()
-                .map(|id| id.0)
-                .collect(),
+            features: features.ids().into_iter().map(|feature| feature.0).collect(),
         }
     }
 

@@ -344,7 +344,7 @@ impl Seat {
     /// Tells the kernel what the system's clock says. Who hands in the time says that as well.
     pub fn tell_system_time(&self) {
         if self.timer.clock() == Clock::Monotonic {
-            self.input(Input::SystemTime { utc_100ns: utc_100ns() });
+            self.input_once_back(Input::SystemTime { utc_100ns: utc_100ns() });
         }
     }
 

@@ -7,7 +7,6 @@ use d3dkmt::FeatureId;
 use proto::Versions;
 use proto::attach::host_to_guestd::Body;
 use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
-use proto::version::FEATURES_SINCE;
 
 use super::quotas::{Charge, Uid};
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
@@ -271,8 +270,7 @@ impl<M: Machine> Broker<M> {
         self.link = Link::Up;
         self.events_max = events_max.min(self.config.events_max);
         self.said.clear();
-        let is_lacking = |feature: &&FeatureId| version >= FEATURES_SINCE && !features.contains(&feature.0);
-        let lacking = FeatureId::MODELLED.iter().filter(is_lacking);
+        let lacking = FeatureId::MODELLED.iter().filter(|feature| !features.contains(&feature.0));
         let without: String = lacking.map(|feature| format!(", without feature {feature}")).collect();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}{without}")));
         self.return_to_host(now, resuming);

@@ -19,6 +19,7 @@ use super::attach::AttachError;
 use ::client::Location;
 use d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
 use fence_page::{PAGE_BYTES, SLOT_BYTES, SLOTS_PER_PAGE, Slot, pages_for};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Why a memory descriptor cannot be used.
@@ -26,22 +27,25 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub enum MemoryError {
     #[error("fence memory of {actual} bytes holds no {slots} slots")]
     TooSmall { actual: u64, slots: u32 },
-    #[error(
-        "fence memory of slots {first_slot} to {end} is not whole pages below slot {FENCE_SLOTS_PER_PROCESS_MAX}"
-    )]
-    Misplaced { first_slot: u32, end: u64 },
+    #[error("fence memory begins at slot {first_slot}, inside a page")]
+    Misplaced { first_slot: u32 },
+    #[error("there is address space for {slots} fence slots: is it limited (ulimit -v, ulimit -l)?")]
+    NoSpace { slots: usize },
     #[error("fence memory cannot be mapped: {0}")]
-    Map(#[from] rustix::io::Errno),
+    Map(#[from] Errno),
 }
 
-/// Address space for every slot that the process may have.
+/// Address space for the slots of the process.
 #[derive(Debug)]
 struct Space {
     base: NonNull<Slot>,
+    bytes: usize,
 }
 
-/// Its bytes.
-const SPACE_BYTES: usize = FENCE_SLOTS_PER_PROCESS_MAX as usize * SLOT_BYTES;
+/// For every slot that a process may have.
+const SPACE_BYTES_MAX: usize = FENCE_SLOTS_PER_PROCESS_MAX as usize * SLOT_BYTES;
+/// A process whose address space is limited gets less: 1024 slots at least.
+const SPACE_BYTES_MIN: usize = 1024 * SLOT_BYTES;
 
 // SAFETY: what is mapped is read-only here and its slots are atomics; it belongs to no thread.
 unsafe impl Send for Space {}
@@ -49,13 +53,23 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
+    /// As much as there may be, or as much as there is (RLIMIT_AS, RLIMIT_MEMLOCK).
     fn reserve() -> Result<Space, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice, which nobody can touch.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), SPACE_BYTES, ProtFlags::empty(), flags)?
-        };
-        Ok(Space { base: NonNull::new(base.cast()).expect("mmap never answers NULL") })
+        let mut bytes = SPACE_BYTES_MAX;
+        loop {
+            // SAFETY: a new mapping at an address of the kernel's choice, which nobody can touch.
+            let base =
+                unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
+            match base {
+                Ok(base) => {
+                    let base = NonNull::new(base.cast()).expect("mmap never answers NULL");
+                    return Ok(Space { base, bytes });
+                }
+                Err(Errno::NOMEM | Errno::AGAIN) if bytes > SPACE_BYTES_MIN => bytes /= 4,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Maps memory for these slots, in the place of what is there. The descriptor itself is not needed afterwards.
@@ -66,8 +80,11 @@ impl Space {
             return Err(MemoryError::TooSmall { actual, slots });
         }
         let offset = first_slot as usize * SLOT_BYTES;
-        if !first_slot.is_multiple_of(SLOTS_PER_PAGE) || offset + bytes > SPACE_BYTES {
-            return Err(MemoryError::Misplaced { first_slot, end: u64::from(first_slot) + u64::from(slots) });
+        if !first_slot.is_multiple_of(SLOTS_PER_PAGE) {
+            return Err(MemoryError::Misplaced { first_slot });
+        }
+        if offset + bytes > self.bytes {
+            return Err(MemoryError::NoSpace { slots: self.bytes / SLOT_BYTES });
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: a part of the address space that is ours, replaced in one step for whoever reads it; the size was checked,
@@ -90,7 +107,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         // SAFETY: our own mapping; every reference into it borrows or counts `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SPACE_BYTES) };
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -153,13 +170,15 @@ impl FenceMemory {
         mut memory: impl FnMut(u32, u32) -> Result<D, AttachError>,
     ) -> Result<(), AttachError> {
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = |piece: &Range<u32>| {
+            let (first, slots) = (piece.start, piece.len() as u32);
+            Ok::<_, AttachError>(self.space.map(memory(first, slots)?.as_fd(), first, slots)?)
+        };
+        pieces.iter().try_for_each(&mut map)?;
         let next = pieces.iter().map(|piece| piece.end).max().unwrap_or(0);
         if slots > next {
+            map(&(next..slots))?;
             pieces.push(next..slots);
-        }
-        for piece in &*pieces {
-            let (first, slots) = (piece.start, piece.len() as u32);
-            self.space.map(memory(first, slots)?.as_fd(), first, slots)?;
         }
         Ok(())
     }
@@ -175,5 +194,54 @@ impl FenceMemory {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mapped = pieces.iter().any(|piece| piece.contains(&slot));
         mapped.then(|| FenceLocation { space: self.space.clone(), slot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+
+    fn pages(count: u64) -> OwnedFd {
+        let memory = rustix::fs::memfd_create("fences", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, count * PAGE_BYTES as u64).unwrap();
+        memory
+    }
+
+    #[test]
+    fn slots_follow_each_other_whatever_piece_they_came_with() {
+        let memory = FenceMemory::reserve().unwrap();
+        memory.add(pages(1).as_fd(), 0, 64).unwrap();
+        memory.add(pages(2).as_fd(), 64, 128).unwrap();
+        assert_eq!(memory.slots(), 192);
+        for slot in [0, 63, 64, 191] {
+            assert_eq!(memory.locate(slot).unwrap().address(), memory.address() + 64 * u64::from(slot));
+            assert_eq!(memory.locate(slot).unwrap().value(), 0);
+        }
+        assert!(memory.locate(192).is_none());
+    }
+
+    #[test]
+    fn a_piece_that_does_not_fit_is_refused_and_no_slot_of_it_is_located() {
+        let memory = FenceMemory::reserve().unwrap();
+        let add = |first, slots| memory.add(pages(1).as_fd(), first, slots);
+        assert!(matches!(add(1, 64), Err(MemoryError::Misplaced { first_slot: 1 })));
+        assert!(matches!(add(0, 65), Err(MemoryError::TooSmall { .. })));
+        assert!(matches!(add(0, 0), Err(MemoryError::TooSmall { .. })));
+        assert!(matches!(add(FENCE_SLOTS_PER_PROCESS_MAX, 64), Err(MemoryError::NoSpace { .. })));
+        assert!(matches!(add(u32::MAX - 63, 64), Err(MemoryError::NoSpace { .. })));
+        assert_eq!((memory.slots(), memory.locate(0).is_none()), (0, true));
+        add(FENCE_SLOTS_PER_PROCESS_MAX - 64, 64).unwrap();
+    }
+
+    #[test]
+    fn memory_that_is_not_got_back_is_not_located() {
+        let memory = FenceMemory::reserve().unwrap();
+        memory.add(pages(1).as_fd(), 0, 64).unwrap();
+        let gives_the_first = |first, _| if first == 0 { Ok(pages(1)) } else { Err(AttachError::Closed) };
+        assert!(memory.regain(128, gives_the_first).is_err());
+        assert_eq!((memory.slots(), memory.locate(64).is_none()), (64, true));
+        memory.regain(128, |_, _| Ok::<_, AttachError>(pages(1))).unwrap();
+        assert_eq!(memory.locate(127).unwrap().value(), 0);
     }
 }

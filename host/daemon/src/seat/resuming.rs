@@ -44,9 +44,22 @@ pub(super) struct Resuming {
     unwelcomed: Vec<(Arc<Guest>, Sink, Greeting)>,
     /// What others want done after that.
     parked: Vec<(VmId, Parked)>,
+    /// Inputs that are stepped then: a step now would do work that is due, on memory that nobody has lent again.
+    put_off: Vec<Input>,
 }
 
 impl Resuming {
+    /// An input that says anew what an earlier one said takes its place.
+    fn put_off(&mut self, input: Input) {
+        let is_newer = |other: &Input| match (other, &input) {
+            (Input::SystemTime { .. }, Input::SystemTime { .. }) => true,
+            (Input::GuestFeatures { vm, .. }, Input::GuestFeatures { vm: of, .. }) => vm == of,
+            _ => false,
+        };
+        self.put_off.retain(|other| !is_newer(other));
+        self.put_off.push(input);
+    }
+
     /// Somebody holds this NT handle still.
     pub fn is_shown(&mut self, vm: VmId, token: ShareToken) {
         self.unseen.remove(&(vm, token));
@@ -284,7 +297,8 @@ impl Resumption<'_> {
     pub fn go_on(&self) -> WentOn {
         let mut dirty = Dirty::default();
         let mut seated = self.seat.take();
-        let Some(Resuming { moves, unseen, machines, unwelcomed, parked, .. }) = seated.resuming.take()
+        let Some(Resuming { moves, unseen, machines, unwelcomed, parked, put_off, .. }) =
+            seated.resuming.take()
         else {
             return WentOn::default();
         };
@@ -303,6 +317,9 @@ impl Resumption<'_> {
         let closed = unseen.len();
         for (vm, token) in unseen {
             self.seat.close_nt_handle(&mut seated, vm, token, &mut dirty);
+        }
+        for input in put_off {
+            self.seat.step(&mut seated, input, &mut dirty);
         }
         // Nothing was armed while time stood still.
         seated.armed = None;
@@ -351,6 +368,16 @@ impl Seat {
         if let Some(bell) = self.returns.get() {
             // A full counter is news already.
             let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Hands in an input that can wait until the guests that are waited for are back.
+    pub(super) fn input_once_back(&self, input: Input) {
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        match &mut seated.resuming {
+            Some(resuming) => resuming.put_off(input),
+            None => self.step(&mut seated, input, &mut dirty),
         }
     }
 

@@ -164,9 +164,16 @@ impl Sessions<'_> {
         self.seat.take().roster.vms().contains_key(&vm)
     }
 
-    /// What the host and the guest's kernel both have of the features that are modelled.
-    pub fn features_of(&self, vm: VmId) -> Features {
-        self.seat.take().kernel.vm_features(vm)
+    /// The guest's kernel knows of these features; those that its processes have.
+    pub fn guest_features(&self, vm: VmId, features: Features) -> Features {
+        let (before, after) = {
+            let seated = self.seat.take();
+            (seated.kernel.vm_features(vm), seated.kernel.vm_features_with(vm, features))
+        };
+        if after != before {
+            self.seat.input_once_back(Input::GuestFeatures { vm, features });
+        }
+        after
     }
 
     /// Why there can be no VM of this name, if so (GPV-012): to be asked before it is made.
@@ -185,12 +192,13 @@ impl Sessions<'_> {
     pub(crate) fn greet(&self, guest: &Guest, sink: Sink, greeting: Greeting) -> Result<(), NotKept> {
         let Greeting { version, fence_address, received } = greeting;
         let async_submission = self.async_submission(guest.vm);
+        let mut dirty = Dirty::default();
         let mut seated = self.seat.take();
         if let Some(address) = fence_address
             && seated.kernel.fence_address(guest.id).is_some_and(|known| known != address)
         {
             let mapped = Input::FenceMemoryMapped { process: guest.id, address };
-            self.seat.step(&mut seated, mapped, &mut Dirty::default());
+            self.seat.step(&mut seated, mapped, &mut dirty);
         }
         let Seated { taps: Taps { ledger, .. }, kernel, .. } = &mut *seated;
         let applied = ledger.as_ref().map_or(0, |ledger| ledger.calls(guest.id));

@@ -137,8 +137,15 @@ impl<M: Miniport> Kernel<M> {
 
     /// The guest's kernel says what it knows of; each one that comes says it anew.
     pub(crate) fn guest_features(&mut self, vm: VmId, features: Features) {
-        let Some(attached) = self.guests.vms.get_mut(&vm) else { return };
-        attached.config.features = features & self.config.vm(&attached.config.name).features;
+        let allowed = self.config.vm(&self.vm_config(vm).name).features;
+        if let Some(attached) = self.guests.vms.get_mut(&vm) {
+            attached.config.features = features & allowed;
+        }
+    }
+
+    /// What the system would offer the processes of a VM whose kernel knows of these.
+    pub fn vm_features_with(&self, vm: VmId, features: Features) -> Features {
+        self.config.features & self.config.vm(&self.vm_config(vm).name).features & features
     }
 
     /// What the system offers the processes of a VM.

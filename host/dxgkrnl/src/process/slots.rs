@@ -111,9 +111,11 @@ impl Slots {
         self.cpu_base
     }
 
-    /// The process has mapped slot 0 here. False if there is no room for all slots that a process may have.
+    /// The process has mapped slot 0 here. False if there is no room for all slots that a process may have, or if it has had
+    /// fences, whose addresses are told.
     pub fn map_at(&mut self, cpu_base: u64) -> bool {
-        let possible = is_fence_address(cpu_base);
+        let is_new = self.owners.len() <= usize::from(self.status().is_some());
+        let possible = is_fence_address(cpu_base) && is_new;
         if possible {
             self.cpu_base = cpu_base;
         }

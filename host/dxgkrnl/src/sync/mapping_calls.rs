@@ -58,7 +58,9 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn fence_memory_mapped(&mut self, process: ProcessId, address: u64, effects: &mut Effects) {
         let Some(state) = self.processes.get_mut(process) else { return };
         if !state.slots.map_at(address) {
-            let text = format!("no fence memory can be mapped at {address:#x}");
+            let text = format!(
+                "fence memory cannot be mapped at {address:#x}: no process has it there, or it has fences already"
+            );
             self.note(process, text, effects);
         }
     }

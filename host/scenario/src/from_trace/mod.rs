@@ -66,6 +66,8 @@ struct Builder<'a> {
     program: Program,
     now: Nanos,
     vms: BTreeMap<VmId, Vm>,
+    /// What the guests' kernels know of, where they said so.
+    features: BTreeMap<Vm, Features>,
     processes: BTreeMap<ProcessId, Process>,
     handles: BTreeMap<(ProcessId, Handle), Binding>,
     /// What a global handle is of.
@@ -86,6 +88,7 @@ impl<'a> Builder<'a> {
             program: Program { title: title.to_owned(), setting, ..Program::default() },
             now: 0,
             vms: BTreeMap::new(),
+            features: BTreeMap::new(),
             processes: BTreeMap::new(),
             handles: BTreeMap::new(),
             globals: BTreeMap::new(),
@@ -119,6 +122,9 @@ impl<'a> Builder<'a> {
             }
             Input::GuestFeatures { vm, features } => {
                 let vm = self.vms.get(vm).ok_or("the features of a VM whose start is not there")?;
+                if self.features.insert(*vm, *features).is_some_and(|before| before != *features) {
+                    return Err("a VM whose guest's kernel is replaced by one that knows of other features");
+                }
                 let name = &self.program.vms[vm.index()];
                 self.program.setting.kernel.vm_mut(name).features &= *features;
             }

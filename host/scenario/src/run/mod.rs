@@ -556,7 +556,7 @@ impl<'a, W: World> Run<'a, W> {
     /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64), and
     /// of a fence of command lists alone at all times.
     fn completed_value(&mut self, act: &Act, object: HandleRef, answer: &Answer) -> Checked<Option<u64>> {
-        if let HandleRef::Bound(fence) = object
+        if let (HandleRef::Bound(fence), Reply::DeviceState(_)) = (object, &answer.reply)
             && self.bound[fence.index()].fence_flags.is_command_list_scoped()
         {
             return Ok(Some(u64::MAX));
