@@ -4,6 +4,7 @@
 //! timeout. The host itself and each VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
+mod held;
 mod nt_handles;
 mod reading;
 mod resuming;
@@ -41,6 +42,7 @@ use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
 use super::timer::monotonic;
 use super::turns::Turns;
+use held::Held;
 use nt_handles::VmNtHandles;
 use reading::{ReadError, read};
 use resuming::Returning;
@@ -155,6 +157,8 @@ struct Loop {
     setter: Option<Arc<Setter>>,
     /// Listeners that are not watched while descriptors are used up.
     resting: Vec<u64>,
+    /// Connections of which nothing is read for now: see `local/held.rs`.
+    held: Held,
     /// Guests of the daemon before this one are waited for.
     returning: Option<Returning>,
 }
@@ -183,6 +187,7 @@ impl LocalLoop {
             scratch: vec![0; READ_BYTES],
             setter: setter(),
             resting: Vec::new(),
+            held: Held::default(),
             returning: None,
         };
         state.watch_own()?;
@@ -299,6 +304,7 @@ impl Loop {
 
     /// Waits for something to do, unless somebody waits for a turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
+        self.let_go();
         let at_once = Timespec::default();
         let may_sleep = self.turns.is_empty();
         // Who asks for times wants to know when the thread woke up: so it looks before it sleeps.
@@ -307,7 +313,11 @@ impl Loop {
         }
         if may_sleep && events.is_empty() {
             // What a listener lacked may be there again without anybody of ours having ended.
-            let limit = (!self.resting.is_empty()).then_some(REST);
+            let limit = match (self.held.is_empty(), self.resting.is_empty()) {
+                (false, _) => Some(held::PAUSE),
+                (true, false) => Some(REST),
+                (true, true) => None,
+            };
             epoll::wait(&*self.epoll, spare_capacity(events), limit.as_ref())?;
             if events.is_empty() {
                 self.accept_again();
@@ -543,9 +553,12 @@ impl Loop {
                 }
             }
             Ok(false) => self.end_broker(key),
-            Err(error) => {
-                self.refuse_for_good(key, connection, &error);
+            Err(error)
+                if error.downcast_ref().is_some_and(|error| held::is_to_be_held(*error, connection)) =>
+            {
+                self.hold(key);
             }
+            Err(error) => self.refuse_for_good(key, connection, &error),
         }
     }
 
@@ -694,6 +707,10 @@ impl Loop {
                 match read(stream, channel, &mut self.scratch) {
                     Ok(0) => channel.end_of_stream().map(|()| false),
                     Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => Ok(true),
+                    Err(ReadError::Ended(error)) if held::is_to_be_held(error, stream) => {
+                        channel.idle();
+                        return self.hold(key);
+                    }
                     Err(ReadError::Ended(_)) => Ok(false),
                     Err(ReadError::Descriptors(count)) => Err(ProtocolError::Descriptors(count)),
                 }

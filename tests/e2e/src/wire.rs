@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
@@ -20,7 +21,7 @@ use proto::frame::{FrameBuffer, append, decode};
 use proto::{Message as _, PROTOCOL_VERSION};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
 /// A read that lasts so long would last for ever.
@@ -459,4 +460,17 @@ impl Steady {
         assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
         assert_eq!(self.client.value(&self.fence), value);
     }
+}
+
+/// A socket whose close waits so long for its peer to read, which it does not.
+pub fn lingering(at_most: Duration) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let socket = TcpStream::connect(listener.local_addr()?)?;
+    let (peer, _) = listener.accept()?;
+    sockopt::set_socket_linger(&socket, Some(at_most))?;
+    socket.set_nonblocking(true)?;
+    while io::Write::write(&mut &socket, &[0; 64 * 1024]).is_ok() {}
+    // A close of a socket that does not block does not wait either.
+    socket.set_nonblocking(false)?;
+    Ok((socket, peer))
 }

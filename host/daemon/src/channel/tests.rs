@@ -68,7 +68,7 @@ impl Client {
             key: 1,
         };
         let mut channel = Channel::new(seat.clone(), VM, None, sink);
-        let hello = Hello { version: PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
+        let hello = Hello { version: proto::PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
         let mut bytes = Vec::new();
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
         channel.take_in(&bytes);

@@ -9,7 +9,7 @@ mod calls;
 use std::collections::BTreeMap;
 
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
-use dxgkrnl::{Config, Effects, Input, Nanos, ProcessId, VmId};
+use dxgkrnl::{Config, Effects, Features, Input, Nanos, ProcessId, VmId};
 
 use crate::checker::may_wait;
 use crate::program::{

@@ -1,15 +1,13 @@
 //! Attacks on the broker of local processes, and on what the daemon has one of.
 
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use d3dkmt::Call;
 use e2e::random::Random;
-use e2e::wire::{Attached, Broker};
+use e2e::wire::{Attached, Broker, lingering};
 use proto::Message as _;
 use proto::attach::{BrokerRequest, broker_request};
-use rustix::net::sockopt;
 
 use crate::attacker::{Attacked, Stopped};
 use crate::ground::{Ground, rest};
@@ -35,25 +33,13 @@ fn broken(error: impl std::fmt::Display) -> Stopped {
     Stopped::Broken(error.to_string())
 }
 
-/// A socket whose close waits until its peer has read, which it does not.
-fn lingering() -> std::io::Result<(TcpStream, TcpStream)> {
-    const LINGER: Duration = Duration::from_secs(60);
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let socket = TcpStream::connect(listener.local_addr()?)?;
-    let (peer, _) = listener.accept()?;
-    sockopt::set_socket_linger(&socket, Some(LINGER))?;
-    socket.set_nonblocking(true)?;
-    while std::io::Write::write(&mut &socket, &[0; 64 * 1024]).is_ok() {}
-    // A close of a socket that does not block does not wait either.
-    socket.set_nonblocking(false)?;
-    Ok((socket, peer))
-}
+const LINGER: Duration = Duration::from_secs(60);
 
 fn lingering_descriptor(ground: &Ground<'_>) -> Attacked {
     let attacker = ground.attacker()?;
     let mut peers = Vec::new();
     for event in 1..=2 {
-        let (socket, peer) = lingering().map_err(broken)?;
+        let (socket, peer) = lingering(LINGER).map_err(broken)?;
         let request = BrokerRequest { body: Some(broker_request::Body::KeepEvent(event)) };
         attacker.client.broker.send_with(&request.encode_to_vec(), socket.as_fd());
         // The daemon's is the last one now.

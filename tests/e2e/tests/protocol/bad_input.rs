@@ -4,13 +4,14 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use d3dkmt::{Call, EventId};
 use e2e::embedded::{Embedded, alone};
 use e2e::machine;
 use e2e::polling::{eventually, until};
 use e2e::served::Served;
-use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
+use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame, lingering};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow, Lend};
 use proto::channel::{Hello, ToHost, to_host};
@@ -304,6 +305,38 @@ fn descriptors_on_a_stream_end_it() {
     ends(&daemon, &mut steady, "on a stream", &mut client.stream, "253 descriptors come along");
     // This program's own descriptors are not the daemon's that is in it.
     drop((client, steady, event));
+    daemon.end();
+}
+
+/// Of a user of whom too many descriptors wait to be closed nothing is read: no connection of its ends of that.
+#[test]
+fn who_shares_a_user_with_a_descriptor_that_lingers_waits_and_is_not_cut_off() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let client = Client::new(&daemon.broker());
+    let request = |body| proto::Message::encode_to_vec(&proto::attach::BrokerRequest { body: Some(body) });
+    // The thread that closes them is at the first for two seconds.
+    let (socket, peer) = lingering(Duration::from_secs(2)).expect("a socket");
+    client.broker.send_with(&request(Body::KeepEvent(1)), socket.as_fd());
+    drop(socket);
+    assert_ne!(client.broker.reply().expect("an answer").0.refused, "", "a socket is no event");
+    let event = event();
+    let many = vec![event.as_fd(); 253];
+    for _ in 0..2 {
+        send_with(&client.broker, &request(Body::Settle(true)), &many);
+        assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
+    }
+    let works = std::thread::spawn(move || {
+        steady.works();
+        steady
+    });
+    // It takes a while: what follows is there before it at the latest.
+    client.broker.send(&request(Body::Settle(true)));
+    assert!(client.broker.is_silent() && !works.is_finished(), "neither is read");
+    let steady = works.join().expect("it is answered in the end");
+    assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
+    drop((client, steady, many, peer));
+    drop(event);
     daemon.end();
 }
 
