@@ -40,8 +40,10 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
-    /// Objects and values of a CPU signal that may take a fence up and down again in one step.
+    /// Objects and values of a CPU signal.
     passed: Vec<(Handle, u64)>,
+    /// It may take a fence up and down again in its own step.
+    is_stored_once: bool,
     /// What a CPU signal stores.
     signal: Option<CpuSignal>,
 }
@@ -92,6 +94,7 @@ impl Told {
             kind: ToldKind::Other,
             gpu_value: None,
             passed: Vec::new(),
+            is_stored_once: false,
             signal: None,
         };
         match input {
@@ -100,7 +103,8 @@ impl Told {
                 let request = (*request != 0).then_some(*request);
                 let (passed, signal) = (values_passed(call), cpu_signal(call));
                 let may_wait = may_wait(call);
-                Told { process: Some(*process), request, may_wait, kind, gpu_value, passed, signal }
+                let (process, is_stored_once) = (Some(*process), is_stored_once(call));
+                Told { process, request, may_wait, kind, gpu_value, passed, is_stored_once, signal }
             }
             Input::ProcessFrozen { .. } => none,
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
@@ -162,14 +166,14 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
 
 /// A step stores a fence once, with its last value: the values before it are in the call alone.
 fn values_passed(call: &Call) -> Vec<(Handle, u64)> {
-    match call {
-        Call::SignalFromCpu { objects, values, flags, .. }
-            if objects.len() > 1 && flags.contains(SignalFlags::ALLOW_FENCE_REWIND) =>
-        {
-            objects.iter().copied().zip(values.iter().copied()).collect()
-        }
-        _ => Vec::new(),
-    }
+    let Call::SignalFromCpu { objects, values, .. } = call else { return Vec::new() };
+    objects.iter().copied().zip(values.iter().copied()).collect()
+}
+
+/// A signal whose own step may store the last of several values alone.
+fn is_stored_once(call: &Call) -> bool {
+    matches!(call, Call::SignalFromCpu { objects, flags, .. }
+        if objects.len() > 1 && flags.contains(SignalFlags::ALLOW_FENCE_REWIND))
 }
 
 fn cpu_signal(call: &Call) -> Option<CpuSignal> {
@@ -445,7 +449,8 @@ impl Checker {
         }
     }
 
-    /// A signal that names a fence twice takes it through the first value as well.
+    /// A signal that names a fence twice takes it through the first value as well; one that comes after its answer is stored in
+    /// the next step, with what else that stores.
     fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
         let process = told.process.filter(|_| !told.passed.is_empty());
         let accepted = process.filter(|process| {
@@ -454,8 +459,11 @@ impl Checker {
         });
         let of_call = accepted.map(|process| (process, told.passed.clone()));
         match (kernel.config().policy.cpu_signal, of_call) {
-            (CpuSignalPolicy::AtOnce, Some((process, passed))) => self.pass(process, &passed, kernel),
-            (CpuSignalPolicy::AtOnce, None) => {}
+            (CpuSignalPolicy::AtOnce, Some((process, passed))) if told.is_stored_once => {
+                self.pass(process, &passed, kernel);
+            }
+            (CpuSignalPolicy::AtOnce, _) => {}
+            // The next step stores them, and may take them back: a signal of a GPU with AllowFenceRewind.
             (CpuSignalPolicy::AfterAnswer, of_call) => self.passes_next = of_call,
         }
     }

@@ -136,9 +136,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// What the end of a process closes: NT handles that nobody else has.
+    /// What the end of a process closes: NT handles that nobody else has. Its memory is there until the kernel knows of the
+    /// end: the last handle of a fence may let work go on that moves its bytes.
     pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
-        self.memory.end(process);
         let closed = self.holders.end(process);
         closed.into_iter().filter_map(|token| self.handle_closed(token)).collect()
     }

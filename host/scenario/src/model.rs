@@ -319,6 +319,7 @@ impl<'a> ModelWorld<'a> {
     fn end(&mut self, process: Process) {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process);
+        self.host.memory.end(self.host.id(process));
         let guest = &mut self.guests[process.index()];
         guest.targets.clear();
         guest.undelivered.clear();

@@ -167,6 +167,7 @@ impl<'a> LinkWorld<'a> {
     fn end(&mut self, process: Process) {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process.index());
+        self.host.memory.end(self.host.id(process));
         self.guests[process.index()] = None;
     }
 
