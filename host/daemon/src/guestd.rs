@@ -119,7 +119,12 @@ impl GuestdEndpoint {
         use guestd_to_host::Body;
         use host_to_guestd::Body as Reply;
         if let Body::Hello(hello) = &body {
-            return self.hello(hello).map(|welcome| Ok(Reply::Welcome(welcome)));
+            // One that speaks no version of ours is told so: its operator looks into the guest.
+            let theirs = Versions::of_peer(hello.version, hello.version_min);
+            return Ok(match Versions::OURS.in_common(theirs, "guestd") {
+                Ok(version) => Ok(Reply::Welcome(self.hello(hello, version)?)),
+                Err(none) => Err(none.into()),
+            });
         }
         anyhow::ensure!(self.session.is_some(), "guestd did not say hello first");
         Ok(match body {
@@ -181,10 +186,8 @@ impl GuestdEndpoint {
         })
     }
 
-    fn hello(&mut self, hello: &GuestdHello) -> anyhow::Result<GuestdWelcome> {
+    fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
         anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
-        let theirs = Versions::of_peer(hello.version, hello.version_min);
-        let version = Versions::OURS.in_common(theirs, "guestd")?;
         self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
         self.newcomer = None;
         let line =
