@@ -120,14 +120,7 @@ impl<'a> Builder<'a> {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
             }
-            Input::GuestFeatures { vm, features } => {
-                let vm = self.vms.get(vm).ok_or("the features of a VM whose start is not there")?;
-                if self.features.insert(*vm, *features).is_some_and(|before| before != *features) {
-                    return Err("a VM whose guest's kernel is replaced by one that knows of other features");
-                }
-                let name = &self.program.vms[vm.index()];
-                self.program.setting.kernel.vm_mut(name).features &= *features;
-            }
+            Input::GuestFeatures { vm, features } => return self.guest_features(*vm, *features),
             Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
             Input::ProcessGone { process } => {
                 let gone = self.processes.remove(process).ok_or(NO_PROCESS)?;
@@ -183,6 +176,17 @@ impl<'a> Builder<'a> {
             | Input::SystemTime { .. }
             | Input::Deadline => {}
         }
+        Ok(())
+    }
+
+    /// A setting of the VM, which it has from its start on.
+    fn guest_features(&mut self, vm: VmId, features: Features) -> Result<(), &'static str> {
+        let vm = self.vms.get(&vm).ok_or("the features of a VM whose start is not there")?;
+        if self.features.insert(*vm, features).is_some_and(|before| before != features) {
+            return Err("a VM whose guest's kernel is replaced by one that knows of other features");
+        }
+        let name = &self.program.vms[vm.index()];
+        self.program.setting.kernel.vm_mut(name).features &= features;
         Ok(())
     }
 
