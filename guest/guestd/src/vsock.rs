@@ -43,9 +43,21 @@ unsafe impl SocketAddrArg for VsockAddress {
 
 /// Connects to a port of the host from any source port. Waits as long as the kernel does: 2 s if nobody answers.
 pub fn connect_host(port: u32) -> Result<OwnedFd, Errno> {
-    let socket = open()?;
-    connect(&socket, &VsockAddress::new(HOST_CID, port))?;
-    Ok(socket)
+    loop {
+        if let Some(socket) = connected(open()?, port)? {
+            return Ok(socket);
+        }
+    }
+}
+
+/// `None` if it was interrupted, by a signal or by work that an io_uring of ours has finished: the kernel has given the
+/// connection up then, and a new socket is needed.
+fn connected(socket: OwnedFd, port: u32) -> Result<Option<OwnedFd>, Errno> {
+    match connect(&socket, &VsockAddress::new(HOST_CID, port)) {
+        Ok(()) => Ok(Some(socket)),
+        Err(Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Connects to a port of the host from a source port below 1024.
@@ -54,9 +66,11 @@ pub fn connect_host_privileged(port: u32) -> Result<OwnedFd, Errno> {
     for source in (1..PRIVILEGED_PORT_END).rev() {
         let socket = open()?;
         match bind(&socket, &VsockAddress::new(ANY_CID, source)) {
+            // Interrupted: the next port, for the kernel may hold this one still.
             Ok(()) => {
-                connect(&socket, &VsockAddress::new(HOST_CID, port))?;
-                return Ok(socket);
+                if let Some(socket) = connected(socket, port)? {
+                    return Ok(socket);
+                }
             }
             Err(Errno::ADDRINUSE) => {}
             Err(error) => return Err(error),
