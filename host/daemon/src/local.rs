@@ -474,74 +474,90 @@ impl Loop {
     fn broker_packet(&mut self, key: u64) {
         let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
         let (vm, connection, process) = (*vm, connection.clone(), *process);
+        let request = match broker::read_request(&connection) {
+            Err(error) if held::is_read_later(&error, &connection) => return self.hold(key),
+            request => request,
+        };
+        let result = request.and_then(|request| self.broker_request(key, vm, &connection, process, request));
+        self.end_broker_packet(key, &connection, result);
+    }
+
+    /// A client asks at its broker connection, for its process if it has attached one.
+    fn broker_request(
+        &mut self,
+        key: u64,
+        vm: VmId,
+        connection: &Arc<ClientFd>,
+        process: Option<ProcessId>,
+        request: Request,
+    ) -> anyhow::Result<bool> {
         let peer = connection.peer();
-        let result = broker::read_request(&connection).and_then(|request| match (request, process) {
+        match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name }, None) if self.park(key, vm, &connection, &name) => Ok(true),
-            (Request::Attach { name }, None) => self.attach(key, vm, &connection, name).map(|()| true),
+            (Request::Attach { name }, None) if self.park(key, vm, connection, &name) => Ok(true),
+            (Request::Attach { name }, None) => self.attach(key, vm, connection, name).map(|()| true),
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
             (Request::Resume { process, token }, None) => {
-                self.resume(key, vm, &connection, process, &token).map(|()| true)
+                self.resume(key, vm, connection, process, &token).map(|()| true)
             }
             (Request::Resume { .. }, Some(_)) => anyhow::bail!("this connection has its process already"),
             (Request::Regain { first_slot, slots }, Some(process)) => {
                 let memory = self.regain(peer, process, first_slot, slots)?;
-                answer(&connection, process, &[memory.as_fd()])
+                answer(connection, process, &[memory.as_fd()])
             }
             (Request::LendAgain { address, pages, memory }, Some(process)) => {
                 self.lend_again(process, address, pages, &memory)?;
-                answer(&connection, process, &[])
+                answer(connection, process, &[])
             }
             (Request::HaveNtHandle { handle }, Some(process)) => match self.have_nt_handle(vm, &handle) {
-                Ok(()) => answer(&connection, process, &[]),
-                Err(error) => refuse(&connection, &error),
+                Ok(()) => answer(connection, process, &[]),
+                Err(error) => refuse(connection, &error),
             },
             (Request::Grow { slots }, Some(process)) => {
                 match broker::grow(&self.seat, peer, process, slots) {
                     Ok((first_slot, slots, memory)) => {
                         let process = process.0;
                         let reply = BrokerReply { first_slot, slots, process, ..BrokerReply::default() };
-                        broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
+                        broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
                     }
                     // Its user has its share of mappings: that ends no process.
-                    Err(error) if error.is::<OverShare>() => refuse(&connection, &error),
+                    Err(error) if error.is::<OverShare>() => refuse(connection, &error),
                     Err(error) => Err(error),
                 }
             }
-            (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, &connection),
+            (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection),
             // Pages that cannot be lent are no reason to end a process.
             (Request::Lend { address, pages }, Some(process)) => {
                 match broker::lend(&self.seat, peer, process, address, pages) {
-                    Ok(memory) => answer(&connection, process, &[memory.as_fd()]),
-                    Err(error) => refuse(&connection, &error),
+                    Ok(memory) => answer(connection, process, &[memory.as_fd()]),
+                    Err(error) => refuse(connection, &error),
                 }
             }
             (Request::TakeBack { address }, Some(process)) => {
                 match self.seat.sessions().take_back(process, address) {
-                    Ok(()) => answer(&connection, process, &[]),
-                    Err(error) => refuse(&connection, &error),
+                    Ok(()) => answer(connection, process, &[]),
+                    Err(error) => refuse(connection, &error),
                 }
             }
             (Request::KeepEvent { name, event }, Some(process)) => {
                 match self.keep_event(process, name, event) {
-                    Ok(()) => answer(&connection, process, &[]),
-                    Err(error) => refuse(&connection, &error),
+                    Ok(()) => answer(connection, process, &[]),
+                    Err(error) => refuse(connection, &error),
                 }
             }
             (Request::ForgetEvent { name }, Some(process)) => match self.forget_event(process, name) {
-                Ok(()) => answer(&connection, process, &[]),
-                Err(error) => refuse(&connection, &error),
+                Ok(()) => answer(connection, process, &[]),
+                Err(error) => refuse(connection, &error),
             },
             (Request::Settle, Some(process)) => {
                 // What is owed is set before an answer is sent; unless there was no memory for it then.
                 self.seat.sessions().guest(process).iter().for_each(|guest| guest.outbox.flush());
-                answer(&connection, process, &[])
+                answer(connection, process, &[])
             }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
-        });
-        self.end_broker_packet(key, &connection, result);
+        }
     }
 
     /// A packet was answered (true), or its connection ends.
@@ -553,11 +569,6 @@ impl Loop {
                 }
             }
             Ok(false) => self.end_broker(key),
-            Err(error)
-                if error.downcast_ref().is_some_and(|error| held::is_to_be_held(*error, connection)) =>
-            {
-                self.hold(key);
-            }
             Err(error) => self.refuse_for_good(key, connection, &error),
         }
     }

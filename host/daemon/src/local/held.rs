@@ -34,6 +34,12 @@ pub(super) fn is_to_be_held(error: Errno, connection: &ClientFd) -> bool {
     error == Errno::MFILE && poll(&mut ends, Some(&Timespec::default())) == Ok(0)
 }
 
+/// The same of an error of [`read_request`](crate::broker::read_request). What comes of a request that was read is no reason to
+/// hold its connection: it is answered.
+pub(super) fn is_read_later(error: &anyhow::Error, connection: &ClientFd) -> bool {
+    error.downcast_ref().is_some_and(|error| is_to_be_held(*error, connection))
+}
+
 impl Loop {
     /// Its end is still noticed, and what it is sent is sent.
     pub(super) fn hold(&mut self, key: u64) {
@@ -46,10 +52,14 @@ impl Loop {
 
     /// Those whose users may send again are read again.
     pub(super) fn let_go(&mut self) {
-        if self.held.is_empty() || monotonic() < self.held.next {
+        if self.held.is_empty() {
             return;
         }
-        self.held.next = monotonic() + PAUSE_NS;
+        let now = monotonic();
+        if now < self.held.next {
+            return;
+        }
+        self.held.next = now + PAUSE_NS;
         let closers = &self.seat.budgets.closers;
         let may_send = |key: &u64| match self.sources.get(key) {
             Some(Source::Stream { stream: connection, .. } | Source::Broker { connection, .. }) => {
