@@ -39,7 +39,7 @@ impl Versions {
     pub const OURS: Versions = Versions { oldest: PROTOCOL_VERSION_MIN, newest: PROTOCOL_VERSION };
 
     /// Those of a peer, as its message says them. A peer of version 7 says one, which it speaks only.
-    pub fn of_peer(version: u32, version_min: u32) -> Versions {
+    fn of_peer(version: u32, version_min: u32) -> Versions {
         Versions { oldest: if version_min == 0 { version } else { version_min }, newest: version }
     }
 
@@ -53,8 +53,13 @@ impl Versions {
         (self.oldest..=self.newest).contains(&version)
     }
 
+    /// The version that this build uses with a peer which says these, as `version` and `version_min` of its message.
+    pub fn agree(version: u32, version_min: u32, peer: &'static str) -> Result<u32, NoCommonVersion> {
+        Versions::OURS.in_common(Versions::of_peer(version, version_min), peer)
+    }
+
     /// The version that two sides use: the newest that both speak. The error says what `peer` is to be.
-    pub fn in_common(self, other: Versions, peer: &'static str) -> Result<u32, NoCommonVersion> {
+    fn in_common(self, other: Versions, peer: &'static str) -> Result<u32, NoCommonVersion> {
         let newest = self.newest.min(other.newest);
         if self.contains(newest) && other.contains(newest) {
             Ok(newest)

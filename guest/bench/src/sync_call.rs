@@ -1,6 +1,6 @@
 //! sync_call: a call and its answer beside a raw echo of as many bytes; escape_64k: the same by bytes per second.
 
-use d3dkmt::{Call, EscapeFlags, Handle, SignalFlags};
+use d3dkmt::{Call, EscapeFlags, Handle, SignalFlags, device_state_type};
 use proto::bench::FLOOD_DATA_BYTES as ESCAPE_BYTES;
 use proto::convert::call_to_frame;
 
@@ -46,7 +46,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     };
     let bytes = signal_bytes(guest.device, fence.handle, REQUEST);
     beside_echo(plan, "sync_call_signal", bytes, &mut signal)?;
-    let state = Call::GetDeviceState { device: Handle(guest.device), state_type: 2 };
+    let state = Call::GetDeviceState { device: Handle(guest.device), state_type: device_state_type::PRESENT };
     beside_echo(plan, "sync_call_state", frame_bytes(REQUEST, &state), &mut || guest.device_state())?;
     if plan.wants("escape_64k") { escapes(plan, &guest) } else { Ok(()) }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use d3dkmt::{
     Adapter, Call, CreatedSyncObject, DeviceExecutionState, EventId, Handle, Luid, NtStatus, Reply,
-    ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType, device_state_type,
 };
 use proto::channel::Welcome;
 
@@ -12,9 +12,6 @@ use crate::desk::Answer;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
 use crate::objects::{Object, Objects};
 use crate::port::{Location, Port, Wakes};
-
-/// `D3DKMT_DEVICESTATE_EXECUTION`.
-const DEVICE_STATE_EXECUTION: u32 = 1;
 
 /// One guest process's session with the host. Any number of operations may be under way at a time. An
 /// operation is not cancelled by dropping its future: what it waits for stays expected, as with a
@@ -140,7 +137,7 @@ impl<P: Port> Session<P> {
     /// `D3DKMTGetDeviceState`. A device that is ACTIVE is found so without a message, as long as the host has stored that every
     /// device of this process is (GPV-026).
     pub async fn device_state(&self, device: Handle, state_type: u32) -> Answer {
-        if state_type == DEVICE_STATE_EXECUTION && self.is_active(device) {
+        if state_type == device_state_type::EXECUTION && self.is_active(device) {
             let reply = Reply::DeviceState(DeviceExecutionState::ACTIVE.0);
             return Answer { status: NtStatus::SUCCESS, reply };
         }
@@ -154,7 +151,8 @@ impl<P: Port> Session<P> {
         !recording
             && !async_submission
             && self.knows_device(device)
-            && self.status.as_ref().is_some_and(|status| status.value() == 0)
+            && self.status.is_some()
+            && self.all_devices_work()
             && !self.port.may_be_lost()
     }
 

@@ -88,7 +88,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
     match request.body.context("the request has no body")? {
         Body::Attach(attach) => {
-            require_version(attach.version, attach.version_min)?;
+            Versions::agree(attach.version, attach.version_min, LIBRARY)?;
             Ok(Request::Attach { name: kept_name(&attach.name) })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
@@ -102,7 +102,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         Body::ForgetEvent(name) => Ok(Request::ForgetEvent { name: EventId(name) }),
         Body::Settle(_) => Ok(Request::Settle),
         Body::Resume(resume) => {
-            require_version(resume.version, resume.version_min)?;
+            Versions::agree(resume.version, resume.version_min, LIBRARY)?;
             Ok(Request::Resume { process: ProcessId(resume.process), token: resume.token })
         }
         Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
@@ -117,10 +117,8 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     }
 }
 
-fn require_version(version: u32, version_min: u32) -> anyhow::Result<()> {
-    Versions::OURS.in_common(Versions::of_peer(version, version_min), "libdxcore.so")?;
-    Ok(())
-}
+/// Who speaks to a broker, in errors.
+const LIBRARY: &str = "libdxcore.so";
 
 /// Sends one reply with descriptors.
 pub fn send_reply(

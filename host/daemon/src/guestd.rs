@@ -120,8 +120,7 @@ impl GuestdEndpoint {
         use host_to_guestd::Body as Reply;
         if let Body::Hello(hello) = &body {
             // One that speaks no version of ours is told so: its operator looks into the guest.
-            let theirs = Versions::of_peer(hello.version, hello.version_min);
-            return Ok(match Versions::OURS.in_common(theirs, "guestd") {
+            return Ok(match Versions::agree(hello.version, hello.version_min, "guestd") {
                 Ok(version) => Ok(Reply::Welcome(self.hello(hello, version)?)),
                 Err(none) => Err(none.into()),
             });

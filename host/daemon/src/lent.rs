@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use anyhow::Context as _;
+use d3dkmt::limits::USER_END;
 use fence_page::PAGE_BYTES;
 use proto::bulk::piece_bytes;
 use proto::limits::{LENT_MEMFD, LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
@@ -20,9 +21,6 @@ use vsock_device::{GuestMemory, MemoryError};
 
 use super::limits::MAPPINGS_PER_PROCESS_MAX;
 use super::shares::Share;
-
-/// The end of what a process can have mapped.
-const USER_END: u64 = 1 << 47;
 
 /// A memfd of whole pages, mapped here and by one process.
 #[derive(Debug)]

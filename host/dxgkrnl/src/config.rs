@@ -373,7 +373,7 @@ impl Config {
         vm
     }
 
-    /// What is configured of the VM of this name; of one that nothing was said of yet, the defaults.
+    /// The configuration of a VM by its name, added with the defaults if there is none yet.
     pub fn vm_mut(&mut self, name: &str) -> &mut VmConfig {
         let at = self.vms.iter().position(|vm| vm.name == name).unwrap_or_else(|| {
             self.vms.push(VmConfig { name: name.into(), ..VmConfig::default() });

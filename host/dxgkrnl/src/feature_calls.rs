@@ -7,8 +7,7 @@ use crate::kernel::Kernel;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
-use d3dkmt::FeatureId;
-use d3dkmt::{FeatureResult, Handle, NtStatus, Reply};
+use d3dkmt::{FeatureId, FeatureResult, Handle, NtStatus, Reply};
 
 /// Those of the system's own that Windows has a number for and that this model does nothing of: their names are known,
 /// and they are never enabled.

@@ -36,8 +36,8 @@ pub enum Input {
         process: ProcessId,
         slots: u32,
     },
-    /// The process has mapped its fence memory: slot 0 is at this CPU address, the others follow it. Told before the first
-    /// call; engines of IoMmu adapters use these addresses (FEN-008).
+    /// The process has mapped its fence memory: slot 0 is at this CPU address, the others follow it. The host takes this
+    /// before the process's first call; engines of IoMmu adapters use these addresses (FEN-008).
     FenceMemoryMapped {
         process: ProcessId,
         address: u64,

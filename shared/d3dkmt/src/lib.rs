@@ -41,7 +41,7 @@ pub use flags::{
 };
 pub use handle::{EventId, GuestEvent, Handle, HandleKind, Luid, ShareToken, WakeTarget};
 pub use lists::{Handles, Values};
-pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
+pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType, device_state_type};
 pub use parameters::{GpuSignal, GpuVaOperation, RuntimeBuffer};
 pub use reply::{
     AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Given, Gives, PageFaultState, WaitOutcome,

@@ -108,3 +108,5 @@ pub const CACHED_BYTES_PER_USE_MAX: u64 = 1 << 16;
 pub const DEBUG_MESSAGES_PER_PROCESS_MAX: usize = 1024;
 /// What is remembered of those who could have signaled and are gone, of all objects together: the latest.
 pub const REMEMBERED_ENDS_MAX: usize = 256;
+/// The end of what a process of an x86-64 system can have mapped.
+pub const USER_END: u64 = 1 << 47;

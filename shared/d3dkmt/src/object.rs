@@ -63,6 +63,14 @@ pub struct SyncObjectInfo {
     pub event: Option<EventId>,
 }
 
+/// `D3DKMT_DEVICESTATE_TYPE`: what GetDeviceState asks for.
+pub mod device_state_type {
+    pub const EXECUTION: u32 = 1;
+    pub const PRESENT: u32 = 2;
+    pub const RESET: u32 = 3;
+    pub const PAGE_FAULT: u32 = 5;
+}
+
 /// `D3DKMT_DEVICEEXECUTION_STATE`, an open enum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct DeviceExecutionState(pub u32);

@@ -269,8 +269,7 @@ impl<M: Machine> Broker<M> {
     }
 
     fn attach(&mut self, now: Duration, client: ClientId, attach: broker_request::Attach) {
-        let theirs = Versions::of_peer(attach.version, attach.version_min);
-        if let Err(none) = Versions::OURS.in_common(theirs, "libdxcore.so") {
+        if let Err(none) = Versions::agree(attach.version, attach.version_min, "libdxcore.so") {
             return self.expel(client, none.to_string());
         }
         let name = kept_name(attach.name);

@@ -87,8 +87,7 @@ impl<M: Machine> Broker<M> {
     }
 
     pub(super) fn resume(&mut self, now: Duration, client: ClientId, resume: broker_request::Resume) {
-        let theirs = Versions::of_peer(resume.version, resume.version_min);
-        if let Err(none) = Versions::OURS.in_common(theirs, "libdxcore.so") {
+        if let Err(none) = Versions::agree(resume.version, resume.version_min, "libdxcore.so") {
             return self.expel(client, none.to_string());
         }
         self.ask_for_session(now, client, resume.process, resume.token);

@@ -28,8 +28,8 @@ pub(crate) struct Greeting {
 
 impl Greeting {
     pub fn of(hello: &Hello) -> Result<Greeting, ProtocolError> {
-        let theirs = Versions::of_peer(hello.version, hello.version_min);
-        let version = Versions::OURS.in_common(theirs, "the guest").map_err(ProtocolError::Version)?;
+        let version = Versions::agree(hello.version, hello.version_min, "the guest");
+        let version = version.map_err(ProtocolError::Version)?;
         let fence_address = Some(hello.fence_address).filter(|address| *address != 0);
         match fence_address.filter(|address| !is_fence_address(*address)) {
             Some(address) => Err(ProtocolError::FenceAddress(address)),

@@ -137,15 +137,20 @@ impl<M: Miniport> Kernel<M> {
 
     /// The guest's kernel says what it knows of; each one that comes says it anew.
     pub(crate) fn guest_features(&mut self, vm: VmId, features: Features) {
-        let allowed = self.config.vm(&self.vm_config(vm).name).features;
+        let allowed = self.allowed_features(vm, features);
         if let Some(attached) = self.guests.vms.get_mut(&vm) {
-            attached.config.features = features & allowed;
+            attached.config.features = allowed;
         }
+    }
+
+    /// Those of these that the host's configuration of the VM has.
+    fn allowed_features(&self, vm: VmId, features: Features) -> Features {
+        features & self.config.vm(&self.vm_config(vm).name).features
     }
 
     /// What the system would offer the processes of a VM whose kernel knows of these.
     pub fn vm_features_with(&self, vm: VmId, features: Features) -> Features {
-        self.config.features & self.config.vm(&self.vm_config(vm).name).features & features
+        self.config.features & self.allowed_features(vm, features)
     }
 
     /// What the system offers the processes of a VM.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limits};
+use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, device_state_type, limits};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -13,14 +13,6 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::Device;
 use crate::process::{HandleTarget, Process};
-
-/// `D3DKMT_DEVICESTATE_TYPE`.
-mod state_type {
-    pub const EXECUTION: u32 = 1;
-    pub const PRESENT: u32 = 2;
-    pub const RESET: u32 = 3;
-    pub const PAGE_FAULT: u32 = 5;
-}
 
 impl<M: Miniport> Kernel<M> {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
@@ -155,10 +147,10 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> CallResult {
         let device = &self.processes.devices[self.device(process, device)?];
         match state_type {
-            state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),
+            device_state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),
             // No display: no present that was ever queued, and no desktop that was switched by a reset.
-            state_type::PRESENT | state_type::RESET => Ok(Reply::DeviceState(0)),
-            state_type::PAGE_FAULT => Ok(Reply::PageFault(device.page_fault)),
+            device_state_type::PRESENT | device_state_type::RESET => Ok(Reply::DeviceState(0)),
+            device_state_type::PAGE_FAULT => Ok(Reply::PageFault(device.page_fault)),
             other => invalid(format!("device state type {other} is unknown")),
         }
     }

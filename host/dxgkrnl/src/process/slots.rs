@@ -12,16 +12,13 @@ const SLOT_BYTES: u64 = 64;
 
 const STATUS_SLOT: u32 = 0;
 
-/// Behind the last address that a process of an x86-64 system can have.
-const USER_SPACE_END: u64 = 1 << 47;
-
 /// Where fence memory begins in a process that has not said where it mapped it.
 const CPU_BASE: u64 = 0x7F00_0000_0000;
 
 /// Whether slot 0 can be at this address of a process: a page, with room for as many slots as a process may have.
 pub fn is_fence_address(address: u64) -> bool {
     const BYTES: u64 = limits::FENCE_SLOTS_PER_PROCESS_MAX as u64 * SLOT_BYTES;
-    (PAGE_BYTES..=USER_SPACE_END - BYTES).contains(&address) && address.is_multiple_of(PAGE_BYTES)
+    (PAGE_BYTES..=limits::USER_END - BYTES).contains(&address) && address.is_multiple_of(PAGE_BYTES)
 }
 
 /// The fence slots of a process: who has which. The status slot has no owner. Freed slots are reused

@@ -36,19 +36,20 @@ impl<M: Miniport> Kernel<M> {
         self.process(process).slots.engine_address(slot, iommu)
     }
 
-    /// The CPU address of slot 0 in a process, of whose fences engines of IoMmu adapters have the addresses.
+    /// The CPU address of slot 0 in a process: engines of IoMmu adapters use its fences at their CPU addresses.
     pub fn fence_address(&self, process: ProcessId) -> Option<u64> {
         self.processes.get(process).map(|process| process.slots.cpu_base())
     }
 
     /// A process has so many more slots.
     pub(crate) fn fence_memory_added(&mut self, process: ProcessId, slots: u32, effects: &mut Effects) {
-        if self.processes.by_id().contains_key(&process) {
-            self.change_iommu_mapping(process, Some(slots));
+        if self.processes.get(process).is_none() {
+            return;
         }
-        let Some(state) = self.processes.get_mut(process) else { return };
-        let had_status = state.slots.status().is_some();
-        state.slots.add(slots);
+        self.change_iommu_mapping(process, Some(slots));
+        let all = &mut self.process_mut(process).slots;
+        let had_status = all.status().is_some();
+        all.add(slots);
         if !had_status {
             self.store_status(process, effects);
         }

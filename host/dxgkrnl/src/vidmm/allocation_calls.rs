@@ -20,9 +20,6 @@ use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
 
-/// The end of what a process can have mapped.
-const USER_END: u64 = 1 << 47;
-
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTCreateAllocation` and `..2`.
     pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> CallResult {
@@ -621,7 +618,7 @@ fn existing_heap(
     if size == 0 || !size.is_multiple_of(PAGE_BYTES) {
         return invalid(format!("the size {size:#x} is not a multiple of 4 KiB"));
     }
-    let is_user_memory = start.checked_add(size).is_some_and(|end| end <= USER_END);
+    let is_user_memory = start.checked_add(size).is_some_and(|end| end <= limits::USER_END);
     if start == 0 || !start.is_multiple_of(PAGE_BYTES) || !is_user_memory {
         return invalid(format!("{size:#x} bytes at {start:#x} are not pages of the process"));
     }

@@ -4,7 +4,7 @@ use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Kernel, Packet, ResourceDesc,
     SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
-use d3dkmt::{Call, CreateContextFlags, DeviceExecutionState, Handle, Reply};
+use d3dkmt::{Call, CreateContextFlags, DeviceExecutionState, Handle, Reply, device_state_type};
 use proto::attach::broker_request;
 
 use crate::attacker::{Attacked, Attacker, Stopped};
@@ -86,8 +86,8 @@ impl Lists {
 
     /// Its lists run: no page of theirs faults.
     fn runs(&mut self) -> Attacked {
-        const EXECUTION: u32 = 1;
-        let state = Call::GetDeviceState { device: self.attacker.device, state_type: EXECUTION };
+        let state =
+            Call::GetDeviceState { device: self.attacker.device, state_type: device_state_type::EXECUTION };
         match self.attacker.call(&state)? {
             Reply::DeviceState(state) if state == DeviceExecutionState::ACTIVE.0 => Ok(()),
             other => Err(Stopped::Broken(format!("the device does not run: {other:?}"))),

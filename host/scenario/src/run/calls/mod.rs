@@ -4,7 +4,7 @@ mod lists;
 mod numbers;
 mod pieces;
 
-use d3dkmt::{Call, CallOf, CreatedSyncObject, Handle, Luid, ShareToken, isa};
+use d3dkmt::{Call, CallOf, CreatedSyncObject, Handle, Luid, ShareToken, device_state_type, isa};
 
 use crate::program::{
     Act, AdapterNumber, Address, Binding, Command, GpuSignalSpec, HandleRef, NamedCall, Operation, Share,
@@ -60,11 +60,10 @@ impl<W: World> Run<'_, W> {
                 return Request::Store { allocation, first: *first, count: *count, word: *word };
             }
             Operation::Device { adapter } => Call::OpenAdapterFromLuid { luid: self.luid(*adapter) },
-            Operation::Completed { device, object: _ } => {
-                /// `D3DKMT_DEVICESTATE_EXECUTION`.
-                const EXECUTION: u32 = 1;
-                Call::GetDeviceState { device: self.handle(*device), state_type: EXECUTION }
-            }
+            Operation::Completed { device, object: _ } => Call::GetDeviceState {
+                device: self.handle(*device),
+                state_type: device_state_type::EXECUTION,
+            },
             Operation::CreateResource { .. }
             | Operation::DestroyResource { .. }
             | Operation::DescribeFence { .. }
