@@ -7,8 +7,14 @@ const FRAMES: [&str; 2] = ["ToHost", "ToGuest"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files =
-        ["channel.proto", "attach.proto", "trace.proto", "control.proto", "agent.proto", "actor.proto"];
+    let files = [
+        "channel.proto",
+        "attach.proto",
+        "trace.proto",
+        "control.proto",
+        "agent.proto",
+        "scenario_client.proto",
+    ];
     let descriptors = protox::compile(files, ["proto"])?;
     let services = std::env::var_os("CARGO_FEATURE_SERVICES").is_some();
     // Reflection serves this.

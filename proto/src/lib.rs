@@ -2,12 +2,12 @@
 //! else. Messages stop at this crate's edge: the model never sees one.
 #![deny(unsafe_code)]
 
-pub mod actor;
 pub mod bench;
 pub mod bulk;
 pub mod convert;
 pub mod frame;
 pub mod limits;
+pub mod scenario_client;
 mod wire;
 
 /// The data channel. Its two frames are written by the rows of the tables of calls and replies.

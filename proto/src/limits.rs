@@ -4,8 +4,8 @@
 pub const GUESTD_PORT: u32 = 7000;
 /// vsock port of the daemon for the stream of a guest process.
 pub const CHANNEL_PORT: u32 = 7001;
-/// vsock port of the daemon for bells: a stream for each event that guestd keeps for a process.
-pub const BELL_PORT: u32 = 7002;
+/// vsock port of the daemon for event channels: a stream for each event that guestd keeps for a process.
+pub const EVENT_CHANNEL_PORT: u32 = 7002;
 /// vsock port of the daemon that sends back what it gets; open only while `gpupv bench` runs.
 pub const ECHO_PORT: u32 = 7010;
 /// vsock port of the daemon that swallows what it gets; open only while `gpupv bench` runs.
@@ -23,9 +23,9 @@ pub const PRIVILEGED_PORT_END: u32 = 1024;
 pub const BROKER_PATH: &str = "/run/gpupv/broker.sock";
 /// Environment variable with the path of the broker's socket.
 pub const BROKER_ENV: &str = "GPUPV_BROKER";
-/// Environment variable that is `1` for an actor that is to end when the thread that spawned it does: a stopped
+/// Environment variable that is `1` for a scenario client that is to end when the thread that spawned it does: a stopped
 /// one would outlive a killed runner.
-pub const ACTOR_DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
+pub const SCENARIO_CLIENT_DIES_WITH_PARENT_ENV: &str = "GPUPV_SCENARIO_CLIENT_DIES_WITH_PARENT";
 
 /// Longest frame, its length prefix not counted (GPV-009).
 pub const FRAME_BYTES_MAX: usize = d3dkmt::limits::MESSAGE_BYTES_MAX;
@@ -38,6 +38,6 @@ pub const NAME_BYTES_MAX: usize = 260;
 /// Bytes of a one-time token.
 pub const TOKEN_BYTES: usize = 16;
 /// Name of the memory that a process lends to engines, as it stands in `/proc/PID/maps`.
-pub const LENT_MEMFD: &str = "gpupv-pages";
+pub const BACKING_MEMFD: &str = "gpupv-pages";
 /// Pages that one process may have lent at a time: 1 GiB.
-pub const LENT_PAGES_MAX: u32 = 1 << 18;
+pub const BACKING_PAGES_MAX: u32 = 1 << 18;

@@ -9,13 +9,13 @@ use proptest::prelude::*;
 
 use any::{call, event, handle, reply, token};
 
-use crate::actor::{Order, Outcome, Report, Task, Words};
 use crate::convert::{
     FromHost, answer_into_frame, answer_to_frame, call_from_body, call_into_frame, call_to_frame, from_host,
     wake_to_frame,
 };
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 use crate::limits::FRAME_BYTES_MAX;
+use crate::scenario_client::{Order, Outcome, Report, Task, Words};
 
 fn words() -> impl Strategy<Value = Words> {
     let all = (handle(), any::<u64>(), any::<Option<u64>>(), any::<u32>());

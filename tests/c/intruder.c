@@ -2,7 +2,7 @@
 #include "attach.h"
 #include <linux/vm_sockets.h>
 
-enum { GUESTD_PORT = 7000, CHANNEL_PORT = 7001, BELL_PORT = 7002, NO_PORT = 9999, PRIVILEGED = 1000 };
+enum { GUESTD_PORT = 7000, CHANNEL_PORT = 7001, EVENT_CHANNEL_PORT = 7002, NO_PORT = 9999, PRIVILEGED = 1000 };
 
 /* A connection to the host, from a port below 1024 if so wished; -1 if it is refused. */
 static int connect_host(unsigned port, unsigned from)
@@ -32,8 +32,8 @@ static int greet(int stream, const char *token)
     return 0;
 }
 
-/* Takes itself for the bell of an event; 1 if that comes to anything but the end of the stream. */
-static int bell(int stream, const char *token)
+/* Takes itself for the event_channel of an event; 1 if that comes to anything but the end of the stream. */
+static int event_channel(int stream, const char *token)
 {
     char byte;
     CHECK(send(stream, token, TOKEN_BYTES, MSG_NOSIGNAL) == TOKEN_BYTES, "send: %s", strerror(errno));
@@ -51,8 +51,8 @@ int main(void)
     CHECK(greet(connect_host(CHANNEL_PORT, 0), wrong) == 0, "a guessed token opens a stream");
     CHECK(greet(descriptors[0], token) == 1, "its own token does not open its stream");
     CHECK(greet(connect_host(CHANNEL_PORT, 0), token) == 0, "a used token opens a second stream");
-    CHECK(bell(connect_host(BELL_PORT, 0), wrong) == 0, "a guessed token is a bell");
-    CHECK(bell(connect_host(BELL_PORT, 0), token) == 0, "a stream's token is a bell");
+    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), wrong) == 0, "a guessed token is a event_channel");
+    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), token) == 0, "a stream's token is a event_channel");
     printf("%s\n", failures ? "intruder: FAILED" : "intruder: got nothing");
     return failures != 0;
 }

@@ -25,7 +25,7 @@ pub fn messages_sent() -> u64 {
 
 /// A device on the first adapter.
 #[derive(Debug)]
-pub struct Guest {
+pub struct BenchDevice {
     pub adapter: u32,
     pub device: u32,
 }
@@ -51,8 +51,8 @@ fn value_at(address: *mut core::ffi::c_void) -> anyhow::Result<&'static AtomicU6
     Ok(unsafe { AtomicU64::from_ptr(address.cast()) })
 }
 
-impl Guest {
-    pub fn open() -> anyhow::Result<Guest> {
+impl BenchDevice {
+    pub fn open() -> anyhow::Result<BenchDevice> {
         let mut adapters = [sdk::D3DKMT_ADAPTERINFO::default(); 4];
         let mut enumerate = sdk::D3DKMT_ENUMADAPTERS2 { NumAdapters: 4, pAdapters: adapters.as_mut_ptr() };
         // SAFETY: see the module.
@@ -62,7 +62,7 @@ impl Guest {
         create.Anonymous.hAdapter = adapters[0].hAdapter;
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTCreateDevice(&mut create) }, "CreateDevice")?;
-        Ok(Guest { adapter: adapters[0].hAdapter, device: create.hDevice })
+        Ok(BenchDevice { adapter: adapters[0].hAdapter, device: create.hDevice })
     }
 
     pub fn create_fence(&self, shared: bool) -> anyhow::Result<Fence> {

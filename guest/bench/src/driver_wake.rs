@@ -24,13 +24,13 @@ const FIGURE: &str = "driver_wake";
 
 /// One order and what came of it: begun on the clock of the host, the others on that of this machine.
 #[derive(Clone, Copy)]
-struct Way {
+struct OrderTimes {
     ordered_ns: u64,
     begun_ns: u64,
     returned_ns: u64,
 }
 
-impl Way {
+impl OrderTimes {
     fn there_ns(&self) -> f64 {
         self.begun_ns as f64 - self.ordered_ns as f64
     }
@@ -46,7 +46,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn way(&mut self, command: u64, order: Order) -> anyhow::Result<Way> {
+    fn way(&mut self, command: u64, order: Order) -> anyhow::Result<OrderTimes> {
         self.waiter.park(command, 0)?;
         let ordered_ns = monotonic_ns();
         self.orders.send(&order.bytes())?;
@@ -55,18 +55,18 @@ impl Setting {
         self.orders.send(&Order::When.bytes())?;
         let mut begun = [0; 8];
         self.orders.receive(&mut begun)?;
-        Ok(Way { ordered_ns, begun_ns: u64::from_le_bytes(begun), returned_ns })
+        Ok(OrderTimes { ordered_ns, begun_ns: u64::from_le_bytes(begun), returned_ns })
     }
 }
 
-fn samples(ways: &[Way], clock_ahead_ns: f64) -> Samples {
+fn samples(ways: &[OrderTimes], clock_ahead_ns: f64) -> Samples {
     let mut samples = Samples::default();
     ways.iter().for_each(|way| samples.add(way.back_ns() + clock_ahead_ns));
     samples
 }
 
 /// How far the host's clock is ahead of this machine's.
-fn clock_ahead_ns(peers: &Peers, raw: &[Way]) -> f64 {
+fn clock_ahead_ns(peers: &Peers, raw: &[OrderTimes]) -> f64 {
     match peers {
         Peers::Unix(_) => 0.0,
         Peers::Vsock => {

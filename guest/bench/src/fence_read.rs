@@ -9,7 +9,7 @@ use anyhow::ensure;
 use d3dkmt::isa::{self, Packet};
 
 use crate::Plan;
-use crate::abi::{Fence, Guest};
+use crate::abi::{BenchDevice, Fence};
 use crate::record::{self, Samples};
 
 /// Pause between two writes of the engine: 50,000 writes a second.
@@ -39,7 +39,7 @@ fn block(fence: &Fence, private: &Private, count: usize, ours: &mut Samples, pee
 }
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let fence = guest.create_fence(false)?;
     let private = Box::new(Private(AtomicU64::new(0)));
     let count = plan.operations(200_000, 50_000);
@@ -56,7 +56,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// While the simulated engine, in the host, writes the fence all the time.
-fn measure_written(plan: &Plan, guest: &Guest, private: &Private, count: usize) -> anyhow::Result<()> {
+fn measure_written(plan: &Plan, guest: &BenchDevice, private: &Private, count: usize) -> anyhow::Result<()> {
     let fence = guest.create_fence(false)?;
     let context = guest.create_context(0)?;
     let mut last = 0;

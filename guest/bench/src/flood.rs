@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Plan;
-use crate::abi::Guest;
+use crate::abi::BenchDevice;
 use crate::record::{self, Samples};
 
 /// Private data of a small escape: what the driver's ECHO fills.
@@ -33,7 +33,7 @@ const SMALL_DATA_BYTES: usize = 32;
 const BURST_BYTES: usize = 64 * 1024;
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let fence = guest.create_fence(false)?;
     let mut value = 0;
     let mut block = |count: usize| {

@@ -4,14 +4,14 @@
 use d3dkmt::isa::{self, ListFlags, Packet, QueueType};
 
 use crate::Plan;
-use crate::abi::Guest;
+use crate::abi::BenchDevice;
 use crate::record::{self, Samples};
 
 /// Calls of one arm before the other gets its turn.
 const BLOCK: usize = 25;
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let context = guest.create_context(0)?;
     let (queue, flags, name) = (QueueType::Direct, ListFlags::empty(), String::new());
     let mut list = isa::encode(&[Packet::BeginList { queue, flags, name }]);

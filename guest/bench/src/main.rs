@@ -102,7 +102,7 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
 
 /// A process that is attached and does nothing.
 fn idle(fences: u32) -> anyhow::Result<()> {
-    let guest = abi::Guest::open()?;
+    let guest = abi::BenchDevice::open()?;
     let kept = (0..fences).map(|_| guest.create_fence(false)).collect::<anyhow::Result<Vec<_>>>()?;
     record::fact("idle", "fences", kept.len() as u64);
     // Until whoever started this closes its end.

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use d3dkmt::{Call, GpuSignal, Handle, SignalFlags};
 
 use crate::Plan;
-use crate::abi::{Fence, Guest, messages_sent};
+use crate::abi::{BenchDevice, Fence, messages_sent};
 use crate::peers::{Raw, Service};
 use crate::record::{self, Samples};
 use crate::sync_call::frame_bytes;
@@ -20,7 +20,7 @@ pub fn signal_bytes(context: u32, fence: u32, value: u64) -> usize {
 }
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let context = guest.create_context(0)?;
     let fence = guest.create_fence(false)?;
     let mut sink = plan.peers.connect(Service::Sink)?;
@@ -59,7 +59,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
 
 /// Bytes per second of signals, until the host has applied the last.
 pub fn signals(
-    guest: &Guest,
+    guest: &BenchDevice,
     context: u32,
     fence: &Fence,
     last: u64,

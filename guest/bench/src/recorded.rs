@@ -9,7 +9,7 @@
 use proto::bench::Record;
 
 use crate::Plan;
-use crate::abi::Guest;
+use crate::abi::BenchDevice;
 use crate::pipeline::{signal_bytes, signals};
 use crate::record::{self, Samples};
 use crate::wake::Setting;
@@ -49,7 +49,7 @@ fn rounds(
 }
 
 fn measure_signals(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let context = guest.create_context(0)?;
     let fence = guest.create_fence(false)?;
     let count = plan.operations(20_000, 20_000) as u64;

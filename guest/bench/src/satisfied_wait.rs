@@ -5,13 +5,13 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use crate::Plan;
-use crate::abi::{Guest, messages_sent};
+use crate::abi::{BenchDevice, messages_sent};
 use crate::record::{self, Samples};
 
 const BLOCKS: usize = 10;
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let fence = guest.create_fence(false)?;
     guest.signal_from_cpu(&fence, 1)?;
     let count = plan.operations(20_000, 2000);

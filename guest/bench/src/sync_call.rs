@@ -7,7 +7,7 @@ use proto::convert::call_to_frame;
 use anyhow::ensure;
 
 use crate::Plan;
-use crate::abi::{Guest, messages_sent};
+use crate::abi::{BenchDevice, messages_sent};
 use crate::peers::Service;
 use crate::record::{self, Samples};
 
@@ -37,7 +37,7 @@ pub fn signal_bytes(device: u32, fence: u32, value: u64) -> usize {
 }
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let fence = guest.create_fence(false)?;
     let mut value = 0;
     let mut signal = || {
@@ -52,7 +52,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Escapes with 64 KiB of private data, there and back, one after the other.
-fn escapes(plan: &Plan, guest: &Guest) -> anyhow::Result<()> {
+fn escapes(plan: &Plan, guest: &BenchDevice) -> anyhow::Result<()> {
     // The simulated driver's ECHO: it fills the first 32 bytes, the others come back as they were.
     let mut data = vec![0x5A; ESCAPE_BYTES];
     data[..4].copy_from_slice(&0u32.to_le_bytes());

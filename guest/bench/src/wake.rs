@@ -25,7 +25,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::abi::{Fence, Guest};
+use crate::abi::{BenchDevice, Fence};
 use crate::peers::{Peers, Raw, Service};
 use crate::record::{self, Samples, monotonic_ns};
 use crate::sync_call::signal_bytes;
@@ -86,7 +86,7 @@ pub fn waiter(descriptor: i32) -> anyhow::Result<()> {
     // SAFETY: inherited for this from whoever started us; nobody else here knows of it.
     let control = Control(unsafe { OwnedFd::from_raw_fd(descriptor) });
     rustix::io::fcntl_setfd(&control.0, FdFlags::CLOEXEC)?;
-    let guest = Guest::open()?;
+    let guest = BenchDevice::open()?;
     let ([bytes, _], handle) = control.receive()?;
     let peers = Peers::parse(&std::env::var("GUEST_BENCH_PEERS")?)?;
     let (awaited, service) = match handle {
@@ -208,7 +208,7 @@ impl Drop for Waiter {
 
 /// Everything that one measurement needs.
 pub struct Setting {
-    guest: Guest,
+    guest: BenchDevice,
     fence: Fence,
     waiter: Waiter,
     relay: Raw,
@@ -219,7 +219,7 @@ pub struct Setting {
 
 impl Setting {
     pub fn new(plan: &Plan) -> anyhow::Result<Setting> {
-        let guest = Guest::open()?;
+        let guest = BenchDevice::open()?;
         let fence = guest.create_fence(true)?;
         let message = vec![0x5A; signal_bytes(guest.device, fence.handle, 1000)];
         // The first connection is the relay's source, the waiter's is the second.

@@ -8,7 +8,7 @@
 
 use d3dkmt::{AcquireOutcome, Call, Handle, NtStatus, Reply};
 
-use crate::desk::Answer;
+use crate::pending_calls::Answer;
 use crate::port::Port;
 use crate::session::{Session, succeeded};
 

@@ -13,12 +13,12 @@
 //! futures are plain state machines, neither boxed nor spawned, so a blocking port pays nothing.
 #![forbid(unsafe_code)]
 
-mod desk;
 mod greeting;
-mod heard;
+mod host_times;
 mod keyed_mutex;
 pub mod limits;
 mod objects;
+mod pending_calls;
 mod port;
 mod queues;
 mod session;
@@ -29,12 +29,12 @@ mod wait;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-pub use desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
 pub use greeting::{hello, welcome_from};
-pub use heard::{Heard, Woken};
+pub use host_times::{TimedMessage, Woken};
 pub use keyed_mutex::Acquired;
 pub use objects::ValueForm;
-pub use port::{CallerEvent, KeptEvent, Location, NotAnEvent, Port, SendError, Wakes, check_length};
+pub use pending_calls::{Answer, Delivery, Exchange, PendingCalls, TRANSPORT_LOST};
+pub use port::{CallerEvent, Location, NotAnEvent, Port, RegisteredEvent, SendError, Wakes, check_length};
 pub use queues::{CreatedQueue, NewContext};
 pub use session::{CreatedFence, Session};
 

@@ -5,7 +5,7 @@ use proto::Message;
 use proto::channel::ToHost;
 use proto::limits::FRAME_BYTES_MAX;
 
-use crate::desk::{Answer, TRANSPORT_LOST};
+use crate::pending_calls::{Answer, TRANSPORT_LOST};
 
 /// The number given is no event of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -13,19 +13,19 @@ use crate::desk::{Answer, TRANSPORT_LOST};
 pub struct NotAnEvent;
 
 /// An event that is kept beyond the call: it can be set whatever the caller does with its own.
-pub trait KeptEvent: Clone {
+pub trait RegisteredEvent: Clone {
     fn set(&self);
 }
 
 /// An event of the caller, for the length of the call.
 pub trait CallerEvent {
-    type Kept: KeptEvent;
+    type Registered: RegisteredEvent;
 
     /// Sets the event during the call.
     fn set(&self) -> Result<(), NotAnEvent>;
 
     /// Our own reference, for after the call.
-    fn keep(&self) -> Result<Self::Kept, NotAnEvent>;
+    fn keep(&self) -> Result<Self::Registered, NotAnEvent>;
 }
 
 /// Where one fence's value stands.
@@ -84,8 +84,8 @@ impl<E> Wakes<E> {
 /// One guest process's way to the host and to its fence memory. A [`Session`](crate::Session) decides,
 /// its port acts. What takes time is a future; it may just as well block and be complete at once.
 pub trait Port {
-    type Event: KeptEvent;
-    type CallerEvent: CallerEvent<Kept = Self::Event>;
+    type Event: RegisteredEvent;
+    type CallerEvent: CallerEvent<Registered = Self::Event>;
     type Location: Location;
 
     /// Makes a call and waits for its answer. `wakes` are armed before it is sent, and forgotten
@@ -130,5 +130,5 @@ pub trait Port {
     -> impl Future<Output = Result<(), NtStatus>>;
 
     /// A line for the person who runs the program.
-    fn tell(&self, line: std::fmt::Arguments<'_>);
+    fn log(&self, line: std::fmt::Arguments<'_>);
 }

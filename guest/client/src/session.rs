@@ -8,9 +8,9 @@ use d3dkmt::{
 };
 use proto::channel::Welcome;
 
-use crate::desk::Answer;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
 use crate::objects::{Object, Objects};
+use crate::pending_calls::Answer;
 use crate::port::{Location, Port, Wakes};
 
 /// One guest process's session with the host. Any number of operations may be under way at a time. An
@@ -44,7 +44,7 @@ impl<P: Port> Session<P> {
         let slot = welcome.status_slot_plus_one.checked_sub(1);
         let status = slot.and_then(|slot| port.locate(slot));
         if let (Some(slot), None) = (slot, &status) {
-            port.tell(format_args!("the host named status slot {slot}, which this process does not have"));
+            port.log(format_args!("the host named status slot {slot}, which this process does not have"));
         }
         Session { port, objects: Objects::default(), welcome, status, next_event: AtomicU64::new(1) }
     }
@@ -291,7 +291,7 @@ impl<P: Port> Session<P> {
             None => None,
             Some(slot) => Some(self.port.locate(slot).ok_or_else(|| {
                 let line = format_args!("the host named fence slot {slot}, which this process does not have");
-                self.port.tell(line);
+                self.port.log(line);
                 NtStatus::INTERNAL_ERROR
             })?),
         };
@@ -301,7 +301,7 @@ impl<P: Port> Session<P> {
 
     /// The host answered a call with what belongs to another: its defect, said once a call.
     pub(crate) fn unexpected(&self, call: &str, reply: &Reply) -> NtStatus {
-        self.port.tell(format_args!("the host answered {call} with {reply:?}"));
+        self.port.log(format_args!("the host answered {call} with {reply:?}"));
         NtStatus::INTERNAL_ERROR
     }
 }

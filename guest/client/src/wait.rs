@@ -5,8 +5,8 @@ use d3dkmt::{
     Call, Handle, Handles, NtStatus, Reply, SignalFlags, Values, WaitFromCpuFlags, WaitOutcome, counts,
 };
 
-use crate::desk::Answer;
-use crate::port::{CallerEvent, KeptEvent, NotAnEvent, Port, Wakes};
+use crate::pending_calls::Answer;
+use crate::port::{CallerEvent, NotAnEvent, Port, RegisteredEvent, Wakes};
 use crate::session::Session;
 
 impl<P: Port> Session<P> {

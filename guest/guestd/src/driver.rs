@@ -1,9 +1,9 @@
 //! The broker's thread: sockets, the link to the host and process ends, over one epoll. It sleeps until one of them, or
 //! the broker's next deadline, has something for it; at rest there is no deadline.
 
-mod bells;
 mod clients;
 mod closer;
+mod event_channels;
 mod link;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
-use bells::{Bells, is_bell};
 use clients::{Accepted, Clients, Offered, Ready};
+use event_channels::{EventChannels, is_event_channel};
 use link::LinkSocket;
 
 /// epoll's name of the listening socket, of the link, of closed NT handles, of room to receive descriptors, and the first
@@ -41,9 +41,9 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     epoll: OwnedFd,
     clients: Clients,
     connect: Connect,
-    connect_bell: Connect,
+    connect_event_channel: Connect,
     link: Option<LinkSocket>,
-    bells: Bells,
+    event_channels: EventChannels,
     /// What came along with requests that are under way.
     offered: BTreeMap<ClientId, Offered>,
     /// While there are any.
@@ -58,7 +58,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         broker: Broker<M>,
         listener: OwnedFd,
         connect: Connect,
-        connect_bell: Connect,
+        connect_event_channel: Connect,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let clients = Clients::new(listener, &epoll)?;
@@ -67,9 +67,9 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             epoll,
             clients,
             connect,
-            connect_bell,
+            connect_event_channel,
             link: None,
-            bells: Bells::default(),
+            event_channels: EventChannels::default(),
             offered: BTreeMap::new(),
             nt_handles: None,
             started: Instant::now(),
@@ -121,8 +121,8 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             }
             LINK => self.link_ready(flags),
             NT_HANDLES => self.close_nt_handles(),
-            _ if is_bell(key) => {
-                let settled = self.bells.ready(&self.epoll, key);
+            _ if is_event_channel(key) => {
+                let settled = self.event_channels.ready(&self.epoll, key);
                 self.answer_settled(settled);
             }
             _ => match self.clients.ready(&self.epoll, key, flags) {
@@ -238,16 +238,18 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                     return Some(Input::NtHandleNotMade { client, token, why: error.to_string() });
                 }
             },
-            Effect::OpenBell { client, process, event, token } => {
-                return match self.open_bell(client, (process, event), &token) {
+            Effect::OpenEventChannel { client, process, event, token } => {
+                return match self.open_event_channel(client, (process, event), &token) {
                     Ok(()) => self.reply(client, &BrokerReply { process, ..BrokerReply::default() }, &[]),
-                    Err(why) => Some(Input::BellNotOpened { client, process, event, why }),
+                    Err(why) => Some(Input::EventChannelNotOpened { client, process, event, why }),
                 };
             }
-            Effect::CloseBell { process, event } => self.bells.close(&self.epoll, (process, event)),
-            Effect::CloseBells { process } => self.bells.close_all_of(&self.epoll, process),
-            Effect::Settle { client, process, bells } => {
-                let settled = self.bells.settle(&self.epoll, client, process, bells);
+            Effect::CloseEventChannel { process, event } => {
+                self.event_channels.close(&self.epoll, (process, event))
+            }
+            Effect::CloseEventChannels { process } => self.event_channels.close_all_of(&self.epoll, process),
+            Effect::Settle { client, process, event_channels } => {
+                let settled = self.event_channels.drain(&self.epoll, client, process, event_channels);
                 self.answer_settled(settled);
             }
             Effect::Close { client } => self.close_client(client),
@@ -273,14 +275,14 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         self.clients.close(&self.epoll, client);
     }
 
-    fn open_bell(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
+    fn open_event_channel(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
         let event = match self.offered.remove(&client) {
             Some(Offered::Eventfd(event)) => event,
             Some(Offered::Other) => return Err("what came along is no eventfd".to_owned()),
             None => return Err("an event was to be kept, and none came along".to_owned()),
         };
-        let stream = (self.connect_bell)()?;
-        self.bells.open(&self.epoll, name, stream, token, &event)
+        let stream = (self.connect_event_channel)()?;
+        self.event_channels.open(&self.epoll, name, stream, token, &event)
     }
 
     /// Clients whose events are set as far as the host had signaled them. One that cannot be answered is seen to be gone.

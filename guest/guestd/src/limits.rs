@@ -35,7 +35,7 @@ pub const PROCESS_PAGES_MAX: u32 = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX /
 pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
 /// Regions that are pinned at a time: the size of the io_uring buffer table.
 pub const PINNED_REGIONS_MAX: u32 = 8192;
-/// Open descriptors of `guestd serve`: three for each process, two for each bell, and the agent's.
+/// Open descriptors of `guestd serve`: three for each process, two for each event channel, and the agent's.
 pub const DESCRIPTORS_MAX: u64 = 32 * 1024;
 /// NT handles that the bundled guest lets a broker watch (`fs.inotify.max_user_watches`): all that the host allows a VM,
 /// and some of others.

@@ -12,7 +12,7 @@ use crate::region::{NewRegion, Region};
 use crate::vsock;
 
 /// Real memory, real vsock.
-pub struct Guest {
+pub struct GuestMachine {
     pinner: Pinner,
 }
 
@@ -28,13 +28,13 @@ impl Drop for ProcessStream {
     }
 }
 
-impl Guest {
+impl GuestMachine {
     pub fn new(pinner: Pinner) -> Self {
         Self { pinner }
     }
 }
 
-impl Machine for Guest {
+impl Machine for GuestMachine {
     type Region = Region;
     type Stream = ProcessStream;
     type Descriptor = OwnedFd;

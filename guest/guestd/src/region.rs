@@ -61,7 +61,7 @@ impl NewRegion {
 fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> {
     let name = match purpose {
         Purpose::Fences => "gpupv-fences",
-        Purpose::Pages => proto::limits::LENT_MEMFD,
+        Purpose::Pages => proto::limits::BACKING_MEMFD,
     };
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&memory, length_bytes as u64)?;

@@ -23,23 +23,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use io_uring::{IoUring, opcode, types};
 
 /// One eventfd and the stream whose bytes set it, once for each, from [`Ring::arm`] on.
-pub struct Ring {
+pub struct EventRing {
     ring: IoUring,
     stream: OwnedFd,
 }
 
 const ENTRIES: u32 = 1;
 
-impl Ring {
+impl EventRing {
     /// Belongs to the calling thread. An error for what is no eventfd.
-    pub fn new(stream: OwnedFd, event: BorrowedFd<'_>) -> io::Result<Ring> {
+    pub fn new(stream: OwnedFd, event: BorrowedFd<'_>) -> io::Result<EventRing> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(ENTRIES)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        Ok(Ring { ring, stream })
+        Ok(EventRing { ring, stream })
     }
 
     pub fn stream(&self) -> BorrowedFd<'_> {
@@ -61,7 +61,7 @@ impl Ring {
     }
 
     /// So many bytes were read of the stream, at least one: the eventfd is set for each of them when this returns.
-    pub fn settle(&mut self, bytes: usize) -> io::Result<()> {
+    pub fn acknowledge(&mut self, bytes: usize) -> io::Result<()> {
         self.finish_poll()?;
         for _ in 1..bytes {
             // Whatever ends sets the eventfd, and never waits for room in its counter, as a write would.
@@ -87,7 +87,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for EventRing {
     fn drop(&mut self) {
         // First: the end of the poll, or of the stream, would set the eventfd. And before the kernel is told so: it works
         // off what is left of a poll that has fired when it is told anything.
@@ -111,8 +111,8 @@ fn tried() -> io::Result<bool> {
         let mut count = [0; 8];
         rustix::io::read(&event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     };
-    let read = |ring: &Ring| rustix::io::read(ring.stream(), &mut [0; 8]);
-    let mut ring = Ring::new(near, event.as_fd())?;
+    let read = |ring: &EventRing| rustix::io::read(ring.stream(), &mut [0; 8]);
+    let mut ring = EventRing::new(near, event.as_fd())?;
     ring.arm()?;
     let mut as_told = set() == 0;
     for _ in 0..2 {
@@ -120,7 +120,7 @@ fn tried() -> io::Result<bool> {
         rustix::io::write(&far, &[1])?;
         as_told &= set() == 1;
         let count = read(&ring)?;
-        ring.settle(count)?;
+        ring.acknowledge(count)?;
         as_told &= set() == 0;
         rustix::io::write(&far, &[1])?;
         rustix::io::write(&far, &[1, 1])?;
@@ -128,10 +128,10 @@ fn tried() -> io::Result<bool> {
         let count = read(&ring)?;
         // Two more before it is armed again.
         rustix::io::write(&far, &[1, 1])?;
-        ring.settle(count)?;
+        ring.acknowledge(count)?;
         as_told &= count == 3 && set() == 3;
         let count = read(&ring)?;
-        ring.settle(count)?;
+        ring.acknowledge(count)?;
         as_told &= count == 2 && set() == 1;
     }
     drop(ring);
@@ -152,15 +152,15 @@ mod tests {
         rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     }
 
-    fn armed(stream: UnixStream, event: &OwnedFd) -> Ring {
-        let mut ring = Ring::new(stream.into(), event.as_fd()).unwrap();
+    fn armed(stream: UnixStream, event: &OwnedFd) -> EventRing {
+        let mut ring = EventRing::new(stream.into(), event.as_fd()).unwrap();
         ring.arm().unwrap();
         ring
     }
 
     #[test]
     fn this_kernel_is_exact() {
-        assert!(Ring::is_exact());
+        assert!(EventRing::is_exact());
     }
 
     #[test]
@@ -208,14 +208,14 @@ mod tests {
         let mut ring = armed(near, &event);
         rustix::io::write(&far, &[1; 8]).unwrap();
         let count_read = rustix::io::read(ring.stream(), &mut [0; 8]).unwrap();
-        ring.settle(count_read).unwrap();
+        ring.acknowledge(count_read).unwrap();
         assert_eq!(count(&event), u64::MAX);
     }
 
     #[test]
     fn what_is_no_event_is_an_error() {
         let (near, far) = UnixStream::pair().unwrap();
-        assert!(Ring::new(near.into(), far.as_fd()).is_err());
+        assert!(EventRing::new(near.into(), far.as_fd()).is_err());
     }
 
     #[test]
@@ -245,14 +245,14 @@ mod tests {
             // Some are left for later, and now and then none.
             let most = if left.is_multiple_of(11) { 64 } else { 3 };
             while let Ok(bytes) = rustix::io::read(ring.stream(), &mut vec![0; most]) {
-                ring.settle(bytes).unwrap();
+                ring.acknowledge(bytes).unwrap();
                 if most == 3 {
                     break;
                 }
             }
         }
         while let Ok(bytes) = rustix::io::read(ring.stream(), &mut [0; 64]) {
-            ring.settle(bytes).unwrap();
+            ring.acknowledge(bytes).unwrap();
         }
         assert_eq!(reader.join().unwrap(), BYTES);
         assert_eq!(count(&event), 0);

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::thread;
 
-use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use listening::ListenError;
-use proto::limits::{BELL_PORT, GUESTD_PORT};
+use proto::limits::{EVENT_CHANNEL_PORT, GUESTD_PORT};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -18,9 +18,9 @@ use crate::broker::{Broker, Config};
 use crate::console::{READY, on_panic, say};
 use crate::driver::Driver;
 use crate::limits::DESCRIPTORS_MAX;
-use crate::machine::{Guest, pages_total_max};
+use crate::machine::{GuestMachine, pages_total_max};
 use crate::pin::{Pinner, keep_locked_memory_in_place};
-use crate::ring::Ring;
+use crate::ring::EventRing;
 use crate::{agent, vsock};
 
 /// `serve` exits with this when it was asked to power the guest off (`EX_TEMPFAIL`: no other of ours).
@@ -72,11 +72,17 @@ fn broker_thread(listener: OwnedFd) -> ServeError {
         }
     }
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let events_max = if Ring::is_exact() { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
+    let events_max = if EventRing::is_exact() { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
     let config = Config { kernel, pages_total_max: pages_total_max(), events_max };
     let connect = Box::new(|| vsock::connect_host_privileged(GUESTD_PORT).map_err(vsock::connect_words));
-    let connect_bell = Box::new(|| vsock::connect_host(BELL_PORT).map_err(vsock::connect_words));
-    match Driver::new(Broker::new(config, Guest::new(pinner)), listener, connect, connect_bell) {
+    let connect_event_channel =
+        Box::new(|| vsock::connect_host(EVENT_CHANNEL_PORT).map_err(vsock::connect_words));
+    match Driver::new(
+        Broker::new(config, GuestMachine::new(pinner)),
+        listener,
+        connect,
+        connect_event_channel,
+    ) {
         Ok(mut driver) => ServeError::Events(driver.run()),
         Err(error) => ServeError::Events(error),
     }

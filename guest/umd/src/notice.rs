@@ -8,7 +8,7 @@ use crate::environment::variable;
 const QUIET_ENV: &str = "GPUPV_QUIET";
 
 /// One line on stderr. A closed stderr is no reason to fail.
-pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
+pub(crate) fn print(line: std::fmt::Arguments<'_>) {
     if variable(QUIET_ENV).is_none() {
         // One write, so that lines of several processes do not mix.
         let _ = std::io::stderr().write_all(format!("gpupv: {line}\n").as_bytes());

@@ -20,7 +20,7 @@ use d3dkmt::NtStatus;
 
 use crate::client::{AttachError, Session, attach, broker_path, process_name};
 use crate::fork::generation;
-use crate::notice::tell;
+use crate::notice::print;
 
 /// Whether a call may start the session of a forked child (and try again after a failure).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,14 +106,14 @@ pub(crate) fn started_session() -> Option<&'static Session> {
 
 /// What the host is not told of with a call. A program that ends otherwise leaves it untold.
 fn tell_last_times_at_exit() {
-    extern "C" fn tell() {
+    extern "C" fn print() {
         if let Some(session) = started_session() {
             session.port().channel().tell_last_times();
         }
     }
     static ONCE: Once = Once::new();
     // SAFETY: the handler takes and gives nothing; it is a function of this library, and is run before that is unloaded.
-    ONCE.call_once(|| _ = unsafe { libc::atexit(tell) });
+    ONCE.call_once(|| _ = unsafe { libc::atexit(print) });
 }
 
 impl Process {
@@ -131,7 +131,7 @@ fn explain(error: &AttachError) {
     }
     match error {
         AttachError::NoBroker { .. } => {
-            tell(format_args!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER"));
+            print(format_args!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER"));
         }
         AttachError::Refused(_)
         | AttachError::BadReply(_)
@@ -140,7 +140,7 @@ fn explain(error: &AttachError) {
         | AttachError::Memory(_)
         | AttachError::NoWelcome(_)
         | AttachError::System(_) => {
-            tell(format_args!("no session with the broker at {}: {error}", broker_path().display()));
+            print(format_args!("no session with the broker at {}: {error}", broker_path().display()));
         }
     }
 }

@@ -233,13 +233,13 @@ fn a_notification_names_an_event_and_gives_the_number_back_as_it_came() {
 
 /// What the host gets of a union.
 #[derive(PartialEq, Debug)]
-enum Told {
+enum Recorded {
     Array(Vec<u64>),
     InPlace(u64),
 }
 
 /// What the host gets of a GPU wait on `object` whose union is `union`.
-fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Told {
+fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Recorded {
     let objects = [object.0, object.0];
     let mut arguments = windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
         hContext: CONTEXT.0,
@@ -248,7 +248,7 @@ fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Told {
         ..Default::default()
     };
     arguments.Anonymous.FenceValue = union;
-    let mut sent = Told::InPlace(0);
+    let mut sent = Recorded::InPlace(0);
     unsafe extern "C" fn wait(argument: *mut windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU) -> i32 {
         // SAFETY: as the function asks.
         unsafe { D3DKMTWaitForSynchronizationObjectFromGpu(argument) }
@@ -256,8 +256,8 @@ fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Told {
     let status = call(wait, &mut arguments, || {
         let (request, call) = host.call();
         sent = match call {
-            Call::WaitFromGpu { context: CONTEXT, values, .. } => Told::Array(values.to_vec()),
-            Call::WaitFromGpuLegacy { context: CONTEXT, fence_value, .. } => Told::InPlace(fence_value),
+            Call::WaitFromGpu { context: CONTEXT, values, .. } => Recorded::Array(values.to_vec()),
+            Call::WaitFromGpuLegacy { context: CONTEXT, fence_value, .. } => Recorded::InPlace(fence_value),
             other => panic!("{other:?}"),
         };
         host.answer(request, NtStatus::SUCCESS, &Reply::None);
@@ -272,14 +272,14 @@ fn the_first_object_says_whether_the_union_is_a_pointer() {
     let values = [8u64, 9];
     let pointer = values.as_ptr() as u64;
     let monitored = create(&mut host, SyncObjectType::MONITORED_FENCE, 10);
-    assert_eq!(values_of_gpu_wait(&mut host, monitored, pointer), Told::Array(vec![8, 9]));
+    assert_eq!(values_of_gpu_wait(&mut host, monitored, pointer), Recorded::Array(vec![8, 9]));
     let legacy = create(&mut host, SyncObjectType::FENCE, 11);
-    assert_eq!(values_of_gpu_wait(&mut host, legacy, 77), Told::InPlace(77));
+    assert_eq!(values_of_gpu_wait(&mut host, legacy, 77), Recorded::InPlace(77));
     // Not known: a pointer if something can be read there; never a crash.
     let unknown = Handle(0x4FFF_0000);
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, pointer), Told::Array(vec![8, 9]));
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, 77), Told::InPlace(77));
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, 0), Told::InPlace(0));
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, pointer), Recorded::Array(vec![8, 9]));
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, 77), Recorded::InPlace(77));
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, 0), Recorded::InPlace(0));
 }
 
 #[test]

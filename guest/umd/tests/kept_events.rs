@@ -54,7 +54,7 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
-    let (Body::KeepEvent(kept), Some(brokers)) = host.serve_broker("") else { panic!("no event") };
+    let (Body::RegisterEvent(kept), Some(brokers)) = host.serve_broker("") else { panic!("no event") };
     let object = Handle::local(7, 1);
     assert_eq!(answer_create(&mut host, NtStatus::SUCCESS, object), EventId(kept));
     creating.join().unwrap().unwrap();
@@ -65,7 +65,7 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
     assert_eq!(taken(&event), 1);
     let guest = session.clone();
     let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
-    assert_eq!(host.serve_broker("").0, Body::ForgetEvent(kept));
+    assert_eq!(host.serve_broker("").0, Body::UnregisterEvent(kept));
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
 }
@@ -75,7 +75,7 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
-    assert!(matches!(host.serve_broker("64 events of the VM are kept"), (Body::KeepEvent(_), Some(_))));
+    assert!(matches!(host.serve_broker("64 events of the VM are kept"), (Body::RegisterEvent(_), Some(_))));
     let object = Handle::local(7, 1);
     let name = answer_create(&mut host, NtStatus::SUCCESS, object);
     creating.join().unwrap().unwrap();
@@ -86,7 +86,7 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
     // With nothing kept there is nothing to settle.
-    session.port().settle();
+    session.port().drain_event_channels();
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_refused_object_has_no_event_at_the_broker() {
     let event = new_event();
     for status in [NtStatus::INVALID_PARAMETER, NtStatus::NOT_SUPPORTED] {
         let creating = begin(&session, BY_DRIVER, &event);
-        let (Body::KeepEvent(kept), _) = host.serve_broker("") else { panic!("no event") };
+        let (Body::RegisterEvent(kept), _) = host.serve_broker("") else { panic!("no event") };
         answer_create(&mut host, status, Handle::NULL);
-        assert_eq!(host.serve_broker("").0, Body::ForgetEvent(kept));
+        assert_eq!(host.serve_broker("").0, Body::UnregisterEvent(kept));
         assert_eq!(creating.join().unwrap().unwrap_err(), status);
     }
 }
@@ -113,7 +113,7 @@ fn only_a_drivers_events_are_kept_and_no_more_than_the_broker_says() {
         let event = new_event();
         if events_max == 1 {
             let creating = begin(&session, BY_DRIVER, &event);
-            assert!(matches!(host.serve_broker(""), (Body::KeepEvent(_), Some(_))));
+            assert!(matches!(host.serve_broker(""), (Body::RegisterEvent(_), Some(_))));
             answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
             creating.join().unwrap().unwrap();
         }
@@ -135,7 +135,7 @@ fn settling_asks_the_broker_while_it_keeps_anything() {
     answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
     creating.join().unwrap().unwrap();
     let guest = session.clone();
-    let settling = thread::spawn(move || guest.port().settle());
+    let settling = thread::spawn(move || guest.port().drain_event_channels());
     assert_eq!(host.serve_broker("").0, Body::Settle(true));
     settling.join().unwrap();
 }

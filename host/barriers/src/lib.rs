@@ -53,6 +53,6 @@ mod words;
 
 pub use device::{Device, Outcome};
 pub use fences::FenceFlags;
-pub use message::{Message, Messages, Phase, Place};
+pub use message::{CommandRef, Message, Messages, Phase};
 pub use policy::{Capabilities, FenceBarrierTier, Policy};
 pub use rules::{Rule, Severity};

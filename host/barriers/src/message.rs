@@ -20,7 +20,7 @@ pub enum Phase {
 
 /// Where in a submission.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct CommandRef {
     /// The list, counted from 0. What stands before the first `BeginList` is a list if there is anything.
     pub list: u32,
     /// The packet, counted from 0 after `BeginList`.
@@ -37,7 +37,7 @@ pub struct Message {
     pub id: Option<u32>,
     pub severity: Severity,
     pub phase: Phase,
-    pub place: Place,
+    pub place: CommandRef,
     /// The name of the list; may be empty.
     pub list_name: String,
     pub resource: Option<u32>,
@@ -114,7 +114,7 @@ impl Messages {
             id: rule.message_id(),
             severity: rule.severity(),
             phase: Phase::Submission,
-            place: Place::default(),
+            place: CommandRef::default(),
             list_name: String::new(),
             resource,
             text: text.to_string(),
@@ -126,7 +126,7 @@ impl Messages {
 #[derive(Default)]
 pub(crate) struct Reporter {
     pub messages: Messages,
-    pub place: Place,
+    pub place: CommandRef,
     pub list_name: String,
     /// Only what the list alone tells is said.
     pub record_only: bool,

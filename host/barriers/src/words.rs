@@ -150,7 +150,7 @@ impl Judge<'_> {
     fn resource_access(&self, report: &mut Reporter, access: A, side: Option<Side>) {
         let Some((id, desc)) = self.resource else { return };
         let who = Named::new(id, desc);
-        let side = Place(side);
+        let side = AccessSite(side);
         let rtas = d3dkmt::isa::ResourceFlags::RAYTRACING_ACCELERATION_STRUCTURE;
         if access.intersects(tables::RTAS) && !desc.flags.contains(rtas) {
             let bits = Bits(access & tables::RTAS);
@@ -412,9 +412,9 @@ impl Judge<'_> {
 }
 
 /// Where an access stands: in a barrier's word, or in a command.
-struct Place(Option<Side>);
+struct AccessSite(Option<Side>);
 
-impl fmt::Display for Place {
+impl fmt::Display for AccessSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(side) => write!(f, "Access{side}"),

@@ -15,13 +15,13 @@ use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, Versions};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use super::backing::{BackingPages, LocalPages};
+use super::client_process::kept_name;
 use super::closing::ClientFd;
-use super::guest::kept_name;
-use super::lent::{LentPages, LocalPages};
+use super::kernel_host::KernelHost;
 use super::limits::GROW_PAGES_MAX;
 use super::memory::{FenceMemory, LocalRegion};
 use super::peer::Peer;
-use super::seat::Seat;
 use super::shares::Budgets;
 use fence_page::{SLOTS_PER_PAGE, pages_for};
 
@@ -36,19 +36,19 @@ pub enum Request {
     /// An NT handle that names nothing yet.
     MakeNtHandle,
     /// Pages for engines, which are to be mapped there.
-    Lend {
+    AttachBacking {
         address: u64,
         pages: u32,
     },
-    TakeBack {
+    DetachBacking {
         address: u64,
     },
     /// An event of a driver, and its eventfd.
-    KeepEvent {
+    RegisterEvent {
         name: EventId,
         event: ClientFd,
     },
-    ForgetEvent {
+    UnregisterEvent {
         name: EventId,
     },
     Settle,
@@ -61,7 +61,7 @@ pub enum Request {
         first_slot: u32,
         slots: u32,
     },
-    LendAgain {
+    ReattachBacking {
         address: u64,
         pages: u32,
         memory: ClientFd,
@@ -93,22 +93,28 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
         Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
-        Body::Lend(lend) => Ok(Request::Lend { address: lend.address, pages: lend.pages }),
-        Body::TakeBack(address) => Ok(Request::TakeBack { address }),
-        Body::KeepEvent(name) => {
-            let event = descriptor.context("an event was to be kept, and none came along")?;
-            Ok(Request::KeepEvent { name: EventId(name), event })
+        Body::AttachBacking(attach_backing) => {
+            Ok(Request::AttachBacking { address: attach_backing.address, pages: attach_backing.pages })
         }
-        Body::ForgetEvent(name) => Ok(Request::ForgetEvent { name: EventId(name) }),
+        Body::DetachBacking(address) => Ok(Request::DetachBacking { address }),
+        Body::RegisterEvent(name) => {
+            let event = descriptor.context("an event was to be kept, and none came along")?;
+            Ok(Request::RegisterEvent { name: EventId(name), event })
+        }
+        Body::UnregisterEvent(name) => Ok(Request::UnregisterEvent { name: EventId(name) }),
         Body::Settle(_) => Ok(Request::Settle),
         Body::Resume(resume) => {
             Versions::agree(resume.version, resume.version_min, LIBRARY)?;
             Ok(Request::Resume { process: ProcessId(resume.process), token: resume.token })
         }
         Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
-        Body::LendAgain(lend) => {
-            let memory = descriptor.context("pages were to be lent again, and none came along")?;
-            Ok(Request::LendAgain { address: lend.address, pages: lend.pages, memory })
+        Body::ReattachBacking(attach_backing) => {
+            let memory = descriptor.context("pages were to be backing again, and none came along")?;
+            Ok(Request::ReattachBacking {
+                address: attach_backing.address,
+                pages: attach_backing.pages,
+                memory,
+            })
         }
         Body::HaveNtHandle(_) => {
             let handle = descriptor.context("an NT handle was to be shown, and none came along")?;
@@ -146,18 +152,18 @@ pub(super) fn first_memory(budgets: &Budgets, peer: Peer) -> anyhow::Result<(Fen
 /// More memory for a process: as much again as it has, within limits, and at least what it asks for.
 /// Returns the first slot, the slots, and the descriptor for the process.
 pub(super) fn grow(
-    seat: &Seat,
+    kernel_host: &KernelHost,
     peer: Peer,
     process: ProcessId,
     slots: u32,
 ) -> anyhow::Result<(u32, u32, OwnedFd)> {
-    let now = seat.sessions().slots(process).context("the process is not attached")?;
+    let now = kernel_host.sessions().slots(process).context("the process is not attached")?;
     let most =
         d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - now.min(d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX);
     anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are asked for, {most} are allowed");
     let pages = pages_for(now).clamp(1, GROW_PAGES_MAX).max(pages_for(slots)).min(most / SLOTS_PER_PAGE);
-    let (region, descriptor) = LocalRegion::create(pages, seat.budgets.mappings.take(peer, 1)?)?;
-    let first = seat.sessions().add_memory(process, |memory| match memory {
+    let (region, descriptor) = LocalRegion::create(pages, kernel_host.budgets.mappings.take(peer, 1)?)?;
+    let first = kernel_host.sessions().add_memory(process, |memory| match memory {
         FenceMemory::Local(regions) => {
             regions.push((now, region));
             Ok(())
@@ -168,16 +174,16 @@ pub(super) fn grow(
 }
 
 /// Pages of a process that engines may touch. Returns the descriptor for the process.
-pub(super) fn lend(
-    seat: &Seat,
+pub(super) fn attach_backing(
+    kernel_host: &KernelHost,
     peer: Peer,
     process: ProcessId,
     address: u64,
     pages: u32,
 ) -> anyhow::Result<OwnedFd> {
-    let share = seat.budgets.mappings.take(peer, 1)?;
+    let share = kernel_host.budgets.mappings.take(peer, 1)?;
     let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
     let local = local.charged_to(share);
-    seat.sessions().lend(process, address, pages, LentPages::Local(local))?;
+    kernel_host.sessions().attach_backing(process, address, pages, BackingPages::Local(local))?;
     Ok(descriptor)
 }

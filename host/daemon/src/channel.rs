@@ -13,11 +13,11 @@ use proto::frame::{self, FrameBuffer, FrameError};
 use proto::version::NoCommonVersion;
 use proto::{Message as _, Versions};
 
-use super::guest::{Guest, Sink};
+use super::client_process::{ClientProcess, Sink};
+use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
 use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
-use super::newcomers::Newcomer;
 use super::peer::Peer;
-use super::seat::{Dirty, Greeting, Made, Seat, ToldTimes};
+use super::pending_connections::PendingConnection;
 use super::timer::monotonic;
 
 /// How a guest broke the protocol.
@@ -65,7 +65,7 @@ pub fn goodbye(reason: &str) -> ToGuest {
 
 /// See the module.
 pub struct Channel {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     vm: VmId,
     peer: Peer,
     /// Whose stream this is, where that is known before Hello.
@@ -74,15 +74,15 @@ pub struct Channel {
     count: u64,
     /// Taken by the guest's outbox once Hello is accepted.
     sink: Option<Sink>,
-    guest: Option<Arc<Guest>>,
+    guest: Option<Arc<ClientProcess>>,
     /// Until Hello is accepted.
-    newcomer: Option<Newcomer>,
+    pending_connection: Option<PendingConnection>,
     /// It is welcomed when all guests of a daemon that goes on are back. Not looked at since, perhaps.
     unwelcomed: bool,
     /// One-way calls since the guest was told how many were made.
     one_way: u64,
     /// What a turn has. Between turns, what comes after something that the kernel still does for the process.
-    calls: VecDeque<Made>,
+    calls: VecDeque<ReceivedCall>,
     /// Bytes that they were decoded from.
     calls_bytes: usize,
     /// The last turn was over before all that had come was worked off, as far as is known.
@@ -90,29 +90,29 @@ pub struct Channel {
     /// How the guest broke the protocol behind those.
     broken: Option<ProtocolError>,
     /// Of a daemon that asks for times: what was told of the call that comes next.
-    next_times: Option<Box<ToldTimes>>,
+    next_times: Option<Box<ClientTimestamps>>,
     /// Whose clock the guest has: 0 for the host's, else the number of its VM.
     clock: u32,
     /// When the thread that reads woke up, if that is known, and when it read last.
     awake_ns: u64,
     read_ns: u64,
-    dirty: Dirty,
+    flush_list: FlushList,
 }
 
 impl Channel {
-    pub fn new(seat: Arc<Seat>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
+    pub fn new(kernel_host: Arc<KernelHost>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
         let clock = match &sink {
             Sink::Local { .. } => 0,
             Sink::Vsock(_) => vm.0,
         };
         let peer = process.map_or(Peer::Vm(vm), Peer::Process);
-        let newcomer = Some(seat.newcomers.accepted(peer, sink.closer()));
+        let pending_connection = Some(kernel_host.pending_connections.accepted(peer, sink.closer()));
         Channel {
-            seat,
+            kernel_host,
             vm,
             peer,
             process,
-            newcomer,
+            pending_connection,
             frames: FrameBuffer::default(),
             count: 0,
             sink: Some(sink),
@@ -127,16 +127,16 @@ impl Channel {
             clock,
             awake_ns: 0,
             read_ns: 0,
-            dirty: Dirty::default(),
+            flush_list: FlushList::default(),
         }
     }
 
-    pub fn seat(&self) -> &Arc<Seat> {
-        &self.seat
+    pub fn kernel_host(&self) -> &Arc<KernelHost> {
+        &self.kernel_host
     }
 
     /// The process, once Hello is accepted.
-    pub fn guest(&self) -> Option<&Arc<Guest>> {
+    pub fn guest(&self) -> Option<&Arc<ClientProcess>> {
         self.guest.as_ref()
     }
 
@@ -148,7 +148,7 @@ impl Channel {
 
     /// Bytes were read, by a thread that woke up at that time, as far as is known.
     pub fn was_read(&mut self) {
-        if self.seat.times {
+        if self.kernel_host.times {
             self.read_ns = monotonic();
         }
     }
@@ -178,7 +178,7 @@ impl Channel {
     /// most. True if it stopped there and more may be at hand: others have their turns before the next one. Answers may
     /// still be held back: [`Channel::idle`] sends them.
     pub fn turn(&mut self) -> Result<bool, ProtocolError> {
-        self.seat.give_way();
+        self.kernel_host.yield_to_waiters();
         let more = self.work_off_frames(CALLS_PER_TURN_MAX);
         self.frames.release();
         self.more = *more.as_ref().unwrap_or(&false);
@@ -189,7 +189,7 @@ impl Channel {
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         // What it did before comes first, and its turn goes into that.
-        if self.guest.as_ref().is_some_and(|guest| self.seat.go_on_for(guest.id)) {
+        if self.guest.as_ref().is_some_and(|guest| self.kernel_host.go_on_for(guest.id)) {
             return Ok(true);
         }
         let mut calls = std::mem::take(&mut self.calls);
@@ -204,19 +204,19 @@ impl Channel {
                 Err(broken) => self.broken = Some(broken),
             }
             if let Some(guest) = &self.guest {
-                self.seat.expect(guest.id, &calls);
+                self.kernel_host.prefetch(guest.id, &calls);
                 guest.calls.add(calls.len() as u64);
                 self.one_way += calls.iter().filter(|made| made.request == 0).count() as u64;
             }
         }
         if let Some(guest) = &self.guest {
             while let Some(made) = calls.pop_front() {
-                if let Some(kept) = self.seat.call(guest.id, made, &mut self.dirty) {
+                if let Some(kept) = self.kernel_host.call(guest.id, made, &mut self.flush_list) {
                     calls.push_front(kept);
                     break;
                 }
                 // A wake of somebody else is never held back for the rest of this batch.
-                self.dirty.flush_others(guest.id);
+                self.flush_list.flush_others(guest.id);
             }
         }
         self.calls = calls;
@@ -233,7 +233,7 @@ impl Channel {
     fn tell_one_way(&mut self) {
         self.one_way = 0;
         let Some(guest) = &self.guest else { return };
-        if let Some(calls) = self.seat.sessions().one_way_calls(guest.id) {
+        if let Some(calls) = self.kernel_host.sessions().one_way_calls(guest.id) {
             let body = Some(to_guest::Body::Applied(calls));
             // One that does not read is found so by an answer or a wake.
             let _ = guest.outbox.append(&ToGuest { request: 0, status: 0, body });
@@ -245,7 +245,7 @@ impl Channel {
     fn decode_frames(
         &mut self,
         frames_max: usize,
-        calls: &mut VecDeque<Made>,
+        calls: &mut VecDeque<ReceivedCall>,
     ) -> Result<bool, ProtocolError> {
         for _ in 0..frames_max {
             let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
@@ -260,7 +260,7 @@ impl Channel {
             };
             let message = message.map_err(|source| ProtocolError::Frame { frame, source })?;
             self.count += 1;
-            self.seat.counters.frames_received.add(1);
+            self.kernel_host.counters.frames_received.add(1);
             let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
             match (&self.guest, body) {
                 (None, to_host::Body::Hello(hello)) => {
@@ -269,14 +269,14 @@ impl Channel {
                 (None, _) => return Err(ProtocolError::NoHello),
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
                 (Some(guest), to_host::Body::Received(received)) => {
-                    self.seat.sessions().was_read(guest.id, received)
+                    self.kernel_host.sessions().was_read(guest.id, received)
                 }
                 (Some(_), to_host::Body::Times(times)) => self.told_times(times),
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
                     let (request, told) = (message.request, self.next_times.take());
-                    calls.push_back(Made { request, call, told });
+                    calls.push_back(ReceivedCall { request, call, told });
                 }
             }
         }
@@ -285,32 +285,32 @@ impl Channel {
 
     /// Times of the call that comes next; those that nobody asked for are nobody's business.
     fn told_times(&mut self, times: Times) {
-        let Some(guest) = self.guest.as_ref().filter(|_| self.seat.times) else { return };
+        let Some(guest) = self.guest.as_ref().filter(|_| self.kernel_host.times) else { return };
         let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
         let about_a_call = times.called_ns != 0;
-        let told = ToldTimes { times, clock, awake_ns, read_ns };
+        let told = ClientTimestamps { times, clock, awake_ns, read_ns };
         if about_a_call {
             // A second one without a call in between takes the place of the first.
             self.next_times = Some(Box::new(told));
         } else {
-            self.seat.traces().tell_times(guest.id, told);
+            self.kernel_host.traces().tell_times(guest.id, told);
         }
     }
 
     fn hello(&mut self, hello: &Hello) -> Result<(), ProtocolError> {
-        let greeting = Greeting::of(hello)?;
+        let greeting = SessionHello::of(hello)?;
         let token = hello.token.as_slice().try_into().map_err(|_| ProtocolError::Token)?;
-        let guest = self.seat.sessions().redeem(&token, |guest| self.is_stream_of(guest))?;
+        let guest = self.kernel_host.sessions().redeem(&token, |guest| self.is_stream_of(guest))?;
         let guest = guest.ok_or(ProtocolError::Token)?;
         let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
         let guest = self.guest.insert(guest);
-        self.newcomer = None;
-        if self.seat.resumption().is_resuming() {
+        self.pending_connection = None;
+        if self.kernel_host.resumption().is_resuming() {
             self.unwelcomed = true;
-            let back = self.seat.resumption().is_back(guest, sink, greeting);
+            let back = self.kernel_host.resumption().is_back(guest, sink, greeting);
             back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
         } else {
-            let greeted = self.seat.sessions().greet(guest, sink, greeting);
+            let greeted = self.kernel_host.sessions().greet(guest, sink, greeting);
             greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
         }
     }
@@ -321,7 +321,7 @@ impl Channel {
         self.unwelcomed
     }
 
-    fn is_stream_of(&self, guest: &Guest) -> Result<(), ProtocolError> {
+    fn is_stream_of(&self, guest: &ClientProcess) -> Result<(), ProtocolError> {
         if guest.vm != self.vm {
             return Err(ProtocolError::WrongVm { of: guest.vm.0, from: self.vm.0 });
         }
@@ -335,7 +335,7 @@ impl Channel {
 
     /// The batch is over: what was held back goes out.
     pub fn idle(&mut self) {
-        self.dirty.flush();
+        self.flush_list.flush();
     }
 
     /// The guest will send no more. A frame that was cut off is a breach of the protocol.
@@ -348,19 +348,21 @@ impl Channel {
 
     /// Says why the stream is closed: to the log, and to the guest if it still listens.
     pub fn close_with(&mut self, error: &ProtocolError) {
-        self.seat.counters.protocol_errors.add(1);
+        self.kernel_host.counters.protocol_errors.add(1);
         let process = self.guest.as_ref().map_or("a stream without a process".into(), |guest| {
             format!("process {} (pid {}, {})", guest.id.0, guest.pid, guest.name)
         });
         let peer = self.guest.as_ref().map_or(self.peer, |guest| Peer::of(guest));
-        self.seat.log.warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
+        self.kernel_host
+            .log
+            .warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
         let goodbye = goodbye(&error.to_string());
         match (&self.guest, &self.sink) {
             (_, Some(sink)) => {
                 let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
             }
             (Some(guest), None) => {
-                self.dirty.flush();
+                self.flush_list.flush();
                 guest.outbox.send_last(&goodbye);
             }
             (None, None) => {}

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use vsock_device::locks::{Rank, Ranked};
 
-use super::lent::Lent;
+use super::backing::ProcessBacking;
 use super::limits::CLOSING_PER_PEER_MAX;
 use super::peer::Peer;
 use super::receive::{Received, has_nothing_unread, read_all_in_band, receive, receive_behind};
@@ -37,7 +37,7 @@ enum Closing {
     /// A descriptor, and what it takes of its client's share.
     Descriptor(OwnedFd, Option<Share>),
     /// Mappings of memory that the client has lent: each takes a system call.
-    Memory(Lent),
+    Memory(ProcessBacking),
 }
 
 /// What waits to be closed of one client.
@@ -84,9 +84,9 @@ impl Closers {
     }
 
     /// Has memory unmapped that a process has lent, which has ended.
-    pub(super) fn unmap(self: &Arc<Self>, peer: Peer, lent: Lent) {
-        if lent.pieces() > UNMAPPED_AT_ONCE_MAX {
-            self.close(peer, Closing::Memory(lent));
+    pub(super) fn unmap(self: &Arc<Self>, peer: Peer, backing: ProcessBacking) {
+        if backing.pieces() > UNMAPPED_AT_ONCE_MAX {
+            self.close(peer, Closing::Memory(backing));
         }
     }
 
@@ -117,7 +117,7 @@ impl Closers {
                     (self.close)(descriptor);
                     drop(share);
                 }
-                Closing::Memory(lent) => drop(lent),
+                Closing::Memory(backing) => drop(backing),
             }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }

@@ -21,16 +21,16 @@ use tonic::{Request, Response, Status};
 use super::Daemon;
 pub use super::inspection::inspection;
 use super::inspection::{around, of_snapshot};
-use super::seat::{ReadInjection, Seat};
+use super::kernel_host::{KernelHost, ReadInjection};
 use super::socket::Listener;
 use super::vm::VmRegistry;
-use crate::why_told::to_reply;
+use crate::why_reply::to_reply;
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
 
 struct Service {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     vms: Arc<VmRegistry>,
     read_injection: ReadInjection,
     stop: Arc<Notify>,
@@ -39,10 +39,10 @@ struct Service {
 #[tonic::async_trait]
 impl Control for Service {
     async fn inspect(&self, _: Request<InspectRequest>) -> Result<Response<Inspection>, Status> {
-        let (seat, vms) = (self.seat.clone(), self.vms.clone());
+        let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
         looked(move || {
-            let state = seat.views().say(|looked| of_snapshot(&looked.kernel.snapshot()))?;
-            Ok(around(&seat, &vms, state))
+            let state = kernel_host.views().say(|looked| of_snapshot(&looked.kernel.snapshot()))?;
+            Ok(around(&kernel_host, &vms, state))
         })
         .await
     }
@@ -50,7 +50,7 @@ impl Control for Service {
     type NotesStream = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
 
     async fn notes(&self, _: Request<NotesRequest>) -> Result<Response<Self::NotesStream>, Status> {
-        let mut lines = self.seat.log.subscribe();
+        let mut lines = self.kernel_host.log.subscribe();
         let (sender, receiver) = tokio::sync::mpsc::channel(16);
         tokio::spawn(async move {
             loop {
@@ -74,17 +74,18 @@ impl Control for Service {
     }
 
     async fn inject(&self, request: Request<InjectRequest>) -> Result<Response<Injected>, Status> {
-        let injection = (self.read_injection)(&request.into_inner().fault, &self.seat.views().config());
-        let injected = injection.and_then(|injection| self.seat.inject(injection));
+        let injection =
+            (self.read_injection)(&request.into_inner().fault, &self.kernel_host.views().config());
+        let injected = injection.and_then(|injection| self.kernel_host.inject(injection));
         let what = injected.map_err(Status::invalid_argument)?;
         Ok(Response::new(Injected { what }))
     }
 
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyReply>, Status> {
-        let (seat, request) = (self.seat.clone(), request.into_inner());
-        let question = question(&seat, &request).map_err(Status::invalid_argument)?;
+        let (kernel_host, request) = (self.kernel_host.clone(), request.into_inner());
+        let question = question(&kernel_host, &request).map_err(Status::invalid_argument)?;
         looked(move || {
-            seat.views().say(|looked| {
+            kernel_host.views().say(|looked| {
                 let question = Question { now: looked.now, ..question.clone() };
                 let why = match request.without_trials {
                     true => looked.kernel.why(&question),
@@ -97,15 +98,15 @@ impl Control for Service {
     }
 
     async fn top(&self, request: Request<TopRequest>) -> Result<Response<TopReply>, Status> {
-        let (seat, vms) = (self.seat.clone(), self.vms.clone());
+        let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
         let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
         looked(move || {
-            let mut reply = seat.views().say(|looked| {
+            let mut reply = kernel_host.views().say(|looked| {
                 let why = looked.kernel.why(&Question { now: looked.now, ..question.clone() });
                 let state = of_snapshot(&looked.kernel.snapshot());
                 TopReply { state: Some(state), why: Some(to_reply(&why, false)) }
             })?;
-            reply.state = reply.state.map(|state| around(&seat, &vms, state));
+            reply.state = reply.state.map(|state| around(&kernel_host, &vms, state));
             Ok(reply)
         })
         .await
@@ -113,7 +114,7 @@ impl Control for Service {
 
     async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {
         let path = PathBuf::from(request.into_inner().path);
-        let steps = self.seat.traces().dump(&path).map_err(Status::failed_precondition)?;
+        let steps = self.kernel_host.traces().dump(&path).map_err(Status::failed_precondition)?;
         Ok(Response::new(Dumped { steps }))
     }
 
@@ -133,11 +134,11 @@ async fn looked<R: Send + 'static>(
 }
 
 /// What `gpupv why` asks, except for the time.
-fn question(seat: &Seat, request: &WhyRequest) -> Result<Question, String> {
+fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, String> {
     let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
     let most = request.most.map_or(asked.most, |most| most as usize);
     let named = Some(&request.process).filter(|process| !process.is_empty());
-    let process = named.map(|process| seat.views().process(process)).transpose()?;
+    let process = named.map(|process| kernel_host.views().process(process)).transpose()?;
     Ok(Question { most, process: process.map(|process| process.0), ..asked })
 }
 
@@ -150,8 +151,8 @@ pub async fn serve(daemon: &Daemon, read_injection: ReadInjection) -> anyhow::Re
     let incoming =
         tokio_stream::wrappers::UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
     let stop = Arc::new(Notify::new());
-    let (seat, vms) = (daemon.seat.clone(), daemon.vms.clone());
-    let service = Service { seat, vms, read_injection, stop: stop.clone() };
+    let (kernel_host, vms) = (daemon.kernel_host.clone(), daemon.vms.clone());
+    let service = Service { kernel_host, vms, read_injection, stop: stop.clone() };
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<ControlServer<Service>>().await;
     let reflection = tonic_reflection::server::Builder::configure()

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::seat::Seat;
+use super::kernel_host::KernelHost;
 
 /// `--durable`: what of a trace is on the disk when the power fails. The end of the daemon costs nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +47,7 @@ impl FromStr for Durable {
 
 /// What the writer of a disk is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum WriterMessage {
     /// Something is recorded, the first since it was last written.
     Recorded,
     Stop,
@@ -55,27 +55,27 @@ pub(super) enum Told {
 
 /// Sees to it that what is recorded is on the disk soon. It sleeps until something is recorded. Dropping it ends it.
 pub(super) struct DiskWriter {
-    teller: Sender<Told>,
+    teller: Sender<WriterMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DiskWriter {
-    pub fn start(seat: Arc<Seat>, interval: Duration) -> std::io::Result<DiskWriter> {
+    pub fn start(kernel_host: Arc<KernelHost>, interval: Duration) -> std::io::Result<DiskWriter> {
         let (teller, told) = channel();
-        seat.traces().tell_when_recorded(teller.clone());
-        let run = move || write_often(&seat, interval, &told);
+        kernel_host.traces().tell_when_recorded(teller.clone());
+        let run = move || write_often(&kernel_host, interval, &told);
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
         Ok(DiskWriter { teller, thread: Some(thread) })
     }
 }
 
-fn write_often(seat: &Seat, interval: Duration, told: &Receiver<Told>) {
-    while told.recv() == Ok(Told::Recorded) {
+fn write_often(kernel_host: &KernelHost, interval: Duration, told: &Receiver<WriterMessage>) {
+    while told.recv() == Ok(WriterMessage::Recorded) {
         if told.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        // The seat is left before the disk is waited for.
-        if let Some(Err(error)) = seat.traces().flush().map(|file| file.sync_data()) {
+        // The kernel lock is left before the disk is waited for.
+        if let Some(Err(error)) = kernel_host.traces().flush().map(|file| file.sync_data()) {
             tracing::error!("the trace could not be written to the disk: {error}");
         }
     }
@@ -83,7 +83,7 @@ fn write_often(seat: &Seat, interval: Duration, told: &Receiver<Told>) {
 
 impl Drop for DiskWriter {
     fn drop(&mut self) {
-        let _ = self.teller.send(Told::Stop);
+        let _ = self.teller.send(WriterMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

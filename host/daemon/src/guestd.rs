@@ -3,28 +3,29 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use d3dkmt::{EventId, FeatureId};
 use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
-    AddFenceMemory, AttachProcess, Attached, GuestdHello, GuestdToHost, GuestdWelcome, HostToGuestd,
-    KeptEvent, LendPages, ResumeProcess, Resumed, Returning, Rung, guestd_to_host, host_to_guestd, rung,
+    AddFenceMemory, AttachBacking, AttachProcess, Attached, GuestdHello, GuestdToHost, GuestdWelcome,
+    HostToGuestd, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung, guestd_to_host, host_to_guestd,
+    rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
 use proto::version::FEATURES_SINCE;
-use vsock_device::locks::{Held, Rank, Ranked};
+use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::guest::{Guest, kept_name, without_controls};
-use super::lent::LentPages;
+use super::backing::BackingPages;
+use super::client_process::{ClientProcess, kept_name, without_controls};
+use super::kernel_host::Token;
 use super::limits::{HELLO_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::memory::FenceMemory;
-use super::newcomers::{Newcomer, accepted_from};
 use super::peer::Peer;
-use super::seat::Token;
+use super::pending_connections::{PendingConnection, accepted_from};
 use super::vm::VmShared;
 
 /// See the module. One for each connection that guestd makes.
@@ -33,7 +34,7 @@ pub struct GuestdEndpoint {
     /// Which session of guestd this is, once it said hello.
     session: Option<u64>,
     /// Until it has said hello.
-    newcomer: Option<Newcomer>,
+    pending_connection: Option<PendingConnection>,
     memory: GuestMemory,
     frames: FrameBuffer,
     replies: Arc<Replies>,
@@ -51,12 +52,19 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
-        let newcomer = Some(accepted_from(&vm, &connection));
+        let pending_connection = Some(accepted_from(&vm, &connection));
         let replies = Arc::new(Replies { connection, unsent: Ranked::new(Rank::Replies, Vec::new()) });
-        GuestdEndpoint { vm, session: None, newcomer, memory, frames: FrameBuffer::default(), replies }
+        GuestdEndpoint {
+            vm,
+            session: None,
+            pending_connection,
+            memory,
+            frames: FrameBuffer::default(),
+            replies,
+        }
     }
 
-    fn work_off(&mut self) -> anyhow::Result<()> {
+    fn process_frames(&mut self) -> anyhow::Result<()> {
         use guestd_to_host::Body;
         loop {
             anyhow::ensure!(
@@ -94,17 +102,17 @@ impl GuestdEndpoint {
             let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
             // Whoever ends a session of guestd ends the processes that it has by then.
             if let Some(process) = process.filter(|_| !is_told || !vm.is_session(session)) {
-                vm.seat.sessions().detach(process);
+                vm.kernel_host.sessions().detach(process);
             }
         });
-        self.vm.seat.resumption().once_gone_on(self.vm.id, parked)
+        self.vm.kernel_host.resumption().once_gone_on(self.vm.id, parked)
     }
 
     /// What the process has sent before its end counts. guestd waits for the answer before it frees pages.
     fn detach_behind_calls(&self, request: u64, process: ProcessId) {
         let (vm, replies) = (self.vm.clone(), self.replies.clone());
         let detach = Box::new(move || {
-            vm.seat.sessions().detach(process);
+            vm.kernel_host.sessions().detach(process);
             // A guestd that does not read is reset, which ends its processes.
             replies.answer(&vm, request, Ok(host_to_guestd::Body::Detached(true)));
         });
@@ -138,48 +146,68 @@ impl GuestdEndpoint {
                 added.map(Reply::FirstSlot)
             }
             Body::Returning(Returning { processes }) => {
-                self.vm.seat.resumption().returning(self.vm.id, &processes);
+                self.vm.kernel_host.resumption().returning(self.vm.id, &processes);
                 Ok(Reply::Returned(true))
             }
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
-                self.vm.seat.nt_handles().seen(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
+                self.vm.kernel_host.nt_handles().seen(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
-                let resumed =
-                    self.vm.seat.resumption().resume(self.vm.id, pid, process, &token, self.no_pages());
+                let resumed = self.vm.kernel_host.resumption().resume(
+                    self.vm.id,
+                    pid,
+                    process,
+                    &token,
+                    self.no_pages(),
+                );
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
             Body::MakeNtHandle(process) => {
                 if !self.owns(ProcessId(process)) {
                     return Ok(Err(not_attached(ProcessId(process))));
                 }
-                self.vm.seat.nt_handles().make(self.vm.id).map(|token| Reply::NtHandle(token.0.to_vec()))
+                self.vm
+                    .kernel_host
+                    .nt_handles()
+                    .make(self.vm.id)
+                    .map(|token| Reply::NtHandle(token.0.to_vec()))
             }
             Body::NtHandleClosed(bytes) => {
                 let token =
                     proto::convert::token(&bytes, "nt_handle_closed").context("guestd's connection")?;
-                self.vm.seat.nt_handles().closed(self.vm.id, token);
+                self.vm.kernel_host.nt_handles().closed(self.vm.id, token);
                 Ok(Reply::NtHandleClosed(true))
             }
-            Body::Lend(lend) => self.lend(lend).map(|()| Reply::Lent(true)),
-            Body::TakeBack(back) => {
+            Body::AttachBacking(attach_backing) => {
+                self.attach_backing(attach_backing).map(|()| Reply::BackingAttached(true))
+            }
+            Body::DetachBacking(back) => {
                 let process = ProcessId(back.process);
                 if !self.owns(process) {
                     return Ok(Err(not_attached(process)));
                 }
-                self.vm.seat.sessions().take_back(process, back.address).map(|()| Reply::TakenBack(true))
+                self.vm
+                    .kernel_host
+                    .sessions()
+                    .detach_backing(process, back.address)
+                    .map(|()| Reply::TakenBack(true))
             }
-            Body::KeepEvent(event) => self.keep_event(&event).map(|token| Reply::Bell(token.to_vec())),
-            Body::ForgetEvent(KeptEvent { process, event }) => self.guest(process).map(|guest| {
+            Body::RegisterEvent(event) => {
+                self.register_event(&event).map(|token| Reply::EventChannel(token.to_vec()))
+            }
+            Body::UnregisterEvent(RegisteredEvent { process, event }) => self.guest(process).map(|guest| {
                 // One that is not kept is forgotten.
-                guest.outbox.forget_event(EventId(event));
+                guest.outbox.unregister_event(EventId(event));
                 Reply::Forgotten(true)
             }),
             Body::Settle(process) => self.guest(process).map(|guest| {
-                let bell = |(name, wakes): (EventId, u64)| rung::Bell { event: name.0, wakes };
-                Reply::Rung(Rung { bells: guest.outbox.kept_events().into_iter().map(bell).collect() })
+                let event_channel =
+                    |(name, wakes): (EventId, u64)| rung::EventChannel { event: name.0, wakes };
+                Reply::Rung(Rung {
+                    event_channels: guest.outbox.registered_events().into_iter().map(event_channel).collect(),
+                })
             }),
             Body::Detach(_) => Ok(Reply::Detached(true)),
         })
@@ -188,15 +216,15 @@ impl GuestdEndpoint {
     fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
         anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
         self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
-        self.newcomer = None;
+        self.pending_connection = None;
         let line =
             || format!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
-        self.vm.seat.log.debug(Peer::Vm(self.vm.id), line);
+        self.vm.kernel_host.log.debug(Peer::Vm(self.vm.id), line);
         let known = match version >= FEATURES_SINCE {
             true => Features::of_ids(hello.features.iter().copied().map(FeatureId)),
             false => Features::all(),
         };
-        let features = self.vm.seat.sessions().guest_features(self.vm.id, known);
+        let features = self.vm.kernel_host.sessions().guest_features(self.vm.id, known);
         Ok(self.welcome(version, features))
     }
 
@@ -206,12 +234,12 @@ impl GuestdEndpoint {
 
     fn welcome(&self, version: u32, features: Features) -> GuestdWelcome {
         // With a journal what a driver signals goes by the stream, and is counted.
-        let keeps_events = !self.vm.seat.traces().has_journal();
+        let keeps_events = !self.vm.kernel_host.traces().has_journal();
         GuestdWelcome {
             version,
             vm: self.vm.id.0,
-            events_max: if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
-            resuming: self.vm.seat.resumption().is_resuming_vm(self.vm.id),
+            events_max: if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
+            resuming: self.vm.kernel_host.resumption().is_resuming_vm(self.vm.id),
             features: features.ids().into_iter().map(|feature| feature.0).collect(),
         }
     }
@@ -229,17 +257,18 @@ impl GuestdEndpoint {
     }
 
     /// A process of this VM.
-    fn guest(&self, process: u32) -> anyhow::Result<Arc<Guest>> {
-        let guest = self.vm.seat.sessions().guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
+    fn guest(&self, process: u32) -> anyhow::Result<Arc<ClientProcess>> {
+        let guest =
+            self.vm.kernel_host.sessions().guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
         guest.ok_or_else(|| not_attached(ProcessId(process)))
     }
 
-    /// Has guestd set an event of a process. Gives the token of its bell.
-    fn keep_event(&self, event: &KeptEvent) -> anyhow::Result<Token> {
+    /// Has guestd set an event of a process. Gives the token of its event channel.
+    fn register_event(&self, event: &RegisteredEvent) -> anyhow::Result<Token> {
         let guest = self.guest(event.process)?;
-        let of_vm = self.vm.seat.sessions().guests_of(self.vm.id);
+        let of_vm = self.vm.kernel_host.sessions().guests_of(self.vm.id);
         let kept = of_vm.iter().map(|guest| guest.outbox.kept_count()).sum();
-        self.vm.bells.announce(&guest, EventId(event.event), kept)
+        self.vm.event_channels.announce(&guest, EventId(event.event), kept)
     }
 
     /// Pages of guest RAM for a process of this VM.
@@ -260,34 +289,34 @@ impl GuestdEndpoint {
     }
 
     /// Lets engines touch pages of guest RAM.
-    fn lend(&self, lend: LendPages) -> anyhow::Result<()> {
-        let LendPages { process, address, pages } = lend;
+    fn attach_backing(&self, attach_backing: AttachBacking) -> anyhow::Result<()> {
+        let AttachBacking { process, address, pages } = attach_backing;
         let (process, count) = (ProcessId(process), pages.len() as u32);
         self.check_pages(process, &pages)?;
-        let lent = LentPages::Guest { memory: self.memory.clone(), pages };
-        self.vm.seat.sessions().lend(process, address, count, lent)
+        let backing = BackingPages::Guest { memory: self.memory.clone(), pages };
+        self.vm.kernel_host.sessions().attach_backing(process, address, count, backing)
     }
 
     /// Registers pages of guest RAM as fence memory of a process.
     fn add_memory(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<u32> {
         self.check_pages(process, pages)?;
-        let have = self.vm.seat.sessions().slots(process).unwrap_or(0) as usize;
+        let have = self.vm.kernel_host.sessions().slots(process).unwrap_or(0) as usize;
         let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
         anyhow::ensure!(slots <= most, "{slots} fence slots for one process, the limit is {most}");
-        self.vm.seat.sessions().add_memory(process, |memory| take_pages(memory, pages))
+        self.vm.kernel_host.sessions().add_memory(process, |memory| take_pages(memory, pages))
     }
 
     /// The same for slots of a process that comes back, which have their values when this returns.
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
         let count = pages.len() as u32;
-        self.vm.seat.resumption().regain(process, first, count, |memory| take_pages(memory, pages))
+        self.vm.kernel_host.resumption().regain(process, first, count, |memory| take_pages(memory, pages))
     }
 }
 
 impl Replies {
-    fn lock(&self) -> Held<'_, Vec<u8>> {
+    fn lock(&self) -> RankedGuard<'_, Vec<u8>> {
         self.unsent.lock_or_abort()
     }
 
@@ -325,8 +354,9 @@ impl Replies {
 }
 
 fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> anyhow::Result<Attached> {
-    let (guest, token) = vm.seat.sessions().attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
-    let right = vm.seat.sessions().resume_right(guest.id);
+    let (guest, token) =
+        vm.kernel_host.sessions().attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
+    let right = vm.kernel_host.sessions().resume_right(guest.id);
     let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
     Ok(Attached { process: guest.id.0, token: token.to_vec(), resume_token, resume_ms })
 }
@@ -348,8 +378,8 @@ fn not_attached(process: ProcessId) -> anyhow::Error {
 impl Endpoint for GuestdEndpoint {
     fn received(&mut self, bytes: &[u8]) {
         self.frames.extend(bytes);
-        if let Err(error) = self.work_off() {
-            self.vm.seat.counters.protocol_errors.add(1);
+        if let Err(error) = self.process_frames() {
+            self.vm.kernel_host.counters.protocol_errors.add(1);
             self.vm.warn(|| format!("{error:#}; guestd's connection is reset"));
             self.end_processes();
             self.replies.connection.reset();

@@ -4,19 +4,19 @@ use d3dkmt::HwQueueFlags;
 use dxgkrnl::snapshot::{self, Snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
+use super::kernel_host::KernelHost;
 use super::local_vm::LocalVm;
-use super::seat::Seat;
 use super::vm::{VmEntry, VmRegistry};
 
 /// The whole live state of a daemon.
-pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
-    around(seat, vms, of_snapshot(&seat.views().snapshot()))
+pub fn inspection(kernel_host: &KernelHost, vms: &VmRegistry) -> Inspection {
+    around(kernel_host, vms, of_snapshot(&kernel_host.views().snapshot()))
 }
 
 /// The kernel's state, and the daemon around it.
-pub fn around(seat: &Seat, vms: &VmRegistry, mut inspection: Inspection) -> Inspection {
-    let guests = seat.sessions().guests();
-    let counters = &seat.counters;
+pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspection) -> Inspection {
+    let guests = kernel_host.sessions().guests();
+    let counters = &kernel_host.counters;
     let (threads, resident_bytes) = own_size();
     for process in &mut inspection.processes {
         let guest = guests.iter().find(|guest| guest.id.0 == process.id);
@@ -24,12 +24,12 @@ pub fn around(seat: &Seat, vms: &VmRegistry, mut inspection: Inspection) -> Insp
         process.calls = guest.map_or(0, |guest| guest.calls.count());
     }
     Inspection {
-        now_ns: seat.timer.now(),
+        now_ns: kernel_host.timer.now(),
         pid: std::process::id(),
         threads,
         resident_bytes,
-        recording: seat.recording && seat.traces().is_recording(),
-        recording_dropped: seat.traces().dropped(),
+        recording: kernel_host.recording && kernel_host.traces().is_recording(),
+        recording_dropped: kernel_host.traces().dropped(),
         vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
         counters: Some(Counters {
             frames_received: counters.frames_received.count(),
@@ -38,7 +38,7 @@ pub fn around(seat: &Seat, vms: &VmRegistry, mut inspection: Inspection) -> Insp
             refusals: counters.refusals.count(),
             protocol_errors: counters.protocol_errors.count(),
             wakes: counters.wakes.count(),
-            longest_step: seat.views().longest_step(),
+            longest_step: kernel_host.views().longest_step(),
         }),
         ..inspection
     }

@@ -8,42 +8,42 @@
 //!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <- Effects
 //! ```
 
-mod bells;
+pub mod backing;
 pub mod broker;
 pub mod channel;
+pub mod client_process;
 mod closing;
 pub mod control;
 pub mod counters;
 pub mod durable;
+mod event_channels;
 mod eventfd;
 mod free_memory;
-pub mod guest;
 pub mod guestd;
 pub mod inspection;
 pub mod journal;
-mod kept_events;
-pub mod lent;
+pub mod kernel_host;
 pub mod limits;
 pub mod local;
 pub mod local_vm;
 mod log_lines;
 pub mod memory;
 pub mod naming;
-mod newcomers;
 pub mod observer;
 mod peer;
+mod pending_connections;
 mod receive;
 pub mod record_max;
-pub mod seat;
+mod registered_events;
+mod round_robin;
 mod shares;
 pub mod socket;
 pub mod system_clock;
 mod tap;
 mod timer;
 mod timer_thread;
-mod turns;
 pub mod vm;
-pub mod why_told;
+pub mod why_reply;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,16 +55,16 @@ use dxgkrnl::{Nanos, ProcessId, VmId};
 use durable::DiskWriter;
 use free_memory::FreeMemory;
 use journal::JournalOptions;
+use kernel_host::{KernelHost, Resumed};
 use local::LocalLoop;
 use log_lines::LogThread;
-use seat::{Resumed, Seat};
 use timer_thread::TimerThread;
 use vm::VmRegistry;
 
 pub use durable::Durable;
+pub use kernel_host::{Busy, Injection, ReadInjection};
 pub use observer::Observer;
 pub use record_max::RecordMax;
-pub use seat::{Busy, Injection, ReadInjection};
 pub use timer::Clock;
 pub use vm::{MorePorts, PortServices};
 
@@ -105,7 +105,7 @@ pub struct Options {
 
 /// A running daemon. Dropping it ends it.
 pub struct Daemon {
-    pub seat: Arc<Seat>,
+    pub kernel_host: Arc<KernelHost>,
     pub vms: Arc<VmRegistry>,
     local: Option<LocalLoop>,
     timer_thread: Option<TimerThread>,
@@ -125,29 +125,30 @@ impl Daemon {
         free_memory::keep_some();
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
-        let seat = Seat::new(&options)?;
-        let log_thread = Some(LogThread::start(seat.log.clone())?);
-        let vms = Arc::new(VmRegistry::new(seat.clone(), options.more_ports.clone()));
+        let kernel_host = KernelHost::new(&options)?;
+        let log_thread = Some(LogThread::start(kernel_host.log.clone())?);
+        let vms = Arc::new(VmRegistry::new(kernel_host.clone(), options.more_ports.clone()));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
-        if let Some(why) = local_vms.iter().find_map(|vm| seat.sessions().vm_refusal(&vm.name)) {
+        if let Some(why) = local_vms.iter().find_map(|vm| kernel_host.sessions().vm_refusal(&vm.name)) {
             anyhow::bail!("{why}");
         }
         let machines = (1..=options.machines).map(|number| (VmId(number), machine_name(number)));
         let kept: Vec<_> = local_vms.iter().map(|vm| (vm.id, vm.name.clone())).chain(machines).collect();
-        let resumed = seat.resumption().end_what_is_lost(&kept);
-        let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"), &local_vms)?;
+        let resumed = kernel_host.resumption().end_what_is_lost(&kept);
+        let local =
+            LocalLoop::start(kernel_host.clone(), &options.directory.join("broker.sock"), &local_vms)?;
         vms.add_local(local_vms);
         let disk_writer = match options.durable {
             Durable::Interval(interval) if options.record.is_some() || options.journal.is_some() => {
-                Some(DiskWriter::start(seat.clone(), interval)?)
+                Some(DiskWriter::start(kernel_host.clone(), interval)?)
             }
             Durable::Interval(_) | Durable::None | Durable::Block => None,
         };
-        let timer_thread = Some(TimerThread::start(seat.clone())?);
-        let free_memory = Some(FreeMemory::start(seat.ended.clone())?);
+        let timer_thread = Some(TimerThread::start(kernel_host.clone())?);
+        let free_memory = Some(FreeMemory::start(kernel_host.ended.clone())?);
         let (local, directory) = (Some(local), options.directory);
         Ok(Daemon {
-            seat,
+            kernel_host,
             vms,
             local,
             timer_thread,
@@ -171,7 +172,7 @@ impl Daemon {
 
     /// Moves the daemon's time on, if its clock is [`Clock::Virtual`]; see [`Seat::advance`].
     pub fn advance(&self, nanos: Nanos) {
-        self.seat.advance(nanos);
+        self.kernel_host.advance(nanos);
     }
 
     /// A VM without a machine and its broker's socket, unless it crashed.
@@ -194,12 +195,12 @@ impl Daemon {
     /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
     /// error if it is gone already.
     pub fn cut(&self, process: ProcessId) {
-        let Some(guest) = self.seat.sessions().guest(process) else { return };
+        let Some(guest) = self.kernel_host.sessions().guest(process) else { return };
         guest.outbox.cut_off();
         match &self.local {
             Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),
             _ => {
-                self.seat.sessions().detach(process);
+                self.kernel_host.sessions().detach(process);
             }
         }
     }
@@ -211,7 +212,7 @@ impl Daemon {
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
         if self.local.is_some() {
-            self.seat.sessions().say_goodbye("the daemon was stopped");
+            self.kernel_host.sessions().say_goodbye("the daemon was stopped");
         }
         if let Some(local) = self.local.take() {
             local.stop();
@@ -220,7 +221,7 @@ impl Daemon {
         self.timer_thread = None;
         self.free_memory = None;
         self.disk_writer = None;
-        let finished = self.seat.traces().finish();
+        let finished = self.kernel_host.traces().finish();
         self.log_thread = None;
         finished
     }

@@ -4,7 +4,7 @@
 //! timeout. The host itself and each VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
-mod held;
+mod deferred_reads;
 mod nt_handles;
 mod reading;
 mod resuming;
@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use d3dkmt::EventId;
-use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
 use proto::attach::BrokerReply;
 use rustix::buffer::spare_capacity;
@@ -29,23 +29,23 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
 use super::channel::{Channel, ProtocolError};
+use super::client_process::{ClientProcess, Sink};
 use super::closing::ClientFd;
 use super::eventfd::Setter;
-use super::guest::{Guest, Sink};
-use super::kept_events::Way;
+use super::kernel_host::KernelHost;
 use super::limits::READ_BYTES;
 use super::local_vm::LocalVm;
-use super::newcomers::Newcomer;
 use super::peer::Peer;
-use super::seat::Seat;
+use super::pending_connections::PendingConnection;
+use super::registered_events::EventSink;
+use super::round_robin::RoundRobin;
 use super::shares::{Budgets, OverShare, Share, VmBudgets};
 use super::socket::Listener;
 use super::timer::monotonic;
-use super::turns::Turns;
-use held::Held;
+use deferred_reads::DeferredReads;
 use nt_handles::VmNtHandles;
 use reading::{ReadError, read};
-use resuming::Returning;
+use resuming::ResumeWait;
 
 /// Keys of the loop's own sources.
 const COMMANDS_KEY: u64 = 0;
@@ -62,7 +62,7 @@ const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlag
 pub struct LocalLoop {
     commands: Sender<(Command, Sender<()>)>,
     /// Written after each command.
-    bell: Arc<OwnedFd>,
+    event_channel: Arc<OwnedFd>,
     thread: JoinHandle<()>,
 }
 
@@ -97,7 +97,7 @@ enum Source {
         /// Of the processes that its user may have.
         share: Option<Share>,
         /// Until it has attached a process.
-        newcomer: Option<Newcomer>,
+        pending_connection: Option<PendingConnection>,
     },
     Stream {
         vm: VmId,
@@ -137,9 +137,9 @@ impl Source {
 }
 
 struct Loop {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     epoll: Arc<OwnedFd>,
-    bell: Arc<OwnedFd>,
+    event_channel: Arc<OwnedFd>,
     commands: Receiver<(Command, Sender<()>)>,
     // Looked at cold, right after a wake: no hashing.
     sources: BTreeMap<u64, Source>,
@@ -149,7 +149,7 @@ struct Loop {
     /// Of each VM that has a door here.
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
-    turns: Turns,
+    turns: RoundRobin,
     /// When this thread woke up, of a daemon that asks for times.
     awake_ns: u64,
     scratch: Vec<u8>,
@@ -158,40 +158,44 @@ struct Loop {
     /// Listeners that are not watched while descriptors are used up.
     resting: Vec<u64>,
     /// Connections of which nothing is read for now: see `local/held.rs`.
-    held: Held,
+    held: DeferredReads,
     /// Guests of the daemon before this one are waited for.
-    returning: Option<Returning>,
+    returning: Option<ResumeWait>,
 }
 
 impl LocalLoop {
     /// Serves the host's processes at `broker_path`, and those of each local VM at its socket.
-    pub fn start(seat: Arc<Seat>, broker_path: &Path, vms: &[LocalVm]) -> anyhow::Result<LocalLoop> {
+    pub fn start(
+        kernel_host: Arc<KernelHost>,
+        broker_path: &Path,
+        vms: &[LocalVm],
+    ) -> anyhow::Result<LocalLoop> {
         let mut doors = vec![(VmId::HOST, listen(broker_path)?)];
         for vm in vms {
             doors.push((vm.id, listen(&vm.socket)?));
         }
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let event_channel = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (sender, commands) = std::sync::mpsc::channel();
         let mut state = Loop {
-            seat,
+            kernel_host,
             epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-            bell: bell.clone(),
+            event_channel: event_channel.clone(),
             commands,
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
             nt_handles: BTreeMap::new(),
             budgets: BTreeMap::new(),
             next_key: NEWCOMERS_KEY + 1,
-            turns: Turns::default(),
+            turns: RoundRobin::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
             setter: setter(),
             resting: Vec::new(),
-            held: Held::default(),
+            held: DeferredReads::default(),
             returning: None,
         };
         state.watch_own()?;
-        state.seat.tell_system_time();
+        state.kernel_host.tell_system_time();
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
             // Where the system has none left now, there may be one when a handle is asked for.
@@ -199,13 +203,13 @@ impl LocalLoop {
                 tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
             }
         }
-        for vm in vms.iter().filter(|vm| !state.seat.sessions().has_vm(vm.id)) {
-            state.seat.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
+        for vm in vms.iter().filter(|vm| !state.kernel_host.sessions().has_vm(vm.id)) {
+            state.kernel_host.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
         }
-        state.seat.resumption().told_of_guests(bell.clone());
+        state.kernel_host.resumption().told_of_guests(event_channel.clone());
         state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
-        Ok(LocalLoop { commands: sender, bell, thread })
+        Ok(LocalLoop { commands: sender, event_channel, thread })
     }
 
     /// Ends the thread; every local process is detached.
@@ -230,7 +234,7 @@ impl LocalLoop {
     fn command(&self, command: Command) {
         let (done, wait) = std::sync::mpsc::channel();
         if self.commands.send((command, done)).is_ok() {
-            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&*self.event_channel, &1u64.to_ne_bytes());
             let _ = wait.recv();
         }
     }
@@ -267,9 +271,9 @@ fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> 
 impl Loop {
     fn watch_own(&mut self) -> anyhow::Result<()> {
         let own = [
-            (COMMANDS_KEY, Source::Commands, self.bell.as_fd()),
-            (CLOCK_KEY, Source::Clock, self.seat.clock_watch.descriptor()),
-            (NEWCOMERS_KEY, Source::Newcomers, self.seat.newcomers.descriptor()),
+            (COMMANDS_KEY, Source::Commands, self.event_channel.as_fd()),
+            (CLOCK_KEY, Source::Clock, self.kernel_host.clock_watch.descriptor()),
+            (NEWCOMERS_KEY, Source::Newcomers, self.kernel_host.pending_connections.descriptor()),
         ];
         for (key, source, descriptor) in own {
             epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
@@ -308,13 +312,13 @@ impl Loop {
         let at_once = Timespec::default();
         let may_sleep = self.turns.is_empty();
         // Who asks for times wants to know when the thread woke up: so it looks before it sleeps.
-        if !may_sleep || self.seat.times {
+        if !may_sleep || self.kernel_host.times {
             epoll::wait(&*self.epoll, spare_capacity(events), Some(&at_once))?;
         }
         if may_sleep && events.is_empty() {
             // What a listener lacked may be there again without anybody of ours having ended.
             let limit = match (self.held.is_empty(), self.resting.is_empty()) {
-                (false, _) => Some(held::PAUSE),
+                (false, _) => Some(deferred_reads::PAUSE),
                 (true, false) => Some(REST),
                 (true, true) => None,
             };
@@ -322,7 +326,7 @@ impl Loop {
             if events.is_empty() {
                 self.accept_again();
             }
-            if self.seat.times {
+            if self.kernel_host.times {
                 self.awake_ns = monotonic();
             }
         }
@@ -337,7 +341,7 @@ impl Loop {
 
     /// Works off what others asked for; true if the thread is to end.
     fn obey(&mut self) -> bool {
-        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        let _ = rustix::io::read(&*self.event_channel, &mut [0u8; 8]);
         while let Ok((command, done)) = self.commands.try_recv() {
             match command {
                 Command::Stop => {
@@ -355,7 +359,7 @@ impl Loop {
 
     /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
     fn crash(&mut self, vm: VmId) {
-        for guest in self.seat.sessions().guests_of(vm) {
+        for guest in self.kernel_host.sessions().guests_of(vm) {
             guest.outbox.cut_off();
             self.end_process(guest.id);
         }
@@ -373,7 +377,7 @@ impl Loop {
             self.forget(key);
         }
         self.forget_nt_handles(vm);
-        self.seat.input(Input::VmDetached { vm });
+        self.kernel_host.input(Input::VmDetached { vm });
     }
 
     fn event(&mut self, key: u64, flags: epoll::EventFlags) {
@@ -382,10 +386,10 @@ impl Loop {
             None | Some(Source::Commands) => {}
             Some(Source::Listener { .. }) => self.accept(key),
             Some(Source::Clock) => {
-                self.seat.clock_watch.acknowledge();
-                self.seat.tell_system_time();
+                self.kernel_host.clock_watch.acknowledge();
+                self.kernel_host.tell_system_time();
             }
-            Some(Source::Newcomers) => self.seat.newcomers.expire(),
+            Some(Source::Newcomers) => self.kernel_host.pending_connections.expire(),
             Some(Source::ReturnLimit(_)) => self.return_limit_is_over(),
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
@@ -420,12 +424,12 @@ impl Loop {
                     let peer = user_of(&connection);
                     if let Err(error) = self.accepted(vm, peer, connection) {
                         let line = || format!("a local process could not be accepted: {error:#}");
-                        self.seat.log.warn(peer, line);
+                        self.kernel_host.log.warn(peer, line);
                     }
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    self.seat.log.warn(Peer::Vm(vm), || {
+                    self.kernel_host.log.warn(Peer::Vm(vm), || {
                         format!(
                             "no local process can be accepted until another one ends: {error}; \
                              start the daemon with a higher limit of open files (ulimit -n)"
@@ -442,7 +446,7 @@ impl Loop {
     }
 
     fn accepted(&mut self, vm: VmId, peer: Peer, connection: OwnedFd) -> anyhow::Result<()> {
-        let Budgets { descriptors, closers, .. } = &self.seat.budgets;
+        let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let (share, over) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
             Err(over) => (None, Some(over)),
@@ -453,8 +457,9 @@ impl Loop {
             let _ = refuse(&connection, &over);
             return Err(over);
         }
-        let newcomer = Some(self.newcomer(peer, &connection));
-        self.add(Source::Broker { vm, peer, connection, process: None, share: None, newcomer }).map(drop)
+        let pending_connection = Some(self.pending_connection(peer, &connection));
+        self.add(Source::Broker { vm, peer, connection, process: None, share: None, pending_connection })
+            .map(drop)
     }
 
     /// What users of a VM have of it.
@@ -463,19 +468,19 @@ impl Loop {
     }
 
     /// A broker connection was accepted. If it attaches no process in time, both ends see it closed.
-    fn newcomer(&self, peer: Peer, connection: &Arc<ClientFd>) -> Newcomer {
+    fn pending_connection(&self, peer: Peer, connection: &Arc<ClientFd>) -> PendingConnection {
         let connection = Arc::clone(connection);
         let close = move || {
             let _ = rustix::net::shutdown(&connection, Shutdown::Both);
         };
-        self.seat.newcomers.accepted(peer, close)
+        self.kernel_host.pending_connections.accepted(peer, close)
     }
 
     fn broker_packet(&mut self, key: u64) {
         let Some(Source::Broker { vm, connection, process, .. }) = self.sources.get(&key) else { return };
         let (vm, connection, process) = (*vm, connection.clone(), *process);
         let request = match broker::read_request(&connection) {
-            Err(error) if held::is_read_later(&error, &connection) => return self.hold(key),
+            Err(error) if deferred_reads::is_read_later(&error, &connection) => return self.hold(key),
             request => request,
         };
         let result = request.and_then(|request| self.broker_request(key, vm, &connection, process, request));
@@ -507,8 +512,8 @@ impl Loop {
                 let memory = self.regain(peer, process, first_slot, slots)?;
                 answer(connection, process, &[memory.as_fd()])
             }
-            (Request::LendAgain { address, pages, memory }, Some(process)) => {
-                self.lend_again(process, address, pages, &memory)?;
+            (Request::ReattachBacking { address, pages, memory }, Some(process)) => {
+                self.reattach_backing(process, address, pages, &memory)?;
                 answer(connection, process, &[])
             }
             (Request::HaveNtHandle { handle }, Some(process)) => match self.have_nt_handle(vm, &handle) {
@@ -516,7 +521,7 @@ impl Loop {
                 Err(error) => refuse(connection, &error),
             },
             (Request::Grow { slots }, Some(process)) => {
-                match broker::grow(&self.seat, peer, process, slots) {
+                match broker::grow(&self.kernel_host, peer, process, slots) {
                     Ok((first_slot, slots, memory)) => {
                         let process = process.0;
                         let reply = BrokerReply { first_slot, slots, process, ..BrokerReply::default() };
@@ -529,31 +534,33 @@ impl Loop {
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection),
             // Pages that cannot be lent are no reason to end a process.
-            (Request::Lend { address, pages }, Some(process)) => {
-                match broker::lend(&self.seat, peer, process, address, pages) {
+            (Request::AttachBacking { address, pages }, Some(process)) => {
+                match broker::attach_backing(&self.kernel_host, peer, process, address, pages) {
                     Ok(memory) => answer(connection, process, &[memory.as_fd()]),
                     Err(error) => refuse(connection, &error),
                 }
             }
-            (Request::TakeBack { address }, Some(process)) => {
-                match self.seat.sessions().take_back(process, address) {
+            (Request::DetachBacking { address }, Some(process)) => {
+                match self.kernel_host.sessions().detach_backing(process, address) {
                     Ok(()) => answer(connection, process, &[]),
                     Err(error) => refuse(connection, &error),
                 }
             }
-            (Request::KeepEvent { name, event }, Some(process)) => {
-                match self.keep_event(process, name, event) {
+            (Request::RegisterEvent { name, event }, Some(process)) => {
+                match self.register_event(process, name, event) {
                     Ok(()) => answer(connection, process, &[]),
                     Err(error) => refuse(connection, &error),
                 }
             }
-            (Request::ForgetEvent { name }, Some(process)) => match self.forget_event(process, name) {
-                Ok(()) => answer(connection, process, &[]),
-                Err(error) => refuse(connection, &error),
-            },
+            (Request::UnregisterEvent { name }, Some(process)) => {
+                match self.unregister_event(process, name) {
+                    Ok(()) => answer(connection, process, &[]),
+                    Err(error) => refuse(connection, &error),
+                }
+            }
             (Request::Settle, Some(process)) => {
                 // What is owed is set before an answer is sent; unless there was no memory for it then.
-                self.seat.sessions().guest(process).iter().for_each(|guest| guest.outbox.flush());
+                self.kernel_host.sessions().guest(process).iter().for_each(|guest| guest.outbox.flush());
                 answer(connection, process, &[])
             }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
@@ -564,8 +571,8 @@ impl Loop {
     fn end_broker_packet(&mut self, key: u64, connection: &ClientFd, result: anyhow::Result<bool>) {
         match result {
             Ok(true) => {
-                if let Some(Source::Broker { newcomer, .. }) = self.sources.get_mut(&key) {
-                    *newcomer = None;
+                if let Some(Source::Broker { pending_connection, .. }) = self.sources.get_mut(&key) {
+                    *pending_connection = None;
                 }
             }
             Ok(false) => self.end_broker(key),
@@ -576,25 +583,25 @@ impl Loop {
     /// Says why a connection ends, to its process and to the operator.
     fn refuse_for_good(&mut self, key: u64, connection: &ClientFd, error: &anyhow::Error) {
         if let Some(Source::Broker { peer, .. }) = self.sources.get(&key) {
-            self.seat.log.warn(*peer, || format!("a local process is refused: {error:#}"));
+            self.kernel_host.log.warn(*peer, || format!("a local process is refused: {error:#}"));
         }
         let _ = refuse(connection, error);
         self.end_broker(key);
     }
 
     /// An event that is set here from now on.
-    fn keep_event(&self, process: ProcessId, name: EventId, event: ClientFd) -> anyhow::Result<()> {
+    fn register_event(&self, process: ProcessId, name: EventId, event: ClientFd) -> anyhow::Result<()> {
         let setter = self.setter.clone().context("this system cannot set events of other processes")?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
-        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
-        let share = self.seat.budgets.descriptors.take(event.peer(), 1)?;
-        Ok(guest.outbox.keep_event(name, Way::Eventfd(setter, event.known_harmless(), share))?)
+        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
+        let share = self.kernel_host.budgets.descriptors.take(event.peer(), 1)?;
+        Ok(guest.outbox.register_event(name, EventSink::Eventfd(setter, event.known_harmless(), share))?)
     }
 
-    fn forget_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
-        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
-        anyhow::ensure!(guest.outbox.forget_event(name), "event {} is not kept", name.0);
+    fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
+        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
+        anyhow::ensure!(guest.outbox.unregister_event(name), "event {} is not kept", name.0);
         Ok(())
     }
 
@@ -614,19 +621,19 @@ impl Loop {
         let credentials = rustix::net::sockopt::socket_peercred(connection)?;
         let pid = credentials.pid;
         let peer = connection.peer();
-        let (memory, memory_descriptor) = broker::first_memory(&self.seat.budgets, peer)?;
+        let (memory, memory_descriptor) = broker::first_memory(&self.kernel_host.budgets, peer)?;
         let slots = memory.slots();
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (guest, token) =
-            self.seat.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
+            self.kernel_host.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
         let result = self.watch_process(&guest, peer, pid, ours, &mut keys).and_then(|()| {
-            let right = self.seat.sessions().resume_right(guest.id);
+            let right = self.kernel_host.sessions().resume_right(guest.id);
             // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
             let keeps_events = self.setter.is_some() && right.is_none();
-            let events_max = if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
+            let events_max = if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
             let (resume_token, resume_ms) =
                 right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
             let (token, process) = (token.to_vec(), guest.id.0);
@@ -650,7 +657,7 @@ impl Loop {
 
     fn watch_process(
         &mut self,
-        guest: &Guest,
+        guest: &ClientProcess,
         peer: Peer,
         pid: Pid,
         stream: OwnedFd,
@@ -659,7 +666,7 @@ impl Loop {
         let process = guest.id;
         // A process that has ended by now is noticed by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            let _share = Some(self.seat.budgets.descriptors.take(peer, 1)?);
+            let _share = Some(self.kernel_host.budgets.descriptors.take(peer, 1)?);
             keys.push(self.add(Source::Pid { process, pidfd, _share })?);
         }
         self.watch_stream(guest, peer, stream, keys)
@@ -667,17 +674,17 @@ impl Loop {
 
     fn watch_stream(
         &mut self,
-        guest: &Guest,
+        guest: &ClientProcess,
         peer: Peer,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
-        let Budgets { descriptors, closers, .. } = &self.seat.budgets;
+        let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let share = Some(descriptors.take(peer, 1)?);
         let stream = Arc::new(ClientFd::socket(stream, peer, share, closers));
         let (vm, process) = (guest.vm, guest.id);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
-        let channel = Box::new(Channel::new(self.seat.clone(), vm, Some(process), sink));
+        let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
         keys.push(self.add(Source::Stream { vm, process, stream, channel, last_reads: None })?);
         Ok(())
     }
@@ -718,7 +725,7 @@ impl Loop {
                 match read(stream, channel, &mut self.scratch) {
                     Ok(0) => channel.end_of_stream().map(|()| false),
                     Ok(_) | Err(ReadError::Ended(Errno::AGAIN | Errno::INTR)) => Ok(true),
-                    Err(ReadError::Ended(error)) if held::is_to_be_held(error, stream) => {
+                    Err(ReadError::Ended(error)) if deferred_reads::is_to_be_held(error, stream) => {
                         channel.idle();
                         return self.hold(key);
                     }
@@ -768,7 +775,7 @@ impl Loop {
         for vm in self.nt_handles.keys().copied().collect::<Vec<_>>() {
             self.close_nt_handles(vm);
         }
-        self.seat.sessions().detach(process);
+        self.kernel_host.sessions().detach(process);
         for key in self.keys_of.remove(&process).unwrap_or_default() {
             self.forget(key);
         }

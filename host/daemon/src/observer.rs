@@ -8,7 +8,7 @@ use dxgkrnl::{Effects, Input, Kernel, Nanos};
 /// The kernel as a daemon has it.
 pub type DaemonKernel = Kernel<Drivers>;
 
-/// Called under the seat after each step, in the order of the steps: the effects are in memory and in the
+/// Called under the kernel lock after each step, in the order of the steps: the effects are in memory and in the
 /// outboxes, nothing of them is sent yet. It must neither panic nor call the daemon back, and everybody
 /// waits for it.
 pub trait Observer: Send + Sync {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use dxgkrnl::{ProcessId, VmId};
 
-use super::guest::Guest;
+use super::client_process::ClientProcess;
 
 /// A client whose connections, resources or log lines count together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,7 +19,7 @@ pub enum Peer {
 
 impl Peer {
     /// Whom a process counts as: its VM, or itself if it is one of the host.
-    pub fn of(guest: &Guest) -> Peer {
+    pub fn of(guest: &ClientProcess) -> Peer {
         if guest.vm == VmId::HOST { Peer::Process(guest.id) } else { Peer::Vm(guest.vm) }
     }
 }

@@ -109,7 +109,7 @@ impl Drop for Share {
 pub struct Budgets {
     /// Open files: connections, streams, watched processes, events.
     pub descriptors: Arc<Budget>,
-    /// Stretches of memory that are mapped: fence memory and what is lent to engines.
+    /// Stretches of memory that are mapped: fence memory and what is backed to engines.
     pub mappings: Arc<Budget>,
     pub closers: Arc<Closers>,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
 
-use super::journal::Ledger;
+use super::journal::SessionCursors;
 use super::observer::Observer;
 
 /// A step that the kernel has done.
@@ -20,7 +20,7 @@ pub struct Step<'a> {
     pub effects: &'a Effects,
     pub kernel: &'a Kernel<Drivers>,
     /// What guests are owed after it: told to the recording of a journal, which keeps it.
-    pub owed: Option<&'a Ledger>,
+    pub owed: Option<&'a SessionCursors>,
 }
 
 /// Follows each step, under the lock.
@@ -59,18 +59,18 @@ impl<T: Tap> Tap for Option<T> {
 }
 
 /// Shows an observer each step as a whole.
-pub struct Observed {
+pub struct ObserverTap {
     observer: Arc<dyn Observer>,
     input: Option<Input>,
 }
 
-impl Observed {
+impl ObserverTap {
     pub fn by(observer: &Arc<dyn Observer>) -> Self {
-        Observed { observer: observer.clone(), input: None }
+        ObserverTap { observer: observer.clone(), input: None }
     }
 }
 
-impl Tap for Observed {
+impl Tap for ObserverTap {
     fn begins(&mut self, _now: Nanos, input: &Input) {
         self.input = Some(input.clone());
     }

@@ -28,9 +28,9 @@ pub struct Timer {
     descriptor: OwnedFd,
     clock: Clock,
     /// What is taken from CLOCK_MONOTONIC, modulo 2^64: its time when the daemon started, or earlier if it goes on from a
-    /// journal. Changes under the seat only.
+    /// journal. Changes under the kernel lock only.
     epoch: AtomicU64,
-    /// The time of [`Clock::Virtual`], or at which one stands that waits for guests; changes under the seat only.
+    /// The time of [`Clock::Virtual`], or at which one stands that waits for guests; changes under the kernel lock only.
     moved_to: AtomicU64,
     stands: AtomicBool,
 }

@@ -1,7 +1,7 @@
 //! The thread that tells the kernel the time: whatever else the daemon waits for, engines go on.
 //!
 //! It sleeps until the timer is due, and goes on at once with what the kernel has left of its steps; between two of them
-//! whoever waits for the seat has it.
+//! whoever waits for the kernel lock has it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use super::seat::Seat;
+use super::kernel_host::KernelHost;
 
 /// See the module. Dropping it ends it.
 pub(super) struct TimerThread {
@@ -19,11 +19,11 @@ pub(super) struct TimerThread {
 }
 
 impl TimerThread {
-    pub fn start(seat: Arc<Seat>) -> std::io::Result<TimerThread> {
+    pub fn start(kernel_host: Arc<KernelHost>) -> std::io::Result<TimerThread> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let run = move || {
-            if let Err(error) = tell_the_time(&seat, &stopped) {
+            if let Err(error) = tell_the_time(&kernel_host, &stopped) {
                 tracing::error!("engines stand still: the timer cannot be waited for: {error}");
             }
         };
@@ -32,8 +32,8 @@ impl TimerThread {
     }
 }
 
-fn tell_the_time(seat: &Seat, stop: &OwnedFd) -> Result<(), Errno> {
-    let timer = seat.timer.descriptor();
+fn tell_the_time(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
+    let timer = kernel_host.timer.descriptor();
     loop {
         let mut ready =
             [PollFd::new(&timer, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -45,7 +45,7 @@ fn tell_the_time(seat: &Seat, stop: &OwnedFd) -> Result<(), Errno> {
         if !ready[1].revents().is_empty() {
             return Ok(());
         }
-        seat.deadline();
+        kernel_host.deadline();
     }
 }
 

@@ -5,7 +5,7 @@
 //!   GUESTD_PORT   guestd, source port < 1024    GuestdHello        AttachProcess, AddFenceMemory, detach
 //!   CHANNEL_PORT  a guest process, only while   Hello with its     calls
 //!                 guestd is connected           one-time token
-//!   BELL_PORT     guestd, for an event that     the token that       nothing; the host sends a byte for each wake
+//!   EVENT_CHANNEL_PORT     guestd, for an event that     the token that       nothing; the host sends a byte for each wake
 //!                 it keeps for a process        guestd was given
 //!   any other     -                             -                  what [`MorePorts`] has there, if anything
 //! ```
@@ -23,18 +23,18 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use dxgkrnl::{Input, ProcessId, VmId};
-use proto::limits::{BELL_PORT, CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
-use vsock_device::locks::{Held, Rank, Ranked};
+use proto::limits::{CHANNEL_PORT, EVENT_CHANNEL_PORT, GUESTD_PORT, PRIVILEGED_PORT_END};
+use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use vsock_device::{ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services};
 
-use super::bells::{BellEndpoint, Bells};
 use super::channel::Channel;
-use super::guest::{Guest, Sink};
+use super::client_process::{ClientProcess, Sink};
+use super::event_channels::{EventChannelEndpoint, EventChannels};
 use super::guestd::GuestdEndpoint;
+use super::kernel_host::KernelHost;
 use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
 use super::local_vm::LocalVm;
 use super::peer::Peer;
-use super::seat::Seat;
 use held::HeldBytes;
 use stream::ChannelEndpoint;
 
@@ -66,10 +66,10 @@ impl VmState {
 pub struct VmShared {
     pub id: VmId,
     pub name: String,
-    pub seat: Arc<Seat>,
+    pub kernel_host: Arc<KernelHost>,
     status: Ranked<VmStatus>,
     changed: Condvar,
-    pub(super) bells: Bells,
+    pub(super) event_channels: EventChannels,
     more_ports: Option<Box<dyn PortServices>>,
 }
 
@@ -81,7 +81,7 @@ pub trait PortServices: Send + Sync {
 
 /// Makes the services of a VM.
 #[derive(Clone)]
-pub struct MorePorts(pub Arc<dyn Fn(Arc<Seat>) -> Box<dyn PortServices> + Send + Sync>);
+pub struct MorePorts(pub Arc<dyn Fn(Arc<KernelHost>) -> Box<dyn PortServices> + Send + Sync>);
 
 impl std::fmt::Debug for MorePorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,20 +97,20 @@ struct VmStatus {
     /// Of processes that have sent calls which are not made yet: what is to be done behind them.
     behind_calls: BTreeMap<ProcessId, Vec<Action>>,
     /// What its processes have sent and is not worked off.
-    held: HeldBytes<Arc<Guest>>,
+    held: HeldBytes<Arc<ClientProcess>>,
 }
 
 /// Done once, without a lock.
 pub(super) type Action = Box<dyn FnOnce() + Send>;
 
 impl VmShared {
-    fn status(&self) -> Held<'_, VmStatus> {
+    fn status(&self) -> RankedGuard<'_, VmStatus> {
         self.status.lock_or_abort()
     }
 
     /// Says something that this VM has caused.
     pub(super) fn warn(&self, line: impl FnOnce() -> String) {
-        self.seat.log.warn(Peer::Vm(self.id), || format!("vm {}: {}", self.id.0, line()));
+        self.kernel_host.log.warn(Peer::Vm(self.id), || format!("vm {}: {}", self.id.0, line()));
     }
 
     pub fn state(&self) -> VmState {
@@ -159,7 +159,7 @@ impl VmShared {
 
     /// A process holds so many bytes that are not worked off, by its place among those that do. Cuts one off if all hold
     /// too many.
-    fn holds(&self, place: &mut Option<u64>, bytes: usize, guest: &Arc<Guest>) {
+    fn holds(&self, place: &mut Option<u64>, bytes: usize, guest: &Arc<ClientProcess>) {
         let over = self.status().held.set(place, bytes, guest);
         if let Some((guest, all)) = over {
             let (id, process) = (self.id.0, guest.id.0);
@@ -173,8 +173,8 @@ impl VmShared {
 
     /// Ends every process of this VM.
     pub fn detach_processes(&self) {
-        for guest in self.seat.sessions().guests_of(self.id) {
-            self.seat.sessions().detach(guest.id);
+        for guest in self.kernel_host.sessions().guests_of(self.id) {
+            self.kernel_host.sessions().detach(guest.id);
         }
     }
 
@@ -206,8 +206,8 @@ impl VmShared {
         drop(status);
         self.changed.notify_all();
         self.detach_processes();
-        self.bells.forget_all();
-        self.seat.nt_handles().end_of(self.id);
+        self.event_channels.forget_all();
+        self.kernel_host.nt_handles().end_of(self.id);
     }
 }
 
@@ -235,14 +235,18 @@ impl Services for VmServices {
                 Some(Box::new(GuestdEndpoint::new(shared.clone(), memory, connection)))
             }
             CHANNEL_PORT if shared.state() == VmState::Ready => {
-                let channel =
-                    Channel::new(shared.seat.clone(), shared.id, None, Sink::Vsock(connection.clone()));
+                let channel = Channel::new(
+                    shared.kernel_host.clone(),
+                    shared.id,
+                    None,
+                    Sink::Vsock(connection.clone()),
+                );
                 Some(Box::new(ChannelEndpoint::new(shared.clone(), channel, connection)))
             }
-            BELL_PORT if shared.state() == VmState::Ready => {
-                Some(Box::new(BellEndpoint::new(shared.clone(), connection)))
+            EVENT_CHANNEL_PORT if shared.state() == VmState::Ready => {
+                Some(Box::new(EventChannelEndpoint::new(shared.clone(), connection)))
             }
-            CHANNEL_PORT | BELL_PORT => refuse("guestd is not connected"),
+            CHANNEL_PORT | EVENT_CHANNEL_PORT => refuse("guestd is not connected"),
             port => {
                 let more = shared.more_ports.as_ref().and_then(|ports| ports.accept(port, &connection));
                 more.or_else(|| refuse("nothing is served on that port"))
@@ -259,14 +263,14 @@ impl Services for VmServices {
         }
         drop(status);
         shared.changed.notify_all();
-        if first && shared.seat.resumption().machine_is_back(shared.id) {
+        if first && shared.kernel_host.resumption().machine_is_back(shared.id) {
             // The kernel knows of it, and no time passes before its processes are back.
             return;
         }
         if first {
-            shared.seat.clear_vm(shared.id);
+            shared.kernel_host.clear_vm(shared.id);
         }
-        shared.seat.input(if first {
+        shared.kernel_host.input(if first {
             Input::VmAttached { vm: shared.id, name: shared.name.clone() }
         } else {
             Input::MemoryChanged { vm: shared.id }
@@ -280,12 +284,12 @@ impl Services for VmServices {
         status.state = VmState::Gone;
         drop(status);
         shared.detach_processes();
-        shared.bells.forget_all();
+        shared.event_channels.forget_all();
         if attached {
-            shared.seat.input(Input::VmDetached { vm: shared.id });
+            shared.kernel_host.input(Input::VmDetached { vm: shared.id });
         }
         let line = || format!("vm {} ({}) is gone", shared.id.0, shared.name);
-        shared.seat.log.debug(Peer::Vm(shared.id), line);
+        shared.kernel_host.log.debug(Peer::Vm(shared.id), line);
         shared.changed.notify_all();
     }
 }
@@ -299,7 +303,7 @@ pub struct VmEntry {
 
 /// Every VM of the daemon.
 pub struct VmRegistry {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     more_ports: Option<MorePorts>,
     vms: Ranked<BTreeMap<VmId, Arc<VmEntry>>>,
     /// Those without a machine: the local loop serves them.
@@ -307,19 +311,19 @@ pub struct VmRegistry {
 }
 
 impl VmRegistry {
-    pub fn new(seat: Arc<Seat>, more_ports: Option<MorePorts>) -> Self {
+    pub fn new(kernel_host: Arc<KernelHost>, more_ports: Option<MorePorts>) -> Self {
         let vms = Ranked::new(Rank::Vms, BTreeMap::new());
-        VmRegistry { seat, more_ports, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
+        VmRegistry { kernel_host, more_ports, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
     }
 
-    fn lock(&self) -> Held<'_, BTreeMap<VmId, Arc<VmEntry>>> {
+    fn lock(&self) -> RankedGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
         self.vms.lock_or_abort()
     }
 
     /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error as well if the
     /// configuration asks for a VM that cannot be (GPV-012).
     pub fn add(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<VmEntry>> {
-        if let Some(why) = self.seat.sessions().vm_refusal(name) {
+        if let Some(why) = self.kernel_host.sessions().vm_refusal(name) {
             anyhow::bail!("{why}");
         }
         let mut vms = self.lock();
@@ -328,7 +332,7 @@ impl VmRegistry {
         let shared = Arc::new(VmShared {
             id,
             name: name.into(),
-            seat: self.seat.clone(),
+            kernel_host: self.kernel_host.clone(),
             status: Ranked::new(
                 Rank::VmStatus,
                 VmStatus {
@@ -340,8 +344,8 @@ impl VmRegistry {
                 },
             ),
             changed: Condvar::new(),
-            bells: Bells::default(),
-            more_ports: self.more_ports.as_ref().map(|MorePorts(make)| make(self.seat.clone())),
+            event_channels: EventChannels::default(),
+            more_ports: self.more_ports.as_ref().map(|MorePorts(make)| make(self.kernel_host.clone())),
         });
         let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
         let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;
@@ -354,7 +358,7 @@ impl VmRegistry {
         self.lock().values().cloned().collect()
     }
 
-    fn local(&self) -> Held<'_, Vec<LocalVm>> {
+    fn local(&self) -> RankedGuard<'_, Vec<LocalVm>> {
         self.local.lock_or_abort()
     }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
+    DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
     HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
     NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
-    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
-    QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent, SignalMonitoredFence,
-    Submission, Suspend, VirtualMachineData,
+    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PendingWrite,
+    PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, RunningContext, SchedulingLogBuffer, SignalEvent,
+    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, Nanos, ProcessId};
 
@@ -166,9 +166,9 @@ impl Miniport for Drivers {
         pending_faults(engine: EngineId) -> PendingFaults
             = |_routes| Some(engine.adapter) => PendingFaults::default();
         work(engine: EngineId) -> Option<Vec<EngineWork>> = |_routes| Some(engine.adapter) => Some(Vec::new());
-        foresee_submission(engine: EngineId, hw_queue: Option<HwQueueId>, id: u64) -> Option<Vec<Foreseen>>
+        pending_writes_of_submission(engine: EngineId, hw_queue: Option<HwQueueId>, id: u64) -> Option<Vec<PendingWrite>>
             = |_routes| Some(engine.adapter) => Some(Vec::new());
-        foresee(adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>
+        pending_writes(adapter: u32, commands: &[u8]) -> Option<Vec<PendingWrite>>
             = |_routes| Some(adapter) => Some(Vec::new());
     }
 
@@ -234,7 +234,7 @@ impl Miniport for Drivers {
         self.routes.fence_destroyed(fence);
     }
 
-    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.edge(edge))).collect()
     }
 

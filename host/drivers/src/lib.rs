@@ -17,8 +17,8 @@
 #[cfg(not(panic = "unwind"))]
 compile_error!("a driver's panic is caught by unwinding: build with panic = \"unwind\"");
 
-mod around;
 mod ddis;
+mod filter_driver;
 mod isolated;
 mod registry;
 mod routes;
@@ -32,7 +32,7 @@ use dxgkrnl::{Config, Nanos};
 use isolated::Isolated;
 use routes::Routes;
 
-pub use around::{Around, Wrapped};
+pub use filter_driver::{FilterDriver, Filtered};
 pub use isolated::panic_words;
 pub use registry::{Registry, SIMULATED, UnknownDriver};
 

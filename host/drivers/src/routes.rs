@@ -10,7 +10,7 @@ use dxgkrnl::ddi::{
 use serde::{Deserialize, Serialize};
 
 /// A place in a process's GPU address space, on one adapter.
-type Place = (u32, ProcessId, u64);
+type GpuLocation = (u32, ProcessId, u64);
 
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
@@ -18,8 +18,8 @@ pub(crate) struct Routes {
     contexts: BTreeMap<HwContext, u32>,
     hw_queues: BTreeMap<HwQueueId, (u32, ProcessId)>,
     fences: BTreeMap<NativeFenceId, (u32, NativeFenceStorage)>,
-    locals: BTreeMap<LocalNativeFenceId, Place>,
-    mapped: BTreeMap<Place, NativeFenceStorage>,
+    locals: BTreeMap<LocalNativeFenceId, GpuLocation>,
+    mapped: BTreeMap<GpuLocation, NativeFenceStorage>,
     /// Adapters that see a storage.
     sharers: BTreeMap<NativeFenceStorage, Vec<u32>>,
     /// How many storages several adapters see: mostly none.
@@ -142,7 +142,7 @@ impl Routes {
             Callback::GpuStore { engine, .. } | Callback::GpuLoad { engine, .. } => other(engine.adapter),
             Callback::MoveData { engine, moved } => other(engine.adapter).or_else(|| {
                 let foreign = moved.adapters().find(|of| *of != adapter);
-                foreign.map(|of| format!("a shadow of adapter {of}"))
+                foreign.map(|of| format!("a staging_buffer of adapter {of}"))
             }),
             Callback::HwQueueStore { engine, hw_queue, .. } => {
                 other(engine.adapter).or_else(|| queue(hw_queue))

@@ -55,13 +55,13 @@
 //! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
-mod edges;
-mod foresight;
 mod guests;
+mod happens_before;
 pub(crate) mod ids;
 mod memory;
 mod native;
 mod page_map;
+mod pending_writes;
 mod queues;
 mod recovery;
 
@@ -71,12 +71,11 @@ use alloc::vec::Vec;
 use d3dkmt::{FeatureId, NtStatus};
 use serde::{Deserialize, Serialize};
 
-pub use edges::{Edge, Orderer};
-pub use foresight::{EngineWork, Foreseen, WorkState};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
+pub use happens_before::{Agent, HappensBefore};
 pub use ids::{EngineId, HwContext, HwQueueId};
 pub use memory::PageTableEntry;
 pub use native::{
@@ -85,6 +84,7 @@ pub use native::{
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
 pub use page_map::{Page, PageMap, Piece};
+pub use pending_writes::{EngineWork, PendingWrite, WorkState};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
@@ -92,7 +92,7 @@ pub use recovery::{
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-use crate::{Config, DataMove, Nanos, Place, ProcessId};
+use crate::{Config, DmaOp, MemoryRef, Nanos, ProcessId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -195,10 +195,10 @@ pub enum Callback {
     /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
     /// The engine read the 8 bytes of a fence at an address of that process's GPU address space, and wrote them there. `to` is
-    /// memory, or a shadow of its own adapter.
-    GpuLoad { engine: EngineId, process: ProcessId, gpu_address: u64, to: Place },
-    /// The engine does something with bytes. Names shadows of its own adapter only.
-    MoveData { engine: EngineId, moved: DataMove },
+    /// memory, or a staging buffer of its own adapter.
+    GpuLoad { engine: EngineId, process: ProcessId, gpu_address: u64, to: MemoryRef },
+    /// The engine does something with bytes. Names staging buffers of its own adapter only.
+    MoveData { engine: EngineId, moved: DmaOp },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
     /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
@@ -597,7 +597,7 @@ pub trait Miniport {
     }
     /// No DDI: something that orders happened, for a driver that looks for races. Told of only if the configuration of
     /// some adapter says `hazards`. Gives what people are to be told.
-    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         let _ = edge;
         Vec::new()
     }
@@ -733,18 +733,18 @@ pub trait Miniport {
         None
     }
     /// The same of one submission, of a hardware queue or of a context's own queue. It costs what that submission has.
-    fn foresee_submission(
+    fn pending_writes_of_submission(
         &self,
         engine: EngineId,
         hw_queue: Option<HwQueueId>,
         submission_fence_id: u64,
-    ) -> Option<Vec<Foreseen>> {
+    ) -> Option<Vec<PendingWrite>> {
         let _ = hw_queue;
         let mut work = self.work(engine)?.into_iter();
-        work.find(|work| work.submission_fence_id == submission_fence_id).map(|work| work.foreseen)
+        work.find(|work| work.submission_fence_id == submission_fence_id).map(|work| work.pending_writes)
     }
     /// The same of a command buffer that the kernel still has.
-    fn foresee(&self, _adapter: u32, _commands: &[u8]) -> Option<Vec<Foreseen>> {
+    fn pending_writes(&self, _adapter: u32, _commands: &[u8]) -> Option<Vec<PendingWrite>> {
         None
     }
     /// No DDI: [`Miniport::take_died`] has something to tell. Asked again and again, so it has to be cheap.

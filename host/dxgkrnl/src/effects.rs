@@ -8,7 +8,7 @@ use core::fmt;
 use d3dkmt::{NtStatus, Reply, WakeTarget};
 use serde::{Deserialize, Serialize};
 
-use crate::{DataMove, ProcessId};
+use crate::{DmaOp, ProcessId};
 
 /// Store a value into a slot of a process's fence memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub struct Note {
 /// What one input leads to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
-    pub moves: Vec<DataMove>,
+    pub moves: Vec<DmaOp>,
     pub stores: Vec<FenceStore>,
     pub answers: Vec<Answer>,
     pub events: Vec<HostEvent>,

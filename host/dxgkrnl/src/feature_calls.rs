@@ -32,7 +32,7 @@ fn first_wddm_version(feature: FeatureId) -> u32 {
 
 /// Who has a feature. It is there for a process if all of them have it.
 #[derive(Clone, Copy)]
-struct Holders {
+struct SupportedBy {
     /// The host's system.
     system: bool,
     /// The guest's own kernel (GPV-029); of a process of the host, the system once more.
@@ -42,10 +42,10 @@ struct Holders {
 }
 
 impl<M: Miniport> Kernel<M> {
-    fn holders(&self, process: ProcessId, adapter: u32, feature: FeatureId) -> Holders {
+    fn supported_by(&self, process: ProcessId, adapter: u32, feature: FeatureId) -> SupportedBy {
         let is_new_enough =
             self.config.adapters[adapter as usize].wddm_version >= first_wddm_version(feature);
-        Holders {
+        SupportedBy {
             system: self.config.features.offers(feature),
             kernel: self.features_of(process).offers(feature),
             driver: is_new_enough && self.miniport.advertised_features(adapter).contains(&feature),
@@ -59,11 +59,11 @@ impl<M: Miniport> Kernel<M> {
         adapter: u32,
         (feature, name): (FeatureId, &str),
     ) -> Result<(), Refusal> {
-        let who = match self.holders(process, adapter, feature) {
-            Holders { system: false, .. } => "the system",
-            Holders { kernel: false, .. } => "the guest's kernel",
-            Holders { driver: false, .. } => "the driver",
-            Holders { system: true, kernel: true, driver: true } => return Ok(()),
+        let who = match self.supported_by(process, adapter, feature) {
+            SupportedBy { system: false, .. } => "the system",
+            SupportedBy { kernel: false, .. } => "the guest's kernel",
+            SupportedBy { driver: false, .. } => "the driver",
+            SupportedBy { system: true, kernel: true, driver: true } => return Ok(()),
         };
         let (of_driver, needed) =
             (self.config.adapters[adapter as usize].wddm_version, first_wddm_version(feature));
@@ -81,8 +81,8 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         let feature = FeatureId(feature);
-        let Holders { kernel: supported_on_current_config, driver, .. } =
-            self.holders(process, adapter, feature);
+        let SupportedBy { kernel: supported_on_current_config, driver, .. } =
+            self.supported_by(process, adapter, feature);
         let known = supported_on_current_config || NOT_MODELLED.contains(&feature);
         let supported_by_driver = known && driver;
         let enabled = supported_by_driver && supported_on_current_config;

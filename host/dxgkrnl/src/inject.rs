@@ -86,7 +86,7 @@ impl<M: Miniport> Kernel<M> {
         self.tdr.stop_adapter(adapter);
         self.end_cpu_events_on(adapter, effects);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
-        self.release_shadows(adapter, effects);
+        self.release_staging_buffers(adapter, effects);
         let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);

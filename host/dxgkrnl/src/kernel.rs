@@ -20,14 +20,14 @@ pub use save::{LAYOUT_VERSION, NotRestored};
 
 use crate::ddi::{Callback, Miniport, interrupt_type};
 use crate::driver::Driver;
-use crate::driver::edges::Edges;
+use crate::driver::happens_before::HappensBeforeLog;
 use crate::driver::start;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::error::{CallResult, Refusal, invalid};
 use crate::escape;
 use crate::events::Events;
 use crate::guests::Guests;
-use crate::history::{Ending, Past};
+use crate::history::{Ending, History};
 use crate::ids::earliest;
 use crate::native::NativeFences;
 use crate::planted::PlantedBug;
@@ -40,7 +40,7 @@ use crate::sync::waits::CpuWait;
 use crate::tdr::Tdr;
 use crate::vidmm::VidMm;
 use crate::vidsch::{Caller, VidSch};
-use crate::{Config, DataMove, Input, Nanos, ProcessId};
+use crate::{Config, DmaOp, Input, Nanos, ProcessId};
 
 /// So many objects of calls that are expected are looked at.
 const EXPECTED_MAX: usize = 32;
@@ -63,14 +63,14 @@ pub struct Kernel<M: Miniport> {
     pub(crate) tdr: Tdr,
     pub(crate) events: Events,
     pub(crate) native: NativeFences,
-    pub(crate) edges: Edges,
-    pub(crate) past: Past,
+    pub(crate) edges: HappensBeforeLog,
+    pub(crate) past: History,
     pub(crate) planted: Option<PlantedBug>,
 }
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
-        let edges = Edges::new(&config);
+        let edges = HappensBeforeLog::new(&config);
         miniport.start(&config);
         start::set_scheduling_logs(&config, &mut miniport);
         let mut start_failures = start::failures(&config, &miniport);
@@ -92,7 +92,7 @@ impl<M: Miniport> Kernel<M> {
             events: Events::default(),
             native: NativeFences::default(),
             edges,
-            past: Past::default(),
+            past: History::default(),
             planted: None,
         }
     }
@@ -128,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
         self.begin_work();
         if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
-            self.work_off(effects);
+            self.run_to_idle(effects);
         }
         if self.catch_up(now, effects) {
             self.now = self.now.max(now);
@@ -139,7 +139,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let goes_on = matches!(input, Input::Deadline);
         self.apply(input, effects);
-        self.work_off(effects);
+        self.run_to_idle(effects);
         if goes_on {
             self.work_on_backlog(effects);
         }
@@ -156,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
     /// A handle leads to its entry and that to the object: two loads that miss the cache where there are many fences,
     /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
     /// of the second.
-    pub fn expect<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
+    pub fn prefetch<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
         let Some(owner) = self.processes.get(process) else { return };
         let named = calls.flat_map(|call| match call {
             Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
@@ -192,15 +192,15 @@ impl<M: Miniport> Kernel<M> {
             self.now = self.now.max(due);
             if self.miniport.due().is_some_and(|due| due <= self.now) {
                 self.call_isr(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
-                self.work_off(effects);
+                self.run_to_idle(effects);
             }
             if self.own_deadline().is_some_and(|due| due <= self.now) {
                 self.scheduler_due(effects);
                 self.suspends_due(effects);
                 self.expire_acquires(effects);
-                self.work_off(effects);
+                self.run_to_idle(effects);
             }
-            let moved = effects.moves[moves_counted..].iter().map(DataMove::bytes);
+            let moved = effects.moves[moves_counted..].iter().map(DmaOp::bytes);
             moved_bytes = moved.fold(moved_bytes, u64::saturating_add);
             moves_counted = effects.moves.len();
             next = self.due();

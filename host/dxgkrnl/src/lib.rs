@@ -24,6 +24,7 @@ mod adapter_info;
 mod config;
 pub mod ddi;
 mod dispatch;
+mod dma;
 mod driver;
 pub mod duration;
 mod effects;
@@ -39,7 +40,6 @@ mod ids;
 mod inject;
 mod input;
 pub mod kernel;
-mod moves;
 mod native;
 mod plant;
 mod planted;
@@ -59,12 +59,12 @@ pub use config::{
     RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::ids::EngineId;
+pub use dma::{ComputeOp, DmaError, DmaExecutor, DmaOp, MemoryRef, ProcessMemory, StagingBuffer};
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
 pub use ids::{Nanos, ProcessId, VmId};
 pub use input::Input;
 pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};
-pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, Shadow};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;

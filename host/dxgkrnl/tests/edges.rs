@@ -1,7 +1,7 @@
 //! What a driver is told of the order of things, if the configuration wants it.
 
 use d3dkmt::{Call, Handle, SyncObjectInfo, SyncObjectType};
-use dxgkrnl::ddi::{Edge, HwContext, Orderer};
+use dxgkrnl::ddi::{Agent, HappensBefore, HwContext};
 use dxgkrnl::{AdapterConfig, Config, ProcessId};
 
 use crate::common::hardware::{busy, write};
@@ -14,23 +14,23 @@ fn looking() -> (World<Scripted>, ScriptRef) {
 }
 
 /// What was told since the last time, without the paging and the objects of set-up.
-fn edges(script: &ScriptRef) -> Vec<Edge> {
+fn edges(script: &ScriptRef) -> Vec<HappensBefore> {
     std::mem::take(&mut script.borrow_mut().edges)
 }
 
-const BY_P: Orderer = Orderer::Process(P);
+const BY_P: Agent = Agent::Process(P);
 
-fn submitted(queue: Orderer) -> Edge {
-    Edge::Submitted { process: P, queue }
+fn submitted(queue: Agent) -> HappensBefore {
+    HappensBefore::Submitted { process: P, queue }
 }
 
 /// The only fence is object 0.
-fn signaled(by: Orderer, value: u64) -> Edge {
-    Edge::Signaled { by, fence: 0, value }
+fn signaled(by: Agent, value: u64) -> HappensBefore {
+    HappensBefore::Signaled { by, fence: 0, value }
 }
 
-fn waited(by: Orderer, value: u64) -> Edge {
-    Edge::Waited { by, fence: 0, value }
+fn waited(by: Agent, value: u64) -> HappensBefore {
+    HappensBefore::Waited { by, fence: 0, value }
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn what_queues_signal_and_wait_for_is_told_when_they_come_to_it() {
     let device = world.device();
     let fence = world.fence(device, 0);
     let (first, second) = (world.context(device, 0), world.context(device, 1));
-    let (a, b) = (Orderer::Context(HwContext(0)), Orderer::Context(HwContext(1)));
+    let (a, b) = (Agent::Context(HwContext(0)), Agent::Context(HwContext(1)));
     edges(&script);
     world.submit(second, &[busy(50)]);
     world.gpu_wait(second, fence.object, 1);
@@ -87,7 +87,7 @@ fn a_wait_that_is_over_before_its_queue_comes_to_it_counts_from_there() {
     world.signal(device, fence.object, 1);
     assert_eq!(edges(&script), [signaled(BY_P, 1), waited(BY_P, 1)]);
     world.advance(100);
-    assert_eq!(edges(&script), [waited(Orderer::Context(HwContext(0)), 1)]);
+    assert_eq!(edges(&script), [waited(Agent::Context(HwContext(0)), 1)]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_wait_that_never_ends_leaves_nothing_with_its_queue() {
     world.signal(device, fence.object, 1);
     edges(&script);
     world.ok(Call::DestroyContext { context });
-    assert_eq!(edges(&script), [Edge::Gone(Orderer::Context(HwContext(0)))]);
+    assert_eq!(edges(&script), [HappensBefore::Gone(Agent::Context(HwContext(0)))]);
     world.finish();
 }
 
@@ -115,7 +115,7 @@ fn each_queue_of_a_broadcast_signals_for_itself() {
     edges(&script);
     world.gpu_signal(&contexts, fence.object, 3);
     let told = edges(&script);
-    let each = [0, 1].map(|id| signaled(Orderer::Context(HwContext(id)), 3));
+    let each = [0, 1].map(|id| signaled(Agent::Context(HwContext(id)), 3));
     assert_eq!(told, [each[0], each[1], waited(BY_P, 3)]);
 }
 
@@ -127,7 +127,7 @@ fn a_fence_write_is_its_context_s() {
     let context = world.context(device, 0);
     edges(&script);
     world.submit(context, &[write(&fence, 4)]);
-    let a = Orderer::Context(HwContext(0));
+    let a = Agent::Context(HwContext(0));
     assert_eq!(edges(&script), [submitted(a), signaled(a, 4), waited(BY_P, 4)]);
 }
 
@@ -152,7 +152,7 @@ fn semaphores_and_keyed_mutexes_pass_the_turn_on() {
     };
     world.ok(acquire);
     world.ok(legacy(&contexts[..1]));
-    let (a, b) = (Orderer::Context(HwContext(0)), Orderer::Context(HwContext(1)));
+    let (a, b) = (Agent::Context(HwContext(0)), Agent::Context(HwContext(1)));
     assert_eq!(edges(&script), [signaled(a, 0), waited(b, 0)]);
 }
 
@@ -166,9 +166,9 @@ fn who_ends_and_what_ends_is_told() {
         world.status(Call::DestroySynchronizationObject { object: fence.object }),
         d3dkmt::NtStatus::SUCCESS
     );
-    assert_eq!(edges(&script), [Edge::FenceGone { fence: 0 }]);
+    assert_eq!(edges(&script), [HappensBefore::FenceGone { fence: 0 }]);
     world.gone(P);
-    assert!(edges(&script).contains(&Edge::Gone(Orderer::Process(ProcessId(P.0)))));
+    assert!(edges(&script).contains(&HappensBefore::Gone(Agent::Process(ProcessId(P.0)))));
 }
 
 #[test]
@@ -185,8 +185,9 @@ fn what_a_mutex_is_taken_with_is_told_once_and_not_kept() {
         edges(&script);
         world.signal(device, fence, value);
         let told = edges(&script);
-        let by_context =
-            |edge: &&Edge| matches!(edge, Edge::Waited { by: Orderer::Context(_), fence: 0, .. });
+        let by_context = |edge: &&HappensBefore| {
+            matches!(edge, HappensBefore::Waited { by: Agent::Context(_), fence: 0, .. })
+        };
         assert_eq!(told.iter().filter(by_context).count(), 1, "{told:?}");
         assert_eq!(world.kernel.miscounted(), None);
         world.gpu_signal(&[context], mutex, 0);

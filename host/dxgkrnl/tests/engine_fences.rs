@@ -5,7 +5,7 @@ use crate::common::hardware::{NONE, wait, write};
 use d3dkmt::isa::Packet::{self, *};
 use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags};
 use dxgkrnl::ddi::{Callback, EngineId};
-use dxgkrnl::{AdapterConfig, Config, DataMove, Place};
+use dxgkrnl::{AdapterConfig, Config, DmaOp, MemoryRef};
 
 use crate::common::scripted::{inject, scripted};
 
@@ -75,14 +75,14 @@ fn packets_of_its_queues_signal_the_fences_of_such_an_engine() {
 fn an_engine_reads_what_a_fence_has_where_it_may_only_read_and_where_it_may_write() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
-    let to = Place::Memory { process: world.process, address: 0x1000 };
+    let to = MemoryRef::Memory { process: world.process, address: 0x1000 };
     let engine = EngineId { adapter: 0, node: 0 };
     for flags in [SyncObjectFlags::empty(), SyncObjectFlags::NO_SIGNAL, SyncObjectFlags::NO_GPU_ACCESS] {
         let fence = world.fence_with(device, 0x7_0000_0005, flags);
         world.effects.moves.clear();
         let (process, gpu_address) = (world.process, fence.gpu_address);
         inject(&mut world, &script, vec![Callback::GpuLoad { engine, process, gpu_address, to }]);
-        let fill = |bytes, pattern| DataMove::Fill { to: to.ahead(bytes), bytes: 4, pattern };
+        let fill = |bytes, pattern| DmaOp::Fill { to: to.ahead(bytes), bytes: 4, pattern };
         match flags {
             SyncObjectFlags::NO_GPU_ACCESS => assert_eq!(world.effects.moves, []),
             _ => assert_eq!(world.effects.moves, [fill(0, 5), fill(4, 7)], "{flags:?}"),

@@ -37,7 +37,7 @@ proptest! {
                     Input::Call { call, .. } => Some(call),
                     _ => None,
                 });
-                again.expect(ProcessId((at / 10 % 5) as u32), calls);
+                again.prefetch(ProcessId((at / 10 % 5) as u32), calls);
             }
             let mut effects = Effects::default();
             again.handle(step.now, step.input.clone(), &mut effects);

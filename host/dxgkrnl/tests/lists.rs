@@ -13,7 +13,7 @@ use d3dkmt::{
     PageFaultState, Reply, escape::kind,
 };
 use dxgkrnl::policy::IllegalCommand;
-use dxgkrnl::{Config, DataMove, Input, Performer, ProcessBytes, ProcessId};
+use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
@@ -21,7 +21,7 @@ const PAGE: u64 = 4096;
 /// The three pages of the allocation.
 struct Pages(Vec<u8>);
 
-impl ProcessBytes for Pages {
+impl ProcessMemory for Pages {
     fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
         let at = address.wrapping_sub(HEAP) as usize;
         let from = self.0.get(at..at.saturating_add(to.len())).filter(|_| process == P);
@@ -45,7 +45,7 @@ struct Gpu {
     base: u64,
     buffers: [u32; 2],
     pages: Pages,
-    performer: Performer,
+    dma_executor: DmaExecutor,
 }
 
 impl Gpu {
@@ -58,9 +58,9 @@ impl Gpu {
         let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
         bring(&mut world, paging_queue, allocation);
         let fence = world.fence(device, 0);
-        let (pages, performer) = (Pages(vec![0; 3 * PAGE as usize]), Performer::default());
+        let (pages, dma_executor) = (Pages(vec![0; 3 * PAGE as usize]), DmaExecutor::default());
         let buffers = [0; 2];
-        let mut gpu = Gpu { world, device, context, allocation, fence, base, buffers, pages, performer };
+        let mut gpu = Gpu { world, device, context, allocation, fence, base, buffers, pages, dma_executor };
         gpu.buffers = [0, PAGE].map(|offset| gpu.buffer(offset));
         gpu.world.stores();
         gpu.world.notes();
@@ -118,7 +118,7 @@ impl Gpu {
     /// Does the moves since the last time, and gives how many there were.
     fn perform(&mut self) -> usize {
         let moves = std::mem::take(&mut self.world.effects.moves);
-        moves.iter().for_each(|one| self.performer.perform(one, &mut self.pages).unwrap());
+        moves.iter().for_each(|one| self.dma_executor.perform(one, &mut self.pages).unwrap());
         moves.len()
     }
 
@@ -153,7 +153,7 @@ fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value(
     assert!(gpu.perform() > 0);
     assert_eq!((gpu.word(PAGE), gpu.word(PAGE + 252), gpu.word(PAGE + 256)), (7, 7, 0));
     assert_eq!(gpu.world.stores(), [(gpu.fence.slot.unwrap(), 3)]);
-    assert_eq!(gpu.performer.shadows(), 0);
+    assert_eq!(gpu.dma_executor.staging_buffers(), 0);
 }
 
 /// Evicted while the copy runs: what it writes cannot be written back.
@@ -171,7 +171,7 @@ fn memory_that_is_evicted_under_a_command_faults_the_device_and_is_not_touched()
     let fault = PageFaultState { flags: 1, gpu_address: gpu.base + PAGE };
     assert_eq!(gpu.state(), (DeviceExecutionState::ERROR_DMA_PAGE_FAULT, fault));
     let stored = gpu.world.stores().into_iter().any(|(slot, _)| Some(slot) == gpu.fence.slot);
-    assert_eq!((gpu.word(0), gpu.word(PAGE), stored, gpu.performer.shadows()), (7, 0, false, 0));
+    assert_eq!((gpu.word(0), gpu.word(PAGE), stored, gpu.dma_executor.staging_buffers()), (7, 0, false, 0));
 }
 
 #[test]
@@ -208,25 +208,25 @@ fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
         gpu.world.submit(gpu.context, &list);
         gpu.world.advance(3_000_000_000);
         gpu.perform();
-        assert_eq!((gpu.word(0), gpu.performer.shadows()), (0, 0), "{policy:?}");
+        assert_eq!((gpu.word(0), gpu.dma_executor.staging_buffers()), (0, 0), "{policy:?}");
         assert_eq!(gpu.state().0, expected, "{policy:?}");
     }
 }
 
 #[test]
-fn a_process_that_ends_under_its_commands_leaves_no_shadow_and_no_write() {
+fn a_process_that_ends_under_its_commands_leaves_no_staging_buffer_and_no_write() {
     let mut gpu = Gpu::new(Config::default());
     let list = gpu.list();
     gpu.world.submit(gpu.context, &list);
     gpu.world.advance(150);
     gpu.perform();
-    assert!(gpu.performer.shadows() > 0);
+    assert!(gpu.dma_executor.staging_buffers() > 0);
     gpu.world.input(Input::ProcessGone { process: P });
     gpu.world.advance(1000);
-    let releases = |one: &DataMove| matches!(one, DataMove::Release { .. } | DataMove::ReleaseAll { .. });
+    let releases = |one: &DmaOp| matches!(one, DmaOp::Release { .. } | DmaOp::ReleaseAll { .. });
     assert!(gpu.world.effects.moves.iter().all(releases), "{:?}", gpu.world.effects.moves);
     gpu.perform();
-    assert_eq!((gpu.performer.shadows(), gpu.word(PAGE)), (0, 0));
+    assert_eq!((gpu.dma_executor.staging_buffers(), gpu.word(PAGE)), (0, 0));
     assert!(gpu.world.kernel.engines_idle());
 }
 

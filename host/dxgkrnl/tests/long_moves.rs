@@ -10,7 +10,7 @@ use d3dkmt::{
     Call, CreateAllocationFlags, CreatedSyncObject, EscapeFlags, EventId, Handle, NtStatus, Reply,
     escape::kind,
 };
-use dxgkrnl::{Config, DataMove, Effects, EngineId, Fault, Input, Kernel, Place};
+use dxgkrnl::{Config, DmaOp, Effects, EngineId, Fault, Input, Kernel, MemoryRef};
 use kmd::SimulatedMiniport;
 
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -89,7 +89,7 @@ impl Long {
     /// Bytes that were written to memory since the last time.
     fn written(&mut self) -> u64 {
         let moves = std::mem::take(&mut self.world.effects.moves);
-        moves.iter().filter(|one| is_to_memory(one)).map(DataMove::bytes).sum()
+        moves.iter().filter(|one| is_to_memory(one)).map(DmaOp::bytes).sum()
     }
 
     fn stored(&mut self) -> Vec<u64> {
@@ -99,16 +99,16 @@ impl Long {
     }
 }
 
-fn is_to_memory(moved: &DataMove) -> bool {
+fn is_to_memory(moved: &DmaOp) -> bool {
     let to = match moved {
-        DataMove::Copy { to, .. } | DataMove::Fill { to, .. } | DataMove::Compute { to, .. } => to,
-        DataMove::Release { .. } | DataMove::ReleaseAll { .. } => return false,
+        DmaOp::Copy { to, .. } | DmaOp::Fill { to, .. } | DmaOp::Compute { to, .. } => to,
+        DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => return false,
     };
-    matches!(to, Place::Memory { .. })
+    matches!(to, MemoryRef::Memory { .. })
 }
 
 fn bytes(effects: &Effects) -> u64 {
-    effects.moves.iter().map(DataMove::bytes).sum()
+    effects.moves.iter().map(DmaOp::bytes).sum()
 }
 
 /// However late the kernel is told of the time: it is behind then, and who calls is answered.

@@ -3,24 +3,28 @@
 use crate::common::scripted::{inject, scripted};
 use crate::common::{P, World};
 use dxgkrnl::ddi::Callback;
-use dxgkrnl::{Config, DataMove, EngineId, Fault, Input, MoveKernel, Place, ProcessId, Shadow};
+use dxgkrnl::{ComputeOp, Config, DmaOp, EngineId, Fault, Input, MemoryRef, ProcessId, StagingBuffer};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
-const SHADOW: Shadow = Shadow { adapter: 0, number: 3 };
+const STAGING_BUFFER: StagingBuffer = StagingBuffer { adapter: 0, number: 3 };
 
-fn memory(process: ProcessId) -> Place {
-    Place::Memory { process, address: 0x7F00_0000_1000 }
+fn memory(process: ProcessId) -> MemoryRef {
+    MemoryRef::Memory { process, address: 0x7F00_0000_1000 }
 }
 
-fn written_back() -> DataMove {
-    DataMove::Copy { from: Place::Shadow { shadow: SHADOW, offset: 8 }, to: memory(P), bytes: 64 }
+fn written_back() -> DmaOp {
+    DmaOp::Copy {
+        from: MemoryRef::StagingBuffer { staging_buffer: STAGING_BUFFER, offset: 8 },
+        to: memory(P),
+        bytes: 64,
+    }
 }
 
-fn by_engine(moved: DataMove) -> Callback {
+fn by_engine(moved: DmaOp) -> Callback {
     Callback::MoveData { engine: ENGINE, moved }
 }
 
-fn moved<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<DataMove> {
+fn moved<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<DmaOp> {
     std::mem::take(&mut world.effects.moves)
 }
 
@@ -30,7 +34,7 @@ fn moves_of_a_step_keep_their_order_and_come_with_the_stores_of_the_step() {
     let device = world.device();
     let fence = world.fence(device, 0);
     world.stores();
-    let (fill, back) = (DataMove::Fill { to: memory(P), bytes: 8, pattern: 7 }, written_back());
+    let (fill, back) = (DmaOp::Fill { to: memory(P), bytes: 8, pattern: 7 }, written_back());
     let store = Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value: 5 };
     inject(&mut world, &script, vec![by_engine(fill), store, by_engine(back)]);
     assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)]);
@@ -38,7 +42,10 @@ fn moves_of_a_step_keep_their_order_and_come_with_the_stores_of_the_step() {
     let lines = [fill, back].map(|one| one.to_string());
     assert_eq!(
         lines,
-        ["move 8 bytes of 0x7 -> p1 0x7f0000001000", "move 64 bytes shadow 0.3 +0x8 -> p1 0x7f0000001000"]
+        [
+            "move 8 bytes of 0x7 -> p1 0x7f0000001000",
+            "move 64 bytes staging_buffer 0.3 +0x8 -> p1 0x7f0000001000"
+        ]
     );
 }
 
@@ -49,12 +56,12 @@ fn memory_of_a_process_that_is_gone_is_not_touched() {
     inject(
         &mut world,
         &script,
-        vec![by_engine(DataMove::Fill { to: memory(ProcessId(77)), bytes: 4, pattern: 0 })],
+        vec![by_engine(DmaOp::Fill { to: memory(ProcessId(77)), bytes: 4, pattern: 0 })],
     );
     assert_eq!(moved(&mut world), []);
     assert!(world.notes().iter().any(|note| note.contains("process 77, which is gone")));
-    // In the very step of its end: the shadow ends, the memory is left alone.
-    let release = DataMove::Release { shadow: SHADOW };
+    // In the very step of its end: the staging buffer ends, the memory is left alone.
+    let release = DmaOp::Release { staging_buffer: STAGING_BUFFER };
     script.borrow_mut().call_back("destroy_device", vec![by_engine(written_back()), by_engine(release)]);
     world.input(Input::ProcessGone { process: P });
     assert_eq!(moved(&mut world), [release]);
@@ -62,7 +69,7 @@ fn memory_of_a_process_that_is_gone_is_not_touched() {
 
 // covers: TDR-009
 #[test]
-fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_shadows_end() {
+fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_staging_buffers_end() {
     let reset = Fault::ResetFails { engine: ENGINE };
     for stops in [false, true] {
         let (mut world, script) = scripted(Config::default());
@@ -80,12 +87,12 @@ fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_shadows_end(
             let notes = world.notes();
             assert!(notes.iter().any(|note| note.contains("touched memory after its reset")), "{notes:?}");
         }
-        assert_eq!(moved(&mut world), [DataMove::ReleaseAll { adapter: 0 }], "once");
+        assert_eq!(moved(&mut world), [DmaOp::ReleaseAll { adapter: 0 }], "once");
     }
 }
 
 #[test]
 fn kernels_are_what_they_are_called() {
-    let results = MoveKernel::ALL.map(|kernel| kernel.apply(u32::MAX, 10, 3));
+    let results = ComputeOp::ALL.map(|kernel| kernel.apply(u32::MAX, 10, 3));
     assert_eq!(results, [2, u32::MAX - 2, u32::MAX - 3, 12]);
 }

@@ -204,7 +204,7 @@ fn a_device_has_several_queues_and_the_paging_engine_serves_the_most_important_f
 }
 
 #[test]
-fn an_update_waits_on_the_companion_for_its_value_and_signals_the_next() {
+fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
     // covers: FEN-093
     let mut world = World::new();
     let device = world.device();
@@ -233,7 +233,7 @@ fn an_update_waits_on_the_companion_for_its_value_and_signals_the_next() {
 }
 
 #[test]
-fn a_context_ends_with_its_buffer_behind_its_companions_while_another_wants_the_engine() {
+fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants_the_engine() {
     // covers: FEN-093
     for priority in [0, 7] {
         let (mut world, _) = scripted(paging_on(0));
@@ -243,7 +243,7 @@ fn a_context_ends_with_its_buffer_behind_its_companions_while_another_wants_the_
         let (base, _) = map(&mut world, paging_queue, 2);
         world.advance(PAGING_NS);
         let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
-        // DoNotWait: the companion's buffer runs, the context's stands behind it with the engine.
+        // DoNotWait: the paging context's buffer runs, the context's stands behind it with the engine.
         world.ok(update(device, context, (fence, 0), base, 1));
         world.submit(context, &[Busy { duration_ns: 50 }]);
         world.ok(Call::SetContextPriority { context: other, priority, in_process: false });

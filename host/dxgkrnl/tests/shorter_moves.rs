@@ -1,11 +1,11 @@
 //! Moves of a step, done by fewer copies, leave the same bytes as one after the other.
 
-use dxgkrnl::{DataMove, MoveKernel, Performer, Place, ProcessBytes, ProcessId, Shadow};
+use dxgkrnl::{ComputeOp, DmaExecutor, DmaOp, MemoryRef, ProcessId, ProcessMemory, StagingBuffer};
 use proptest::prelude::*;
 
 const KIB: u64 = 1024;
 const MEMORY: u64 = 512 * KIB;
-const SHADOW: u64 = 256 * KIB;
+const STAGING_BUFFER: u64 = 256 * KIB;
 
 /// Two processes' memory.
 #[derive(Clone, PartialEq)]
@@ -21,7 +21,7 @@ impl Memory {
     }
 }
 
-impl ProcessBytes for Memory {
+impl ProcessMemory for Memory {
     fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
         self.copied += to.len() as u64;
         to.copy_from_slice(&self.bytes[process.0 as usize][address as usize..][..to.len()]);
@@ -35,17 +35,21 @@ impl ProcessBytes for Memory {
     }
 }
 
-fn shadow(number: u64) -> Shadow {
-    Shadow { adapter: number as u32 % 2, number }
+fn staging_buffer(number: u64) -> StagingBuffer {
+    StagingBuffer { adapter: number as u32 % 2, number }
 }
 
 /// Places in coarse steps, so that they meet.
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = MemoryRef> {
     prop_oneof![
-        (0..2u32, 0..4u64)
-            .prop_map(|(process, at)| Place::Memory { process: ProcessId(process), address: at * 60 * KIB }),
-        (0..5u64, prop_oneof![Just(0), 0..4u64])
-            .prop_map(|(number, at)| Place::Shadow { shadow: shadow(number), offset: at * 30 * KIB }),
+        (0..2u32, 0..4u64).prop_map(|(process, at)| MemoryRef::Memory {
+            process: ProcessId(process),
+            address: at * 60 * KIB
+        }),
+        (0..5u64, prop_oneof![Just(0), 0..4u64]).prop_map(|(number, at)| MemoryRef::StagingBuffer {
+            staging_buffer: staging_buffer(number),
+            offset: at * 30 * KIB
+        }),
     ]
 }
 
@@ -53,28 +57,28 @@ fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![Just(4), Just(40 * KIB), Just(64 * KIB), (1..20u64).prop_map(|count| count * 4 * KIB)]
 }
 
-fn one() -> impl Strategy<Value = DataMove> {
+fn one() -> impl Strategy<Value = DmaOp> {
     prop_oneof![
-        6 => (place(), place(), bytes()).prop_map(|(from, to, bytes)| DataMove::Copy { from, to, bytes }),
+        6 => (place(), place(), bytes()).prop_map(|(from, to, bytes)| DmaOp::Copy { from, to, bytes }),
         1 => (place(), bytes(), any::<u32>())
-            .prop_map(|(to, bytes, pattern)| DataMove::Fill { to, bytes, pattern }),
+            .prop_map(|(to, bytes, pattern)| DmaOp::Fill { to, bytes, pattern }),
         1 => (place(), place(), bytes(), any::<u32>(), 0..4usize).prop_map(
-            |(from, to, bytes, operand, kernel)| DataMove::Compute {
-                kernel: MoveKernel::ALL[kernel], from, to, bytes, operand
+            |(from, to, bytes, operand, kernel)| DmaOp::Compute {
+                kernel: ComputeOp::ALL[kernel], from, to, bytes, operand
             }
         ),
-        3 => (0..5u64).prop_map(|number| DataMove::Release { shadow: shadow(number) }),
-        1 => (0..2u32).prop_map(|adapter| DataMove::ReleaseAll { adapter }),
+        3 => (0..5u64).prop_map(|number| DmaOp::Release { staging_buffer: staging_buffer(number) }),
+        1 => (0..2u32).prop_map(|adapter| DmaOp::ReleaseAll { adapter }),
     ]
 }
 
-/// All bytes of all shadows, as far as moves can see them.
-fn shadows(performer: &mut Performer, memory: &mut Memory) -> Vec<Vec<u8>> {
+/// All bytes of all staging buffers, as far as moves can see them.
+fn staging_buffers(dma_executor: &mut DmaExecutor, memory: &mut Memory) -> Vec<Vec<u8>> {
     let look = |number| {
-        let from = Place::Shadow { shadow: shadow(number), offset: 0 };
-        let to = Place::Memory { process: ProcessId(0), address: 0 };
-        performer.perform(&DataMove::Copy { from, to, bytes: SHADOW }, memory).unwrap();
-        memory.bytes[0][..SHADOW as usize].to_vec()
+        let from = MemoryRef::StagingBuffer { staging_buffer: staging_buffer(number), offset: 0 };
+        let to = MemoryRef::Memory { process: ProcessId(0), address: 0 };
+        dma_executor.perform(&DmaOp::Copy { from, to, bytes: STAGING_BUFFER }, memory).unwrap();
+        memory.bytes[0][..STAGING_BUFFER as usize].to_vec()
     };
     (0..5).map(look).collect()
 }
@@ -85,7 +89,7 @@ proptest! {
     fn steps_leave_the_same_bytes_whole_or_move_by_move(
         steps in prop::collection::vec(prop::collection::vec(one(), 1..12), 1..5)
     ) {
-        let (mut whole, mut single) = (Performer::default(), Performer::default());
+        let (mut whole, mut single) = (DmaExecutor::default(), DmaExecutor::default());
         let (mut seen, mut expected) = (Memory::new(), Memory::new());
         for step in &steps {
             whole.perform_all(step, &mut seen, &mut |one, why| panic!("{one}: {why}"));
@@ -95,40 +99,44 @@ proptest! {
             }
         }
         let (mut seen, mut expected) = (seen.clone(), expected.clone());
-        prop_assert!(shadows(&mut whole, &mut seen) == shadows(&mut single, &mut expected));
+        prop_assert!(staging_buffers(&mut whole, &mut seen) == staging_buffers(&mut single, &mut expected));
     }
 }
 
 /// What an engine asks for to copy so many bytes through its caches, within one step.
-fn copy(bytes: u64) -> Vec<DataMove> {
-    let memory = |address| Place::Memory { process: ProcessId(0), address };
-    let cached = |number| Place::Shadow { shadow: shadow(number), offset: 0 };
-    let copy = |from, to| DataMove::Copy { from, to, bytes };
+fn copy(bytes: u64) -> Vec<DmaOp> {
+    let memory = |address| MemoryRef::Memory { process: ProcessId(0), address };
+    let cached = |number| MemoryRef::StagingBuffer { staging_buffer: staging_buffer(number), offset: 0 };
+    let copy = |from, to| DmaOp::Copy { from, to, bytes };
     let (source, target) = (memory(0), memory(MEMORY / 2));
     vec![
         copy(source, cached(0)),
         copy(cached(0), cached(1)),
         copy(cached(1), cached(2)),
-        DataMove::Release { shadow: shadow(1) },
+        DmaOp::Release { staging_buffer: staging_buffer(1) },
         copy(cached(2), target),
-        DataMove::Release { shadow: shadow(0) },
-        DataMove::Release { shadow: shadow(2) },
+        DmaOp::Release { staging_buffer: staging_buffer(0) },
+        DmaOp::Release { staging_buffer: staging_buffer(2) },
     ]
 }
 
 #[test]
 fn an_engines_copy_of_one_step_is_one_copy() {
-    let (mut performer, mut memory) = (Performer::default(), Memory::new());
-    performer.perform_all(&copy(SHADOW), &mut memory, &mut |one, why| panic!("{one}: {why}"));
+    let (mut dma_executor, mut memory) = (DmaExecutor::default(), Memory::new());
+    dma_executor.perform_all(&copy(STAGING_BUFFER), &mut memory, &mut |one, why| panic!("{one}: {why}"));
     let (source, target) = memory.bytes[0].split_at((MEMORY / 2) as usize);
     assert!(source == target);
-    assert_eq!((memory.copied, performer.shadows()), (2 * SHADOW, 0), "read once and written once");
+    assert_eq!(
+        (memory.copied, dma_executor.staging_buffers()),
+        (2 * STAGING_BUFFER, 0),
+        "read once and written once"
+    );
 }
 
 #[test]
 fn what_is_not_there_leaves_nothing_of_another_process_behind() {
     struct Gone(Vec<u8>);
-    impl ProcessBytes for Gone {
+    impl ProcessMemory for Gone {
         fn read(&mut self, process: ProcessId, _address: u64, to: &mut [u8]) -> bool {
             to.fill(0x5E);
             process == ProcessId(0)
@@ -138,25 +146,28 @@ fn what_is_not_there_leaves_nothing_of_another_process_behind() {
             true
         }
     }
-    let (mut performer, mut memory) = (Performer::default(), Gone(Vec::new()));
-    let from = |process| Place::Memory { process: ProcessId(process), address: 0 };
-    let (to, bytes) = (Place::Shadow { shadow: shadow(3), offset: 0 }, 64 * KIB);
-    let release = DataMove::Release { shadow: shadow(3) };
+    let (mut dma_executor, mut memory) = (DmaExecutor::default(), Gone(Vec::new()));
+    let from = |process| MemoryRef::Memory { process: ProcessId(process), address: 0 };
+    let (to, bytes) = (MemoryRef::StagingBuffer { staging_buffer: staging_buffer(3), offset: 0 }, 64 * KIB);
+    let release = DmaOp::Release { staging_buffer: staging_buffer(3) };
     for (process, is_there) in [(0, true), (1, false)] {
-        let done = performer.perform(&DataMove::Copy { from: from(process), to, bytes }, &mut memory);
+        let done = dma_executor.perform(&DmaOp::Copy { from: from(process), to, bytes }, &mut memory);
         assert_eq!(done.is_ok(), is_there);
-        performer.perform(&DataMove::Copy { from: to, to: from(0), bytes }, &mut memory).unwrap();
+        dma_executor.perform(&DmaOp::Copy { from: to, to: from(0), bytes }, &mut memory).unwrap();
         let expected = if is_there { 0x5E } else { 0 };
         assert!(memory.0.iter().all(|byte| *byte == expected), "process {process}");
-        performer.perform(&release, &mut memory).unwrap();
+        dma_executor.perform(&release, &mut memory).unwrap();
     }
-    // A shadow begins as zeros, whatever its memory was before.
-    let fill =
-        DataMove::Fill { to: Place::Shadow { shadow: shadow(4), offset: 60 * KIB }, bytes: 4, pattern: 9 };
-    performer.perform(&DataMove::Copy { from: from(0), to, bytes }, &mut memory).unwrap();
-    performer.perform(&release, &mut memory).unwrap();
-    performer.perform(&fill, &mut memory).unwrap();
-    let from_4 = Place::Shadow { shadow: shadow(4), offset: 0 };
-    performer.perform(&DataMove::Copy { from: from_4, to: from(0), bytes: 60 * KIB }, &mut memory).unwrap();
+    // A staging buffer begins as zeros, whatever its memory was before.
+    let fill = DmaOp::Fill {
+        to: MemoryRef::StagingBuffer { staging_buffer: staging_buffer(4), offset: 60 * KIB },
+        bytes: 4,
+        pattern: 9,
+    };
+    dma_executor.perform(&DmaOp::Copy { from: from(0), to, bytes }, &mut memory).unwrap();
+    dma_executor.perform(&release, &mut memory).unwrap();
+    dma_executor.perform(&fill, &mut memory).unwrap();
+    let from_4 = MemoryRef::StagingBuffer { staging_buffer: staging_buffer(4), offset: 0 };
+    dma_executor.perform(&DmaOp::Copy { from: from_4, to: from(0), bytes: 60 * KIB }, &mut memory).unwrap();
     assert!(memory.0.iter().all(|byte| *byte == 0));
 }

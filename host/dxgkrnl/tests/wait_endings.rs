@@ -210,7 +210,7 @@ fn a_latched_object_may_go_while_its_wait_stays() {
     let all = world.pending(device, &[(a, 1), (b, 1)], false);
     world.ok(Call::DestroySynchronizationObject { object: a });
     assert_eq!(world.woken(), []);
-    // The place of what is gone is taken at once: the report must not show the newcomer.
+    // The place of what is gone is taken at once: the report must not show the pending connection.
     world.fence(device, 100);
     let item = world.kernel.snapshot().waits[0].items[0].clone();
     assert_eq!((item.object, item.satisfied, item.current), (Handle::NULL, true, 1));

@@ -7,4 +7,4 @@ pub mod config;
 pub use daemon;
 /// Drivers of one's own, by name: [`drivers::Registry`].
 pub use drivers;
-pub use live::{artifacts, fleet, output, stage, virtual_machine};
+pub use live::{artifacts, backends, fleet, output, virtual_machine};

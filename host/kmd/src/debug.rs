@@ -18,7 +18,7 @@ use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Poli
 use d3dkmt::isa::{QueueType, Reader, ResourceDesc, ScopeReading};
 use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{NtStatus, limits};
-use dxgkrnl::ddi::{Callback, EngineId, Orderer};
+use dxgkrnl::ddi::{Agent, Callback, EngineId};
 use dxgkrnl::policy as config;
 use dxgkrnl::{AdapterConfig, Config, EngineType, VidSchCaps};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ const NOTES_PER_SUBMISSION_MAX: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Level {
     Off,
-    /// Off to the process: it looks for a witness.
+    /// Off to the process: it looks for an engine tracer.
     Silent,
     /// Hazards, errors, and what is worse.
     Errors,
@@ -61,14 +61,14 @@ struct Layer {
     kept: VecDeque<Message>,
     lost: u64,
     /// What runs, or ran last, of each queue.
-    submissions: BTreeMap<(EngineId, Orderer), u64>,
+    submissions: BTreeMap<(EngineId, Agent), u64>,
 }
 
 /// Where a submission runs, and whose turn it is in.
 pub(crate) struct Submitter {
     pub engine: EngineId,
     pub engine_type: EngineType,
-    pub queue: Orderer,
+    pub queue: Agent,
 }
 
 /// The layers of all processes.
@@ -184,7 +184,7 @@ impl DebugLayers {
         DebugLayers { watched, ..self }
     }
 
-    /// The layer of a process, which a witness has without its asking.
+    /// The layer of a process, which an engine tracer has without its asking.
     fn layer(&mut self, space: Space) -> Option<&mut Layer> {
         if self.watched && !self.layers.contains_key(&space) {
             self.begin(space, Level::Silent);
@@ -279,8 +279,8 @@ impl DebugLayers {
         said.iter().for_each(|message| note(space, message.to_string(), callbacks));
     }
 
-    /// A submission's turn has come. Gives all that there is to say of it, if a witness is there.
-    pub fn look(
+    /// A submission's turn has come. Gives all that there is to say of it, if an engine tracer is there.
+    pub fn check(
         &mut self,
         space: Space,
         by: Submitter,
@@ -313,7 +313,7 @@ impl DebugLayers {
     }
 
     /// A submission is over.
-    pub fn ended(&mut self, space: Space, engine: EngineId, queue: Orderer) {
+    pub fn ended(&mut self, space: Space, engine: EngineId, queue: Agent) {
         if let Some(layer) = self.layers.get_mut(&space)
             && let Some(submission) = layer.submissions.remove(&(engine, queue))
         {

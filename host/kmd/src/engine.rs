@@ -52,7 +52,7 @@ use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use commands::Commands;
-pub(crate) use foresight::of_commands as foresee;
+pub(crate) use foresight::of_commands as pending_writes;
 use front_end::FrontEnd;
 use lines::{Lines, Saved};
 
@@ -99,7 +99,7 @@ pub(crate) struct Job {
     pub begun: bool,
     /// Of command lists what was read and is not done.
     scope: Option<Box<Scope>>,
-    /// What a witness calls it; 0 if there is none.
+    /// What an engine tracer calls it; 0 if there is none.
     number: u64,
 }
 

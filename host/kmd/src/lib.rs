@@ -9,6 +9,7 @@ extern crate alloc;
 mod debug;
 mod display;
 mod engine;
+pub mod engine_tracer;
 mod list;
 mod native;
 mod page_table;
@@ -17,7 +18,6 @@ mod private;
 mod queues;
 mod races;
 mod resources;
-pub mod witness;
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -28,24 +28,24 @@ use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
+    DoorbellConnection, EngineId, EngineState, EngineStatus, EngineWork, Escape, HappensBefore, HwContext,
     HwQueueId, HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess,
     LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess,
     NotificationRefused, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults,
-    QueryAdapterInfo, ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences, Submission,
-    Suspend,
+    PendingWrite, QueryAdapterInfo, ResetFailed, RunningContext, SignalMonitoredFence, SignaledNativeFences,
+    Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
 use debug::DebugLayers;
 use display::Displays;
 use engine::{Engine, NewJob, Origin};
+use engine_tracer::{EngineTracer, EngineTracers};
 use page_table::PageFault;
 use private::Clients;
 use queues::{DdiCall, Doorbells, Shared};
 use races::Races;
 use serde::{Deserialize, Serialize};
-use witness::{Witness, Witnesses};
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default, Serialize, Deserialize)]
@@ -64,9 +64,9 @@ pub struct SimulatedMiniport {
 
 impl SimulatedMiniport {
     /// One whose engines tell what they do with command lists.
-    pub fn witnessed(witness: Witness) -> Self {
+    pub fn traced(tracer: EngineTracer) -> Self {
         let mut miniport = SimulatedMiniport::default();
-        miniport.shared.witnesses = Witnesses::new(witness);
+        miniport.shared.tracers = EngineTracers::new(tracer);
         miniport
     }
 
@@ -154,9 +154,9 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         let debug = DebugLayers::new(config);
-        let witnesses = core::mem::take(&mut self.shared.witnesses);
-        let debug = debug.watched_by(witnesses.is_there());
-        self.shared = Shared { races: Races::new(config), debug, witnesses, ..Shared::default() };
+        let tracers = core::mem::take(&mut self.shared.tracers);
+        let debug = debug.watched_by(tracers.is_there());
+        self.shared = Shared { races: Races::new(config), debug, tracers, ..Shared::default() };
         self.clients = Clients::default();
         self.displays = Displays::new(config);
         let policy = &config.policy;
@@ -479,7 +479,7 @@ impl Miniport for SimulatedMiniport {
         self.shared.native.destroy(fence);
     }
 
-    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         let told = self.shared.races.edge(edge);
         self.shared.tell_races(None);
         told
@@ -611,9 +611,9 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
-        let witnesses = core::mem::take(&mut self.shared.witnesses);
+        let tracers = core::mem::take(&mut self.shared.tracers);
         *self = postcard::from_bytes(state).map_err(|error| error.to_string())?;
-        self.shared.witnesses = witnesses;
+        self.shared.tracers = tracers;
         Ok(())
     }
 
@@ -637,16 +637,16 @@ impl Miniport for SimulatedMiniport {
         Some(self.engines.get(&engine).map_or(Vec::new(), Engine::work))
     }
 
-    fn foresee_submission(
+    fn pending_writes_of_submission(
         &self,
         engine: EngineId,
         hw_queue: Option<HwQueueId>,
         submission_fence_id: u64,
-    ) -> Option<Vec<Foreseen>> {
-        self.engines.get(&engine)?.foreseen_of(hw_queue, submission_fence_id)
+    ) -> Option<Vec<PendingWrite>> {
+        self.engines.get(&engine)?.pending_writes_of(hw_queue, submission_fence_id)
     }
 
-    fn foresee(&self, _adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>> {
-        Some(crate::engine::foresee(commands))
+    fn pending_writes(&self, _adapter: u32, commands: &[u8]) -> Option<Vec<PendingWrite>> {
+        Some(crate::engine::pending_writes(commands))
     }
 }

@@ -26,7 +26,7 @@ struct Fence {
 }
 
 /// A place in a process's GPU address space, on one adapter.
-pub(crate) type Place = (u32, ProcessId, u64);
+pub(crate) type GpuLocation = (u32, ProcessId, u64);
 
 /// What a process has said of a fence: for the debug layer alone.
 type Described = (FenceFlags, ResourceName);
@@ -36,15 +36,15 @@ pub(crate) struct NativeFences {
     fences: BTreeMap<NativeFenceId, Fence>,
     /// CurrentValues, and how many global handles have each.
     memory: BTreeMap<NativeFenceStorage, (u64, u32)>,
-    locals: BTreeMap<LocalNativeFenceId, Place>,
+    locals: BTreeMap<LocalNativeFenceId, GpuLocation>,
     /// With whether engines may store there.
-    mapped: BTreeMap<Place, (NativeFenceId, bool)>,
+    mapped: BTreeMap<GpuLocation, (NativeFenceId, bool)>,
     /// The same the other way round.
-    places: BTreeMap<NativeFenceId, BTreeSet<Place>>,
+    places: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
     /// Debug-layer descriptions of fences by place; each stays when the kernel closes one and opens it anew.
-    described: BTreeMap<Place, (NativeFenceId, Described)>,
+    described: BTreeMap<GpuLocation, (NativeFenceId, Described)>,
     /// Where something was said of each fence.
-    described_at: BTreeMap<NativeFenceId, BTreeSet<Place>>,
+    described_at: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
     /// Fences by storage.
     sharers: BTreeMap<NativeFenceStorage, BTreeSet<NativeFenceId>>,
     /// Fences whose waits in hardware are to be looked at, in the order of what happened.
@@ -101,13 +101,13 @@ impl NativeFences {
     }
 
     /// Gives where it was mapped.
-    pub fn close(&mut self, local: LocalNativeFenceId) -> Option<Place> {
+    pub fn close(&mut self, local: LocalNativeFenceId) -> Option<GpuLocation> {
         let place = self.locals.remove(&local)?;
         self.unmap(place);
         Some(place)
     }
 
-    fn unmap(&mut self, place: Place) {
+    fn unmap(&mut self, place: GpuLocation) {
         let Some((fence, _)) = self.mapped.remove(&place) else { return };
         if let Some(places) = self.places.get_mut(&fence) {
             places.remove(&place);
@@ -118,12 +118,12 @@ impl NativeFences {
     }
 
     /// Where a fence is mapped, of all processes.
-    pub fn places_of(&self, fence: NativeFenceId) -> impl Iterator<Item = Place> {
+    pub fn places_of(&self, fence: NativeFenceId) -> impl Iterator<Item = GpuLocation> {
         self.places.get(&fence).into_iter().flatten().copied()
     }
 
     /// A process says something of the fence that is mapped there. Whether there is one.
-    pub fn describe(&mut self, place: Place, described: Described) -> bool {
+    pub fn describe(&mut self, place: GpuLocation, described: Described) -> bool {
         let Some((fence, _)) = self.mapped.get(&place) else { return false };
         let fence = *fence;
         if let Some((before, _)) = self.described.insert(place, (fence, described))
@@ -136,7 +136,7 @@ impl NativeFences {
     }
 
     /// What was said of the fence that is mapped there, and its value.
-    pub fn described(&self, place: Place) -> Option<(Option<Described>, u64)> {
+    pub fn described(&self, place: GpuLocation) -> Option<(Option<Described>, u64)> {
         let (fence, _) = self.mapped.get(&place)?;
         let said = self.described.get(&place).filter(|(of, _)| of == fence);
         Some((said.map(|(_, described)| *described), self.value(*fence)?))
@@ -149,7 +149,7 @@ impl NativeFences {
     }
 
     /// Wherever a fence's storage is mapped, but there.
-    pub fn also_at(&self, fence: NativeFenceId, but: Option<Place>) -> Vec<Place> {
+    pub fn also_at(&self, fence: NativeFenceId, but: Option<GpuLocation>) -> Vec<GpuLocation> {
         let Some(state) = self.fences.get(&fence) else { return Vec::new() };
         let sharers = self.sharers.get(&state.storage).into_iter().flatten();
         let places = sharers.flat_map(|fence| self.places_of(*fence));

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::debug::DebugLayers;
 use crate::engine::{Job, Origin};
-use crate::native::{NativeFences, Place};
+use crate::engine_tracer::{EngineEvent, EngineTracers};
+use crate::native::{GpuLocation, NativeFences};
 use crate::page_table::PageTables;
 use crate::races::Races;
 use crate::resources::Resources;
-use crate::witness::{Seen, Witnesses};
 
 /// What a buffer in a ring counts beside its commands.
 const RING_BUFFER_BYTES: usize = 64;
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub debug: DebugLayers,
     pub races: Races,
     #[serde(skip)]
-    pub witnesses: Witnesses,
+    pub tracers: EngineTracers,
     pub queues: BTreeMap<HwQueueId, HwQueue>,
     pub doorbells: BTreeMap<EngineId, Doorbells>,
     /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.
@@ -107,15 +107,15 @@ impl Doorbells {
 }
 
 impl Shared {
-    /// The witness hears of the races that were found.
+    /// The engine tracer hears of the races that were found.
     pub fn tell_races(&mut self, adapter: Option<u32>) {
         for (name, report) in self.races.take_found() {
-            self.witnesses.saw(|| Seen::Race { adapter, name, report });
+            self.tracers.saw(|| EngineEvent::Race { adapter, name, report });
         }
     }
 
     /// The debug layers of all who have a native fence mapped hear of its value, but at this place.
-    pub fn tell_stored(&mut self, fence: NativeFenceId, but: Option<Place>, value: u64) {
+    pub fn tell_stored(&mut self, fence: NativeFenceId, but: Option<GpuLocation>, value: u64) {
         if self.debug.is_any() {
             for (adapter, process, gpu_address) in self.native.also_at(fence, but) {
                 self.debug.stored((adapter, process), gpu_address, value);

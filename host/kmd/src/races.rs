@@ -17,8 +17,8 @@ use d3dkmt::isa::{
     Viewed, WorkKind, other_scopes,
 };
 use dxgkrnl::Config;
-use dxgkrnl::ddi::{Callback, Edge, HwContext, HwQueueId, Orderer, PageTableEntry};
-use hazards::{Access, Agent, Checker, CommandId, Range, Report};
+use dxgkrnl::ddi::{Agent, Callback, HappensBefore, HwContext, HwQueueId, PageTableEntry};
+use hazards::{Access, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
@@ -48,32 +48,32 @@ pub(crate) struct Races {
     checker: Checker,
     /// Of each queue: buffers that were handed over, and that have begun.
     queues: BTreeMap<u64, (u64, u64)>,
-    /// What was told, for a witness that takes it at once.
+    /// What was told, for an engine tracer that takes it at once.
     found: Vec<(String, Report)>,
     /// Resources, by the memory that they were last seen at.
     names: BTreeMap<(u32, u64), (u64, ResourceName)>,
 }
 
-fn agent(orderer: Orderer) -> Agent {
-    match orderer {
-        Orderer::Process(process) => Agent::Process(process.0),
-        Orderer::Context(HwContext(context)) => Agent::Queue(context.into()),
-        Orderer::HwQueue(HwQueueId(hw_queue)) => Agent::Queue(1 << 32 | u64::from(hw_queue)),
+fn race_agent(agent: Agent) -> hazards::Agent {
+    match agent {
+        Agent::Process(process) => hazards::Agent::Process(process.0),
+        Agent::Context(HwContext(context)) => hazards::Agent::Queue(context.into()),
+        Agent::HwQueue(HwQueueId(hw_queue)) => hazards::Agent::Queue(1 << 32 | u64::from(hw_queue)),
     }
 }
 
-fn queue(orderer: Orderer) -> Option<u64> {
-    match agent(orderer) {
-        Agent::Process(_) => None,
-        Agent::Queue(queue) => Some(queue),
+fn queue(agent: Agent) -> Option<u64> {
+    match race_agent(agent) {
+        hazards::Agent::Process(_) => None,
+        hazards::Agent::Queue(queue) => Some(queue),
     }
 }
 
 /// Whose queue a command buffer came by.
-pub(crate) fn orderer(origin: Origin, context: HwContext) -> Orderer {
+pub(crate) fn agent(origin: Origin, context: HwContext) -> Agent {
     match origin {
-        Origin::Context => Orderer::Context(context),
-        Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Orderer::HwQueue(hw_queue),
+        Origin::Context => Agent::Context(context),
+        Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Agent::HwQueue(hw_queue),
     }
 }
 
@@ -119,26 +119,26 @@ impl Races {
     }
 
     /// Gives what there is to be told of it.
-    pub fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    pub fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         match *edge {
-            Edge::Submitted { process, queue: to } => {
+            HappensBefore::Submitted { process, queue: to } => {
                 let Some(to) = queue(to) else { return Vec::new() };
                 let (submitted, _) = self.queues.entry(to).or_default();
                 *submitted += 1;
                 self.checker.submit(process.0, to, *submitted);
             }
-            Edge::Signaled { by, fence, value } => self.checker.signal(agent(by), fence, value),
-            Edge::Waited { by, fence, value } => self.checker.wait(agent(by), fence, value),
-            Edge::Touched { process, owner, address, bytes } => {
+            HappensBefore::Signaled { by, fence, value } => self.checker.signal(race_agent(by), fence, value),
+            HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
+            HappensBefore::Touched { process, owner, address, bytes } => {
                 let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
                 self.checker.cpu_access(process.0, range, true);
             }
-            Edge::FenceGone { fence } => self.checker.forget_fence(fence),
-            Edge::Gone(who) => {
-                self.checker.forget(agent(who));
+            HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
+            HappensBefore::Gone(who) => {
+                self.checker.forget(race_agent(who));
                 match who {
-                    Orderer::Process(process) => self.names.retain(|(space, _), _| *space != process.0),
-                    Orderer::Context(_) | Orderer::HwQueue(_) => {
+                    Agent::Process(process) => self.names.retain(|(space, _), _| *space != process.0),
+                    Agent::Context(_) | Agent::HwQueue(_) => {
                         self.queues.remove(&queue(who).unwrap_or_default());
                     }
                 }
@@ -179,7 +179,7 @@ impl Races {
     /// which of its buffers this is.
     pub fn begin(
         &mut self,
-        by: Orderer,
+        by: Agent,
         packets: Reader<'_>,
         around: Surroundings<'_>,
         callbacks: &mut Vec<Callback>,

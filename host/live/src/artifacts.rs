@@ -1,4 +1,4 @@
-//! Where the guest's programs are: `libdxcore.so`, `guestd`, `guest-bench`, `scenario-actor`.
+//! Where the guest's programs are: `libdxcore.so`, `guestd`, `guest-bench`, `scenario-client`.
 //!
 //! Installed: beside the `gpupv` binary, in `../lib/gpupv`, or where `GPUPV_LIBDIR` says. In a source
 //! tree they are built first, with the profile of the running binary, so that they are never stale.
@@ -18,7 +18,7 @@ pub const LIBDIR_ENV: &str = "GPUPV_LIBDIR";
 const LIBRARY: &str = "libdxcore.so";
 const GUESTD: &str = "guestd";
 const GUEST_BENCH: &str = "guest-bench";
-const ACTOR: &str = "scenario-actor";
+const SCENARIO_CLIENT: &str = "scenario-client";
 
 /// The guest's programs.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Artifacts {
     pub guestd: PathBuf,
     pub guest_bench: PathBuf,
     /// The guest process of scenarios.
-    pub actor: PathBuf,
+    pub scenario_client: PathBuf,
 }
 
 impl Artifacts {
@@ -38,7 +38,7 @@ impl Artifacts {
             library: directory.join(LIBRARY),
             guestd: directory.join(GUESTD),
             guest_bench: directory.join(GUEST_BENCH),
-            actor: directory.join(ACTOR),
+            scenario_client: directory.join(SCENARIO_CLIENT),
             directory,
         };
         artifacts.library.is_file().then_some(artifacts)
@@ -106,7 +106,11 @@ fn build(tree: &Path, target: &Path, profile: &str) -> anyhow::Result<()> {
         // With gpupv itself: the same selection of packages means the same features of their dependencies,
         // so that nothing is compiled twice.
         .args(["build", "--profile", profile])
-        .args(["gpupv", "umd", "guestd", "guest-bench", "actor"].iter().flat_map(|package| ["-p", package]))
+        .args(
+            ["gpupv", "umd", "guestd", "guest-bench", "scenario-client"]
+                .iter()
+                .flat_map(|package| ["-p", package]),
+        )
         .arg("--target-dir")
         .arg(target)
         .output()

@@ -9,8 +9,8 @@ use daemon::{Daemon, Options};
 use crate::artifacts::Artifacts;
 use crate::output::Steps;
 use crate::virtual_machine::agent::Agent;
-use crate::virtual_machine::boot::{self, Guest};
-use crate::virtual_machine::image::{Brought, GUEST_LIBRARY_FOLDER, Image};
+use crate::virtual_machine::boot::{self, GuestVm};
+use crate::virtual_machine::image::{CopiedPath, GUEST_LIBRARY_FOLDER, Image};
 
 /// Where the consoles of guests are logged: kept if a guest fails, or if the user named the folder.
 struct Consoles {
@@ -44,7 +44,7 @@ impl Drop for Consoles {
 /// Guests of one daemon, up and with their agents, ended with this.
 pub struct Fleet {
     // In this order: guests end before their daemon.
-    pub guests: Vec<(Guest, Agent)>,
+    pub guests: Vec<(GuestVm, Agent)>,
     pub daemon: Daemon,
     _consoles: Consoles,
     _folder: tempfile::TempDir,
@@ -55,7 +55,7 @@ pub struct Fleet {
 pub struct FleetPlan {
     pub options: Options,
     pub count: u32,
-    pub with: Vec<Brought>,
+    pub with: Vec<CopiedPath>,
     pub console: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@
 //! [`fleet`] has several of them at one daemon, and [`stage`] plays scenarios with either.
 
 pub mod artifacts;
+pub mod backends;
 pub mod fleet;
 pub mod output;
-pub mod stage;
 pub mod virtual_machine;

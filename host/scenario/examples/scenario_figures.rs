@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use scenario::choose::{First, Random};
-use scenario::explore::{OnLink, OnModel, chooser, failure, random, run_once};
+use scenario::explore::{LinkBackend, ModelBackend, chooser, failure, random, run_once};
 use scenario::link::LinkWorld;
 use scenario::model::ModelWorld;
 use scenario::run::run;
@@ -40,10 +40,14 @@ fn main() {
     });
     rate("random programs, model", "-", ROUNDS, |seed| {
         let program = random(seed);
-        assert!(failure(&run_once(&OnModel::default(), &program, None, seed, &mut chooser(seed))).is_none());
+        assert!(
+            failure(&run_once(&ModelBackend::default(), &program, None, seed, &mut chooser(seed))).is_none()
+        );
     });
     rate("random programs, link", "1,000/s", ROUNDS, |seed| {
         let program = random(seed);
-        assert!(failure(&run_once(&OnLink::default(), &program, None, seed, &mut chooser(seed))).is_none());
+        assert!(
+            failure(&run_once(&LinkBackend::default(), &program, None, seed, &mut chooser(seed))).is_none()
+        );
     });
 }

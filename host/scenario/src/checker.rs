@@ -25,19 +25,19 @@ use d3dkmt::{
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
-use dxgkrnl::{Answer, DataMove, Effects, Input, Kernel, ProcessId};
+use dxgkrnl::{Answer, DmaOp, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
 
 /// What the checker keeps of an input: made before the kernel takes the input away.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct InputSummary {
     process: Option<ProcessId>,
     /// Of a synchronous call.
     request: Option<u64>,
     /// The answer may come in a later step.
     may_wait: bool,
-    kind: ToldKind,
+    kind: InputKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
     /// Objects and values of a CPU signal.
@@ -58,7 +58,7 @@ struct CpuSignal {
 }
 
 #[derive(Clone, Debug)]
-enum ToldKind {
+enum InputKind {
     Wait {
         event: EventId,
         any: bool,
@@ -85,13 +85,13 @@ enum ToldKind {
     Other,
 }
 
-impl Told {
-    pub fn of(input: &Input) -> Told {
-        let none = Told {
+impl InputSummary {
+    pub fn of(input: &Input) -> InputSummary {
+        let none = InputSummary {
             process: None,
             request: None,
             may_wait: false,
-            kind: ToldKind::Other,
+            kind: InputKind::Other,
             gpu_value: None,
             passed: Vec::new(),
             is_stored_once: false,
@@ -104,13 +104,15 @@ impl Told {
                 let (passed, signal) = (values_passed(call), cpu_signal(call));
                 let may_wait = may_wait(call);
                 let (process, is_stored_once) = (Some(*process), is_stored_once(call));
-                Told { process, request, may_wait, kind, gpu_value, passed, is_stored_once, signal }
+                InputSummary { process, request, may_wait, kind, gpu_value, passed, is_stored_once, signal }
             }
             Input::ProcessFrozen { .. } => none,
-            Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
-            Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
+            Input::ProcessGone { process } => {
+                InputSummary { kind: InputKind::Gone { process: *process }, ..none }
+            }
+            Input::VmDetached { .. } | Input::Fault(_) => InputSummary { kind: InputKind::GoneMany, ..none },
             // The last NT handle of an object may be the last thing that held it.
-            Input::NtHandleClosed { .. } => Told { kind: ToldKind::Destroys, ..none },
+            Input::NtHandleClosed { .. } => InputSummary { kind: InputKind::Destroys, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -121,7 +123,7 @@ impl Told {
             | Input::SystemTime { .. } => none,
             Input::DoorbellRung { last_queued, buffers, .. } => {
                 let written = buffers.iter().filter_map(|buffer| greatest_write(buffer)).max();
-                Told { gpu_value: written.max(Some(*last_queued)), ..none }
+                InputSummary { gpu_value: written.max(Some(*last_queued)), ..none }
             }
         }
     }
@@ -132,34 +134,34 @@ pub fn may_wait(call: &Call) -> bool {
     matches!(call, Call::Escape { flags, .. } if flags.contains(EscapeFlags::HARDWARE_ACCESS))
 }
 
-fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
+fn of_call(call: &Call) -> (InputKind, Option<u64>) {
     match call {
         Call::WaitFromCpu { objects, values, flags, event, .. } => {
             let items = objects.iter().copied().zip(values.iter().copied()).collect();
             let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
-            (ToldKind::Wait { event: *event, any, items }, None)
+            (InputKind::Wait { event: *event, any, items }, None)
         }
-        Call::CancelWait { event } => (ToldKind::Cancel { event: *event }, None),
+        Call::CancelWait { event } => (InputKind::Cancel { event: *event }, None),
         Call::CreateSynchronizationObject { info, .. } => match info.event {
-            Some(event) => (ToldKind::Arms { event }, None),
-            None => (ToldKind::Other, None),
+            Some(event) => (InputKind::Arms { event }, None),
+            None => (InputKind::Other, None),
         },
         Call::SignalFromGpu { signal, .. } => match signal {
-            GpuSignal::CpuEvent { event } => (ToldKind::Arms { event: *event }, None),
-            GpuSignal::Monitored { values, .. } => (ToldKind::Other, values.iter().copied().max()),
-            GpuSignal::Legacy { fence_value, .. } => (ToldKind::Other, Some(*fence_value)),
+            GpuSignal::CpuEvent { event } => (InputKind::Arms { event: *event }, None),
+            GpuSignal::Monitored { values, .. } => (InputKind::Other, values.iter().copied().max()),
+            GpuSignal::Legacy { fence_value, .. } => (InputKind::Other, Some(*fence_value)),
         },
-        Call::SubmitCommand { private_data, .. } => (ToldKind::Other, greatest_write(private_data)),
+        Call::SubmitCommand { private_data, .. } => (InputKind::Other, greatest_write(private_data)),
         // The progress fence comes to the id.
         Call::SubmitCommandToHwQueue { private_data, progress_fence_id, .. } => {
-            (ToldKind::Other, greatest_write(private_data).max(Some(*progress_fence_id)))
+            (InputKind::Other, greatest_write(private_data).max(Some(*progress_fence_id)))
         }
-        Call::SubmitSignalToHwQueue { values, .. } => (ToldKind::Other, values.iter().copied().max()),
-        Call::AcquireKeyedMutex { event, .. } => (ToldKind::Acquire { event: *event }, None),
+        Call::SubmitSignalToHwQueue { values, .. } => (InputKind::Other, values.iter().copied().max()),
+        Call::AcquireKeyedMutex { event, .. } => (InputKind::Acquire { event: *event }, None),
         _ => match call.effect() {
             // A driver or a test hook may do anything, too.
-            CallEffect::Destroys => (ToldKind::Destroys, None),
-            CallEffect::None | CallEffect::MakesNtHandle => (ToldKind::Other, None),
+            CallEffect::Destroys => (InputKind::Destroys, None),
+            CallEffect::None | CallEffect::MakesNtHandle => (InputKind::Other, None),
         },
     }
 }
@@ -270,14 +272,14 @@ impl Checker {
     }
 
     /// Looks at one step of the kernel, right after it.
-    pub fn step<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+    pub fn step<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         self.follow(told, effects, kernel);
         self.look(kernel);
     }
 
     /// Looks at what went in and what came out of one step, right after it, and not into the kernel's tables: for who
     /// fills a table, and has [`Checker::look`] at it when it is full.
-    pub fn follow<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+    pub fn follow<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         if let Some((process, passed)) = self.passes_next.take() {
             self.pass(process, &passed, kernel);
         }
@@ -322,16 +324,16 @@ impl Checker {
 
     fn nobody_hears_after_the_end<M: Miniport>(
         &mut self,
-        told: &Told,
+        told: &InputSummary,
         effects: &Effects,
         kernel: &Kernel<M>,
     ) {
-        if !matches!(told.kind, ToldKind::Gone { .. } | ToldKind::GoneMany) {
+        if !matches!(told.kind, InputKind::Gone { .. } | InputKind::GoneMany) {
             return;
         }
         let stored = effects.stores.iter().map(|store| store.process);
         let woken = effects.events.iter().map(|event| event.process);
-        let moved = effects.moves.iter().flat_map(DataMove::processes);
+        let moved = effects.moves.iter().flat_map(DmaOp::processes);
         for process in stored.chain(woken).chain(moved) {
             if !kernel.processes().any(|alive| alive == process) {
                 self.violations
@@ -358,7 +360,7 @@ impl Checker {
         }
     }
 
-    fn answers<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+    fn answers<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         let of_call = |process, request| {
             effects
                 .answers
@@ -369,8 +371,8 @@ impl Checker {
         let owed = effects.answers.iter().map(|answer| (answer.process, answer.request));
         let late = owed.filter(|call| self.owed.remove(call)).count();
         match told.kind {
-            ToldKind::Gone { process } => self.owed.retain(|(of, _)| *of != process),
-            ToldKind::GoneMany => self.owed.retain(|(of, _)| kernel.processes().any(|alive| alive == *of)),
+            InputKind::Gone { process } => self.owed.retain(|(of, _)| *of != process),
+            InputKind::GoneMany => self.owed.retain(|(of, _)| kernel.processes().any(|alive| alive == *of)),
             _ => {}
         }
         let expected = match (told.process, told.request) {
@@ -394,7 +396,7 @@ impl Checker {
             answer.process == process && told.request.is_none_or(|of| of == answer.request)
         };
         let Some(answer) = effects.answers.iter().find(is_of_call) else {
-            if let ToldKind::Arms { event } = told.kind {
+            if let InputKind::Arms { event } = told.kind {
                 self.processes.entry(process).or_default().armed.push(event);
             }
             return;
@@ -404,7 +406,7 @@ impl Checker {
         }
     }
 
-    fn succeeded(&mut self, process: ProcessId, told: &Told, reply: &Reply) {
+    fn succeeded(&mut self, process: ProcessId, told: &InputSummary, reply: &Reply) {
         let view = self.processes.entry(process).or_default();
         if let Some(created) = fence_of(reply) {
             match created.slot {
@@ -413,7 +415,7 @@ impl Checker {
             };
         }
         match &told.kind {
-            ToldKind::Wait { event, any, items } => {
+            InputKind::Wait { event, any, items } => {
                 let item = |(handle, value): &(Handle, u64)| {
                     let slot = view.objects.get(handle).copied();
                     let current = slot.and_then(|slot| view.slots.get(slot as usize));
@@ -435,23 +437,23 @@ impl Checker {
                     _ => {}
                 }
             }
-            ToldKind::Acquire { event } => {
+            InputKind::Acquire { event } => {
                 if let Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. } = reply {
                     view.acquiring.push(*event);
                 }
             }
-            ToldKind::Cancel { event } => {
+            InputKind::Cancel { event } => {
                 view.asleep.retain(|sleeper| sleeper.event != *event);
                 view.acquiring.retain(|acquire| acquire != event);
             }
-            ToldKind::Arms { event } => view.armed.push(*event),
-            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany | ToldKind::Other => {}
+            InputKind::Arms { event } => view.armed.push(*event),
+            InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany | InputKind::Other => {}
         }
     }
 
     /// A signal that names a fence twice takes it through the first value as well; one that comes after its answer is stored in
     /// the next step, with what else that stores.
-    fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+    fn values_passed<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         let process = told.process.filter(|_| !told.passed.is_empty());
         let accepted = process.filter(|process| {
             let answer = told.request.and_then(|request| effects.answer_to(*process, request));
@@ -486,8 +488,9 @@ impl Checker {
         }
     }
 
-    fn wakes(&mut self, told: &Told, effects: &Effects) {
-        let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
+    fn wakes(&mut self, told: &InputSummary, effects: &Effects) {
+        let unjudged =
+            matches!(told.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
         for wake in &effects.events {
             // A program's own number is no wait of its library.
             let Some(event) = wake.target.event() else { continue };
@@ -524,8 +527,8 @@ impl Checker {
 
     /// A wait may outlive the handle it was made through (FEN-058): its slot then tells nothing of it any
     /// more, and may be another fence's next.
-    fn forget_destroyed<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
-        let (ToldKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
+    fn forget_destroyed<M: Miniport>(&mut self, told: &InputSummary, kernel: &Kernel<M>) {
+        let (InputKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
         let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
             return;
         };
@@ -586,10 +589,10 @@ impl Checker {
         });
     }
 
-    fn nothing_is_left<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
+    fn nothing_is_left<M: Miniport>(&mut self, told: &InputSummary, kernel: &Kernel<M>) {
         let gone: Vec<ProcessId> = match told.kind {
-            ToldKind::Gone { process } => vec![process],
-            ToldKind::GoneMany => {
+            InputKind::Gone { process } => vec![process],
+            InputKind::GoneMany => {
                 let alive: Vec<ProcessId> =
                     kernel.processes().filter(|one| !kernel.is_ending(*one)).collect();
                 self.processes.keys().copied().filter(|process| !alive.contains(process)).collect()

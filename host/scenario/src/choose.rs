@@ -55,13 +55,13 @@ impl Choose for Random {
 
 /// Every way in turn: run after run, depth first.
 #[derive(Debug, Default)]
-pub struct EveryWay {
+pub struct Exhaustive {
     /// The choices of this run, each with how many ways there were.
     path: Vec<(usize, usize)>,
     at: usize,
 }
 
-impl EveryWay {
+impl Exhaustive {
     /// The choices of this run, for [`Given`].
     pub fn choices(&self) -> Vec<usize> {
         self.path.iter().map(|(choice, _)| *choice).collect()
@@ -99,7 +99,7 @@ impl Choose for Given {
     }
 }
 
-impl Choose for EveryWay {
+impl Choose for Exhaustive {
     fn choose(&mut self, ways: usize) -> usize {
         if self.at == self.path.len() {
             self.path.push((0, ways));

@@ -7,9 +7,9 @@ use d3dkmt::{Call, NtStatus, ShareToken};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
 
-use crate::checker::{Checker, Told};
-use crate::holders::{Closed, Holders};
+use crate::checker::{Checker, InputSummary};
 use crate::memory::Memory;
+use crate::nt_handle_owners::{Closed, NtHandleOwners};
 use crate::program::{Process, Program, Vm};
 
 /// Slots of fence memory that a process gets at a time, as a page of it has.
@@ -41,7 +41,7 @@ pub struct Host<'a> {
     pub effects: Effects,
     pub notes: Vec<String>,
     /// Who has which NT handle, those of an earlier daemon left out, and of which VM each is.
-    holders: Holders<ProcessId>,
+    nt_handle_owners: NtHandleOwners<ProcessId>,
     vm_of_handle: BTreeMap<ShareToken, VmId>,
     pub memory: Memory,
     /// What moves could not do.
@@ -81,7 +81,7 @@ impl<'a> Host<'a> {
             restores_in: 0,
             log: None,
             steps: None,
-            holders: Holders::default(),
+            nt_handle_owners: NtHandleOwners::default(),
             vm_of_handle: BTreeMap::new(),
             memory: Memory::default(),
             not_moved: Vec::new(),
@@ -116,10 +116,10 @@ impl<'a> Host<'a> {
     /// The process has the NT handle by which a call opens something, from somebody else if need be.
     pub fn has_handle_for(&mut self, process: ProcessId, call: &Call) -> bool {
         let Some(token) = call.nt_handle_opened() else { return true };
-        if self.holders.lacks(token, process) {
-            self.holders.give(token, process);
+        if self.nt_handle_owners.lacks(token, process) {
+            self.nt_handle_owners.give(token, process);
         }
-        self.holders.has(token, process)
+        self.nt_handle_owners.has(token, process)
     }
 
     fn handle_closed(&self, token: ShareToken) -> Option<Input> {
@@ -129,7 +129,7 @@ impl<'a> Host<'a> {
 
     /// A process closes its NT handle: how that went, and what the broker tells the host then.
     pub fn close(&mut self, process: ProcessId, token: ShareToken) -> (NtStatus, Option<Input>) {
-        match self.holders.close(token, process) {
+        match self.nt_handle_owners.close(token, process) {
             Closed::None => (NtStatus::INVALID_HANDLE, None),
             Closed::One => (NtStatus::SUCCESS, None),
             Closed::Last => (NtStatus::SUCCESS, self.handle_closed(token)),
@@ -139,7 +139,7 @@ impl<'a> Host<'a> {
     /// What the end of a process closes: NT handles that nobody else has. Its memory is there until the kernel knows of the
     /// end: the last handle of a fence may let work go on that moves its bytes.
     pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
-        let closed = self.holders.end(process);
+        let closed = self.nt_handle_owners.end(process);
         closed.into_iter().filter_map(|token| self.handle_closed(token)).collect()
     }
 
@@ -217,7 +217,7 @@ impl<'a> Host<'a> {
     }
 
     fn step(&mut self, input: Input) {
-        let told = self.checks.then(|| Told::of(&input));
+        let told = self.checks.then(|| InputSummary::of(&input));
         let (made, asked) = (handle_made_by(&input), Memory::asked(&input));
         if let Input::VmDetached { vm } = input {
             self.vm_of_handle.retain(|_, of| *of != vm);
@@ -243,7 +243,7 @@ impl<'a> Host<'a> {
         if let Some((process, request, token)) = made
             && self.was_accepted(process, request)
         {
-            self.holders.give(token, process);
+            self.nt_handle_owners.give(token, process);
             self.vm_of_handle.insert(token, self.vm_of(process));
         }
         if let Some(log) = &mut self.log {

@@ -15,12 +15,12 @@ pub mod checker;
 pub mod choose;
 pub mod explore;
 pub mod from_trace;
-pub mod holders;
 mod host;
 pub mod limits;
 pub mod link;
 mod memory;
 pub mod model;
+pub mod nt_handle_owners;
 pub mod program;
 pub mod report;
 pub mod run;
@@ -29,5 +29,5 @@ pub mod world;
 
 pub use host::utc_100ns;
 
-pub use program::{Arm, Program};
+pub use program::{Backend, Program};
 pub use run::{Ended, Failure, Verdict};

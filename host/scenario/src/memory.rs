@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
-use dxgkrnl::{Effects, Input, Performer, ProcessBytes, ProcessId};
+use dxgkrnl::{DmaExecutor, Effects, Input, ProcessId, ProcessMemory};
 
 /// Bytes from an address on; what nothing has written is 0, and is not kept.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Pieces {
     }
 }
 
-impl ProcessBytes for Pieces {
+impl ProcessMemory for Pieces {
     fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
         let Some((piece, offset)) = self.find(process, address) else { return false };
         let Some(range) = piece.range(offset, to.len()) else { return false };
@@ -56,7 +56,7 @@ impl ProcessBytes for Pieces {
 #[derive(Default)]
 pub(crate) struct Memory {
     pieces: Pieces,
-    performer: Performer,
+    dma_executor: DmaExecutor,
     /// Where each allocation is: whose memory, from where, how many bytes.
     allocations: BTreeMap<(ProcessId, Handle), (ProcessId, u64, u64)>,
 }
@@ -83,7 +83,7 @@ impl Memory {
             self.pieces.0.entry((process, address)).or_default().bytes = bytes;
         }
         let mut wrong = Vec::new();
-        self.performer.perform_all(&effects.moves, &mut self.pieces, &mut |one, why| {
+        self.dma_executor.perform_all(&effects.moves, &mut self.pieces, &mut |one, why| {
             wrong.push(format!("a move could not be done: {one}: {why}"));
         });
         wrong

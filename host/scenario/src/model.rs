@@ -12,7 +12,7 @@ use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
-use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
 /// What a wake of some id is for.
@@ -32,7 +32,7 @@ enum Target {
 
 /// A process of the scenario.
 #[derive(Default)]
-struct Guest {
+struct ClientProcess {
     attached: bool,
     /// Its stream is gone: calls answer DEVICE_REMOVED.
     lost: bool,
@@ -59,7 +59,7 @@ struct Guest {
 pub struct ModelWorld<'a> {
     program: &'a Program,
     host: Host<'a>,
-    guests: Vec<Guest>,
+    guests: Vec<ClientProcess>,
     answers: Vec<Option<Answer>>,
     /// Threads that have a keyed mutex now, and are still to read what it holds.
     acquired: Vec<(Thread, Handle)>,
@@ -80,7 +80,7 @@ impl<'a> ModelWorld<'a> {
         ModelWorld {
             program,
             host: Host::new(program, registry.clone(), planted),
-            guests: program.processes.iter().map(|_| Guest::default()).collect(),
+            guests: program.processes.iter().map(|_| ClientProcess::default()).collect(),
             answers: vec![None; program.threads.len()],
             acquired: Vec::new(),
             request: 0,
@@ -420,7 +420,7 @@ fn without_handle(call: &mut Call) {
     }
 }
 
-fn set(guest: &mut Guest, event: u32) {
+fn set(guest: &mut ClientProcess, event: u32) {
     if let Some((_, count)) = guest.events.iter_mut().find(|(known, _)| *known == event) {
         *count += 1;
     }
@@ -431,7 +431,7 @@ fn acquired(status: NtStatus, outcome: AcquireOutcome, private_data: Vec<u8>) ->
 }
 
 fn deliver(
-    guest: &mut Guest,
+    guest: &mut ClientProcess,
     wake: HostEvent,
     answers: &mut [Option<Answer>],
     reading: &mut Vec<(Thread, Handle)>,
@@ -487,8 +487,8 @@ fn is_submission(call: &Call) -> bool {
 }
 
 impl World for ModelWorld<'_> {
-    fn arm(&self) -> Arm {
-        Arm::Model
+    fn arm(&self) -> Backend {
+        Backend::Model
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {

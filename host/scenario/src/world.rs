@@ -4,7 +4,7 @@ use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::why::Why;
 use dxgkrnl::{Nanos, Snapshot};
 
-use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 
 /// What a thread is to do, every operand filled in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
 
 /// One run of one program on one arm. Numbers of VMs, processes, threads are the program's.
 pub trait World {
-    fn arm(&self) -> Arm;
+    fn arm(&self) -> Backend;
 
     fn start_vm(&mut self, vm: Vm) -> Done;
     fn start_process(&mut self, process: Process) -> Done;
@@ -132,6 +132,6 @@ pub trait World {
 }
 
 /// What every arm that runs a program needs to tell before it does.
-pub fn declared_skip(program: &Program, arm: Arm) -> Option<&str> {
+pub fn declared_skip(program: &Program, arm: Backend) -> Option<&str> {
     program.not_on.iter().find(|(other, _)| *other == arm).map(|(_, reason)| reason.as_str())
 }

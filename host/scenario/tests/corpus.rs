@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::PlantedBug;
-use scenario::choose::{EveryWay, First};
-use scenario::explore::{OnLink, chooser, crashes, failure, run_once};
+use scenario::choose::{Exhaustive, First};
+use scenario::explore::{LinkBackend, chooser, crashes, failure, run_once};
 use scenario::limits::INTERLEAVINGS_MAX;
 use scenario::model::ModelWorld;
 use scenario::run::run;
 use scenario::script::{parse_bytes, print};
-use scenario::{Arm, Program, Verdict, from_trace};
+use scenario::{Backend, Program, Verdict, from_trace};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
@@ -49,7 +49,7 @@ fn programs(path: &Path) -> Result<Vec<Program>, String> {
 
 /// Whether a file of the corpus may be skipped on the model arm: only if it says so.
 fn says_skip_model(program: &Program) -> bool {
-    program.not_on.iter().any(|(arm, _)| *arm == Arm::Model)
+    program.not_on.iter().any(|(arm, _)| *arm == Backend::Model)
 }
 
 /// What is wrong with a case.
@@ -61,7 +61,7 @@ fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> 
             other => Err(format!("{other:?}")),
         };
     };
-    let (mut every_way, mut reached, mut ways) = (EveryWay::default(), BTreeSet::new(), 0);
+    let (mut every_way, mut reached, mut ways) = (Exhaustive::default(), BTreeSet::new(), 0);
     loop {
         let ended = run(program, &mut world(program), &mut every_way);
         match ended.verdict {
@@ -163,9 +163,9 @@ fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
         for program in programs(&path).expect("they parse: another test says how not") {
             for seed in 1..5 {
                 let over_link =
-                    (!program.not_on.iter().any(|(arm, _)| *arm == Arm::Link)).then(|| program.clone());
+                    (!program.not_on.iter().any(|(arm, _)| *arm == Backend::Link)).then(|| program.clone());
                 for program in over_link.into_iter().chain(crashes(&program, seed)) {
-                    let ended = run_once(&OnLink::default(), &program, None, seed, &mut chooser(seed));
+                    let ended = run_once(&LinkBackend::default(), &program, None, seed, &mut chooser(seed));
                     if let Some(failure) = failure(&ended) {
                         failures.push(format!(
                             "{}, seed {seed}: {failure}\n{}",

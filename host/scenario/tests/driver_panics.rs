@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use d3dkmt::NtStatus;
-use drivers::{Around, Registry, Wrapped};
+use drivers::{FilterDriver, Filtered, Registry};
 use dxgkrnl::ddi::{
     Callback, DisconnectReason, EngineId, FaultedWork, HwContext, HwQueueId, Interrupt, Invalidation,
     Miniport, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
     NativeFenceLogWrite, PageFaultFlags, SignaledNativeFences, Submission,
 };
-use dxgkrnl::{DataMove, Nanos, Place, ProcessId, Shadow};
+use dxgkrnl::{DmaOp, MemoryRef, Nanos, ProcessId, StagingBuffer};
 use kmd::SimulatedMiniport;
 use scenario::choose::{First, Random};
 use scenario::explore::{chooser, random};
@@ -36,7 +36,7 @@ impl Fragile {
     }
 }
 
-impl Around for Fragile {
+impl FilterDriver for Fragile {
     fn inner(&self) -> &dyn Miniport {
         self.count();
         &self.inner
@@ -54,7 +54,7 @@ fn fragile(dies_at: u64) -> (Registry, Arc<AtomicU64>) {
     let counted = calls.clone();
     let registry = Registry::default().with("fragile", move || {
         let inner = SimulatedMiniport::default();
-        Box::new(Wrapped(Fragile { inner, calls: counted.clone(), dies_at }))
+        Box::new(Filtered(Fragile { inner, calls: counted.clone(), dies_at }))
     });
     (registry, calls)
 }
@@ -107,7 +107,7 @@ fn a_driver_may_panic_at_any_of_its_calls() {
 /// A driver that panics when its engine is to hang: at the word of a scenario.
 struct AtWord(SimulatedMiniport);
 
-impl Around for AtWord {
+impl FilterDriver for AtWord {
     fn inner(&self) -> &dyn Miniport {
         &self.0
     }
@@ -133,7 +133,7 @@ fn passes(registry: &Registry, text: &str) {
 fn one_adapter_stops_with_its_drivers_words_and_the_other_goes_on() {
     quietly();
     let registry =
-        Registry::default().with("at_word", || Box::new(Wrapped(AtWord(SimulatedMiniport::default()))));
+        Registry::default().with("at_word", || Box::new(Filtered(AtWord(SimulatedMiniport::default()))));
     passes(&registry, include_str!("driver_panics/one_of_two.scn"));
 }
 
@@ -243,17 +243,19 @@ impl Wild {
                 Callback::NativeFenceLogWrite(NativeFenceLogWrite { hw_queue, log, index, entry, header })
             }
             6 => {
-                let shadow = Shadow { adapter: engine.adapter, number: value };
-                let (from, to) =
-                    (Place::Shadow { shadow, offset: 0 }, Place::Memory { process, address: gpu_address });
-                Callback::MoveData { engine, moved: DataMove::Copy { from, to, bytes: value } }
+                let staging_buffer = StagingBuffer { adapter: engine.adapter, number: value };
+                let (from, to) = (
+                    MemoryRef::StagingBuffer { staging_buffer, offset: 0 },
+                    MemoryRef::Memory { process, address: gpu_address },
+                );
+                Callback::MoveData { engine, moved: DmaOp::Copy { from, to, bytes: value } }
             }
             _ => Callback::NotifyInterrupt(self.interrupt()),
         });
     }
 }
 
-impl Around for Wild {
+impl FilterDriver for Wild {
     fn inner(&self) -> &dyn Miniport {
         &self.inner
     }
@@ -298,7 +300,7 @@ fn no_callback_panics_the_kernel() {
         program.setting.kernel.adapters[0].kmd = "wild".into();
         let registry = Registry::default().with("wild", move || {
             let numbers = RefCell::new(Random::new(seed));
-            Box::new(Wrapped(Wild { inner: SimulatedMiniport::default(), numbers }))
+            Box::new(Filtered(Wild { inner: SimulatedMiniport::default(), numbers }))
         });
         // What such a driver makes of values is its own affair; the kernel has to survive it.
         let mut world = ModelWorld::with_drivers(&program, &registry, None);

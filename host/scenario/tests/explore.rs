@@ -1,12 +1,12 @@
 //! Random programs: they read as they print, pass on a right kernel, and find every planted bug.
 
 use dxgkrnl::PlantedBug;
-use scenario::explore::{Class, OnModel, chooser, failure, log, random, run_once, shrink};
+use scenario::explore::{Class, ModelBackend, chooser, failure, log, random, run_once, shrink};
 use scenario::script::{parse, print};
 
 /// The class and text of the seed's failure, if it fails.
 fn found(seed: u64, planted: Option<PlantedBug>) -> Option<(Class, String)> {
-    let ended = run_once(&OnModel::default(), &random(seed), planted, seed, &mut chooser(seed));
+    let ended = run_once(&ModelBackend::default(), &random(seed), planted, seed, &mut chooser(seed));
     failure(&ended).map(|failure| (Class::of(failure), failure.to_string()))
 }
 
@@ -53,7 +53,7 @@ fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
             continue;
         }
         with += 1;
-        let log = log(&OnModel::default(), &random(seed), None, seed);
+        let log = log(&ModelBackend::default(), &random(seed), None, seed);
         // What follows an object that goes bad is what it led to.
         wakes += log
             .split("goes bad\n")
@@ -90,7 +90,7 @@ fn a_panic_is_a_failure_of_its_own_class() {
     let text = "litmus \"two\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
                 race p | t\n  x = read F | y = read F\nallowed F=0\n";
     let program = parse(text).expect("a litmus").remove(0);
-    let ended = run_once(&OnModel::default(), &program, None, 0, &mut Thrower);
+    let ended = run_once(&ModelBackend::default(), &program, None, 0, &mut Thrower);
     let failure = failure(&ended).expect("it panics");
     assert_eq!((Class::of(failure), failure.what.as_str()), (Class::Panic, "panic: thrown on purpose"));
 }
@@ -118,7 +118,8 @@ fn speed() {
             let one = std::time::Instant::now();
             shrink(&random(seed), &mut |candidate| {
                 tries += 1;
-                let ended = run_once(&OnModel::default(), candidate, Some(bug), seed, &mut chooser(seed));
+                let ended =
+                    run_once(&ModelBackend::default(), candidate, Some(bug), seed, &mut chooser(seed));
                 (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
             });
             count += 1;

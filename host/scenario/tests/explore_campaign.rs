@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
-    CANARY, Make, Mismatch, OnModel, Plan, Refused, Report, campaign, canary, chooser, failure, merge,
+    CANARY, Make, Mismatch, ModelBackend, Plan, Refused, Report, campaign, canary, chooser, failure, merge,
     run_once, shard,
 };
 use scenario::model::ModelWorld;
@@ -25,7 +25,7 @@ fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
 }
 
 fn report(plan: &Plan) -> Report {
-    campaign(&OnModel::default(), plan, &|_| {}).expect("the canary dies")
+    campaign(&ModelBackend::default(), plan, &|_| {}).expect("the canary dies")
 }
 
 #[test]
@@ -70,7 +70,7 @@ p  signal D G=2 F=1       -> ok
     let [found] = &report.failures[..] else { panic!("one failure: {report:?}") };
     assert!(found.what.contains("is below its value 2"), "{}", found.what);
     let small = parse(&found.shrunk).expect("a scenario").remove(0);
-    let ended = run_once(&OnModel::default(), &small, None, 0, &mut chooser(0));
+    let ended = run_once(&ModelBackend::default(), &small, None, 0, &mut chooser(0));
     let failure = failure(&ended).expect("it fails").to_string();
     assert!(failure.contains(" is below its value "), "{failure}:\n{}", found.shrunk);
     assert!(found.shrunk.lines().count() <= 5 && !found.shrunk.contains('G'), "{}", found.shrunk);
@@ -114,7 +114,7 @@ fn progress_comes_to_the_total() {
         assert_eq!(progress.total, 100);
         last.fetch_max(progress.done, Ordering::Relaxed);
     };
-    let report = campaign(&OnModel::default(), &plan, &told).expect("the canary dies");
+    let report = campaign(&ModelBackend::default(), &plan, &told).expect("the canary dies");
     assert_eq!((last.into_inner(), report.seeds_run), (100, 100));
     assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
 }
@@ -132,7 +132,7 @@ impl Make for Blind {
 
 #[test]
 fn a_canary_that_lives_is_an_error() {
-    assert_eq!(canary(&OnModel::default()), Ok(()));
+    assert_eq!(canary(&ModelBackend::default()), Ok(()));
     let refused = campaign(&Blind, &plan(0..10, None), &|_| {}).expect_err("nothing is seen");
     assert_eq!(refused, Refused::CanaryLives { seed: CANARY, bug: "lost-wake" });
     assert!(refused.to_string().contains("the canary lives"));
@@ -140,7 +140,7 @@ fn a_canary_that_lives_is_an_error() {
 
 #[test]
 fn plans_that_make_no_sense_are_refused() {
-    let refused = |plan| campaign(&OnModel::default(), &plan, &|_| {}).expect_err("it makes no sense");
+    let refused = |plan| campaign(&ModelBackend::default(), &plan, &|_| {}).expect_err("it makes no sense");
     assert_eq!(refused(plan(5..5, None)), Refused::NoSeeds(5, 5));
     assert_eq!(refused(Plan { shard: Some((3, 3)), ..plan(0..9, None) }), Refused::NoSuchShard(3, 3));
 }

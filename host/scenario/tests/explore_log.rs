@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use dxgkrnl::PlantedBug;
-use scenario::explore::{OnModel, digest, log, random};
+use scenario::explore::{ModelBackend, digest, log, random};
 
 const SEEDS: u64 = 200;
 const BLOCK: u64 = 20;
@@ -13,7 +13,7 @@ const BLOCK: u64 = 20;
 fn all_logs() -> Vec<String> {
     // Some runs fail: their logs count as well.
     let planted = |seed: u64| seed.is_multiple_of(10).then(|| PlantedBug::ALL[(seed / 10 % 4) as usize]);
-    (1..=SEEDS).map(|seed| log(&OnModel::default(), &random(seed), planted(seed), seed)).collect()
+    (1..=SEEDS).map(|seed| log(&ModelBackend::default(), &random(seed), planted(seed), seed)).collect()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn logs_are_the_same_in_every_build() {
 
 #[test]
 fn a_log_tells_what_happened() {
-    let log = log(&OnModel::default(), &random(3), None, 3);
+    let log = log(&ModelBackend::default(), &random(3), None, 3);
     for part in ["> process p0\n", "] p1 #", "< p0  ", "] answer p1 #", "] store p1 slot "] {
         assert!(log.contains(part), "{part:?} is not in\n{log}");
     }

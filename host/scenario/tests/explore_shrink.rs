@@ -2,19 +2,19 @@
 
 use dxgkrnl::PlantedBug;
 use scenario::Program;
-use scenario::explore::{Class, OnModel, chooser, failure, random, run_once, shrink};
+use scenario::explore::{Class, ModelBackend, chooser, failure, random, run_once, shrink};
 use scenario::script::{parse, print};
 
 /// The class of the program's failure with a bug in the kernel.
 fn class(program: &Program, bug: PlantedBug) -> Option<Class> {
-    let ended = run_once(&OnModel::default(), program, Some(bug), 0, &mut chooser(0));
+    let ended = run_once(&ModelBackend::default(), program, Some(bug), 0, &mut chooser(0));
     failure(&ended).map(Class::of)
 }
 
 fn shrunk(program: &Program, bug: PlantedBug) -> Option<Program> {
     let wanted = class(program, bug)?;
     Some(shrink(program, &mut |candidate| {
-        let ended = run_once(&OnModel::default(), candidate, Some(bug), 0, &mut chooser(0));
+        let ended = run_once(&ModelBackend::default(), candidate, Some(bug), 0, &mut chooser(0));
         (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
     }))
 }
@@ -56,7 +56,7 @@ fn shrinking_is_deterministic() {
 /// Shrinks what fails on a right kernel.
 fn shrunk_text(text: &str) -> String {
     let program = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0);
-    let run = |program: &Program| run_once(&OnModel::default(), program, None, 1, &mut chooser(1));
+    let run = |program: &Program| run_once(&ModelBackend::default(), program, None, 1, &mut chooser(1));
     let wanted = failure(&run(&program)).map(Class::of).expect("it fails");
     print(&shrink(&program, &mut |candidate| {
         let ended = run(candidate);

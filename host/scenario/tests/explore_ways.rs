@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use d3dkmt::Handle;
 use dxgkrnl::{Nanos, PlantedBug, Snapshot};
 use scenario::explore::{
-    Class, Make, OnModel, Plan, Unlike, campaign, chooser, crashes, every_way, every_way_up_to, failure,
+    Class, Make, ModelBackend, Plan, Unlike, campaign, chooser, crashes, every_way, every_way_up_to, failure,
     run_once,
 };
 use scenario::model::ModelWorld;
-use scenario::program::{Arm, Fault, Process, Thread, Vm};
+use scenario::program::{Backend, Fault, Process, Thread, Vm};
 use scenario::script::{parse, print};
 use scenario::world::{Answer, Done, Request, World};
 use scenario::{Program, Verdict};
@@ -38,8 +38,8 @@ impl SlowWorld<'_> {
 }
 
 impl World for SlowWorld<'_> {
-    fn arm(&self) -> Arm {
-        Arm::Link
+    fn arm(&self) -> Backend {
+        Backend::Link
     }
     fn start_vm(&mut self, vm: Vm) -> Done {
         self.model.start_vm(vm)
@@ -136,7 +136,7 @@ race p | t | u
 #[test]
 fn every_interleaving_is_run_and_counted() {
     let program = litmus("allowed x=0 W=ok, x=1 W=ok, x=2 W=ok\nforbidden W=asleep");
-    let ways = every_way(&OnModel::default(), &program, None).expect("as the file says");
+    let ways = every_way(&ModelBackend::default(), &program, None).expect("as the file says");
     // Orders of two steps and two single ones.
     assert_eq!(ways.interleavings, 12);
     assert_eq!(ways.histogram.iter().map(|(_, count)| count).sum::<u64>(), 12);
@@ -148,14 +148,14 @@ fn what_an_arm_cannot_check_before_a_race_is_told() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
                 expect messages p = 999\nrace p | t\n  signal D F=1 -> ok | x = read F\nforbidden F=0\n";
     let program = parse(text).expect("it is a scenario").remove(0);
-    let ways = every_way(&OnModel::default(), &program, None).expect("as the file says");
+    let ways = every_way(&ModelBackend::default(), &program, None).expect("as the file says");
     assert_eq!(ways.unchecked, [(6, "this arm has no messages to count")]);
 }
 
 #[test]
 fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
     let program = litmus("allowed x=0 W=ok, x=1 W=ok, x=2 W=ok, x=3 W=ok");
-    let unlike = every_way(&OnModel::default(), &program, None).expect_err("nobody signals 3");
+    let unlike = every_way(&ModelBackend::default(), &program, None).expect_err("nobody signals 3");
     assert_eq!(
         unlike.to_string(),
         "line 10: the outcome x=3 W=ok is allowed and never reached, in 12 interleavings"
@@ -165,7 +165,7 @@ fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
 #[test]
 fn an_outcome_that_is_not_allowed_is_a_failure_with_its_log() {
     for outcomes in ["allowed x=0 W=ok, x=1 W=ok", "forbidden x=2 W=ok"] {
-        let unlike = every_way(&OnModel::default(), &litmus(outcomes), None).expect_err("x=2 can be");
+        let unlike = every_way(&ModelBackend::default(), &litmus(outcomes), None).expect_err("x=2 can be");
         let Unlike::Fails { failure, log, .. } = &unlike else { panic!("{unlike}") };
         assert_eq!(Class::of(failure), Class::Outcome, "{failure}");
         assert!(log.contains("> t  x = read F"), "{log}");
@@ -176,8 +176,11 @@ fn an_outcome_that_is_not_allowed_is_a_failure_with_its_log() {
 #[test]
 fn too_many_interleavings_are_an_error_that_says_so() {
     let program = litmus("forbidden W=asleep");
-    assert_eq!(every_way_up_to(&OnModel::default(), &program, None, 11), Err(Unlike::TooMany { most: 11 }));
-    assert!(every_way_up_to(&OnModel::default(), &program, None, 12).is_ok());
+    assert_eq!(
+        every_way_up_to(&ModelBackend::default(), &program, None, 11),
+        Err(Unlike::TooMany { most: 11 })
+    );
+    assert!(every_way_up_to(&ModelBackend::default(), &program, None, 12).is_ok());
     assert!(Unlike::TooMany { most: 11 }.to_string().contains("more than 11 interleavings"));
 }
 
@@ -237,7 +240,7 @@ fn whoever_crashes_the_others_go_on_and_nothing_is_left() {
         assert!(parse(&text).is_ok(), "{text}");
         assert_eq!(text.matches("fault kill").count(), 1, "{text}");
         for ended in [
-            run_once(&OnModel::default(), &crashed, None, seed, &mut chooser(seed)),
+            run_once(&ModelBackend::default(), &crashed, None, seed, &mut chooser(seed)),
             run_once(&Slow, &crashed, None, seed, &mut chooser(seed)),
         ] {
             assert_eq!(ended.verdict, Verdict::Passed, "{text}");
@@ -252,7 +255,7 @@ fn crashes_come_in_the_midst_of_races_too() {
     let program = litmus("forbidden W=asleep");
     let crashed: Vec<Program> = (0..200).filter_map(|seed| crashes(&program, seed)).collect();
     for program in &crashed {
-        let ended = run_once(&OnModel::default(), program, None, 0, &mut chooser(0));
+        let ended = run_once(&ModelBackend::default(), program, None, 0, &mut chooser(0));
         assert_eq!(ended.verdict, Verdict::Passed, "{}", print(program));
     }
     let is_between = |text: &String| text.contains("signal D F=1") && !text.contains("signal D F=2");
@@ -272,5 +275,5 @@ fn a_race_of_more_than_a_million_interleavings_is_refused() {
     );
     let program = parse(&text).expect("a litmus").remove(0);
     let most = scenario::limits::INTERLEAVINGS_MAX;
-    assert_eq!(every_way(&OnModel::default(), &program, None), Err(Unlike::TooMany { most }));
+    assert_eq!(every_way(&ModelBackend::default(), &program, None), Err(Unlike::TooMany { most }));
 }

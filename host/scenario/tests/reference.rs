@@ -1,7 +1,7 @@
 //! docs/SCENARIOS.md is true: every example runs as it says, every word of the language has its section with its
 //! form and an example, and no section is about a word that is none.
 
-use scenario::choose::{EveryWay, First};
+use scenario::choose::{Exhaustive, First};
 use scenario::limits::INTERLEAVINGS_MAX;
 use scenario::model::ModelWorld;
 use scenario::run::run;
@@ -64,7 +64,7 @@ impl Example {
     }
 
     fn check_passes(&self, program: &Program) {
-        let mut ways = EveryWay::default();
+        let mut ways = Exhaustive::default();
         let mut reached = vec![false; program.race.as_ref().map_or(0, |race| race.allowed.len())];
         for _ in 0..INTERLEAVINGS_MAX {
             let ended = run(program, &mut ModelWorld::new(program, None), &mut ways);
@@ -148,7 +148,7 @@ fn every_word_has_its_section_and_no_section_is_about_anything_else() {
 
 #[test]
 fn the_page_says_what_each_arm_is() {
-    for arm in scenario::Arm::ALL {
+    for arm in scenario::Backend::ALL {
         assert!(PAGE.contains(&format!("| {} |", arm.name())), "{}", arm.name());
     }
 }

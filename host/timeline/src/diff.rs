@@ -22,7 +22,7 @@ const LISTED_MAX: usize = 20;
 
 /// What is kept of a call: enough to see that two are not the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Called {
+struct CallSummary {
     sequence: u64,
     told: u64,
     answered: u64,
@@ -31,7 +31,7 @@ struct Called {
 /// A process of one trace.
 #[derive(Default)]
 struct Seen {
-    calls: Vec<Called>,
+    calls: Vec<CallSummary>,
     /// By the guest's name for it: when each wait of that name was registered and woken.
     waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
     wakes: u64,
@@ -236,7 +236,7 @@ impl Side {
         let told = hash(format_args!("{call:?}"));
         let answered = answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
         let seen = self.processes.entry(process.to_owned()).or_default();
-        seen.calls.push(Called { sequence, told, answered });
+        seen.calls.push(CallSummary { sequence, told, answered });
         if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
             (call, answer)
             && is_registered(answer)

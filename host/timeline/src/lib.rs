@@ -33,7 +33,7 @@ mod timeline;
 pub use build::{Options, TimelineError, read};
 pub use format::{duration, escaped, status_name};
 pub use json::to_json;
-pub use parts::{PART_NAMES, Part, parts};
+pub use parts::{PART_NAMES, WaitPart, parts};
 pub use stats::{Stats, Summary};
 pub use timeline::{
     Blocked, BlockedItem, Cause, Event, Fence, FenceId, Integrity, Mark, MarkKind, Moment, NONE, OPENS_KEPT,

@@ -9,10 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use d3dkmt::NtStatus;
-use drivers::{Around, Drivers};
+use drivers::{Drivers, FilterDriver};
 use dxgkrnl::ddi::{
-    Callback, CurrentValueUpdate, Edge, EngineId, EngineState, HwContext, HwQueueId, HwQueueSubmission,
-    Interrupt, Miniport, NewHwQueue, Orderer, PageFaultFlags, ResetFailed, Submission, Suspend,
+    Agent, Callback, CurrentValueUpdate, EngineId, EngineState, HappensBefore, HwContext, HwQueueId,
+    HwQueueSubmission, Interrupt, Miniport, NewHwQueue, PageFaultFlags, ResetFailed, Submission, Suspend,
 };
 use dxgkrnl::{Config, Nanos};
 
@@ -30,7 +30,7 @@ pub(crate) enum Seen {
     Submitted {
         at: Nanos,
         engine: EngineId,
-        queue: Orderer,
+        queue: Agent,
         id: u64,
         resubmits: Option<u64>,
     },
@@ -56,7 +56,7 @@ pub(crate) enum Seen {
     },
     Edge {
         at: Nanos,
-        edge: Edge,
+        edge: HappensBefore,
     },
 }
 
@@ -103,7 +103,7 @@ impl Observer {
     }
 
     /// Looks what an engine runs now, or all of them.
-    fn look(&mut self, only: Option<EngineId>) {
+    fn record_engines(&mut self, only: Option<EngineId>) {
         let at = self.at();
         for (engine, running, hung) in &mut self.engines {
             if only.is_some_and(|only| only != *engine) {
@@ -134,7 +134,7 @@ impl Observer {
         let before = callbacks.len();
         let answer = ddi(&mut self.drivers, callbacks);
         // An engine turns to something else before it says that it is done.
-        self.look(engine);
+        self.record_engines(engine);
         for callback in &callbacks[before..] {
             if let Callback::NotifyInterrupt(interrupt) = callback {
                 self.interrupted(interrupt);
@@ -176,11 +176,11 @@ impl Observer {
 
     fn upset(&mut self, adapter: u32, engine: Option<EngineId>, what: &str) {
         self.saw(Seen::Upset { at: self.at(), adapter, engine, what: what.into() });
-        self.look(None);
+        self.record_engines(None);
     }
 }
 
-impl Around for Observer {
+impl FilterDriver for Observer {
     fn inner(&self) -> &dyn Miniport {
         &self.drivers
     }
@@ -201,9 +201,12 @@ impl Around for Observer {
         self.drivers.restore(state)
     }
 
-    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         // Who has a fence in its memory may read it: no wait ends by that.
-        if !matches!(edge, Edge::Waited { by: Orderer::Process(_), .. } | Edge::Touched { .. }) {
+        if !matches!(
+            edge,
+            HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Touched { .. }
+        ) {
             self.saw(Seen::Edge { at: self.at(), edge: *edge });
         }
         if self.races { self.drivers.edge(edge) } else { Vec::new() }
@@ -228,7 +231,7 @@ impl Around for Observer {
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), NtStatus> {
         let Submission { engine, context, submission_fence_id: id, resubmits, .. } = submission;
-        let queue = Orderer::Context(context);
+        let queue = Agent::Context(context);
         self.told(now);
         self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits });
         self.act(now, Some(engine), callbacks, |drivers, callbacks| {
@@ -243,7 +246,7 @@ impl Around for Observer {
         callbacks: &mut Vec<Callback>,
     ) {
         let HwQueueSubmission { engine, hw_queue, submission_fence_id: id, .. } = submission;
-        let queue = Orderer::HwQueue(hw_queue);
+        let queue = Agent::HwQueue(hw_queue);
         self.told(now);
         self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits: None });
         self.act(now, Some(engine), callbacks, |drivers, callbacks| {
@@ -394,6 +397,6 @@ impl Around for Observer {
 
     fn hang_engine(&mut self, engine: EngineId) {
         self.drivers.hang_engine(engine);
-        self.look(Some(engine));
+        self.record_engines(Some(engine));
     }
 }

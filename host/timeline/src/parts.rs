@@ -17,7 +17,7 @@ use crate::timeline::{Packet, Wait};
 
 /// One part of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct WaitPart {
     pub name: &'static str,
     pub nanos: Nanos,
 }
@@ -34,7 +34,7 @@ pub const PART_NAMES: [&str; 6] = [
 
 /// The parts of a wait that was released, in order; parts of no length are left out. Empty if nobody knows by what.
 /// `submissions` are the timeline's ([`crate::Timeline::submissions`]).
-pub fn parts(wait: &Wait, submissions: &BTreeMap<(EngineId, u64), &Packet>) -> Vec<Part> {
+pub fn parts(wait: &Wait, submissions: &BTreeMap<(EngineId, u64), &Packet>) -> Vec<WaitPart> {
     let Some(cause) = wait.cause else { return Vec::new() };
     let packet = cause.submission.and_then(|submission| submissions.get(&submission));
     let [unsubmitted, queued, given, runs, unsignaled, late] = PART_NAMES;
@@ -43,7 +43,7 @@ pub fn parts(wait: &Wait, submissions: &BTreeMap<(EngineId, u64), &Packet>) -> V
     let mut until = |name, at: Nanos| {
         let at = at.clamp(from, wait.end.at);
         if at > from {
-            parts.push(Part { name, nanos: at - from });
+            parts.push(WaitPart { name, nanos: at - from });
             from = at;
         }
     };

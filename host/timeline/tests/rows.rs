@@ -5,7 +5,7 @@ mod common;
 use std::io::Write as _;
 
 use drivers::Registry;
-use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Part, Timeline, TrackKind, WaitKind};
+use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Timeline, TrackKind, WaitKind, WaitPart};
 use trace::Reader;
 
 fn track(timeline: &Timeline, name: &str) -> u32 {
@@ -49,7 +49,7 @@ fn wait_has_its_cause_and_its_parts() {
     assert_eq!((by_cpu.begin.at, by_cpu.end.at, by_cpu.outcome), (10_000, 35_000, Outcome::Done));
     let cause = by_cpu.cause.unwrap();
     assert_eq!((cause.track, cause.value, cause.submission), (track(&timeline, "p1 client"), 1, None));
-    assert_eq!(timeline::parts(by_cpu, &submissions), [Part { name: "not signaled yet", nanos: 25_000 }]);
+    assert_eq!(timeline::parts(by_cpu, &submissions), [WaitPart { name: "not signaled yet", nanos: 25_000 }]);
     // By a queue behind the second of two submissions, on an engine that another process uses in between.
     let by_gpu = &timeline.waits[1];
     assert_eq!((by_gpu.begin.at, by_gpu.end.at), (40_000, 130_700));

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Config, Effects, Input, Kernel};
-use hot::{KINDS, Told, spread, time};
+use hot::{KINDS, StepHook, spread, time};
 use rustix::time::{ClockId, clock_gettime};
 use trace::{Next, Player, Reader, Record, Recorder, Step};
 use traffic::{Rounds, Traffic};
@@ -79,7 +79,7 @@ fn append_peer() {
     println!("peer: a copy of 40 bytes appended: {:.1} ns", nanos.unwrap_or(f64::NAN));
 }
 
-fn record(path: &Path, name: &str, told: Told) -> Result<()> {
+fn record(path: &Path, name: &str, told: StepHook) -> Result<()> {
     let mut input = Input::Deadline;
     let mut effects = Effects::default();
     let mut bytes = 0;
@@ -105,7 +105,7 @@ fn record(path: &Path, name: &str, told: Told) -> Result<()> {
     Ok(())
 }
 
-fn record_steps(recorder: &mut Recorder, steps: u64, told: Told) -> Result<()> {
+fn record_steps(recorder: &mut Recorder, steps: u64, told: StepHook) -> Result<()> {
     let (mut input, mut effects) = (Input::Deadline, Effects::default());
     for step in 1..=steps {
         told(step, &mut input, &mut effects);

@@ -55,7 +55,7 @@ impl fmt::Display for Causes {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Thing {
+enum CauseKey {
     Handle(ProcessId, Handle),
     Slot(ProcessId, u32),
     Event(ProcessId, u64),
@@ -80,35 +80,35 @@ fn is_everywhere(call: &Call) -> bool {
     matches!(call, Call::CloseAdapter { .. } | Call::CreateDevice { .. } | Call::GetDeviceState { .. })
 }
 
-fn of_call(process: ProcessId, call: &Call) -> Vec<Thing> {
+fn of_call(process: ProcessId, call: &Call) -> Vec<CauseKey> {
     let device = match call {
         Call::SignalFromCpu { device, .. } | Call::WaitFromCpu { device, .. } => *device,
         _ => Handle::NULL,
     };
     let handles = call.handles().into_iter().filter(|handle| *handle != device);
-    let mut things: Vec<_> = handles.map(|handle| Thing::Handle(process, handle)).collect();
+    let mut things: Vec<_> = handles.map(|handle| CauseKey::Handle(process, handle)).collect();
     match call {
         Call::WaitFromCpu { event, .. }
         | Call::CancelWait { event }
         | Call::AcquireKeyedMutex { event, .. } => {
-            things.push(Thing::Event(process, event.0));
+            things.push(CauseKey::Event(process, event.0));
         }
         _ => {}
     }
     things
 }
 
-fn of_effects(effects: &Effects) -> Vec<Thing> {
-    let stores = effects.stores.iter().map(|store| Thing::Slot(store.process, store.slot));
+fn of_effects(effects: &Effects) -> Vec<CauseKey> {
+    let stores = effects.stores.iter().map(|store| CauseKey::Slot(store.process, store.slot));
     let wakes =
-        effects.events.iter().filter_map(|wake| Some(Thing::Event(wake.process, wake.target.event()?.0)));
+        effects.events.iter().filter_map(|wake| Some(CauseKey::Event(wake.process, wake.target.event()?.0)));
     stores.chain(wakes).collect()
 }
 
-fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<Thing> {
+fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<CauseKey> {
     let mut things = match input {
         Input::Call { process, call, .. } if !is_everywhere(call) => of_call(*process, call),
-        Input::DoorbellRung { process, queue, .. } => vec![Thing::Handle(*process, *queue)],
+        Input::DoorbellRung { process, queue, .. } => vec![CauseKey::Handle(*process, *queue)],
         _ => Vec::new(),
     };
     if let Some(effects) = effects {
@@ -118,11 +118,11 @@ fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<Thing> {
 }
 
 /// Every open of every fence that one of the things is.
-fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<Thing>) -> BTreeSet<Thing> {
+fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
     let (mut objects, mut opens) = (BTreeSet::new(), Vec::new());
     kernel.fences(&mut |open| {
-        let handle = Thing::Handle(open.process, open.handle);
-        let slot = open.slot.map(|slot| Thing::Slot(open.process, slot));
+        let handle = CauseKey::Handle(open.process, open.handle);
+        let slot = open.slot.map(|slot| CauseKey::Slot(open.process, slot));
         if things.contains(&handle) || slot.is_some_and(|slot| things.contains(&slot)) {
             objects.insert(open.object);
         }
@@ -141,7 +141,7 @@ pub(crate) fn causes(
     input: &Input,
     effects: &[&Effects],
 ) -> Result<Causes, TraceError> {
-    let mut things: BTreeSet<Thing> = of_step(input, None).into_iter().collect();
+    let mut things: BTreeSet<CauseKey> = of_step(input, None).into_iter().collect();
     things.extend(effects.iter().flat_map(|effects| of_effects(effects)));
     if let Some(kernel) = kernel {
         things.extend(all_opens(kernel, &things));
@@ -167,8 +167,8 @@ pub(crate) fn causes(
 fn queues_of(
     reader: &mut Reader,
     before: u64,
-    things: &BTreeSet<Thing>,
-) -> Result<BTreeSet<Thing>, TraceError> {
+    things: &BTreeSet<CauseKey>,
+) -> Result<BTreeSet<CauseKey>, TraceError> {
     let mut queues = BTreeSet::new();
     each_step(reader, before, |_, _, input, _| {
         let Input::Call { process, call, .. } = input else { return };

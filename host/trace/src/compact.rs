@@ -17,7 +17,7 @@ use d3dkmt::{
 };
 use dxgkrnl::{Answer, Effects, FenceStore, HostEvent, Input, Nanos, ProcessId};
 
-use crate::pen::{NUMBER_BYTES_MAX, Pen};
+use crate::writer::{NUMBER_BYTES_MAX, Writer};
 
 pub(crate) const SIGNAL: u8 = 0x80;
 pub(crate) const WAIT: u8 = 0x81;
@@ -115,7 +115,7 @@ fn unzigzag(value: u64) -> u64 {
 
 /// Writes an input that has a compact form; false if it has none, and then nothing is changed.
 #[inline(always)]
-pub(crate) fn write_input(context: &mut Context, now: Nanos, input: &Input, out: &mut Pen) -> bool {
+pub(crate) fn write_input(context: &mut Context, now: Nanos, input: &Input, out: &mut Writer) -> bool {
     if now < context.now {
         return false;
     }
@@ -199,7 +199,7 @@ fn owner_of(kind: u8) -> usize {
 }
 
 #[inline(always)]
-fn write_one(context: &mut Context, kind: u8, dt: u64, one: &One, out: &mut Pen) {
+fn write_one(context: &mut Context, kind: u8, dt: u64, one: &One, out: &mut Writer) {
     let One { process, request, owner, object, value, flags, event } = *one;
     let same_process = process.0 == context.process;
     let last = context.last(process.0);
@@ -259,7 +259,7 @@ fn keep(context: &mut Context, kind: u8, one: &One) {
 
 /// Writes effects that have a compact form; false if they have none, and then nothing is changed.
 #[inline(always)]
-pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut Pen) -> bool {
+pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut Writer) -> bool {
     let Effects { moves, stores, answers, events, notes } = effects;
     if !moves.is_empty() || !notes.is_empty() || stores.len() + events.len() > ITEMS_MAX {
         return false;
@@ -312,7 +312,7 @@ fn plain(context: &Context, answer: &Answer) -> Option<u8> {
 }
 
 #[inline(always)]
-fn write_store(context: &mut Context, store: &FenceStore, out: &mut Pen) {
+fn write_store(context: &mut Context, store: &FenceStore, out: &mut Writer) {
     let FenceStore { process, slot, value } = *store;
     let of_caller = process.0 == context.process;
     let before = std::mem::replace(&mut context.value, value);
@@ -337,7 +337,7 @@ fn write_store(context: &mut Context, store: &FenceStore, out: &mut Pen) {
 }
 
 #[inline(always)]
-fn write_event(context: &mut Context, event: &HostEvent, EventId(name): EventId, out: &mut Pen) {
+fn write_event(context: &mut Context, event: &HostEvent, EventId(name): EventId, out: &mut Writer) {
     let HostEvent { process, target: _, status } = *event;
     let of_caller = process.0 == context.process;
     let woken = std::mem::replace(&mut context.last(process.0).woken, name);

@@ -17,13 +17,13 @@ const PROCESSES_LISTED_MAX: usize = 64;
 
 /// Processes that a block's steps are about.
 #[derive(Default)]
-pub(crate) struct Touched {
+pub(crate) struct BlockProcesses {
     last: Option<u32>,
     processes: Vec<u32>,
     more: bool,
 }
 
-impl Touched {
+impl BlockProcesses {
     #[inline]
     pub fn process(&mut self, process: u32) {
         if self.last != Some(process) {
@@ -104,7 +104,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub fn block(&mut self, offset: u64, header: &[u8; HEADER_BYTES], touched: &Touched, vms: &Vms) {
+    pub fn block(&mut self, offset: u64, header: &[u8; HEADER_BYTES], touched: &BlockProcesses, vms: &Vms) {
         self.entries.push(wire::IndexEntry {
             offset,
             header: header[ENTRY_FROM..].to_vec(),

@@ -14,8 +14,8 @@ use crate::block::{BlockHeader, DEFLATED, HEADER_BYTES, Kind, Written};
 use crate::error::TraceError;
 use crate::file::{io_error, owner_only};
 use crate::index::ENTRY_FROM;
-use crate::places::Place;
 use crate::reader::Reader;
+use crate::scan::BlockPosition;
 
 const DEFLATE_LEVEL: u8 = 6;
 
@@ -27,7 +27,7 @@ pub struct Packed {
 }
 
 /// Where the copy has each block: by its place in the original.
-type Moved = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
+type BlockOffsets = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 
 /// Writes a copy of a trace, its open block included, into a new file. Every reader takes it for the original.
 ///
@@ -51,7 +51,7 @@ fn copy(
     failed: impl Fn(io::Error) -> TraceError,
 ) -> Result<Packed, TraceError> {
     let mut written = Written::new(out);
-    let (mut moved, mut before) = (Moved::new(), 0);
+    let (mut moved, mut before) = (BlockOffsets::new(), 0);
     reader.each_block(|place, content| {
         let offset = written.bytes();
         let header = block(&mut written, place, content, &moved).map_err(&failed)?;
@@ -65,9 +65,9 @@ fn copy(
 
 fn block(
     written: &mut Written<BufWriter<File>>,
-    place: &Place,
+    place: &BlockPosition,
     content: Vec<u8>,
-    moved: &Moved,
+    moved: &BlockOffsets,
 ) -> io::Result<[u8; HEADER_BYTES]> {
     let (codec, content) = match place.header.kind {
         Kind::Index => (0, index(&content, moved)?),
@@ -82,7 +82,7 @@ fn block(
 }
 
 /// An index of the same blocks where they are now.
-fn index(content: &[u8], moved: &Moved) -> io::Result<Vec<u8>> {
+fn index(content: &[u8], moved: &BlockOffsets) -> io::Result<Vec<u8>> {
     let wire::Index { entries, previous_index, last_snapshot } =
         wire::Index::decode(content).map_err(io::Error::other)?;
     let place = |offset: u64| moved.get(&offset).map_or(0, |(offset, _)| *offset);

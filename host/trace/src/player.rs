@@ -27,7 +27,7 @@ const STEPS_PER_KIB: u64 = 16;
 
 /// What one record came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Moved {
+pub enum PlayerStep {
     /// A step that had the recorded effects; without any if the recorded kernel did not come back from it.
     Step { sequence: u64, now: Nanos, finished: bool },
     /// A snapshot of the state that the kernel has, or was given: it was behind something that is lost.
@@ -219,7 +219,7 @@ impl Player {
     }
 
     /// Plays the next record. An error is the system's.
-    pub fn play(&mut self) -> Result<Moved, TraceError> {
+    pub fn play(&mut self) -> Result<PlayerStep, TraceError> {
         loop {
             return Ok(match self.reader.next_into(&mut self.read)? {
                 Next::Step if !self.in_place => {
@@ -228,22 +228,22 @@ impl Player {
                 }
                 Next::Step => self.step(),
                 Next::Other(record) => self.other(record),
-                Next::End => Moved::Over,
+                Next::End => PlayerStep::Over,
             });
         }
     }
 
-    fn other(&mut self, record: Record) -> Moved {
+    fn other(&mut self, record: Record) -> PlayerStep {
         match record {
             Record::Step { .. } => unreachable!("a step is read into its place"),
             Record::Times(_) => unreachable!("nobody asked for times"),
             Record::Snapshot { sequence, digest, state, .. } => self.snapshot(sequence, digest, &state),
             Record::Lost(lost) => {
                 self.in_place &= !lost.loses_steps();
-                Moved::Lost(lost)
+                PlayerStep::Lost(lost)
             }
-            Record::Unknown { sequence, kind } => Moved::Stopped(Verdict::Unknown { sequence, kind }),
-            Record::End { digest, .. } => Moved::End { recorded: digest },
+            Record::Unknown { sequence, kind } => PlayerStep::Stopped(Verdict::Unknown { sequence, kind }),
+            Record::End { digest, .. } => PlayerStep::End { recorded: digest },
         }
     }
 
@@ -258,7 +258,7 @@ impl Player {
     }
 
     /// Plays the step that was read.
-    fn step(&mut self) -> Moved {
+    fn step(&mut self) -> PlayerStep {
         self.keep_state();
         self.effects.clear();
         let Step { sequence, now, finished, .. } = self.read;
@@ -268,12 +268,12 @@ impl Player {
         if let Err(panic) = handled {
             self.in_place = false;
             let message = panic_words(&*panic).to_owned();
-            return Moved::Stopped(Verdict::Panicked { sequence, now, input: String::new(), message });
+            return PlayerStep::Stopped(Verdict::Panicked { sequence, now, input: String::new(), message });
         }
         if finished && self.compares && self.read.effects != self.effects {
             let first_difference = Difference::first(&self.read.effects, &self.effects);
             let first_difference = first_difference.expect("what differs differs somewhere");
-            return Moved::Stopped(Verdict::Diverged {
+            return PlayerStep::Stopped(Verdict::Diverged {
                 sequence,
                 now,
                 input: String::new(),
@@ -281,7 +281,7 @@ impl Player {
             });
         }
         self.played += 1;
-        Moved::Step { sequence, now, finished }
+        PlayerStep::Step { sequence, now, finished }
     }
 
     fn keep_state(&mut self) {
@@ -294,21 +294,21 @@ impl Player {
     }
 
     /// A snapshot says what the state must be; behind a loss it is what the kernel becomes.
-    fn snapshot(&mut self, sequence: u64, recorded: u64, state: &[u8]) -> Moved {
+    fn snapshot(&mut self, sequence: u64, recorded: u64, state: &[u8]) -> PlayerStep {
         let restored = !self.in_place;
         if restored {
             match self.maker.restored(state) {
                 Ok(kernel) => self.kernel = kernel,
-                Err(why) => return Moved::Stopped(Verdict::NotRestored { sequence, why }),
+                Err(why) => return PlayerStep::Stopped(Verdict::NotRestored { sequence, why }),
             }
             self.stands_before(sequence);
         }
         let replayed = if self.compares { self.digest() } else { recorded };
         if replayed != recorded {
-            return Moved::Stopped(Verdict::StateDiffers { before: Some(sequence), recorded, replayed });
+            return PlayerStep::Stopped(Verdict::StateDiffers { before: Some(sequence), recorded, replayed });
         }
         self.agreed = Some((sequence, recorded));
-        Moved::Snapshot { sequence, digest: recorded, restored }
+        PlayerStep::Snapshot { sequence, digest: recorded, restored }
     }
 
     /// The kernel is what it was before this step.
@@ -361,14 +361,16 @@ impl Player {
     }
 
     /// Goes to a place, backwards too where steps know it. Gives what was in the way, if anything.
-    pub fn go(&mut self, place: &Stop) -> Result<Option<Moved>, TraceError> {
+    pub fn go(&mut self, place: &Stop) -> Result<Option<PlayerStep>, TraceError> {
         match self.resolve(place)? {
             Stop::Sequence(sequence) => self.go_to(sequence),
             behind => loop {
                 match self.play()? {
-                    Moved::Step { .. } if behind.is_behind(&self.kernel, &self.effects) => return Ok(None),
-                    Moved::Step { .. } | Moved::Snapshot { .. } | Moved::End { .. } => {}
-                    Moved::Lost(lost) if !lost.loses_steps() => {}
+                    PlayerStep::Step { .. } if behind.is_behind(&self.kernel, &self.effects) => {
+                        return Ok(None);
+                    }
+                    PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } | PlayerStep::End { .. } => {}
+                    PlayerStep::Lost(lost) if !lost.loses_steps() => {}
                     other => return Ok(Some(other)),
                 }
             },
@@ -399,7 +401,7 @@ impl Player {
     /// Makes the kernel what it was before a step, forwards or backwards. What lies before a state on the way, of the file
     /// or in memory, is jumped over, and not compared. Gives what was in the way, if anything: the kernel is then as far
     /// as one can come.
-    pub fn go_to(&mut self, sequence: u64) -> Result<Option<Moved>, TraceError> {
+    pub fn go_to(&mut self, sequence: u64) -> Result<Option<PlayerStep>, TraceError> {
         if !(self.in_place && self.next <= sequence) {
             self.go_back_to(sequence)?;
         } else {
@@ -407,13 +409,13 @@ impl Player {
         }
         while self.next < sequence || !self.in_place {
             match self.play()? {
-                Moved::Step { .. } | Moved::Snapshot { .. } => {}
-                Moved::Lost(lost) if !lost.loses_steps() => {}
-                Moved::Lost(lost) => {
+                PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } => {}
+                PlayerStep::Lost(lost) if !lost.loses_steps() => {}
+                PlayerStep::Lost(lost) => {
                     // There may be a state behind what is lost.
                     let behind = self.reader.seek_snapshot(sequence)?;
                     let behind = behind.filter(|at| lost.to.is_some_and(|to| *at >= to));
-                    let Some(at) = behind else { return Ok(Some(Moved::Lost(lost))) };
+                    let Some(at) = behind else { return Ok(Some(PlayerStep::Lost(lost))) };
                     (self.next, self.in_place) = (at, false);
                 }
                 other => return Ok(Some(other)),

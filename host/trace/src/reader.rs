@@ -13,8 +13,8 @@ use proto::trace as wire;
 
 use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind, MAGIC};
 use crate::file::{beside, io_error};
-use crate::places::{Arranged, Part, Place, Source, arrange, read_at, scan};
 use crate::recorder::PIECE_BYTES_MAX;
+use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, read_at, scan};
 use crate::staging::{Beside, Staged};
 use crate::steps::{Item, Step, Steps};
 use crate::times::Times;
@@ -137,7 +137,7 @@ pub struct Reader {
     /// Which part is the open block.
     staged_at: Option<usize>,
     /// The block of steps that is being read.
-    steps: Option<(Steps, Vec<u8>, Place)>,
+    steps: Option<(Steps, Vec<u8>, BlockPosition)>,
     /// What is to be given before anything else is read.
     due: VecDeque<Record>,
     /// Bytes of the file that were taken in.
@@ -231,11 +231,11 @@ impl Reader {
     fn lose_open(&mut self, number: Option<u32>, why: &str) {
         let arranged = &mut self.arranged;
         let is_in_file = number.is_some_and(|number| number < arranged.next_number);
-        let is_told = matches!(arranged.parts.last(), Some(Part::Lost(Lost { to: None, .. })));
+        let is_told = matches!(arranged.parts.last(), Some(ScanPart::Lost(Lost { to: None, .. })));
         if !(arranged.ended || is_in_file || is_told) {
             let (from, offset) = (arranged.next_step, self.length);
             let lost = Lost { from, to: None, bytes: 0, offset, why: why.to_owned() };
-            arranged.parts.push(Part::Lost(lost));
+            arranged.parts.push(ScanPart::Lost(lost));
         }
     }
 
@@ -248,7 +248,7 @@ impl Reader {
         let has_steps = !staged.content.is_empty();
         let BlockHeader { number, first_step, .. } = staged.header;
         let tail = match arranged.parts.last_mut() {
-            Some(Part::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
+            Some(ScanPart::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
             _ => None,
         };
         let half_written = tail.filter(|lost| has_steps && lost.from == first_step && lost.loses_steps());
@@ -261,7 +261,7 @@ impl Reader {
             }
             None => length,
         };
-        if let Some(Part::Lost(lost @ Lost { to: None, .. })) = arranged.parts.last_mut() {
+        if let Some(ScanPart::Lost(lost @ Lost { to: None, .. })) = arranged.parts.last_mut() {
             // Now something tells where it ends.
             lost.to = Some(first_step.max(lost.from));
             (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
@@ -270,17 +270,17 @@ impl Reader {
             (staged.header.steps, staged.header.last_ns) =
                 crate::steps::count(&staged.header, &staged.content);
             let end = offset + HEADER_BYTES as u64 + staged.content.len() as u64;
-            let place = Place { offset, end, header: staged.header, crc: 0 };
+            let place = BlockPosition { offset, end, header: staged.header, crc: 0 };
             arranged.missing_before(&place, None);
             self.staged_at = Some(arranged.parts.len());
-            arranged.parts.push(Part::Block(place));
+            arranged.parts.push(ScanPart::Block(place));
             arranged.next_step = place.header.next_step();
         }
         if staged.dropped > 0 {
             let error = io::Error::from_raw_os_error(staged.error);
             let (from, why) = (arranged.next_step, format!("recording stopped: {error}"));
             let to = Some(from.saturating_add(staged.dropped));
-            arranged.parts.push(Part::Lost(Lost { from, to, bytes: 0, offset: length, why }));
+            arranged.parts.push(ScanPart::Lost(Lost { from, to, bytes: 0, offset: length, why }));
         }
         self.staged = Some(staged);
     }
@@ -329,8 +329,8 @@ impl Reader {
     /// Every block whose header is sound, in order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockInfo> + '_ {
         let places = self.arranged.parts.iter().filter_map(|part| match part {
-            Part::Block(place) => Some(place),
-            Part::Lost(_) => None,
+            ScanPart::Block(place) => Some(place),
+            ScanPart::Lost(_) => None,
         });
         places.map(|place| {
             let BlockHeader { kind, number, first_step, steps, first_ns, last_ns, .. } = place.header;
@@ -352,7 +352,7 @@ impl Reader {
         let parts = &self.arranged.parts;
         let at = parts.partition_point(|part| part.first_step() <= sequence).saturating_sub(1);
         // Of several parts at one step the first counts: what is lost there, or the snapshot.
-        let first = parts.get(at).map_or(0, Part::first_step);
+        let first = parts.get(at).map_or(0, ScanPart::first_step);
         let at = parts.partition_point(|part| part.first_step() < first).min(at);
         self.go_to(at);
         self.skip(|record| record_end(record) <= sequence)
@@ -360,7 +360,7 @@ impl Reader {
 
     /// Goes to the first step at this time or after it.
     pub fn seek_time(&mut self, now: Nanos) -> Result<(), TraceError> {
-        let before = |part: &Part| matches!(part, Part::Block(place) if place.header.last_ns < now);
+        let before = |part: &ScanPart| matches!(part, ScanPart::Block(place) if place.header.last_ns < now);
         let at = self.arranged.parts.iter().rposition(before).map_or(0, |at| at + 1);
         self.go_to(at);
         self.skip(|record| !matches!(record, Record::Step { now: at, .. } if *at >= now))
@@ -370,7 +370,7 @@ impl Reader {
     /// snapshot, and the next record is the trace's first.
     pub fn seek_snapshot(&mut self, sequence: u64) -> Result<Option<u64>, TraceError> {
         for at in (0..self.arranged.parts.len()).rev() {
-            let Part::Block(place) = self.arranged.parts[at] else { continue };
+            let ScanPart::Block(place) = self.arranged.parts[at] else { continue };
             if place.header.kind != Kind::Snapshot || place.header.first_step > sequence {
                 continue;
             }
@@ -413,7 +413,7 @@ impl Reader {
     }
 
     /// A block's content, or why it is not to be trusted.
-    fn content(&mut self, part: usize, place: &Place) -> Result<Result<Vec<u8>, Lost>, TraceError> {
+    fn content(&mut self, part: usize, place: &BlockPosition) -> Result<Result<Vec<u8>, Lost>, TraceError> {
         if self.staged_at == Some(part) {
             return Ok(Ok(self.staged.as_ref().map(|staged| staged.content.clone()).unwrap_or_default()));
         }
@@ -428,12 +428,12 @@ impl Reader {
     /// A trace of which something is lost, and what `take` says.
     pub(crate) fn each_block(
         &mut self,
-        mut take: impl FnMut(&Place, Vec<u8>) -> Result<(), TraceError>,
+        mut take: impl FnMut(&BlockPosition, Vec<u8>) -> Result<(), TraceError>,
     ) -> Result<(), TraceError> {
         for at in 0..self.arranged.parts.len() {
             let lost = match self.arranged.parts[at].clone() {
-                Part::Lost(lost) => lost,
-                Part::Block(place) => match self.content(at, &place)? {
+                ScanPart::Lost(lost) => lost,
+                ScanPart::Block(place) => match self.content(at, &place)? {
                     Ok(content) => {
                         take(&place, content)?;
                         continue;
@@ -485,11 +485,11 @@ impl Reader {
             let part = part.clone();
             self.at += 1;
             match part {
-                Part::Lost(lost) => {
+                ScanPart::Lost(lost) => {
                     self.position += lost.bytes;
                     return Ok(Next::Other(Record::Lost(lost)));
                 }
-                Part::Block(place) => {
+                ScanPart::Block(place) => {
                     self.position = (self.position + place.bytes()).min(self.length);
                     match self.content(self.at - 1, &place)? {
                         Ok(content) => self.begin_block(place, content)?,
@@ -532,7 +532,7 @@ impl Reader {
     }
 
     /// A block's content is what was written.
-    fn begin_block(&mut self, place: Place, content: Vec<u8>) -> Result<(), TraceError> {
+    fn begin_block(&mut self, place: BlockPosition, content: Vec<u8>) -> Result<(), TraceError> {
         let BlockHeader { kind, first_step: sequence, codec, .. } = place.header;
         if codec > DEFLATED {
             self.lost(&place, "is stored in a way that this program does not know");
@@ -571,7 +571,7 @@ impl Reader {
     fn snapshot(
         &mut self,
         part: usize,
-        place: &Place,
+        place: &BlockPosition,
         content: &[u8],
     ) -> Result<Result<Record, &'static str>, TraceError> {
         let Ok(snapshot) = wire::Snapshot::decode(content) else { return Ok(Err("cannot be decoded")) };
@@ -581,7 +581,7 @@ impl Reader {
         for at in 0..pieces {
             let at = at as usize;
             let piece = match self.arranged.parts.get(part + 1 + at) {
-                Some(Part::Block(piece)) if piece.header.kind == Kind::Piece => *piece,
+                Some(ScanPart::Block(piece)) if piece.header.kind == Kind::Piece => *piece,
                 _ => return Ok(Err("has not all of its pieces behind it")),
             };
             match self.content(part + 1 + at, &piece)? {
@@ -594,11 +594,11 @@ impl Reader {
         Ok(Ok(Record::Snapshot { sequence, now, digest, state, host }))
     }
 
-    fn lost(&mut self, place: &Place, why: &str) {
+    fn lost(&mut self, place: &BlockPosition, why: &str) {
         self.due.push_back(Record::Lost(place.lost(format!("{} {why}", place.name()))));
     }
 
-    fn end(&mut self, place: &Place, end: &wire::End) {
+    fn end(&mut self, place: &BlockPosition, end: &wire::End) {
         let wire::End { steps, state_digest: digest, dropped, ref why, .. } = *end;
         let sequence = place.header.first_step;
         // A header of another recording may begin behind this end.
@@ -633,7 +633,7 @@ fn record_end(record: &Record) -> u64 {
 }
 
 /// A block's content; the error says in words what is wrong with it.
-fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec<u8>, String>> {
+fn read_content(source: &mut dyn Source, place: &BlockPosition) -> io::Result<Result<Vec<u8>, String>> {
     let mut content = vec![0; place.header.length as usize];
     read_at(source, place.offset + HEADER_BYTES as u64, &mut content)?;
     let (expected, actual) = (place.header.content_crc, crc32c::crc32c(&content));
@@ -670,7 +670,11 @@ fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
 }
 
 /// The first header of a trace that is intact: they are all the same.
-fn find_header(source: &mut dyn Source, places: &[Place], path: &Path) -> Result<Option<Header>, TraceError> {
+fn find_header(
+    source: &mut dyn Source,
+    places: &[BlockPosition],
+    path: &Path,
+) -> Result<Option<Header>, TraceError> {
     for place in places.iter().filter(|place| place.header.kind == Kind::Header) {
         // One that is cut off cannot be read, and that is no error of the system.
         let Ok(Ok(content)) = read_content(source, place) else { continue };

@@ -10,12 +10,12 @@ use proto::trace as wire;
 use crate::block::{BlockHeader, CONTENT_BYTES_FULL, CONTENT_BYTES_MAX, HEADER_BYTES, Kind};
 use crate::compact::{self, Context};
 use crate::file::{Durable, TraceFile, io_error};
-use crate::index::{Entries, Touched, Vms};
-use crate::pen::Pen;
+use crate::index::{BlockProcesses, Entries, Vms};
 use crate::ring::Ring;
 use crate::sink::Sink;
 use crate::staging::Staging;
 use crate::times::Times;
+use crate::writer::Writer;
 use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN, TraceError, encode, header};
 
 /// A snapshot comes after so many bytes at the earliest, and after so many times its own size.
@@ -100,7 +100,7 @@ struct OpenBlock {
     first_step: u64,
     steps: u32,
     first_ns: Nanos,
-    touched: Touched,
+    touched: BlockProcesses,
 }
 
 struct Stopped {
@@ -111,7 +111,7 @@ struct Stopped {
 
 impl OpenBlock {
     fn new(staging: Staging, first_step: u64) -> OpenBlock {
-        let (context, touched) = (Context::new(0), Touched::default());
+        let (context, touched) = (Context::new(0), BlockProcesses::default());
         OpenBlock { staging, context, first_step, steps: 0, first_ns: 0, touched }
     }
 
@@ -130,7 +130,7 @@ impl OpenBlock {
         if self.staging.length() + records.len() > CONTENT_BYTES_MAX {
             return Err(rustix::io::Errno::FBIG.into());
         }
-        let write = |pen: &mut Pen| {
+        let write = |pen: &mut Writer| {
             pen.slice(records);
             true
         };

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use drivers::Registry;
 
-use crate::{Lost, Moved, Player, Reader, Record, Report, Stop, TraceError, Verdict};
+use crate::{Lost, Player, PlayerStep, Reader, Record, Report, Stop, TraceError, Verdict};
 
 /// Which part of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Part {
+pub struct ReplayRange {
     /// From the last snapshot before this place; without it from the beginning.
     pub from: Option<Stop>,
     /// To this place; without it to the end.
@@ -32,13 +32,13 @@ pub fn replay_from(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, TraceError> {
     let mut player = Player::new(reader, registry)?;
-    replay_part(&mut player, &Part::default(), progress)
+    replay_part(&mut player, &ReplayRange::default(), progress)
 }
 
 /// Replays a part of a trace with a player that is new, which is then where that ended.
 pub fn replay_part(
     player: &mut Player,
-    part: &Part,
+    part: &ReplayRange,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, TraceError> {
     let mut report = Report::new(player.reader().header().program.clone());
@@ -59,20 +59,20 @@ pub fn replay_part(
             return Ok(stopped(report, damage, player));
         }
         match player.play()? {
-            Moved::Step { sequence, finished, .. } => {
+            PlayerStep::Step { sequence, finished, .. } => {
                 report.count();
                 report.unfinished = (!finished).then_some(sequence);
                 if until.as_ref().is_some_and(|stop| stop.is_behind(player.kernel(), player.effects())) {
                     return Ok(stopped(report, damage, player));
                 }
             }
-            Moved::Snapshot { sequence, restored: true, .. } if damage.is_some() => {
+            PlayerStep::Snapshot { sequence, restored: true, .. } if damage.is_some() => {
                 report.resumed.push((sequence, 0))
             }
-            Moved::Snapshot { .. } => {}
-            Moved::Lost(lost) => worse(&mut damage, lost),
-            Moved::Stopped(verdict) => return explained(report, player, verdict),
-            Moved::End { recorded } => {
+            PlayerStep::Snapshot { .. } => {}
+            PlayerStep::Lost(lost) => worse(&mut damage, lost),
+            PlayerStep::Stopped(verdict) => return explained(report, player, verdict),
+            PlayerStep::End { recorded } => {
                 report.ended = true;
                 let replayed = player.digest();
                 if player.is_in_place() && recorded != replayed {
@@ -81,7 +81,7 @@ pub fn replay_part(
                     return Ok(report);
                 }
             }
-            Moved::Over => return Ok(agreed(report, damage, player)),
+            PlayerStep::Over => return Ok(agreed(report, damage, player)),
         }
     }
 }

@@ -13,7 +13,7 @@ use rustix::fs::MemfdFlags;
 use crate::block::{BlockHeader, Kind};
 use crate::file::owner_only;
 use crate::mapping::Mapping;
-use crate::pen::{self, End, Pen};
+use crate::writer::{self, End, Writer};
 
 const MAGIC: [u8; 8] = *b"GPVTOPN2";
 const CONTENT_AT: usize = 64;
@@ -101,13 +101,13 @@ impl Staging {
 
     /// What `write` writes, so many bytes at most, becomes a part of the block if it says so: as a whole or not at all.
     #[inline(always)]
-    pub fn record(&mut self, bytes_max: usize, write: impl FnOnce(&mut Pen) -> bool) -> io::Result<bool> {
+    pub fn record(&mut self, bytes_max: usize, write: impl FnOnce(&mut Writer) -> bool) -> io::Result<bool> {
         // The last store may be longer than the record: what is behind the length is nobody's.
         let end = CONTENT_AT + self.length() + bytes_max + 8;
         if end > self.mapping.length() {
             self.grow(end)?;
         }
-        let mut pen = Pen::new(self.mapping.window(CONTENT_AT), self.end);
+        let mut pen = Writer::new(self.mapping.window(CONTENT_AT), self.end);
         let is_kept = write(&mut pen);
         if is_kept {
             self.end = pen.end();
@@ -207,7 +207,9 @@ fn parse(bytes: &[u8]) -> Option<Beside> {
         return None;
     }
     match checked.and_then(|bytes| staged(bytes, trace, length)) {
-        Some(staged) if length == 0 || pen::sum_of(&staged.content) == expected => Some(Beside::Open(staged)),
+        Some(staged) if length == 0 || writer::sum_of(&staged.content) == expected => {
+            Some(Beside::Open(staged))
+        }
         _ => unreadable(DAMAGED),
     }
 }
@@ -248,7 +250,7 @@ mod tests {
         for length in 1..60 {
             let record = &bytes[length..2 * length];
             for (count, is_kept) in [(length - 1, false), (length, true)] {
-                let write = |pen: &mut Pen| {
+                let write = |pen: &mut Writer| {
                     pen.slice(&record[..count]);
                     is_kept
                 };
@@ -269,7 +271,7 @@ mod tests {
         let mut copy = Vec::new();
         for round in 1..=3u8 {
             let record = vec![round; 3 * CONTENT_BYTES];
-            let write = |pen: &mut Pen| {
+            let write = |pen: &mut Writer| {
                 pen.slice(&record);
                 true
             };

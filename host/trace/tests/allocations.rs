@@ -7,7 +7,7 @@ mod counting;
 use common::traffic::{Rounds, Traffic};
 use counting::ALLOCATIONS;
 use dxgkrnl::Config;
-use trace::{Moved, Player, Verdict};
+use trace::{Player, PlayerStep, Verdict};
 
 /// Two traces that differ by so many steps of one kind: what the longer one allocates more.
 fn allocations_of(steps: u64, told: Rounds) -> u64 {
@@ -23,9 +23,12 @@ fn allocations_of(steps: u64, told: Rounds) -> u64 {
     let before = ALLOCATIONS.get();
     loop {
         match player.play().unwrap() {
-            Moved::Stopped(verdict) => panic!("{verdict:?}"),
-            Moved::Over => break,
-            Moved::Step { .. } | Moved::Snapshot { .. } | Moved::Lost(_) | Moved::End { .. } => {}
+            PlayerStep::Stopped(verdict) => panic!("{verdict:?}"),
+            PlayerStep::Over => break,
+            PlayerStep::Step { .. }
+            | PlayerStep::Snapshot { .. }
+            | PlayerStep::Lost(_)
+            | PlayerStep::End { .. } => {}
         }
     }
     ALLOCATIONS.get() - before

@@ -8,7 +8,9 @@ use common::session;
 use dxgkrnl::{Config, Effects, Input, Kernel};
 use kmd::SimulatedMiniport;
 use session::Step;
-use trace::{Moved, Part, Player, Reader, Record, Recorder, Report, Verdict, replay_part, verify};
+use trace::{
+    Player, PlayerStep, Reader, Record, Recorder, ReplayRange, Report, Verdict, replay_part, verify,
+};
 
 const RING_BYTES: usize = 1 << 19;
 
@@ -134,7 +136,7 @@ fn a_dump_replays_from_its_first_snapshot_on() {
     assert_eq!((report.steps, report.unchecked, report.ended), (count, None, true));
     // A place before the first step is as far back as there is something.
     let mut player = Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
-    let until = Part { from: None, until: Some("seq=5".parse().unwrap()) };
+    let until = ReplayRange { from: None, until: Some("seq=5".parse().unwrap()) };
     let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
     assert_eq!((report.stopped, report.agrees()), (Some(40_001 - count), true), "{report}");
 }
@@ -158,10 +160,10 @@ fn what_no_state_stands_before_is_not_called_identical() {
     assert!(text.contains("gpupv trace show") && text.contains("--record"), "{text}");
     // Wherever one wants to go.
     let player = || Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
-    let until = Part { from: None, until: Some(format!("seq={}", first_step + 9).parse().unwrap()) };
+    let until = ReplayRange { from: None, until: Some(format!("seq={}", first_step + 9).parse().unwrap()) };
     let report = replay_part(&mut player(), &until, &mut |_, _| {}).unwrap();
     assert_eq!((report.verdict, report.stopped), (Verdict::NoState { first_step }, None));
-    assert!(matches!(player().go_to(first_step + 9).unwrap(), Some(Moved::End { .. })));
+    assert!(matches!(player().go_to(first_step + 9).unwrap(), Some(PlayerStep::End { .. })));
 
     // With a snapshot later on: what comes behind it is compared, and it is told what is not.
     let mut recorder = flight();

@@ -8,8 +8,8 @@ use d3dkmt::{
     ShareToken, SignalFlags, WaitFromCpuFlags, WaitOutcome, WakeTarget,
 };
 use dxgkrnl::{
-    Answer, Config, DataMove, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input, MoveKernel,
-    Note, Place, ProcessId, SEMANTIC_VERSION, Shadow, VmId,
+    Answer, ComputeOp, Config, DmaOp, Effects, EngineId, Fault, Features, FenceStore, HostEvent, Input,
+    MemoryRef, Note, ProcessId, SEMANTIC_VERSION, StagingBuffer, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -382,28 +382,31 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    let shadow = (any::<u32>(), any::<u64>()).prop_map(|(adapter, number)| Shadow { adapter, number });
+fn place() -> impl Strategy<Value = MemoryRef> {
+    let staging_buffer =
+        (any::<u32>(), any::<u64>()).prop_map(|(adapter, number)| StagingBuffer { adapter, number });
     prop_oneof![
-        (process(), any::<u64>()).prop_map(|(process, address)| Place::Memory { process, address }),
-        (shadow, any::<u64>()).prop_map(|(shadow, offset)| Place::Shadow { shadow, offset }),
+        (process(), any::<u64>()).prop_map(|(process, address)| MemoryRef::Memory { process, address }),
+        (staging_buffer, any::<u64>())
+            .prop_map(|(staging_buffer, offset)| MemoryRef::StagingBuffer { staging_buffer, offset }),
     ]
 }
 
-fn data_move() -> impl Strategy<Value = DataMove> {
+fn dma_op() -> impl Strategy<Value = DmaOp> {
     let (number, word) = (any::<u64>, any::<u32>);
     prop_oneof![
-        (place(), place(), number()).prop_map(|(from, to, bytes)| DataMove::Copy { from, to, bytes }),
-        (place(), number(), word()).prop_map(|(to, bytes, pattern)| DataMove::Fill { to, bytes, pattern }),
-        (0..MoveKernel::ALL.len(), place(), place(), number(), word()).prop_map(
+        (place(), place(), number()).prop_map(|(from, to, bytes)| DmaOp::Copy { from, to, bytes }),
+        (place(), number(), word()).prop_map(|(to, bytes, pattern)| DmaOp::Fill { to, bytes, pattern }),
+        (0..ComputeOp::ALL.len(), place(), place(), number(), word()).prop_map(
             |(kernel, from, to, bytes, operand)| {
-                let kernel = MoveKernel::ALL[kernel];
-                DataMove::Compute { kernel, from, to, bytes, operand }
+                let kernel = ComputeOp::ALL[kernel];
+                DmaOp::Compute { kernel, from, to, bytes, operand }
             }
         ),
-        (word(), number())
-            .prop_map(|(adapter, number)| DataMove::Release { shadow: Shadow { adapter, number } }),
-        word().prop_map(|adapter| DataMove::ReleaseAll { adapter }),
+        (word(), number()).prop_map(|(adapter, number)| DmaOp::Release {
+            staging_buffer: StagingBuffer { adapter, number }
+        }),
+        word().prop_map(|adapter| DmaOp::ReleaseAll { adapter }),
     ]
 }
 
@@ -424,7 +427,7 @@ fn effects() -> impl Strategy<Value = Effects> {
         status: NtStatus(status),
     });
     let note = (option::of(process()), ".{0,300}").prop_map(|(process, text)| Note { process, text });
-    (vec(data_move(), 0..4), vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5), vec(note, 0..3))
+    (vec(dma_op(), 0..4), vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5), vec(note, 0..3))
         .prop_map(|(moves, stores, answers, events, notes)| Effects { moves, stores, answers, events, notes })
 }
 

@@ -6,7 +6,7 @@ use common::session::{self, Random};
 use common::{Step, drivers, reader};
 use dxgkrnl::{Config, Kernel};
 use kmd::SimulatedMiniport;
-use trace::{Moved, Part, Player, Report, Stop, Verdict, replay_part};
+use trace::{Player, PlayerStep, ReplayRange, Report, Stop, Verdict, replay_part};
 
 /// A trace of a session with a snapshot before the steps at these positions.
 struct Recorded {
@@ -42,7 +42,7 @@ fn player(bytes: &[u8]) -> Player {
     Player::new(reader(bytes).unwrap(), &drivers()).unwrap()
 }
 
-fn replay(bytes: &[u8], part: &Part) -> Report {
+fn replay(bytes: &[u8], part: &ReplayRange) -> Report {
     replay_part(&mut player(bytes), part, &mut |_, _| {}).unwrap()
 }
 
@@ -64,24 +64,24 @@ fn any_step_can_be_gone_to_and_the_state_there_is_what_it_was() {
         assert_eq!(player.go_to(6001).unwrap(), None);
         assert_eq!(player.digest(), recorded.digests[6000]);
         // There is no such step: the end is in the way.
-        assert!(matches!(player.go_to(7000).unwrap(), Some(Moved::End { .. })));
+        assert!(matches!(player.go_to(7000).unwrap(), Some(PlayerStep::End { .. })));
     }
 }
 
 #[test]
 fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
     let recorded = recorded(52, 1500, &[400, 900]);
-    let report = replay(&recorded.bytes, &Part { from: place("seq=1000"), until: place("seq=1200") });
+    let report = replay(&recorded.bytes, &ReplayRange { from: place("seq=1000"), until: place("seq=1200") });
     assert_eq!(report.verdict, Verdict::Identical { digest: recorded.digests[1199] }, "{report}");
     assert_eq!((report.from, report.stopped, report.steps), (Some(901), Some(1200), 299));
-    let whole = replay(&recorded.bytes, &Part { from: place("seq=300"), until: None });
+    let whole = replay(&recorded.bytes, &ReplayRange { from: place("seq=300"), until: None });
     assert_eq!((whole.from, whole.steps, whole.ended), (None, 1500, true), "{whole}");
     // A time is the first step at it.
     let at = recorded.steps[1000].now;
     let first = recorded.steps.iter().position(|step| step.now >= at).unwrap() as u64 + 1;
-    let report = replay(&recorded.bytes, &Part { from: None, until: place(&format!("time={at}")) });
+    let report = replay(&recorded.bytes, &ReplayRange { from: None, until: place(&format!("time={at}")) });
     assert_eq!(report.stopped, Some(first));
-    let never = replay(&recorded.bytes, &Part { from: None, until: place("time=999999s") });
+    let never = replay(&recorded.bytes, &ReplayRange { from: None, until: place("time=999999s") });
     assert_eq!((never.stopped, never.steps), (None, 1500));
 }
 
@@ -94,11 +94,11 @@ fn it_stops_behind_the_step_with_which_something_comes_true() {
     let first = recorded.steps.iter().position(|step| {
         step.effects.events.iter().any(|event| (event.process, event.target) == (wake.process, wake.target))
     });
-    let report = replay(&recorded.bytes, &Part { from: None, until });
+    let report = replay(&recorded.bytes, &ReplayRange { from: None, until });
     assert_eq!(report.stopped, Some(first.unwrap() as u64 + 2), "{report}");
     let note = recorded.steps.iter().position(|step| !step.effects.notes.is_empty()).unwrap();
     let text = &recorded.steps[note].effects.notes[0].text;
-    let report = replay(&recorded.bytes, &Part { from: None, until: place(&format!("note={text}")) });
+    let report = replay(&recorded.bytes, &ReplayRange { from: None, until: place(&format!("note={text}")) });
     assert_eq!(report.stopped, Some(note as u64 + 2), "{report}");
     // The value of a fence, by who has it.
     let mut player = player(&recorded.bytes);
@@ -111,7 +111,7 @@ fn it_stops_behind_the_step_with_which_something_comes_true() {
     });
     let (process, handle, value) = highest.unwrap();
     let until = place(&format!("fence=p{}:{handle}>={value}", process.0));
-    let report = replay(&recorded.bytes, &Part { from: None, until });
+    let report = replay(&recorded.bytes, &ReplayRange { from: None, until });
     let stopped = report.stopped.expect("it has the value at step 2000");
     player.go_to(stopped).unwrap();
     assert!(player.kernel().object(process, handle).unwrap().value >= value);
@@ -126,7 +126,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
     let data = blocks.iter().find(|block| block.first_step > 300 && block.steps > 0).unwrap();
     let mut damaged = recorded.bytes.clone();
     damaged[(data.offset + data.bytes / 2) as usize] ^= 0x20;
-    let report = replay(&damaged, &Part::default());
+    let report = replay(&damaged, &ReplayRange::default());
     let Verdict::Damaged { lost } = &report.verdict else { panic!("{report}") };
     assert!(lost.from > 300 && lost.to.unwrap() <= 801, "{lost}");
     assert_eq!(report.steps, lost.from - 1);
@@ -139,7 +139,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
     let mut player = player(&damaged);
     assert_eq!(player.go_to(1000).unwrap(), None);
     assert_eq!(player.digest(), recorded.digests[999]);
-    assert!(matches!(player.go_to(lost.from + 1).unwrap(), Some(Moved::Lost(_))));
+    assert!(matches!(player.go_to(lost.from + 1).unwrap(), Some(PlayerStep::Lost(_))));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_difference_is_told_with_what_led_to_it() {
     }
     drop(recorder);
     let bytes = std::fs::read(file.path()).unwrap();
-    let report = replay(&bytes, &Part::default());
+    let report = replay(&bytes, &ReplayRange::default());
     let Verdict::Diverged { sequence, input, .. } = &report.verdict else { panic!("{report}") };
     assert_eq!((*sequence, input), (at as u64 + 1, &recorded.steps[at].input.to_string()));
     assert_eq!(report.agreed, (at >= 500).then_some((501, recorded.digests[500])));
@@ -207,11 +207,11 @@ fn with_a_broken_state(wrong_bits: u64) -> Vec<u8> {
 #[test]
 fn a_snapshot_that_is_no_state_is_told() {
     // The kernel is there by itself: only the digest counts.
-    let report = replay(&with_a_broken_state(1), &Part::default());
+    let report = replay(&with_a_broken_state(1), &ReplayRange::default());
     let Verdict::StateDiffers { before: Some(101), .. } = report.verdict else { panic!("{report}") };
     let broken = with_a_broken_state(0);
-    assert!(replay(&broken, &Part::default()).agrees());
-    let report = replay(&broken, &Part { from: place("seq=150"), until: None });
+    assert!(replay(&broken, &ReplayRange::default()).agrees());
+    let report = replay(&broken, &ReplayRange { from: place("seq=150"), until: None });
     let Verdict::NotRestored { sequence: 101, why } = &report.verdict else { panic!("{report}") };
     assert!(why.contains("semantic version"), "{why}");
 }

@@ -26,7 +26,7 @@ use vmm_sys_util::epoll::EventSet;
 
 use crate::device::Shared;
 use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
-use crate::locks::{Held, Rank, Ranked};
+use crate::locks::{Rank, Ranked, RankedGuard};
 use crate::memory::{self, GuestMemory, MemoryTable, check_region};
 use crate::services::CloseReason;
 use crate::serving::Scissors;
@@ -89,13 +89,13 @@ pub(crate) struct Running {
 
 impl Running {
     /// For the thread of QEMU's requests, between two turns of the worker.
-    fn worker_at_rest(&self) -> Held<'_, Worker> {
+    fn worker_at_rest(&self) -> RankedGuard<'_, Worker> {
         let _next = self.turnstile.lock();
         self.worker.lock()
     }
 
     /// For the worker's thread: whoever waits comes first.
-    fn own_turn(&self) -> Held<'_, Worker> {
+    fn own_turn(&self) -> RankedGuard<'_, Worker> {
         drop(self.turnstile.lock());
         self.worker.lock()
     }

@@ -13,7 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::complaints::Complaints;
 use crate::connection::Connection;
-use crate::known::{Known, path_beside};
+use crate::known_connections::{Known, path_beside};
 use crate::locks::{Rank, Ranked};
 use crate::memory::GuestMemory;
 use crate::muxer::TooManyConnections;

@@ -61,7 +61,7 @@ pub const DESCRIPTORS_PER_CHAIN_MAX: usize = 64;
 pub const SECOND_QEMU_WAIT_NS: i64 = 250_000_000;
 
 /// A holder that waits for a daemon looks again after so long at the latest, if nothing tells that it is back.
-pub const HOLDER_LOOK_AGAIN_NS: i64 = 250_000_000;
+pub const PROXY_RETRY_NS: i64 = 250_000_000;
 
 /// Memory regions of one VM. QEMU sends at most 8 in SET_MEM_TABLE.
 pub const MEMORY_REGIONS_MAX: u64 = 32;

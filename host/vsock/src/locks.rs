@@ -24,8 +24,8 @@ pub enum Rank {
     Turnstile,
     /// The kernel, and all that changes with it.
     Kernel,
-    /// Events that wait for their bell.
-    Bells,
+    /// Events that wait for their event channel.
+    EventChannels,
     /// What guestd is still to be sent.
     Replies,
     /// What a process is still to be sent.
@@ -114,7 +114,7 @@ pub struct Ranked<T> {
 }
 
 /// A lock that is held.
-pub struct Held<'a, T> {
+pub struct RankedGuard<'a, T> {
     guard: MutexGuard<'a, T>,
     mark: Mark,
 }
@@ -126,38 +126,38 @@ impl<T> Ranked<T> {
     }
 
     /// Of data that are whole between any two statements: a panic elsewhere is reported where it happened.
-    pub fn lock(&self) -> Held<'_, T> {
+    pub fn lock(&self) -> RankedGuard<'_, T> {
         let mark = Mark::new(self.rank);
-        Held { guard: self.mutex.lock().unwrap_or_else(PoisonError::into_inner), mark }
+        RankedGuard { guard: self.mutex.lock().unwrap_or_else(PoisonError::into_inner), mark }
     }
 
     /// Of data that a panic may have left half changed: the process ends rather than go on with them.
-    pub fn lock_or_abort(&self) -> Held<'_, T> {
+    pub fn lock_or_abort(&self) -> RankedGuard<'_, T> {
         let mark = Mark::new(self.rank);
-        Held { guard: self.mutex.lock().unwrap_or_else(|_| std::process::abort()), mark }
+        RankedGuard { guard: self.mutex.lock().unwrap_or_else(|_| std::process::abort()), mark }
     }
 
     /// The same if nobody holds it.
-    pub fn try_lock_or_abort(&self) -> Option<Held<'_, T>> {
+    pub fn try_lock_or_abort(&self) -> Option<RankedGuard<'_, T>> {
         let mark = Mark::new(self.rank);
         match self.mutex.try_lock() {
-            Ok(guard) => Some(Held { guard, mark }),
+            Ok(guard) => Some(RankedGuard { guard, mark }),
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Poisoned(_)) => std::process::abort(),
         }
     }
 }
 
-impl<'a, T> Held<'a, T> {
+impl<'a, T> RankedGuard<'a, T> {
     /// Gives the lock up until the condition is told of, or so much time is over, and takes it again.
-    pub fn wait_timeout(self, condition: &Condvar, timeout: Duration) -> Held<'a, T> {
-        let Held { guard, mark } = self;
+    pub fn wait_timeout(self, condition: &Condvar, timeout: Duration) -> RankedGuard<'a, T> {
+        let RankedGuard { guard, mark } = self;
         let waited = condition.wait_timeout(guard, timeout);
-        Held { guard: waited.unwrap_or_else(PoisonError::into_inner).0, mark }
+        RankedGuard { guard: waited.unwrap_or_else(PoisonError::into_inner).0, mark }
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for RankedGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -165,7 +165,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for RankedGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }

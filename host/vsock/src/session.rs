@@ -23,7 +23,7 @@ use vmm_sys_util::eventfd::EventFd;
 use crate::backend::{EVENT, QUEUES, RECEIVE, TRANSMIT};
 use crate::complaints::Complaints;
 use crate::device::Shared;
-use crate::known::Known;
+use crate::known_connections::Known;
 use crate::limits::{BUFFERS_PER_PASS_MAX, BYTES_PER_PASS_MAX};
 use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};

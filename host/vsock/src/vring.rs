@@ -56,11 +56,11 @@ struct Shared {
     /// Where the ring stood when it was stopped.
     stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
-    place: OnceLock<Place>,
+    place: OnceLock<RingBinding>,
 }
 
 /// Where a vring belongs. Weak, because the other side owns the vring.
-struct Place {
+struct RingBinding {
     index: usize,
     memory: MemoryTable,
     session: Weak<Session>,
@@ -105,7 +105,8 @@ impl Ring {
         epoll: &Arc<VringEpollHandler<Arc<Backend>>>,
         memory: MemoryTable,
     ) {
-        let place = Place { index, memory, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
+        let place =
+            RingBinding { index, memory, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
         let _ = self.0.place.set(place);
     }
 

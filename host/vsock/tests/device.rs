@@ -2,14 +2,14 @@
 
 mod services;
 
-use front_end::{CID, FREE_AREA, Guest, is_readable};
-use services::{ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK, Told};
+use front_end::{CID, FREE_AREA, GuestVm, is_readable};
+use services::{ABORT, ABORT_IN_ACCEPT, ECHO, Event, GATHER, HOARD, PUT_OFF, RECORD, REFUSED, Rig, STUCK};
 use std::time::Duration;
 use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
 use vsock_device::packet::{Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 use vsock_device::{CloseReason, ConnectError, SendError};
 
-fn shutdown(guest: &mut Guest, peer: u32, local: u32, flags: u32) {
+fn shutdown(guest: &mut GuestVm, peer: u32, local: u32, flags: u32) {
     let mut header = guest.header(Operation::SHUTDOWN, peer, local);
     header.flags = flags;
     guest.send(header, &[]);
@@ -18,14 +18,14 @@ fn shutdown(guest: &mut Guest, peer: u32, local: u32, flags: u32) {
 #[test]
 fn configuration_space_is_the_cid() {
     let rig = Rig::new();
-    assert_eq!(Guest::boot(&rig.socket).config(), CID);
+    assert_eq!(GuestVm::boot(&rig.socket).config(), CID);
 }
 
 #[test]
 fn bytes_are_echoed_with_and_without_event_index() {
     for features in [front_end::FEATURES, front_end::FEATURES & !(1 << 29), 1 << 32] {
         let rig = Rig::new();
-        let mut guest = Guest::boot_with(&rig.socket, features, 0);
+        let mut guest = GuestVm::boot_with(&rig.socket, features, 0);
         guest.connect(1000, ECHO);
         for round in 0..1000u32 {
             guest.say(1000, ECHO, &round.to_le_bytes());
@@ -38,7 +38,7 @@ fn bytes_are_echoed_with_and_without_event_index() {
 #[test]
 fn a_large_payload_comes_back_in_order_in_small_buffers() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1000, ECHO);
     let payload: Vec<u8> = (0..65536u32).map(|n| (n * 7 / 3) as u8).collect();
     guest.say(1000, ECHO, &payload);
@@ -55,7 +55,7 @@ fn a_large_payload_comes_back_in_order_in_small_buffers() {
 #[test]
 fn a_port_without_service_is_refused() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.send(guest.header(Operation::REQUEST, 1000, REFUSED), &[]);
     assert_eq!(guest.receive_operation(), Operation::RST);
     assert_eq!(rig.device.stats().connections, 0);
@@ -64,7 +64,7 @@ fn a_port_without_service_is_refused() {
 #[test]
 fn idle_follows_the_last_packet_of_a_kick() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1000, GATHER);
     for _ in 0..20 {
         guest.post(guest.header(Operation::RW, 1000, GATHER), b"abc");
@@ -77,7 +77,7 @@ fn idle_follows_the_last_packet_of_a_kick() {
 fn the_host_connects_to_the_guest() {
     let rig = Rig::new();
     assert_eq!(rig.device.connect(7, rig.note(7)).unwrap_err(), ConnectError::NotAttached);
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.config();
     let connection = rig.device.connect(7, rig.note(7)).unwrap();
     connection.send(b"hello").unwrap();
@@ -85,9 +85,9 @@ fn the_host_connects_to_the_guest() {
     assert_eq!((request.operation, request.dst_port), (Operation::REQUEST, 7));
     guest.send(guest.header(Operation::RESPONSE, 7, request.src_port), &[]);
     assert_eq!(guest.receive().1, b"hello");
-    assert!(matches!(rig.next(), Told::Connected(7)));
+    assert!(matches!(rig.next(), Event::Connected(7)));
     guest.say(7, request.src_port, b"welcome");
-    assert!(matches!(rig.next(), Told::Received(7, bytes) if bytes == b"welcome"));
+    assert!(matches!(rig.next(), Event::Received(7, bytes) if bytes == b"welcome"));
     rig.device.connect(8, rig.note(8)).unwrap();
     let (request, _) = guest.receive();
     guest.send(guest.header(Operation::RST, 8, request.src_port), &[]);
@@ -97,7 +97,7 @@ fn the_host_connects_to_the_guest() {
 #[test]
 fn both_halves_close_in_order() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1000, ECHO);
     rig.accepted();
     guest.say(1000, ECHO, b"last words");
@@ -105,7 +105,7 @@ fn both_halves_close_in_order() {
     assert_eq!(guest.receive().1, b"last words");
     assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
     assert_eq!(guest.receive_operation(), Operation::RST);
-    assert!(matches!(rig.next(), Told::PeerFinished(1000)));
+    assert!(matches!(rig.next(), Event::PeerFinished(1000)));
     rig.assert_closed(1000, CloseReason::Finished);
 
     guest.connect(1000, RECORD);
@@ -117,7 +117,7 @@ fn both_halves_close_in_order() {
     let (end, _) = guest.receive();
     assert_eq!((end.operation, end.flags), (Operation::SHUTDOWN, SHUTDOWN_SEND));
     guest.say(1000, RECORD, b"yours");
-    assert!(matches!(rig.next(), Told::Received(1000, bytes) if bytes == b"yours"));
+    assert!(matches!(rig.next(), Event::Received(1000, bytes) if bytes == b"yours"));
     shutdown(&mut guest, 1000, RECORD, SHUTDOWN_SEND | SHUTDOWN_RECEIVE);
     assert_eq!(guest.receive_operation(), Operation::RST);
 }
@@ -125,7 +125,7 @@ fn both_halves_close_in_order() {
 #[test]
 fn resets_work_from_every_side() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     guest.send(guest.header(Operation::RST, 1, RECORD), &[]);
@@ -153,7 +153,7 @@ fn resets_work_from_every_side() {
 #[test]
 fn a_guest_without_credit_stalls_nobody_and_resumes() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.buf_alloc = 10_000;
     guest.connect(1, RECORD);
     let connection = rig.accepted();
@@ -174,13 +174,13 @@ fn a_guest_without_credit_stalls_nobody_and_resumes() {
             heard += guest.receive().1.len();
         }
     }
-    assert!(matches!(rig.next(), Told::Writable(1)));
+    assert!(matches!(rig.next(), Event::Writable(1)));
 }
 
 #[test]
 fn a_guest_without_buffers_gets_what_waited_when_it_offers_some() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     for n in 0..200u32 {
@@ -203,19 +203,19 @@ fn a_guest_without_buffers_gets_what_waited_when_it_offers_some() {
 #[test]
 fn manual_credit_stops_the_guest_until_bytes_are_consumed() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, HOARD);
     let connection = rig.accepted();
     for _ in 0..4 {
         guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
-        assert!(matches!(rig.next(), Told::Received(1, _)));
+        assert!(matches!(rig.next(), Event::Received(1, _)));
     }
     connection.consumed(WINDOW_BYTES / 2);
     let (update, _) = guest.receive();
     assert_eq!((update.operation, update.fwd_cnt), (Operation::CREDIT_UPDATE, WINDOW_BYTES / 2));
     for _ in 0..2 {
         guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
-        assert!(matches!(rig.next(), Told::Received(1, _)));
+        assert!(matches!(rig.next(), Event::Received(1, _)));
     }
     guest.say(1, HOARD, b"too much");
     rig.assert_closed(1, CloseReason::ProtocolViolation);
@@ -225,7 +225,7 @@ fn manual_credit_stops_the_guest_until_bytes_are_consumed() {
 #[test]
 fn a_thousand_connections_work_at_once() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     for peer in 0..1000 {
         guest.connect(2000 + peer, ECHO);
     }
@@ -246,8 +246,8 @@ fn a_thousand_connections_work_at_once() {
 fn guest_memory_is_stored_to_by_guest_address() {
     let rig = Rig::new();
     assert!(rig.device.memory().is_none());
-    let guest = Guest::boot(&rig.socket);
-    let Told::Memory(memory) = rig.told.recv_timeout(front_end::PATIENCE).unwrap() else { panic!() };
+    let guest = GuestVm::boot(&rig.socket);
+    let Event::Memory(memory) = rig.told.recv_timeout(front_end::PATIENCE).unwrap() else { panic!() };
     memory.check(FREE_AREA, 4096).unwrap();
     memory.store_u64(FREE_AREA + 8, 0x1122_3344_5566_7788).unwrap();
     let seen: u64 =
@@ -256,7 +256,7 @@ fn guest_memory_is_stored_to_by_guest_address() {
     assert!(memory.store_u64(0, 1).is_err());
     assert!(rig.device.memory().is_some());
     drop(guest);
-    assert!(matches!(rig.next(), Told::Disconnected));
+    assert!(matches!(rig.next(), Event::Disconnected));
     assert!(memory.store_u64(FREE_AREA + 8, 1).is_err());
     assert!(rig.device.memory().is_none());
 }
@@ -264,7 +264,7 @@ fn guest_memory_is_stored_to_by_guest_address() {
 #[test]
 fn two_vms_that_send_into_each_other_do_not_deadlock() {
     let (left, right) = (Rig::with_cid(CID), Rig::with_cid(CID));
-    let mut guests = [Guest::boot(&left.socket), Guest::boot(&right.socket)];
+    let mut guests = [GuestVm::boot(&left.socket), GuestVm::boot(&right.socket)];
     // Guest port 1 is where a guest hears what the other one says on its port 2.
     for guest in &mut guests {
         guest.connect(1, RECORD);
@@ -291,7 +291,7 @@ fn two_vms_that_send_into_each_other_do_not_deadlock() {
 #[test]
 fn many_threads_send_on_one_connection_without_losing_a_byte() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     let senders: Vec<_> = (0..4)
@@ -318,7 +318,7 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
 fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
     let rig = Rig::new();
     // Without EVENT_IDX the guest wants to hear of everything.
-    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
+    let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.connect(1, ECHO);
     let mut calls = 0;
     for round in 0..64u32 {
@@ -342,7 +342,7 @@ fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
 #[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn a_device_at_rest_does_not_wake_up() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"x");
     guest.receive();
@@ -361,7 +361,7 @@ fn a_device_at_rest_does_not_wake_up() {
 fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let rig = Rig::new();
     // Without EVENT_IDX, whose fields the endless ring has no place for: each pass over the ring calls.
-    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
+    let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.buf_alloc = 1 << 20;
     guest.connect(1000, RECORD);
     let connection = rig.accepted();
@@ -383,7 +383,7 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
 #[test]
 fn endpoints_that_put_something_off_have_turns() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     for peer in [1, 2, 3] {
         guest.connect(peer, PUT_OFF);
         rig.accepted();
@@ -394,7 +394,7 @@ fn endpoints_that_put_something_off_have_turns() {
     guest.tx.kick_if_wanted();
     let turns: Vec<u32> = (0..7)
         .map(|_| match rig.next() {
-            Told::Turn(port) => port,
+            Event::Turn(port) => port,
             other => panic!("no turn but {other:?}"),
         })
         .collect();
@@ -404,7 +404,7 @@ fn endpoints_that_put_something_off_have_turns() {
 #[test]
 fn an_endpoint_with_endless_turns_holds_nobody_up() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, PUT_OFF);
     guest.connect(2, PUT_OFF);
     guest.connect(3, ECHO);
@@ -416,7 +416,7 @@ fn an_endpoint_with_endless_turns_holds_nobody_up() {
     guest.say(2, PUT_OFF, &[0; 50]);
     let mut turns = 0;
     while turns < 50 {
-        turns += usize::from(matches!(rig.next(), Told::Turn(2)));
+        turns += usize::from(matches!(rig.next(), Event::Turn(2)));
     }
     // The device is not held up either.
     guest.send_memory_table();
@@ -425,16 +425,16 @@ fn an_endpoint_with_endless_turns_holds_nobody_up() {
 #[test]
 fn what_is_put_off_is_done_before_an_endpoint_is_told_closed() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, PUT_OFF);
     rig.accepted();
     guest.post(guest.header(Operation::RW, 1, PUT_OFF), &[0; 3]);
     let flags = SHUTDOWN_SEND | SHUTDOWN_RECEIVE;
     guest.post(Header { flags, ..guest.header(Operation::SHUTDOWN, 1, PUT_OFF) }, &[]);
     guest.tx.kick_if_wanted();
-    assert!(matches!(rig.next(), Told::PeerFinished(1)));
+    assert!(matches!(rig.next(), Event::PeerFinished(1)));
     for _ in 0..3 {
-        assert!(matches!(rig.next(), Told::Turn(1)));
+        assert!(matches!(rig.next(), Event::Turn(1)));
     }
     rig.assert_closed(1, CloseReason::Finished);
     assert_eq!(guest.receive_operation(), Operation::RST);

@@ -6,9 +6,9 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use front_end::Guest;
+use front_end::GuestVm;
 use services::{ECHO, Rig};
-use vsock_device::Holder;
+use vsock_device::VhostUserProxy;
 use vsock_device::packet::Operation;
 
 /// Environment variable with the socket of a device in a process of its own.
@@ -70,7 +70,7 @@ fn connections_file(daemon: &Path) -> PathBuf {
     PathBuf::from(format!("{}.connections", daemon.display()))
 }
 
-fn echoes(guest: &mut Guest, peer: u32, text: &[u8]) {
+fn echoes(guest: &mut GuestVm, peer: u32, text: &[u8]) {
     guest.say(peer, ECHO, text);
     let (header, payload) = guest.receive();
     assert_eq!((header.operation, &payload[..]), (Operation::RW, text));
@@ -79,10 +79,10 @@ fn echoes(guest: &mut Guest, peer: u32, text: &[u8]) {
 #[test]
 fn a_guest_is_reset_and_served_after_each_kill() {
     let (_folder, held, socket) = sockets();
-    let holder = Holder::serve(&held, &socket).unwrap();
+    let proxy = VhostUserProxy::serve(&held, &socket).unwrap();
     let mut daemon = Daemon::start(&socket);
     // It waits for the device, which may be slower than we are.
-    let mut guest = Guest::boot(&held);
+    let mut guest = GuestVm::boot(&held);
     for round in 0..5 {
         let peers = [1000 + round * 10, 1001 + round * 10];
         for peer in peers {
@@ -113,7 +113,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
         }
         assert_eq!(guest.config(), front_end::CID);
     }
-    assert_eq!(holder.replaced(), 5);
+    assert_eq!(proxy.replaced(), 5);
     assert!(connections_file(&socket).exists());
     daemon.stop();
     assert!(!connections_file(&socket).exists(), "nobody is left to be told");
@@ -122,9 +122,9 @@ fn a_guest_is_reset_and_served_after_each_kill() {
 #[test]
 fn a_request_of_qemu_that_comes_while_there_is_no_daemon_is_answered_once() {
     let (_folder, held, socket) = sockets();
-    let _holder = Holder::serve(&held, &socket).unwrap();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
     let daemon = Daemon::start(&socket);
-    let mut guest = Guest::boot(&held);
+    let mut guest = GuestVm::boot(&held);
     daemon.kill();
     let asking = std::thread::spawn(move || {
         let cid = guest.config();
@@ -142,9 +142,9 @@ fn a_request_of_qemu_that_comes_while_there_is_no_daemon_is_answered_once() {
 #[test]
 fn a_daemon_that_stops_in_order_ends_connections_and_not_the_machine() {
     let (_folder, held, socket) = sockets();
-    let _holder = Holder::serve(&held, &socket).unwrap();
+    let _proxy = VhostUserProxy::serve(&held, &socket).unwrap();
     let daemon = Daemon::start(&socket);
-    let mut guest = Guest::boot(&held);
+    let mut guest = GuestVm::boot(&held);
     guest.connect(7, ECHO);
     daemon.stop();
     assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
@@ -155,17 +155,17 @@ fn a_daemon_that_stops_in_order_ends_connections_and_not_the_machine() {
 }
 
 #[test]
-fn the_end_of_a_holder_is_the_end_of_the_device() {
+fn the_end_of_a_proxy_is_the_end_of_the_device() {
     let (_folder, held, socket) = sockets();
-    let holder = Holder::serve(&held, &socket).unwrap();
+    let proxy = VhostUserProxy::serve(&held, &socket).unwrap();
     let _daemon = Daemon::start(&socket);
-    let mut guest = Guest::boot(&held);
+    let mut guest = GuestVm::boot(&held);
     guest.connect(7, ECHO);
-    drop(holder);
+    drop(proxy);
     assert!(!held.exists());
     assert!(vhost::VhostBackend::get_features(&guest.frontend).is_err());
     // The daemon saw it as the end of QEMU.
-    let mut guest = Guest::boot(&socket);
+    let mut guest = GuestVm::boot(&socket);
     guest.connect(7, ECHO);
     // The call of the answer may come after the answer was seen.
     assert_eq!(guest.rx.take_used(), None, "nothing of before is reset");

@@ -4,8 +4,8 @@ mod services;
 
 use std::time::Instant;
 
-use front_end::Guest;
-use services::{ECHO, PANIC, RECORD, Rig, Told};
+use front_end::GuestVm;
+use services::{ECHO, Event, PANIC, RECORD, Rig};
 use vsock_device::CloseReason;
 
 fn entries(directory: &str) -> usize {
@@ -34,7 +34,7 @@ fn sessions_leave_no_descriptor_and_no_thread() {
     // Handles that the daemon keeps must not keep a VM's descriptors.
     let mut kept = Vec::new();
     for round in 0..30 {
-        let mut guest = Guest::boot(&rig.socket);
+        let mut guest = GuestVm::boot(&rig.socket);
         guest.connect(1, RECORD);
         kept.push(rig.accepted());
         if round % 3 == 1 {
@@ -52,7 +52,7 @@ fn sessions_leave_no_descriptor_and_no_thread() {
             guest.say(9, ECHO, b"no such connection");
         }
         drop(guest);
-        while !matches!(rig.next(), Told::Disconnected) {}
+        while !matches!(rig.next(), Event::Disconnected) {}
         assert_held(at_rest, "after a session");
     }
     drop((rig, kept));

@@ -7,10 +7,10 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 
 use front_end::queue::QUEUE_SIZE;
-use front_end::{FREE_AREA, Guest, MEMORY_START};
+use front_end::{FREE_AREA, GuestVm, MEMORY_START};
 use listening::ListenError;
 use rustix::fs::SealFlags;
-use services::{ECHO, RECORD, Rig, Told};
+use services::{ECHO, Event, RECORD, Rig};
 use vm_memory::{Bytes as _, GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vsock_device::limits::QUEUE_SIZE_MAX;
 use vsock_device::packet::{HEADER_BYTES, Operation};
@@ -21,7 +21,7 @@ const WRITABLE: u16 = 2;
 const NEXT: u16 = 1;
 const INDIRECT: u16 = 4;
 
-fn assert_still_works(guest: &mut Guest, peer: u32) {
+fn assert_still_works(guest: &mut GuestVm, peer: u32) {
     guest.connect(peer, ECHO);
     guest.say(peer, ECHO, b"still here");
     assert_eq!(guest.receive().1, b"still here");
@@ -31,7 +31,7 @@ fn assert_still_works(guest: &mut Guest, peer: u32) {
 fn a_killed_front_end_closes_everything_and_the_next_one_is_served() {
     let rig = Rig::new();
     for _ in 0..3 {
-        let mut guest = Guest::boot(&rig.socket);
+        let mut guest = GuestVm::boot(&rig.socket);
         let mut connections = Vec::new();
         for peer in 0..10 {
             guest.connect(peer, RECORD);
@@ -40,14 +40,14 @@ fn a_killed_front_end_closes_everything_and_the_next_one_is_served() {
         connections[0].send(&[0; 100_000]).unwrap();
         drop(guest);
         for _ in 0..10 {
-            assert!(matches!(rig.next(), Told::Closed(_, CloseReason::Disconnected)));
+            assert!(matches!(rig.next(), Event::Closed(_, CloseReason::Disconnected)));
         }
-        assert!(matches!(rig.next(), Told::Disconnected));
+        assert!(matches!(rig.next(), Event::Disconnected));
         assert_eq!(connections[3].send(b"x"), Err(SendError::Closed));
         connections[3].finish();
         connections[3].reset();
     }
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     assert_still_works(&mut guest, 1);
     assert_eq!(rig.device.stats().sessions, 4);
 }
@@ -56,7 +56,7 @@ fn a_killed_front_end_closes_everything_and_the_next_one_is_served() {
 fn a_front_end_that_comes_on_the_heels_of_a_dead_one_is_served() {
     let rig = Rig::new();
     for round in 0..100 {
-        let mut guest = Guest::boot(&rig.socket);
+        let mut guest = GuestVm::boot(&rig.socket);
         if round % 10 == 0 {
             assert_still_works(&mut guest, 1);
         }
@@ -73,8 +73,8 @@ fn sessions_leave_no_descriptor_or_thread_behind() {
         links.filter_map(|link| std::fs::read_to_string(link.path()).ok()).map(|info| watched(&info)).max()
     };
     for _ in 0..20 {
-        drop(Guest::boot(&rig.socket));
-        assert!(matches!(rig.next(), Told::Disconnected));
+        drop(GuestVm::boot(&rig.socket));
+        assert!(matches!(rig.next(), Event::Disconnected));
     }
     assert!(descriptors().unwrap_or(0) <= 8, "kicks of dead sessions are still watched");
     assert!(threads_come_to("vsock-777777", 1));
@@ -92,19 +92,19 @@ fn watched(fdinfo: &str) -> usize {
 #[test]
 fn shutdown_with_a_vm_attached_tells_everybody() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     rig.accepted();
     rig.device.shutdown();
-    let mut told: Vec<Told> = rig.told.try_iter().collect();
-    assert!(matches!(told.pop(), Some(Told::Disconnected)));
-    assert!(matches!(told.pop(), Some(Told::Closed(1, CloseReason::Disconnected))));
+    let mut told: Vec<Event> = rig.told.try_iter().collect();
+    assert!(matches!(told.pop(), Some(Event::Disconnected)));
+    assert!(matches!(told.pop(), Some(Event::Closed(1, CloseReason::Disconnected))));
 }
 
 #[test]
 fn a_second_front_end_is_turned_away() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     let second = vhost::vhost_user::Frontend::connect(&rig.socket, 3).unwrap();
     assert!(vhost::VhostBackend::get_features(&second).is_err());
     assert_still_works(&mut guest, 1);
@@ -113,7 +113,7 @@ fn a_second_front_end_is_turned_away() {
 #[test]
 fn a_paused_guest_keeps_its_connections() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     let connection = rig.accepted();
     let positions = guest.stop();
@@ -128,7 +128,7 @@ fn a_paused_guest_keeps_its_connections() {
 #[test]
 fn a_rebooted_guest_starts_without_connections() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     guest.stop();
@@ -142,7 +142,7 @@ fn a_rebooted_guest_starts_without_connections() {
 #[test]
 fn a_guest_with_a_past_is_told_that_its_connections_are_gone() {
     let rig = Rig::new();
-    let mut guest = Guest::boot_with(&rig.socket, front_end::FEATURES, 40_000);
+    let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES, 40_000);
     let event = guest.event.wait_used(front_end::PATIENCE).expect("a transport event");
     assert_eq!(event, 0u32.to_le_bytes());
     guest.say(9, ECHO, b"old connection");
@@ -153,7 +153,7 @@ fn a_guest_with_a_past_is_told_that_its_connections_are_gone() {
 #[test]
 fn bad_addresses_from_the_front_end_end_only_that_session() {
     let rig = Rig::new();
-    let guest = Guest::boot(&rig.socket);
+    let guest = GuestVm::boot(&rig.socket);
     let bad = vhost::VringConfigData {
         queue_max_size: QUEUE_SIZE,
         queue_size: QUEUE_SIZE,
@@ -163,24 +163,24 @@ fn bad_addresses_from_the_front_end_end_only_that_session() {
         ..Default::default()
     };
     let _ = vhost::VhostBackend::set_vring_addr(&guest.frontend, 0, &bad);
-    assert!(matches!(rig.next(), Told::Disconnected));
-    let mut guest = Guest::boot(&rig.socket);
+    assert!(matches!(rig.next(), Event::Disconnected));
+    let mut guest = GuestVm::boot(&rig.socket);
     assert_still_works(&mut guest, 1);
 }
 
 #[test]
 fn a_ring_over_the_limit_ends_only_that_session() {
     let rig = Rig::new();
-    let guest = Guest::boot(&rig.socket);
+    let guest = GuestVm::boot(&rig.socket);
     assert!(vhost::VhostBackend::set_vring_num(&guest.frontend, 0, 2 * QUEUE_SIZE_MAX).is_err());
-    assert!(matches!(rig.next(), Told::Disconnected));
-    assert_still_works(&mut Guest::boot(&rig.socket), 1);
+    assert!(matches!(rig.next(), Event::Disconnected));
+    assert_still_works(&mut GuestVm::boot(&rig.socket), 1);
 }
 
 #[test]
 fn hostile_transmit_chains_are_given_back_and_the_device_lives() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     let header = guest.header(Operation::RW, 1, ECHO);
     let long = vsock_device::packet::Header { len: u32::MAX, ..header };
     vm_memory::Bytes::write_slice(&guest.memory, &long.encode(), vm_memory::GuestAddress(FREE_AREA)).unwrap();
@@ -214,7 +214,7 @@ fn hostile_transmit_chains_are_given_back_and_the_device_lives() {
 #[test]
 fn hostile_receive_chains_lose_no_byte() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     // Empty the ring of good buffers.
     let connection = rig.accepted();
@@ -243,7 +243,7 @@ fn hostile_receive_chains_lose_no_byte() {
 #[test]
 fn a_ring_with_impossible_indices_stops_and_a_restart_mends_it() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     rig.accepted();
     guest.tx.write_u16(guest.tx.available() + 2, 0x7000);
@@ -260,14 +260,14 @@ fn a_ring_with_impossible_indices_stops_and_a_restart_mends_it() {
 #[test]
 fn memory_tables_are_looked_up_afresh() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     let memory = rig.device.memory().unwrap();
     guest.stop();
     guest.memory = front_end::memory(0x8000_0000, 1 << 20);
     guest.send_memory_table();
     assert!(memory.store_u64(FREE_AREA, 1).is_err());
     memory.store_u64(0x8000_0000, 7).unwrap();
-    let tables = rig.told.try_iter().filter(|told| matches!(told, Told::Memory(_))).count();
+    let tables = rig.told.try_iter().filter(|told| matches!(told, Event::Memory(_))).count();
     assert_eq!(tables, 2);
 }
 
@@ -275,7 +275,7 @@ fn memory_tables_are_looked_up_afresh() {
 #[test]
 fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     let memory = rig.device.memory().unwrap();
@@ -295,14 +295,14 @@ fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     assert_eq!(value, if stored { 2 } else { 1 });
     // The device is there for the next.
     drop(guest);
-    let mut next = Guest::boot(&rig.socket);
+    let mut next = GuestVm::boot(&rig.socket);
     assert_still_works(&mut next, 1);
 }
 
 #[test]
 fn rings_that_fall_out_of_the_memory_table_stop_without_a_crash() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     let old = std::mem::replace(&mut guest.memory, front_end::memory(0x8000_0000, 1 << 20));
@@ -355,7 +355,7 @@ impl Dice {
 #[test]
 fn random_rings_and_packets_never_take_the_device_down() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     for seed in 1..40 {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         for _ in 0..100 {

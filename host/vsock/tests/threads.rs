@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use front_end::Guest;
-use services::{ECHO, PANIC, RECORD, Rig, Told};
+use front_end::GuestVm;
+use services::{ECHO, Event, PANIC, RECORD, Rig};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -20,7 +20,7 @@ use watch::{sleeps_of_threads_named, threads_come_to};
 
 const TRANSMIT: usize = 1;
 
-fn assert_echoes(guest: &mut Guest, peer: u32, words: &[u8]) {
+fn assert_echoes(guest: &mut GuestVm, peer: u32, words: &[u8]) {
     guest.say(peer, ECHO, words);
     assert_eq!(guest.receive().1, words);
 }
@@ -28,29 +28,29 @@ fn assert_echoes(guest: &mut Guest, peer: u32, words: &[u8]) {
 #[test]
 fn a_worker_that_dies_ends_its_session_in_order_and_no_other() {
     let (rig, neighbour) = (Rig::new(), Rig::new());
-    let mut bystander = Guest::boot(&neighbour.socket);
+    let mut bystander = GuestVm::boot(&neighbour.socket);
     bystander.connect(1, ECHO);
     for _ in 0..3 {
-        let mut guest = Guest::boot(&rig.socket);
+        let mut guest = GuestVm::boot(&rig.socket);
         guest.connect(1, RECORD);
         guest.connect(2, PANIC);
         let (kept, _) = (rig.accepted(), rig.accepted());
         guest.say(2, PANIC, b"x");
         let mut closed: Vec<u32> = (0..2)
             .map(|_| match rig.next() {
-                Told::Closed(port, CloseReason::Disconnected) => port,
+                Event::Closed(port, CloseReason::Disconnected) => port,
                 other => panic!("not closed but {other:?}"),
             })
             .collect();
         closed.sort_unstable();
         assert_eq!(closed, [1, 2]);
-        assert!(matches!(rig.next(), Told::Disconnected));
+        assert!(matches!(rig.next(), Event::Disconnected));
         assert!(kept.send(b"late").is_err());
         // QEMU was cut off.
         assert!(guest.frontend.get_features().is_err());
         assert_echoes(&mut bystander, 1, b"unmoved");
     }
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     assert_echoes(&mut guest, 1, b"as if nothing had happened");
 }
@@ -58,7 +58,7 @@ fn a_worker_that_dies_ends_its_session_in_order_and_no_other() {
 #[test]
 fn a_kick_that_is_replaced_while_packets_flow_loses_none() {
     let rig = Rig::with_cid(777_001);
-    let mut guest = Guest::boot_as(&rig.socket, 777_001);
+    let mut guest = GuestVm::boot_as(&rig.socket, 777_001);
     guest.connect(1, ECHO);
     let mut old_kicks = Vec::new();
     for round in 0..300u32 {
@@ -93,7 +93,7 @@ fn assert_rests(device: &Device, prefix: &str) {
 #[test]
 fn threads_of_an_attached_vm_rest() {
     let rig = Rig::with_cid(777_002);
-    let mut guest = Guest::boot_as(&rig.socket, 777_002);
+    let mut guest = GuestVm::boot_as(&rig.socket, 777_002);
     guest.connect(1, ECHO);
     assert_echoes(&mut guest, 1, b"x");
     // One for QEMUs, one for requests, one for kicks.
@@ -105,7 +105,7 @@ fn threads_of_an_attached_vm_rest() {
 #[test]
 fn a_kick_that_the_front_end_takes_back_hurts_nobody() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     for round in 0..2000u32 {
         // The worker wakes up for a kick that is gone when it reads it.
@@ -123,14 +123,14 @@ fn half_a_request_holds_nobody_up() {
     let (rig, neighbour) = (Rig::new(), Rig::new());
     let mut half = UnixStream::connect(&rig.socket).unwrap();
     half.write_all(&[1, 0, 0]).unwrap();
-    let mut bystander = Guest::boot(&neighbour.socket);
+    let mut bystander = GuestVm::boot(&neighbour.socket);
     bystander.connect(1, ECHO);
     assert_echoes(&mut bystander, 1, b"unmoved");
     wait_until(|| rig.device.stats().sessions == 1);
     drop(half);
     wait_until(|| !rig.device.stats().attached);
-    drop(Guest::boot(&rig.socket));
-    assert!(matches!(rig.next(), Told::Disconnected));
+    drop(GuestVm::boot(&rig.socket));
+    assert!(matches!(rig.next(), Event::Disconnected));
     let mut half = UnixStream::connect(&rig.socket).unwrap();
     half.write_all(&[1, 0, 0]).unwrap();
     wait_until(|| rig.device.stats().sessions == 3);
@@ -148,7 +148,7 @@ fn wait_until(reached: impl Fn() -> bool) {
 #[test]
 fn a_ring_of_impossible_size_does_not_run_and_a_restart_mends_it() {
     let rig = Rig::new();
-    let mut guest = Guest::boot(&rig.socket);
+    let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
     rig.accepted();
     guest.stop();
@@ -222,7 +222,7 @@ fn suicidal(at_memory: bool) -> (tempfile::TempDir, std::path::PathBuf, Receiver
 #[test]
 fn an_endpoint_may_shut_its_device_down() {
     let (_directory, socket, told) = suicidal(false);
-    let mut guest = Guest::boot(&socket);
+    let mut guest = GuestVm::boot(&socket);
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"die");
     for expected in ["received", "closed", "disconnected"] {
@@ -235,7 +235,7 @@ fn an_endpoint_may_shut_its_device_down() {
 fn a_service_may_shut_its_device_down() {
     let (_directory, socket, told) = suicidal(true);
     // The front-end's request is cut short.
-    let _ = std::panic::catch_unwind(|| Guest::boot(&socket));
+    let _ = std::panic::catch_unwind(|| GuestVm::boot(&socket));
     for expected in ["memory", "disconnected"] {
         assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));
     }

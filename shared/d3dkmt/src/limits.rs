@@ -61,10 +61,10 @@ pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
 pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// CPU events of one process that its broker keeps and sets itself: wakes of more of them come by the process's stream.
-pub const KEPT_EVENTS_PER_PROCESS_MAX: usize = 16;
+pub const REGISTERED_EVENTS_PER_PROCESS_MAX: usize = 16;
 /// Kept events of all processes of a VM with a machine. Each has a stream of its own, and the vsock device has to have
 /// room for those of processes.
-pub const BELLS_PER_VM_MAX: usize = 64;
+pub const EVENT_CHANNELS_PER_VM_MAX: usize = 64;
 /// Events of one process that its driver has signaled for the last time, by guest-event mode.
 pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// `D3DKMT_CREATEALLOCATION_MAX`: allocations of one call.

@@ -1,7 +1,7 @@
 //! The hand-over between a waiter and a signaller, checked by loom over every interleaving.
 //!
-//! The waiter polls the slot, then registers under the seat (the host's one lock), then parks. The
-//! signaller takes the seat, stores the value, takes the registered waiter and wakes it after leaving.
+//! The waiter polls the slot, then registers under the kernel lock (the host's one lock), then parks. The
+//! signaller takes the kernel lock, stores the value, takes the registered waiter and wakes it after leaving.
 
 extern crate std;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -43,13 +43,13 @@ impl Parking {
 }
 
 /// The part of the host that matters here: the value it holds and who waits for what.
-struct Seat {
+struct Owner {
     value: u64,
     waiter: Option<(u64, Arc<Parking>)>,
 }
 
 /// What the host does for a signal. The store comes before the wake-up.
-fn signal<C: ValueCell>(seat: &Mutex<Seat>, cell: &C, value: u64) {
+fn signal<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, value: u64) {
     let woken = {
         let mut seat = seat.lock().unwrap();
         seat.value = value;
@@ -65,7 +65,7 @@ fn signal<C: ValueCell>(seat: &Mutex<Seat>, cell: &C, value: u64) {
 }
 
 /// What a guest's wait does; returns the value seen after it.
-fn wait<C: ValueCell>(seat: &Mutex<Seat>, cell: &C, target: u64) -> u64 {
+fn wait<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, target: u64) -> u64 {
     let polled = cell.load_acquire();
     if polled >= target {
         return polled;
@@ -89,7 +89,7 @@ fn wait<C: ValueCell>(seat: &Mutex<Seat>, cell: &C, target: u64) -> u64 {
 fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
     // covers: FEN-009 FEN-025 FEN-027 FEN-103
     loom::model(|| {
-        let seat = Arc::new(Mutex::new(Seat { value: 0, waiter: None }));
+        let seat = Arc::new(Mutex::new(Owner { value: 0, waiter: None }));
         let cell = Arc::new(AtomicU64::new(0));
         // Data that the signaller writes before it signals: the waiter must see it.
         let data = Arc::new(AtomicU64::new(0));
@@ -109,7 +109,7 @@ fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
 #[test]
 fn a_signal_too_low_wakes_nobody_and_the_next_one_does() {
     loom::model(|| {
-        let seat = Arc::new(Mutex::new(Seat { value: 0, waiter: None }));
+        let seat = Arc::new(Mutex::new(Owner { value: 0, waiter: None }));
         let cell = Arc::new(AtomicU64::new(0));
         let signaller = {
             let (seat, cell) = (seat.clone(), cell.clone());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use attacks::report::markdown;
-use attacks::run::{Outcome, Place, Programs};
+use attacks::run::{AttackTarget, Outcome, Programs};
 use attacks::table::{self, Attack};
 use clap::Parser;
 
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 
 /// Each at a daemon of its own.
 fn run(programs: &Programs, attack: &Attack, full: bool) -> Outcome {
-    let mut place = Place::new(programs, attack.setup);
+    let mut place = AttackTarget::new(programs, attack.setup);
     let mut outcome = place.run(attack, full);
     outcome.judge_counts();
     if full {

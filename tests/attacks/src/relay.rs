@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use d3dkmt::FeatureId;
-use front_end::{FREE_AREA, Guest, MEMORY_BYTES, MEMORY_START};
+use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START};
 use proto::attach::{
     AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdHello, GuestdToHost, GuestdWelcome,
     HostToGuestd, broker_request, guestd_to_host, host_to_guestd,
@@ -77,7 +77,7 @@ impl Link {
 
 /// The rings, the connections on them, and guestd's.
 pub struct Session {
-    pub guest: Guest,
+    pub guest: GuestVm,
     pub links: BTreeMap<u32, Link>,
     next_port: u32,
     frames: FrameBuffer,
@@ -94,7 +94,7 @@ impl Session {
 
     /// Boots, and guestd says this.
     pub fn boot_saying(socket: &Path, hello: GuestdHello) -> Result<(Session, GuestdWelcome), String> {
-        let mut guest = Guest::boot(socket);
+        let mut guest = GuestVm::boot(socket);
         guest.cid = guest.config();
         guest.buf_alloc = RECEIVE_BYTES;
         let end = MEMORY_START + MEMORY_BYTES as u64;

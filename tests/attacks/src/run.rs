@@ -102,7 +102,7 @@ pub struct Outcome {
 }
 
 /// A daemon and its victim.
-pub struct Place {
+pub struct AttackTarget {
     pub daemon: Daemon,
     victim: Victim,
     programs: Programs,
@@ -123,11 +123,11 @@ fn measure_for(time: Duration) {
     std::thread::sleep(time);
 }
 
-impl Place {
-    pub fn new(programs: &Programs, setup: Setup) -> Place {
+impl AttackTarget {
+    pub fn new(programs: &Programs, setup: Setup) -> AttackTarget {
         let daemon = Daemon::start(&programs.daemon, setup);
         let victim = Victim::start(&programs.suite, daemon.served.broker());
-        let mut place = Place { daemon, victim, programs: programs.clone(), setup };
+        let mut place = AttackTarget { daemon, victim, programs: programs.clone(), setup };
         place.until_the_victim_works();
         place
     }
@@ -136,7 +136,7 @@ impl Place {
     fn until_the_victim_works(&mut self) {
         let mut done = [0; 3];
         within(limits::GIVEN_BACK_WITHIN, || {
-            let look = self.victim.look();
+            let look = self.victim.sample();
             done[0] += look.calls.count;
             done[1] += look.work.count;
             done[2] += look.attach.count;
@@ -147,11 +147,11 @@ impl Place {
     /// Runs one attack.
     pub fn run(&mut self, attack: &Attack, full: bool) -> Outcome {
         let mut outcome = Outcome { name: attack.name, class: attack.class, ..Outcome::default() };
-        self.victim.look();
+        self.victim.sample();
         if full {
             measure_for(limits::PEACE);
         }
-        outcome.peace = self.victim.look();
+        outcome.peace = self.victim.sample();
         let pid = self.daemon.served.pid();
         outcome.before = Held::by(pid);
         machine::forget_peak(pid);
@@ -173,7 +173,7 @@ impl Place {
             if outcome.faults.is_empty() {
                 outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
             }
-            add(&mut outcome.beside, self.victim.look());
+            add(&mut outcome.beside, self.victim.sample());
             // It saw the end.
             outcome.beside.wrong = None;
             return outcome;
@@ -181,7 +181,7 @@ impl Place {
         if full {
             measure_for(limits::CLEARING);
         }
-        add(&mut outcome.beside, self.victim.look());
+        add(&mut outcome.beside, self.victim.sample());
         outcome.most_resident_bytes = machine::peak_resident_bytes(pid);
         self.given_back(&mut outcome);
         outcome.log_bytes = self.daemon.log_bytes().saturating_sub(written.0);
@@ -198,7 +198,7 @@ impl Place {
     fn attack(&mut self, attack: &Attack, full: bool, outcome: &mut Outcome) -> Attacked {
         let (course, pid, trace) = (Course::default(), self.daemon.served.pid(), self.daemon.trace());
         let began = Instant::now();
-        let Place { daemon, victim, .. } = self;
+        let AttackTarget { daemon, victim, .. } = self;
         std::thread::scope(|scope| {
             let attacker = scope.spawn(|| {
                 let ground = daemon.ground(attack.origin, full, &trace, &course);
@@ -210,7 +210,7 @@ impl Place {
                     measure_for(limits::LOOK_AGAIN);
                 } else {
                     rest();
-                    let look = victim.look();
+                    let look = victim.sample();
                     let struck = attacker.is_finished() || course.struck.load(Ordering::Relaxed);
                     // What the victim does when the attack has been given up is not beside it.
                     let given_up = began.elapsed() > limits::ATTACK_MAX;
@@ -225,7 +225,7 @@ impl Place {
                 kill_if_it_goes_too_far(outcome, pid, &held, began);
                 if full && !reset && began.elapsed() > limits::FIRST_RESET {
                     reset = true;
-                    add(&mut outcome.beside, victim.look());
+                    add(&mut outcome.beside, victim.sample());
                     // What an engine did until then is no fault.
                     outcome.beside.work = crate::victim::Times::default();
                 }
@@ -270,7 +270,7 @@ impl Place {
     pub fn victim_goes_on(&mut self) -> Result<(), String> {
         let mut seen = Look::default();
         let goes_on = within(limits::GIVEN_BACK_WITHIN, || {
-            add(&mut seen, self.victim.look());
+            add(&mut seen, self.victim.sample());
             seen.wrong.is_some() || (seen.calls.count > 10 && seen.work.count > 0 && seen.attach.count > 0)
         });
         match (seen.wrong, goes_on) {

@@ -212,7 +212,7 @@ impl Victim {
     }
 
     /// What it saw since the last look.
-    pub fn look(&mut self) -> Look {
+    pub fn sample(&mut self) -> Look {
         let mut line = String::new();
         let asked = self.orders.write_all(b"look\n");
         match asked.and_then(|()| self.looks.read_line(&mut line)) {

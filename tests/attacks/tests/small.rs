@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attacks::run::{Place, Programs};
+use attacks::run::{AttackTarget, Programs};
 use attacks::table::{KNOWN, all};
 
 #[test]
@@ -14,13 +14,13 @@ fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
     attacks.retain(|attack| !attack.full_only);
     // Few daemons, many attacks each.
     attacks.sort_by_key(|attack| attack.setup);
-    let mut place: Option<Place> = None;
+    let mut place: Option<AttackTarget> = None;
     let mut surprises = Vec::new();
     for attack in &attacks {
         if !place.as_mut().is_some_and(|place| place.is_at(attack.setup)) {
             place = None;
         }
-        let place = place.get_or_insert_with(|| Place::new(&programs, attack.setup));
+        let place = place.get_or_insert_with(|| AttackTarget::new(&programs, attack.setup));
         let mut outcome = place.run(attack, false);
         outcome.judge_counts();
         outcome.judge_rounds();

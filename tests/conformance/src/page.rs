@@ -74,37 +74,40 @@ fn heading(group: &Group) -> String {
 
 /// The part of the page that a rule stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PageSection {
     Covered,
     Differs,
     NotCovered,
     OutOfModel,
 }
 
-fn part(tree: &Tree, rule: &Rule) -> Part {
+fn part(tree: &Tree, rule: &Rule) -> PageSection {
     if rule.differs.is_some() {
-        Part::Differs
+        PageSection::Differs
     } else if tree.claims.of(&rule.id).next().is_some() {
-        Part::Covered
+        PageSection::Covered
     } else if rule.out_of_model.is_some() {
-        Part::OutOfModel
+        PageSection::OutOfModel
     } else {
-        Part::NotCovered
+        PageSection::NotCovered
     }
 }
 
 fn summary(page: &mut String, name: &str, title: &str, tree: &Tree, groups: &[&Group]) -> std::fmt::Result {
     let rules = || groups.iter().flat_map(|group| &group.rules);
     let (rows, seed) = (rules().count(), rules().filter(|rule| rule.seed).count());
-    let [covered, differs, not, out] = [Part::Covered, Part::Differs, Part::NotCovered, Part::OutOfModel]
-        .map(|wanted| rules().filter(|rule| part(tree, rule) == wanted).count());
+    let [covered, differs, not, out] =
+        [PageSection::Covered, PageSection::Differs, PageSection::NotCovered, PageSection::OutOfModel]
+            .map(|wanted| rules().filter(|rule| part(tree, rule) == wanted).count());
     writeln!(page, "| {name} | {title} | {rows} | {seed} | {covered} | {differs} | {not} | {out} |")
 }
 
 fn section(page: &mut String, tree: &Tree, group: &Group) -> std::fmt::Result {
     writeln!(page, "\n## {}", heading(group))?;
-    let [covered, differing, not, out] = [Part::Covered, Part::Differs, Part::NotCovered, Part::OutOfModel]
-        .map(|wanted| group.rules.iter().filter(|rule| part(tree, rule) == wanted).collect::<Vec<&Rule>>());
+    let [covered, differing, not, out] =
+        [PageSection::Covered, PageSection::Differs, PageSection::NotCovered, PageSection::OutOfModel].map(
+            |wanted| group.rules.iter().filter(|rule| part(tree, rule) == wanted).collect::<Vec<&Rule>>(),
+        );
     if !covered.is_empty() {
         table(page, &covered, "covered by", |rule| files(tree, rule))?;
     }

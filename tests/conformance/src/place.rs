@@ -6,18 +6,18 @@ use serde::Serialize;
 
 /// A line of a file; the file as seen from the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceLocation {
     pub file: String,
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }
 
-impl Serialize for Place {
+impl Serialize for SourceLocation {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -26,7 +26,7 @@ impl Serialize for Place {
 /// Something that has to be mended before the report can be believed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Defect {
-    pub place: Place,
+    pub place: SourceLocation,
     pub what: String,
 }
 

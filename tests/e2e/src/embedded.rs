@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dxgkrnl::ddi::EngineState;
 use gpupv::artifacts::guest_command;
 use gpupv::daemon::counters::Counters;
-use gpupv::daemon::seat::Seat;
+use gpupv::daemon::kernel_host::KernelHost;
 use gpupv::daemon::{Daemon, Options, control};
 use proto::control::Inspection;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,8 +27,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// What is left of a guest, for whoever wants nothing to be: the kernel's state in words.
-pub fn remains(seat: &Seat) -> Vec<String> {
-    let state = seat.views().snapshot();
+pub fn remains(kernel_host: &KernelHost) -> Vec<String> {
+    let state = kernel_host.views().snapshot();
     let mut remains: Vec<String> = state.processes.iter().map(|process| format!("{process:?}")).collect();
     remains.extend(state.devices.iter().map(|device| format!("{device:?}")));
     remains.extend(state.contexts.iter().map(|context| format!("{context:?}")));
@@ -39,7 +39,7 @@ pub fn remains(seat: &Seat) -> Vec<String> {
     if state.objects_alive + state.shares > 0 {
         remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
     }
-    remains.extend(seat.sessions().guests().iter().map(|guest| format!("{guest:?}")));
+    remains.extend(kernel_host.sessions().guests().iter().map(|guest| format!("{guest:?}")));
     remains
 }
 
@@ -75,12 +75,12 @@ impl Embedded {
         &self.daemon
     }
 
-    pub fn seat(&self) -> &Arc<Seat> {
-        &self.daemon.seat
+    pub fn kernel_host(&self) -> &Arc<KernelHost> {
+        &self.daemon.kernel_host
     }
 
     pub fn counters(&self) -> &Counters {
-        &self.daemon.seat.counters
+        &self.daemon.kernel_host.counters
     }
 
     pub fn broker(&self) -> PathBuf {
@@ -93,7 +93,7 @@ impl Embedded {
     }
 
     pub fn inspection(&self) -> Inspection {
-        control::inspection(&self.daemon.seat, &self.daemon.vms)
+        control::inspection(&self.daemon.kernel_host, &self.daemon.vms)
     }
 
     /// The command that runs a program of `tests/c` as a guest process.
@@ -128,7 +128,7 @@ impl Embedded {
     #[track_caller]
     pub fn wait_until_forgotten(&self) {
         eventually("the kernel has nothing of the guests", || {
-            let remains = remains(&self.daemon.seat);
+            let remains = remains(&self.daemon.kernel_host);
             if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
         });
     }

@@ -73,7 +73,7 @@ fn the_parts_of_three_vms_meet_at_a_live_daemon() {
         command
     });
     eventually("A shares its fences and waits", || {
-        let state = daemon.seat().views().snapshot();
+        let state = daemon.kernel_host().views().snapshot();
         if state.shares == 2 && state.waits.len() == 1 { Ok(()) } else { Err(format!("{state:?}")) }
     });
     let second = std::thread::spawn({

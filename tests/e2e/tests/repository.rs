@@ -75,7 +75,7 @@ const EDGES: [(&str, &[&str]); 29] = [
     ("umd", &["abi", "client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
     ("guestd", &["d3dkmt", "fence_page", "listening", "nt_handle", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
-    ("actor", &["abi", "d3dkmt", "proto", "umd"]),
+    ("scenario-client", &["abi", "d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
     // What a guest sends over virtio is the device's to read, so its packets are the device's words.

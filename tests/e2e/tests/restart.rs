@@ -67,7 +67,7 @@ fn one_way_calls_are_made_once_each() {
 }
 
 #[test]
-fn engines_reach_the_memory_that_was_lent_before() {
+fn engines_reach_the_memory_that_was_backing_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = folder.path().join("journal");
     let arguments = ["--journal", journal.to_str().expect("UTF-8")];

@@ -74,9 +74,9 @@ fn daemon_of_a_process_of_its_own() {
 async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Result<String> {
     let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["processes"] => Ok(daemon.seat.views().snapshot().processes.len().to_string()),
-        ["waiting"] => Ok(daemon.seat.resumption().waiting_to_go_on().to_string()),
-        ["left"] => Ok(remains(&daemon.seat).join("\n")),
+        ["processes"] => Ok(daemon.kernel_host.views().snapshot().processes.len().to_string()),
+        ["waiting"] => Ok(daemon.kernel_host.resumption().waiting_to_go_on().to_string()),
+        ["left"] => Ok(remains(&daemon.kernel_host).join("\n")),
         ["ready"] => {
             let ready = entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || false);
             Ok(if ready { "yes".into() } else { "no".into() })
@@ -163,26 +163,26 @@ impl Drop for Killable {
 /// A guest whose daemon is somebody else's affair, and what holds its device.
 struct Machine {
     vm: Vm,
-    holder: Child,
+    proxy: Child,
 }
 
 impl Machine {
     fn boot(folder: &Path, socket: &Path) -> Machine {
         let steps = Steps::new();
         let image = Image::provide(&steps, artifacts()).expect("an image");
-        let holder = gpupv(&["vm", "hold"]).arg(socket).stdout(Stdio::null()).spawn().expect("gpupv starts");
+        let proxy = gpupv(&["vm", "hold"]).arg(socket).stdout(Stdio::null()).spawn().expect("gpupv starts");
         let held = PathBuf::from(format!("{}.held", socket.display()));
-        until("the holder is there", || held.exists());
+        until("the proxy is there", || held.exists());
         let vm = Vm::launch(&boot::machine(&image, "vm1", &held, folder)).expect("QEMU starts");
-        Machine { vm, holder }
+        Machine { vm, proxy }
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.vm.kill();
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
     }
 }
 

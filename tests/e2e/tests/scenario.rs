@@ -360,14 +360,14 @@ fn each_kind_of_results_has_a_file_of_its_own() {
     }
 }
 
-/// An actor of this runner that has begun to work: it has a second thread.
-fn working_actor(runner: u32) -> Option<Pid> {
+/// A scenario client of this runner that has begun to work: it has a second thread.
+fn working_scenario_client(runner: u32) -> Option<Pid> {
     let tasks = fs::read_dir(format!("/proc/{runner}/task")).ok()?;
     let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let works = |pid: &i32| {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-        comm == "scenario-actor\n" && threads > 1
+        comm == "scenario-client\n" && threads > 1
     };
     let pids: Vec<i32> =
         children.flat_map(|text| text.split(' ').flat_map(str::parse).collect::<Vec<_>>()).collect();
@@ -375,25 +375,25 @@ fn working_actor(runner: u32) -> Option<Pid> {
 }
 
 #[test]
-fn a_stopped_actor_does_not_outlive_a_killed_runner() {
+fn a_stopped_scenario_client_does_not_outlive_a_killed_runner() {
     let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
     let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many))]);
     let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "--jobs", "1"]);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut runner = command.spawn().expect("gpupv starts");
-    let actor = loop {
-        if let Some(actor) = working_actor(runner.id())
-            && kill_process(actor, Signal::STOP).is_ok()
+    let scenario_client = loop {
+        if let Some(scenario_client) = working_scenario_client(runner.id())
+            && kill_process(scenario_client, Signal::STOP).is_ok()
         {
-            break actor;
+            break scenario_client;
         }
-        assert!(runner.try_wait().expect("it can be waited for").is_none(), "no actor was seen");
+        assert!(runner.try_wait().expect("it can be waited for").is_none(), "no scenario client was seen");
     };
-    let end = pidfd(actor);
+    let end = pidfd(scenario_client);
     runner.kill().expect("it is ours");
     runner.wait().expect("it was killed");
     if !has_ended(&end, 10) {
-        kill_process(actor, Signal::KILL).expect("it is ours");
+        kill_process(scenario_client, Signal::KILL).expect("it is ours");
         panic!("it lives on");
     }
 }

@@ -54,7 +54,7 @@ impl Pair {
     /// The waiter waits, as the kernel sees it.
     fn waits(&mut self) {
         self.waiter.says("waits");
-        until("the wait is registered", || !self.daemon.seat().views().snapshot().waits.is_empty());
+        until("the wait is registered", || !self.daemon.kernel_host().views().snapshot().waits.is_empty());
     }
 
     /// Ends all, and tells where the time of each wake-up of the waiter went: the whole and its parts, by their steps.
@@ -164,9 +164,9 @@ fn a_waiter_that_is_stopped_is_the_way_back() {
     held("link back", pair.end()[0], passed);
 }
 
-/// Holds the seat in the step of a certain input until it is let go.
+/// Holds the kernel lock in the step of a certain input until it is let go.
 #[derive(Default)]
-struct Holder {
+struct VhostUserProxy {
     state: Mutex<Phase>,
     changed: Condvar,
 }
@@ -179,7 +179,7 @@ enum Phase {
     LetGo,
 }
 
-impl Holder {
+impl VhostUserProxy {
     fn set(&self, state: Phase) {
         *self.state.lock().expect("no observer panics") = state;
         self.changed.notify_all();
@@ -191,7 +191,7 @@ impl Holder {
     }
 }
 
-impl Observer for Holder {
+impl Observer for VhostUserProxy {
     fn step(&self, _now: Nanos, input: &Input, _effects: &Effects, _kernel: &DaemonKernel) {
         if matches!(input, Input::SystemTime { utc_100ns: 1 }) {
             self.set(Phase::Held);
@@ -203,19 +203,19 @@ impl Observer for Holder {
 #[test]
 fn a_busy_daemon_is_its_queue() {
     let folder = tempfile::tempdir().expect("a folder");
-    let holder = Arc::new(Holder::default());
-    let mut pair = Pair::start(folder.path(), 1, Some(holder.clone()));
+    let proxy = Arc::new(VhostUserProxy::default());
+    let mut pair = Pair::start(folder.path(), 1, Some(proxy.clone()));
     pair.waits();
     let begun = now();
-    let seat = pair.daemon.seat().clone();
-    let busy = std::thread::spawn(move || seat.input(Input::SystemTime { utc_100ns: 1 }));
-    holder.wait_for(Phase::Held);
+    let kernel_host = pair.daemon.kernel_host().clone();
+    let busy = std::thread::spawn(move || kernel_host.input(Input::SystemTime { utc_100ns: 1 }));
+    proxy.wait_for(Phase::Held);
     let before = pair.daemon.counters().frames_received.count();
     pair.signaler.tell(b"s");
-    // Its times and the call: the daemon has them, and nobody has the seat for them.
+    // Its times and the call: the daemon has them, and nobody has the kernel lock for them.
     until("the call is read", || pair.daemon.counters().frames_received.count() == before + 2);
     hold();
-    holder.set(Phase::LetGo);
+    proxy.set(Phase::LetGo);
     busy.join().expect("it ends");
     pair.signaler.says("signaled");
     pair.waiter.says("woken");

@@ -35,7 +35,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 30;
 
 /// The guest and its machine. Dropping it is SIGKILL to QEMU.
-pub struct Guest {
+pub struct GuestVm {
     pub frontend: Frontend,
     pub memory: GuestMemoryMmap,
     pub rx: DriverQueue,
@@ -46,7 +46,7 @@ pub struct Guest {
     has_protocol_features: bool,
 }
 
-impl Guest {
+impl GuestVm {
     /// Connects, hands memory over and starts the rings at position 0.
     pub fn boot(socket: &Path) -> Self {
         Self::boot_with(socket, FEATURES, 0)

@@ -14,7 +14,7 @@ use dxgkrnl::ddi::{
     Callback, CreateCpuEvent, DxgCpuEvent, EngineId, EngineStatus, Escape, KmdCpuEvent, Miniport, SignalEvent,
 };
 use dxgkrnl::{Config, Nanos};
-use gpupv::drivers::Around;
+use gpupv::drivers::FilterDriver;
 use kmd::SimulatedMiniport;
 use serde::{Deserialize, Serialize};
 
@@ -30,13 +30,13 @@ struct Event {
 
 /// See the module.
 #[derive(Default)]
-pub struct HangBell {
+pub struct HangEventChannel {
     simulated: SimulatedMiniport,
     events: BTreeMap<KmdCpuEvent, Event>,
     created: u64,
 }
 
-impl Around for HangBell {
+impl FilterDriver for HangEventChannel {
     fn inner(&self) -> &dyn Miniport {
         &self.simulated
     }

@@ -4,14 +4,14 @@
 mod hang_bell;
 mod lossy;
 
-use gpupv::drivers::{Registry, Wrapped};
+use gpupv::drivers::{Filtered, Registry};
 
-pub use hang_bell::{HangBell, USAGE_ENGINE_HUNG};
+pub use hang_bell::{HangEventChannel, USAGE_ENGINE_HUNG};
 pub use lossy::Lossy;
 
 /// The drivers of this crate by name: what `kmd` of an adapter may say.
 pub fn registry() -> Registry {
     Registry::default()
-        .with("hang_bell", || Box::new(Wrapped(HangBell::default())))
-        .with("lossy", || Box::new(Wrapped(Lossy::every(3))))
+        .with("hang_bell", || Box::new(Filtered(HangEventChannel::default())))
+        .with("lossy", || Box::new(Filtered(Lossy::every(3))))
 }

@@ -2,7 +2,7 @@
 
 use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{Callback, Interrupt, Miniport, Submission};
-use gpupv::drivers::Around;
+use gpupv::drivers::FilterDriver;
 use kmd::SimulatedMiniport;
 
 /// See the module.
@@ -33,7 +33,7 @@ impl Lossy {
     }
 }
 
-impl Around for Lossy {
+impl FilterDriver for Lossy {
     fn inner(&self) -> &dyn Miniport {
         &self.simulated
     }

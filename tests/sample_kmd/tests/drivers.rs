@@ -7,12 +7,12 @@ use dxgkrnl::Config;
 use dxgkrnl::ddi::{
     Callback, CreateCpuEvent, DxgCpuEvent, EngineId, Escape, KmdDevice, Miniport, SignalEvent,
 };
+use gpupv::backends::LocalRunner;
 use gpupv::config;
 use gpupv::daemon::{Daemon, Options};
-use gpupv::drivers::Wrapped;
+use gpupv::drivers::Filtered;
 use gpupv::output::Steps;
-use gpupv::stage::LocalArm;
-use sample_kmd::{HangBell, USAGE_ENGINE_HUNG, registry};
+use sample_kmd::{HangEventChannel, USAGE_ENGINE_HUNG, registry};
 use scenario::choose::First;
 use scenario::model::ModelWorld;
 use scenario::run::run;
@@ -20,7 +20,7 @@ use scenario::script::parse;
 use scenario::{Program, Verdict};
 
 const LOSSY: &str = include_str!("lossy.scn");
-const HANG_BELL: &str = include_str!("hang_bell.scn");
+const HANG_EVENT_CHANNEL: &str = include_str!("hang_bell.scn");
 
 fn program(text: &str) -> Program {
     parse(text).expect("the scenario reads").remove(0)
@@ -29,7 +29,7 @@ fn program(text: &str) -> Program {
 /// DDI by DDI: the driver is a value, and a test calls it as the kernel does.
 #[test]
 fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
-    let mut driver = Wrapped(HangBell::default());
+    let mut driver = Filtered(HangEventChannel::default());
     driver.start(&Config::default());
     let mut callbacks = Vec::new();
     let mut create = |number| {
@@ -57,7 +57,7 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
 /// In the model: scenarios, in virtual time, with the kernel's laws checked after each step.
 #[test]
 fn both_do_in_the_model_what_they_are_for() {
-    for text in [LOSSY, HANG_BELL] {
+    for text in [LOSSY, HANG_EVENT_CHANNEL] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None);
         assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
@@ -67,7 +67,7 @@ fn both_do_in_the_model_what_they_are_for() {
 /// A driver with a state of its own saves it: traces then have snapshots, and `why` can try things on a copy.
 #[test]
 fn both_go_on_when_they_are_restored_before_each_step() {
-    for text in [LOSSY, HANG_BELL] {
+    for text in [LOSSY, HANG_EVENT_CHANNEL] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None).restoring();
         assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
@@ -77,8 +77,8 @@ fn both_go_on_when_they_are_restored_before_each_step() {
 /// The same scenarios with a daemon in this process and real guest processes: no VM, no root.
 #[test]
 fn both_do_it_with_real_processes() {
-    let arm = LocalArm::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
-    for text in [LOSSY, HANG_BELL] {
+    let arm = LocalRunner::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
+    for text in [LOSSY, HANG_EVENT_CHANNEL] {
         let program = program(text);
         assert_eq!(arm.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::port::{CallerEvent, KeptEvent, NotAnEvent};
+use crate::port::{CallerEvent, NotAnEvent, RegisteredEvent};
 
 /// An event of a simulated program: the caller's own and what is kept of it at once, since nothing
 /// closes it.
@@ -22,17 +22,17 @@ impl SimulatedEvent {
     }
 }
 
-impl KeptEvent for SimulatedEvent {
+impl RegisteredEvent for SimulatedEvent {
     fn set(&self) {
         self.0.set(self.0.get() + 1);
     }
 }
 
 impl CallerEvent for SimulatedEvent {
-    type Kept = SimulatedEvent;
+    type Registered = SimulatedEvent;
 
     fn set(&self) -> Result<(), NotAnEvent> {
-        KeptEvent::set(self);
+        RegisteredEvent::set(self);
         Ok(())
     }
 

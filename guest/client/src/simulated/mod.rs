@@ -33,12 +33,12 @@ use proto::frame::{FrameBuffer, append};
 pub use event::SimulatedEvent;
 pub use memory::{SimulatedLocation, SimulatedMemory};
 
-use crate::desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
-use crate::port::{KeptEvent, Port, SendError, Wakes, check_length};
+use crate::pending_calls::{Answer, Delivery, Exchange, PendingCalls, TRANSPORT_LOST};
+use crate::port::{Port, RegisteredEvent, SendError, Wakes, check_length};
 use crate::{hello, welcome_from};
 
 /// Who waits: the waker of the last poll.
-type Bell = Rc<RefCell<Option<Waker>>>;
+type Parker = Rc<RefCell<Option<Waker>>>;
 
 /// What the broker has been asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ enum Growth {
 /// One guest process's way to a simulated host.
 #[derive(Debug)]
 pub struct SimulatedPort {
-    desk: RefCell<Desk<SimulatedEvent, Bell>>,
+    pending_calls: RefCell<PendingCalls<SimulatedEvent, Parker>>,
     inbound: RefCell<FrameBuffer>,
     outbound: RefCell<Vec<u8>>,
     messages_sent: Cell<u64>,
@@ -71,7 +71,7 @@ impl SimulatedPort {
     /// A port at the start of its stream. Its fence memory is shared with the simulated host.
     pub fn new(memory: Rc<SimulatedMemory>) -> SimulatedPort {
         SimulatedPort {
-            desk: RefCell::default(),
+            pending_calls: RefCell::default(),
             inbound: RefCell::default(),
             outbound: RefCell::default(),
             messages_sent: Cell::new(0),
@@ -119,12 +119,15 @@ impl SimulatedPort {
             return;
         }
         let mut deliveries = Vec::new();
-        let dispatched =
-            self.desk.borrow_mut().dispatch(&mut self.inbound.borrow_mut(), |_| true, &mut deliveries);
+        let dispatched = self.pending_calls.borrow_mut().dispatch(
+            &mut self.inbound.borrow_mut(),
+            |_| true,
+            &mut deliveries,
+        );
         deliveries.into_iter().for_each(perform);
         if let Err(reason) = dispatched {
             self.lose();
-            self.tell(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
+            self.log(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
         }
     }
 
@@ -132,7 +135,7 @@ impl SimulatedPort {
     /// set. What was not taken of the outbound bytes stays: it was written before.
     pub fn lose(&self) {
         let mut deliveries = Vec::new();
-        self.desk.borrow_mut().lose(&mut deliveries);
+        self.pending_calls.borrow_mut().lose(&mut deliveries);
         deliveries.into_iter().for_each(perform);
         self.wake_waiting();
     }
@@ -149,7 +152,7 @@ impl SimulatedPort {
 
     /// Answers and wakes that are expected and not there yet, armed events included.
     pub fn pending(&self) -> usize {
-        self.desk.borrow().pending()
+        self.pending_calls.borrow().pending()
     }
 
     /// The fence memory of this process.
@@ -214,19 +217,19 @@ impl SimulatedPort {
     async fn exchange(
         &self,
         call: &Call,
-        begin: impl FnOnce(&mut Desk<SimulatedEvent, Bell>, Bell) -> Option<Exchange>,
+        begin: impl FnOnce(&mut PendingCalls<SimulatedEvent, Parker>, Parker) -> Option<Exchange>,
     ) -> Answer {
-        let bell = Bell::default();
-        let begun = begin(&mut self.desk.borrow_mut(), bell.clone());
+        let parker = Parker::default();
+        let begun = begin(&mut self.pending_calls.borrow_mut(), parker.clone());
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
         if let Err(error) = self.send(&call_to_frame(exchange.request(), call)) {
-            self.desk.borrow_mut().withdraw(&exchange);
+            self.pending_calls.borrow_mut().withdraw(&exchange);
             return Answer::refused(error.into());
         }
-        let collected = poll_fn(|context| match self.desk.borrow_mut().collect(&mut exchange) {
+        let collected = poll_fn(|context| match self.pending_calls.borrow_mut().collect(&mut exchange) {
             Some(answer) => Poll::Ready(answer),
             None => {
-                *bell.borrow_mut() = Some(context.waker().clone());
+                *parker.borrow_mut() = Some(context.waker().clone());
                 Poll::Pending
             }
         });
@@ -234,11 +237,11 @@ impl SimulatedPort {
     }
 }
 
-fn perform(delivery: Delivery<SimulatedEvent, Bell>) {
+fn perform(delivery: Delivery<SimulatedEvent, Parker>) {
     match delivery {
         Delivery::Set(event) => event.set(),
-        Delivery::Ring(bell) => {
-            let waker = bell.borrow_mut().take();
+        Delivery::Ring(parker) => {
+            let waker = parker.borrow_mut().take();
             waker.into_iter().for_each(Waker::wake);
         }
     }
@@ -250,15 +253,15 @@ impl Port for SimulatedPort {
     type Location = SimulatedLocation;
 
     async fn call(&self, call: &Call, wakes: &Wakes<SimulatedEvent>) -> Answer {
-        self.exchange(call, |desk, bell| desk.begin_call(wakes, bell)).await
+        self.exchange(call, |pending_calls, parker| pending_calls.begin_call(wakes, parker)).await
     }
 
     async fn call_and_wait(&self, call: &Call, event: EventId) -> Answer {
-        self.exchange(call, |desk, bell| desk.begin_wait(event, bell)).await
+        self.exchange(call, |pending_calls, parker| pending_calls.begin_wait(event, parker)).await
     }
 
     async fn post(&self, call: &Call, wakes: &Wakes<SimulatedEvent>) -> Result<(), SendError> {
-        if !self.desk.borrow_mut().begin_post(wakes) {
+        if !self.pending_calls.borrow_mut().begin_post(wakes) {
             return Err(SendError::Lost);
         }
         let sent = self.send(&call_to_frame(0, call));
@@ -269,11 +272,11 @@ impl Port for SimulatedPort {
     }
 
     fn forget_wake(&self, event: EventId) {
-        self.desk.borrow_mut().forget_wake(event);
+        self.pending_calls.borrow_mut().forget_wake(event);
     }
 
     fn is_lost(&self) -> bool {
-        self.desk.borrow().is_lost()
+        self.pending_calls.borrow().is_lost()
     }
 
     fn locate(&self, slot: u32) -> Option<SimulatedLocation> {
@@ -308,7 +311,7 @@ impl Port for SimulatedPort {
         grown.await
     }
 
-    fn tell(&self, line: std::fmt::Arguments<'_>) {
+    fn log(&self, line: std::fmt::Arguments<'_>) {
         self.lines.borrow_mut().push(line.to_string());
     }
 }

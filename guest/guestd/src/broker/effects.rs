@@ -52,8 +52,8 @@ pub enum Input {
         token: ShareToken,
         why: String,
     },
-    /// `Effect::OpenBell` could not be done.
-    BellNotOpened {
+    /// `Effect::OpenEventChannel` could not be done.
+    EventChannelNotOpened {
         client: ClientId,
         process: u32,
         event: u64,
@@ -88,26 +88,26 @@ pub enum Effect<Descriptor> {
     },
     /// Open a stream to the host that begins with this token, have its bytes set the event that came with the client's
     /// request, answer the client, and listen to it again.
-    OpenBell {
+    OpenEventChannel {
         client: ClientId,
         process: u32,
         event: u64,
         token: Vec<u8>,
     },
     /// Set this event no more.
-    CloseBell {
+    CloseEventChannel {
         process: u32,
         event: u64,
     },
     /// Set no event of this process any more.
-    CloseBells {
+    CloseEventChannels {
         process: u32,
     },
-    /// Answer the client, and listen to it again, when the bells of its events have brought so many bytes each.
+    /// Answer the client, and listen to it again, when the event channels of its events have brought so many bytes each.
     Settle {
         client: ClientId,
         process: u32,
-        bells: Vec<(u64, u64)>,
+        event_channels: Vec<(u64, u64)>,
     },
     /// Close a client's connection; no `ClientGone` follows.
     Close {

@@ -1,4 +1,4 @@
-//! Kept events: what the host is asked, when a bell is opened and closed, and who is answered.
+//! Kept events: what the host is asked, when an event channel is opened and closed, and who is answered.
 
 use proto::attach::{HostToGuestd, Rung, host_to_guestd, rung};
 
@@ -8,37 +8,37 @@ use super::*;
 const DONE: &str = "client 1: process 5 token 0 slots 0+0 []";
 
 fn keep(harness: &mut Harness, event: u64) {
-    harness.ask(A, broker_request::Body::KeepEvent(event));
+    harness.ask(A, broker_request::Body::RegisterEvent(event));
 }
 
-fn bell(number: u8) -> host_to_guestd::Body {
-    host_to_guestd::Body::Bell(vec![number; 16])
+fn event_channel(number: u8) -> host_to_guestd::Body {
+    host_to_guestd::Body::EventChannel(vec![number; 16])
 }
 
-/// Process 5 with event 1 and its bell; request 4.
-fn with_a_bell() -> Harness {
+/// Process 5 with event 1 and its event channel; request 4.
+fn with_a_event_channel() -> Harness {
     let mut harness = Harness::attached();
     keep(&mut harness, 1);
     assert!(!harness.broker.listens_to(A), "one request at a time");
-    harness.answer(4, bell(8));
-    harness.expect(&["host #4: keep event 1 of 5", "client 1: bell 8 for event 1 of 5"]);
+    harness.answer(4, event_channel(8));
+    harness.expect(&["host #4: keep event 1 of 5", "client 1: event_channel 8 for event 1 of 5"]);
     harness
 }
 
 #[test]
-fn an_event_is_forgotten_after_its_bell_is_closed() {
-    let mut harness = with_a_bell();
-    harness.ask(A, broker_request::Body::ForgetEvent(1));
-    harness.expect(&["no bell for event 1 of 5", "host #5: forget event 1 of 5"]);
+fn an_event_is_forgotten_after_its_event_channel_is_closed() {
+    let mut harness = with_a_event_channel();
+    harness.ask(A, broker_request::Body::UnregisterEvent(1));
+    harness.expect(&["no event_channel for event 1 of 5", "host #5: forget event 1 of 5"]);
     harness.answer(5, host_to_guestd::Body::Forgotten(true));
     harness.expect(&[DONE]);
-    harness.ask(A, broker_request::Body::ForgetEvent(1));
+    harness.ask(A, broker_request::Body::UnregisterEvent(1));
     harness.expect(&["client 1: refused: event 1 is not kept"]);
 }
 
 #[test]
 fn a_process_has_so_many_and_each_once() {
-    let mut harness = with_a_bell();
+    let mut harness = with_a_event_channel();
     keep(&mut harness, 1);
     harness.expect(&["client 1: refused: event 1 is kept already"]);
     keep(&mut harness, 2);
@@ -48,40 +48,40 @@ fn a_process_has_so_many_and_each_once() {
         "client 1: refused: 64 events of the VM are kept, the limit",
     ]);
     keep(&mut harness, 3);
-    harness.answer(6, bell(9));
+    harness.answer(6, event_channel(9));
     keep(&mut harness, 4);
     harness.expect(&[
         "host #6: keep event 3 of 5",
-        "client 1: bell 9 for event 3 of 5",
+        "client 1: event_channel 9 for event 3 of 5",
         "client 1: refused: 2 events of the process are kept, the limit is 2",
     ]);
 }
 
 #[test]
-fn bells_end_with_their_process_and_with_the_host() {
-    let mut harness = with_a_bell();
+fn event_channels_end_with_their_process_and_with_the_host() {
+    let mut harness = with_a_event_channel();
     harness.input(Input::ClientGone { client: A });
-    harness.expect(&["stream 1 dropped", "no bells for 5", "host #5: detach 5"]);
-    let mut harness = with_a_bell();
+    harness.expect(&["stream 1 dropped", "no event_channels for 5", "host #5: detach 5"]);
+    let mut harness = with_a_event_channel();
     harness.input(Input::LinkLost { why: "killed".to_owned() });
     let log = std::mem::take(&mut *harness.log.borrow_mut());
-    assert!(log.contains(&"no bells for 5".to_owned()), "{log:?}");
+    assert!(log.contains(&"no event_channels for 5".to_owned()), "{log:?}");
 }
 
 #[test]
-fn a_bell_that_comes_too_late_is_not_opened() {
+fn a_event_channel_that_comes_too_late_is_not_opened() {
     let mut harness = Harness::attached();
     keep(&mut harness, 1);
     harness.input(Input::ClientGone { client: A });
-    harness.answer(4, bell(8));
+    harness.answer(4, event_channel(8));
     harness.expect(&["host #4: keep event 1 of 5", "stream 1 dropped", "host #5: detach 5"]);
 }
 
 #[test]
-fn a_bell_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_stream() {
-    let mut harness = with_a_bell();
+fn a_event_channel_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_stream() {
+    let mut harness = with_a_event_channel();
     let why = "is it an eventfd?".to_owned();
-    harness.input(Input::BellNotOpened { client: A, process: 5, event: 1, why });
+    harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why });
     harness.expect(&[
         "say event 1 of process 5 is not kept: is it an eventfd?",
         "host #5: forget event 1 of 5",
@@ -94,10 +94,10 @@ fn a_bell_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_stream() 
 
 #[test]
 fn events_settle_when_the_host_has_said_how_much_it_sent() {
-    let mut harness = with_a_bell();
+    let mut harness = with_a_event_channel();
     harness.ask(A, broker_request::Body::Settle(true));
-    let bells = vec![rung::Bell { event: 1, wakes: 70 }];
-    harness.answer(5, host_to_guestd::Body::Rung(Rung { bells }));
+    let event_channels = vec![rung::EventChannel { event: 1, wakes: 70 }];
+    harness.answer(5, host_to_guestd::Body::Rung(Rung { event_channels }));
     harness.expect(&["host #5: settle 5", "client 1: 5 settled at [(1, 70)]"]);
     harness.ask(A, broker_request::Body::Settle(true));
     harness.answer_refused(6, "process 5 is not attached in this VM");
@@ -105,23 +105,23 @@ fn events_settle_when_the_host_has_said_how_much_it_sent() {
 }
 
 #[test]
-fn nobody_waits_for_a_bell_that_is_not_there() {
-    let mut harness = with_a_bell();
-    harness.input(Input::BellNotOpened { client: A, process: 5, event: 1, why: "no".to_owned() });
+fn nobody_waits_for_a_event_channel_that_is_not_there() {
+    let mut harness = with_a_event_channel();
+    harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why: "no".to_owned() });
     harness.ask(A, broker_request::Body::Settle(true));
     let told = std::mem::take(&mut *harness.log.borrow_mut());
     assert_eq!(told[1..], ["host #5: forget event 1 of 5", "client 1: refused: no", "host #6: settle 5"]);
-    // The host answers this before it has heard that the bell is forgotten.
-    let bells = vec![rung::Bell { event: 1, wakes: 1 }];
-    harness.answer(6, host_to_guestd::Body::Rung(Rung { bells }));
+    // The host answers this before it has heard that the event channel is forgotten.
+    let event_channels = vec![rung::EventChannel { event: 1, wakes: 1 }];
+    harness.answer(6, host_to_guestd::Body::Rung(Rung { event_channels }));
     harness.expect(&["client 1: 5 settled at []"]);
 }
 
 #[test]
 fn a_host_that_answers_something_else_is_given_up() {
-    let asks = [broker_request::Body::KeepEvent(2), broker_request::Body::Settle(true)];
+    let asks = [broker_request::Body::RegisterEvent(2), broker_request::Body::Settle(true)];
     for body in asks {
-        let mut harness = with_a_bell();
+        let mut harness = with_a_event_channel();
         harness.ask(A, body);
         harness.answer(5, host_to_guestd::Body::Detached(true));
         let log = std::mem::take(&mut *harness.log.borrow_mut());

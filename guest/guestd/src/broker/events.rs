@@ -1,12 +1,12 @@
-//! Events of a host's driver that the broker keeps for processes: the host names a bell for each, the driver opens it.
+//! Events of a host's driver that the broker keeps for processes: the host names an event channel for each, the driver opens it.
 
-use proto::attach::{BrokerReply, KeptEvent, Rung, guestd_to_host};
+use proto::attach::{BrokerReply, RegisteredEvent, Rung, guestd_to_host};
 
 use super::state::{ClientState, Pending, Process};
 use super::{Broker, ClientId, Effect, Machine, refused};
 
 impl<M: Machine> Broker<M> {
-    pub(super) fn keep_event(&mut self, client: ClientId, process: u32, event: u64) {
+    pub(super) fn register_event(&mut self, client: ClientId, process: u32, event: u64) {
         let kept = self.processes.get(&process).map_or(0, |entry| entry.kept.len());
         if kept >= self.events_max as usize {
             // Not counted as misbehaviour: its wakes go by the stream.
@@ -16,8 +16,8 @@ impl<M: Machine> Broker<M> {
         if self.keeps(process, event) {
             return self.refuse(client, format!("event {event} is kept already"));
         }
-        let body = guestd_to_host::Body::KeepEvent(KeptEvent { process, event });
-        self.ask(client, process, body, Pending::KeepEvent { client, process, event });
+        let body = guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event });
+        self.ask(client, process, body, Pending::RegisterEvent { client, process, event });
     }
 
     fn keeps(&self, process: u32, event: u64) -> bool {
@@ -55,17 +55,23 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The bell of a client that has gone meanwhile ends with its process.
-    pub(super) fn bell_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
+    /// The event channel of a client that has gone meanwhile ends with its process.
+    pub(super) fn event_channel_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
         if self.stop_asking(client, process) {
             if let Some(entry) = self.processes.get_mut(&process) {
                 entry.kept.insert(event);
             }
-            self.effects.push(Effect::OpenBell { client, process, event, token });
+            self.effects.push(Effect::OpenEventChannel { client, process, event, token });
         }
     }
 
-    pub(super) fn bell_not_opened(&mut self, client: ClientId, process: u32, event: u64, why: String) {
+    pub(super) fn event_channel_not_opened(
+        &mut self,
+        client: ClientId,
+        process: u32,
+        event: u64,
+        why: String,
+    ) {
         if self.forget(process, event) {
             self.say_refusal(format!("event {event} of process {process} is not kept: {why}"));
             self.tell_host_to_forget(None, process, event);
@@ -80,34 +86,36 @@ impl<M: Machine> Broker<M> {
     }
 
     fn tell_host_to_forget(&mut self, client: Option<ClientId>, process: u32, event: u64) {
-        let body = guestd_to_host::Body::ForgetEvent(KeptEvent { process, event });
-        let pending = Pending::ForgetEvent { client, process };
+        let body = guestd_to_host::Body::UnregisterEvent(RegisteredEvent { process, event });
+        let pending = Pending::UnregisterEvent { client, process };
         match client {
             Some(client) => self.ask(client, process, body, pending),
             None => self.tell_host(body, pending),
         }
     }
 
-    /// The bell is closed before the host hears of it: nobody who asked to forget an event is woken by it after.
-    pub(super) fn forget_event(&mut self, client: ClientId, process: u32, event: u64) {
+    /// The event channel is closed before the host hears of it: nobody who asked to forget an event is woken by it after.
+    pub(super) fn unregister_event(&mut self, client: ClientId, process: u32, event: u64) {
         if !self.forget(process, event) {
             return self.refuse(client, format!("event {event} is not kept"));
         }
-        self.effects.push(Effect::CloseBell { process, event });
+        self.effects.push(Effect::CloseEventChannel { process, event });
         self.tell_host_to_forget(Some(client), process, event);
     }
 
-    pub(super) fn settle(&mut self, client: ClientId, process: u32) {
+    pub(super) fn drain_event_channels(&mut self, client: ClientId, process: u32) {
         let body = guestd_to_host::Body::Settle(process);
         self.ask(client, process, body, Pending::Settle { client, process });
     }
 
-    /// The host may not have heard yet that a bell was forgotten.
+    /// The host may not have heard yet that an event channel was forgotten.
     pub(super) fn rung(&mut self, client: ClientId, process: u32, rung: &Rung) {
         if self.stop_asking(client, process) {
-            let kept = rung.bells.iter().filter(|bell| self.keeps(process, bell.event));
-            let bells = kept.map(|bell| (bell.event, bell.wakes)).collect();
-            self.effects.push(Effect::Settle { client, process, bells });
+            let kept =
+                rung.event_channels.iter().filter(|event_channel| self.keeps(process, event_channel.event));
+            let event_channels =
+                kept.map(|event_channel| (event_channel.event, event_channel.wakes)).collect();
+            self.effects.push(Effect::Settle { client, process, event_channels });
         }
     }
 }

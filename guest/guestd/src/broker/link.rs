@@ -66,7 +66,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::Resuming
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
-            | ClientState::Lending { .. }
+            | ClientState::AttachingBacking { .. }
             | ClientState::TakingBack { .. }
             | ClientState::Asking { .. }
             | ClientState::Attached { .. } => true,
@@ -78,7 +78,7 @@ impl<M: Machine> Broker<M> {
         }
         for (process, entry) in std::mem::take(&mut self.processes) {
             if !entry.kept.is_empty() {
-                self.effects.push(Effect::CloseBells { process });
+                self.effects.push(Effect::CloseEventChannels { process });
             }
         }
         ended
@@ -145,7 +145,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
                 | ClientState::Making { .. }
-                | ClientState::Lending { .. }
+                | ClientState::AttachingBacking { .. }
                 | ClientState::TakingBack { .. }
                 | ClientState::Asking { .. }
                 | ClientState::Attached { .. },
@@ -216,27 +216,28 @@ impl<M: Machine> Broker<M> {
             (Pending::MakeNtHandle { client, .. }, Err(words)) => self.nt_handle_refused(client, words),
             // One that the host does not know has ended.
             (Pending::NtHandleClosed, Ok(Some(Body::NtHandleClosed(true))) | Err(_)) => {}
-            (Pending::Lend { client, process, .. }, Ok(Some(Body::Lent(true)))) => {
-                self.lent(client, process);
+            (Pending::AttachBacking { client, process, .. }, Ok(Some(Body::BackingAttached(true)))) => {
+                self.backing(client, process);
             }
-            (Pending::Lend { client, process, address }, Err(words)) => {
-                self.not_lent(client, process, address, words);
+            (Pending::AttachBacking { client, process, address }, Err(words)) => {
+                self.not_backed(client, process, address, words);
             }
             // What the host does not know it does not touch.
-            (Pending::TakeBack { client, process, address }, Ok(Some(Body::TakenBack(true))) | Err(_)) => {
-                self.taken_back(client, process, address)
-            }
-            (Pending::KeepEvent { client, process, event }, Ok(Some(Body::Bell(token)))) => {
-                self.bell_made(client, process, event, token);
+            (
+                Pending::DetachBacking { client, process, address },
+                Ok(Some(Body::TakenBack(true))) | Err(_),
+            ) => self.taken_back(client, process, address),
+            (Pending::RegisterEvent { client, process, event }, Ok(Some(Body::EventChannel(token)))) => {
+                self.event_channel_made(client, process, event, token);
             }
             (
-                Pending::KeepEvent { client, process, .. }
+                Pending::RegisterEvent { client, process, .. }
                 | Pending::Settle { client, process }
-                | Pending::LendAgain { client, process },
+                | Pending::ReattachBacking { client, process },
                 Err(words),
             ) => self.asked(client, process, Err(words)),
             // One that the host does not know of it does not ring.
-            (Pending::ForgetEvent { client, process }, Ok(Some(Body::Forgotten(true))) | Err(_)) => {
+            (Pending::UnregisterEvent { client, process }, Ok(Some(Body::Forgotten(true))) | Err(_)) => {
                 if let Some(client) = client {
                     self.asked(client, process, Ok(()));
                 }
@@ -251,7 +252,7 @@ impl<M: Machine> Broker<M> {
                 return self.resumed(client, process, resumed);
             }
             (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
-            (Pending::LendAgain { client, process }, Ok(Some(Body::Lent(true)))) => {
+            (Pending::ReattachBacking { client, process }, Ok(Some(Body::BackingAttached(true)))) => {
                 self.asked(client, process, Ok(()));
             }
             // Whoever waits for this answer is ended when the link is.
@@ -283,7 +284,7 @@ impl<M: Machine> Broker<M> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
-            | ClientState::Lending { .. }
+            | ClientState::AttachingBacking { .. }
             | ClientState::TakingBack { .. }
             | ClientState::Asking { .. }
             | ClientState::Attached { .. } => None,
@@ -315,7 +316,7 @@ impl<M: Machine> Broker<M> {
                 state,
                 user,
                 regions: Vec::new(),
-                lent: BTreeMap::new(),
+                backing: BTreeMap::new(),
                 kept: BTreeSet::new(),
                 token: attached.token,
                 right,
@@ -374,10 +375,10 @@ impl std::fmt::Display for Input {
             Self::NtHandleNotMade { client, token, why } => {
                 write!(formatter, "NT handle {token:?} not made for client {}: {why}", client.0)
             }
-            Self::BellNotOpened { client, process, event, why } => {
+            Self::EventChannelNotOpened { client, process, event, why } => {
                 write!(
                     formatter,
-                    "no bell for event {event} of process {process}, client {}: {why}",
+                    "no event_channel for event {event} of process {process}, client {}: {why}",
                     client.0
                 )
             }

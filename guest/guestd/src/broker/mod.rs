@@ -6,7 +6,7 @@
 //! the process. Later the process may ask to *grow* its memory, and for NT handles: descriptors that carry a token of the
 //! host, and may live on in other processes. The host is told when nobody holds one any more. And it may *lend* pages:
 //! those of its allocations, which engines read and write. And it may have events *kept* that the host's driver signals:
-//! each has a stream from the host, its bell, whose bytes set it. The connection stays open as long as the process lives.
+//! each has a stream from the host, its event channel, whose bytes set it. The connection stays open as long as the process lives.
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
@@ -14,15 +14,15 @@
 //!             │                 ▲                   ▲                      ▲                      │ ▲
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
-//!                               │                              Lend, TakeBack ─▶ Lending, TakingBack
-//!                               │               KeepEvent, ForgetEvent, Settle ─▶ Asking
+//!                               │                              AttachBacking, DetachBacking ─▶ Lending, TakingBack
+//!                               │               RegisterEvent, UnregisterEvent, Settle ─▶ Asking
 //!                               └─ until the host is there, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
 //!             because until then the host may store into them
 //! NT handle: asked for ──token──▶ given ──last close, by anybody──▶ told to the host       link lost ──▶ forgotten
 //! stranded: host killed ──Resume by a new connection──▶ Resuming ──resumed──▶ alive     process gone, or no host for it ──▶ freed
-//! bell:     asked for ──token──▶ open ──forgotten, or the process leaves, or the link is lost──▶ closed
+//! event channel:     asked for ──token──▶ open ──forgotten, or the process leaves, or the link is lost──▶ closed
 //! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed, or stranded
 //!             a host that breaks the protocol: Finishing, until it has closed its end too
 //! ```
@@ -33,10 +33,10 @@
 //! A client has at most one request under way and is not listened to meanwhile. What it must not do gets `refused` with
 //! the reason, and its connection is closed; what it may not have gets `refused` only.
 
+mod backing;
 mod effects;
 mod events;
 mod growth;
-mod lending;
 mod link;
 mod nt_handles;
 mod quotas;
@@ -61,7 +61,7 @@ pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Peer
 use growth::{FIRST_PAGES, next_pages};
 pub use quotas::Uid;
 use quotas::{Charge, Quota};
-use state::{Client, ClientState, Link, NewRegion, Pending, Pinned, Process, ProcessState, Stranded};
+use state::{Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process, ProcessState};
 
 /// What the broker is told once.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ pub struct Broker<M: Machine> {
     /// Of the clients that have one.
     deadlines: BTreeSet<(Duration, ClientId)>,
     processes: BTreeMap<u32, Process<M>>,
-    stranded: BTreeMap<u32, Stranded<M>>,
+    stranded: BTreeMap<u32, DetachedProcess<M>>,
     pending: BTreeMap<u64, Pending>,
     /// NT handles that the host of this link knows of and that somebody may hold.
     nt_handles: BTreeMap<ShareToken, Charge>,
@@ -151,8 +151,8 @@ impl<M: Machine> Broker<M> {
             Input::ClientGone { client } => self.client_gone(client),
             Input::NtHandleClosed { token } => self.nt_handle_closed(token),
             Input::NtHandleNotMade { client, token, why } => self.nt_handle_not_made(client, token, why),
-            Input::BellNotOpened { client, process, event, why } => {
-                self.bell_not_opened(client, process, event, why);
+            Input::EventChannelNotOpened { client, process, event, why } => {
+                self.event_channel_not_opened(client, process, event, why);
             }
             Input::Deadline => self.deadline(now),
         }
@@ -234,7 +234,7 @@ impl<M: Machine> Broker<M> {
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
                 | ClientState::Making { .. }
-                | ClientState::Lending { .. }
+                | ClientState::AttachingBacking { .. }
                 | ClientState::TakingBack { .. }
                 | ClientState::Asking { .. },
                 _,
@@ -250,13 +250,17 @@ impl<M: Machine> Broker<M> {
         match body {
             Body::Grow(grow) => self.grow(client, process, grow.slots),
             Body::MakeNtHandle(_) => self.ask_for_nt_handle(client, process),
-            Body::Lend(lend) => self.lend(client, process, lend.address, lend.pages),
-            Body::TakeBack(address) => self.take_back(client, process, address),
-            Body::KeepEvent(event) => self.keep_event(client, process, event),
-            Body::ForgetEvent(event) => self.forget_event(client, process, event),
-            Body::Settle(_) => self.settle(client, process),
+            Body::AttachBacking(attach_backing) => {
+                self.attach_backing(client, process, attach_backing.address, attach_backing.pages)
+            }
+            Body::DetachBacking(address) => self.detach_backing(client, process, address),
+            Body::RegisterEvent(event) => self.register_event(client, process, event),
+            Body::UnregisterEvent(event) => self.unregister_event(client, process, event),
+            Body::Settle(_) => self.drain_event_channels(client, process),
             Body::Regain(regain) => self.regain(client, process, regain.first_slot, regain.slots),
-            Body::LendAgain(lend) => self.lend_again(client, process, lend.address, lend.pages),
+            Body::ReattachBacking(attach_backing) => {
+                self.reattach_backing(client, process, attach_backing.address, attach_backing.pages)
+            }
             // The host was told of all that are held.
             Body::HaveNtHandle(_) => {
                 self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
@@ -381,7 +385,7 @@ impl<M: Machine> Broker<M> {
             ClientState::Stranded { process } => self.stranded_gone(process),
             ClientState::Adding { process, .. }
             | ClientState::Making { process }
-            | ClientState::Lending { process, .. }
+            | ClientState::AttachingBacking { process, .. }
             | ClientState::TakingBack { process }
             | ClientState::Asking { process }
             | ClientState::Attached { process } => self.leave(process),
@@ -393,7 +397,7 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         entry.state = ProcessState::Leaving;
         if !std::mem::take(&mut entry.kept).is_empty() {
-            self.effects.push(Effect::CloseBells { process });
+            self.effects.push(Effect::CloseEventChannels { process });
         }
         self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
     }
@@ -457,13 +461,15 @@ fn too_early(body: &broker_request::Body) -> String {
         broker_request::Body::Attach(_) => "attach",
         broker_request::Body::Grow(_) => "ask for more fence memory",
         broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
-        broker_request::Body::Lend(_) | broker_request::Body::TakeBack(_) => "lend pages",
-        broker_request::Body::KeepEvent(_)
-        | broker_request::Body::ForgetEvent(_)
+        broker_request::Body::AttachBacking(_) | broker_request::Body::DetachBacking(_) => {
+            "attach_backing pages"
+        }
+        broker_request::Body::RegisterEvent(_)
+        | broker_request::Body::UnregisterEvent(_)
         | broker_request::Body::Settle(_) => "have events kept",
         broker_request::Body::Resume(_) => "go on",
         broker_request::Body::Regain(_)
-        | broker_request::Body::LendAgain(_)
+        | broker_request::Body::ReattachBacking(_)
         | broker_request::Body::HaveNtHandle(_) => "show what you have",
     };
     format!("attach before you {what}")

@@ -23,10 +23,10 @@ impl Harness {
     }
 
     /// Lends, and the host takes it if it is asked.
-    fn lend_at_once(&mut self, client: ClientId, address: u64, pages: u32) {
-        self.lend(client, address, pages);
+    fn attach_backing_at_once(&mut self, client: ClientId, address: u64, pages: u32) {
+        self.attach_backing(client, address, pages);
         if !self.broker.pending.is_empty() {
-            self.answer(self.broker.last_request, host_to_guestd::Body::Lent(true));
+            self.answer(self.broker.last_request, host_to_guestd::Body::BackingAttached(true));
         }
     }
 
@@ -62,15 +62,15 @@ fn a_user_that_pins_all_it_can_leaves_pages_to_others() {
     harness.broker.quotas.pages.set_total(160);
     let alice = harness.process_of(ALICE, 5).unwrap();
     for number in 0..100 {
-        harness.lend_at_once(alice, number << 32, 1);
+        harness.attach_backing_at_once(alice, number << 32, 1);
     }
     assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 75, "half of what is not root's");
     assert!(harness.broker.listens_to(alice), "that it has its share is no misbehaviour");
     let bob = harness.process_of(BOB, 6).expect("its first page");
-    harness.lend_at_once(bob, 0, 36);
+    harness.attach_backing_at_once(bob, 0, 36);
     assert_eq!(harness.broker.quotas.pages.held()[&BOB], 37);
     harness.refusals();
-    harness.ask(alice, broker_request::Body::TakeBack(0));
+    harness.ask(alice, broker_request::Body::DetachBacking(0));
     harness.answer(harness.broker.last_request, host_to_guestd::Body::TakenBack(true));
     assert_eq!(harness.broker.quotas.pages.held()[&ALICE], 74, "given back when the host has answered");
 }
@@ -81,7 +81,7 @@ fn regions_are_shared_like_pages() {
     harness.broker.quotas.regions.set_total(16);
     let alice = harness.process_of(ALICE, 5).unwrap();
     for number in 0..100 {
-        harness.lend_at_once(alice, number << 32, 1);
+        harness.attach_backing_at_once(alice, number << 32, 1);
     }
     assert_eq!(harness.broker.quotas.regions.held()[&ALICE], 7);
     assert!(harness.process_of(BOB, 6).is_some());

@@ -54,10 +54,10 @@ impl Machine for Counting {
 struct Host {
     requests: Vec<GuestdToHost>,
     pages: BTreeMap<u32, BTreeSet<u64>>,
-    /// First page of what is lent, by process and address.
-    lent: BTreeMap<(u32, u64), u64>,
-    /// Events that it sends wakes of to their bells.
-    bells: BTreeSet<(u32, u64)>,
+    /// First page of what is backed, by process and address.
+    backing: BTreeMap<(u32, u64), u64>,
+    /// Events that it sends wakes of to their event channels.
+    event_channels: BTreeSet<(u32, u64)>,
     next_process: u32,
     /// NT handles that it was not told the end of.
     nt_handles: BTreeSet<[u8; 16]>,
@@ -97,36 +97,41 @@ impl Host {
                 }
                 host_to_guestd::Body::FirstSlot(0)
             }
-            guestd_to_host::Body::Lend(lend) => {
+            guestd_to_host::Body::AttachBacking(attach_backing) => {
                 if refuse {
-                    self.lent.remove(&(lend.process, lend.address));
+                    self.backing.remove(&(attach_backing.process, attach_backing.address));
                 }
-                host_to_guestd::Body::Lent(true)
+                host_to_guestd::Body::BackingAttached(true)
             }
-            guestd_to_host::Body::TakeBack(back) => {
-                self.lent.remove(&(back.process, back.address));
+            guestd_to_host::Body::DetachBacking(back) => {
+                self.backing.remove(&(back.process, back.address));
                 host_to_guestd::Body::TakenBack(true)
             }
             guestd_to_host::Body::Detach(process) => {
                 self.pages.remove(&process);
-                self.lent.retain(|(of, _), _| *of != process);
-                self.bells.retain(|(of, _)| *of != process);
+                self.backing.retain(|(of, _), _| *of != process);
+                self.event_channels.retain(|(of, _)| *of != process);
                 host_to_guestd::Body::Detached(true)
             }
-            guestd_to_host::Body::KeepEvent(event) => {
+            guestd_to_host::Body::RegisterEvent(event) => {
                 if !refuse {
-                    assert!(self.bells.insert((event.process, event.event)), "two bells of one event");
+                    assert!(
+                        self.event_channels.insert((event.process, event.event)),
+                        "two event_channels of one event"
+                    );
                 }
-                host_to_guestd::Body::Bell(vec![u8::from(event.event == 3); 16])
+                host_to_guestd::Body::EventChannel(vec![u8::from(event.event == 3); 16])
             }
-            guestd_to_host::Body::ForgetEvent(event) => {
-                self.bells.remove(&(event.process, event.event));
+            guestd_to_host::Body::UnregisterEvent(event) => {
+                self.event_channels.remove(&(event.process, event.event));
                 host_to_guestd::Body::Forgotten(true)
             }
             guestd_to_host::Body::Settle(process) => {
                 let of = |(owner, _): &&(u32, u64)| *owner == process;
-                let bell = |(_, event): &(u32, u64)| rung::Bell { event: *event, wakes: 1 };
-                host_to_guestd::Body::Rung(Rung { bells: self.bells.iter().filter(of).map(bell).collect() })
+                let event_channel = |(_, event): &(u32, u64)| rung::EventChannel { event: *event, wakes: 1 };
+                host_to_guestd::Body::Rung(Rung {
+                    event_channels: self.event_channels.iter().filter(of).map(event_channel).collect(),
+                })
             }
             guestd_to_host::Body::Returning(returning) => {
                 self.awaited = returning.processes.into_iter().collect();
@@ -160,16 +165,18 @@ impl Host {
     /// The request to answer instead of this one: a host takes them in their order, and an event that is to be kept again
     /// was forgotten before.
     fn next(&self, picked: usize) -> usize {
-        let Some(guestd_to_host::Body::KeepEvent(event)) = &self.requests[picked].body else { return picked };
-        let forgets = Some(guestd_to_host::Body::ForgetEvent(*event));
+        let Some(guestd_to_host::Body::RegisterEvent(event)) = &self.requests[picked].body else {
+            return picked;
+        };
+        let forgets = Some(guestd_to_host::Body::UnregisterEvent(*event));
         self.requests[..picked].iter().position(|message| message.body == forgets).unwrap_or(picked)
     }
 
     fn forget(&mut self) {
         self.requests.clear();
         self.pages.clear();
-        self.lent.clear();
-        self.bells.clear();
+        self.backing.clear();
+        self.event_channels.clear();
         self.nt_handles.clear();
         self.awaited.clear();
     }
@@ -191,14 +198,14 @@ enum Step {
     Grow(u64, u32),
     MakeNtHandle(u64),
     CloseNtHandle(usize),
-    Lend(u64, u64, u32),
-    TakeBack(u64, u64),
-    KeepEvent(u64, u64),
-    ForgetEvent(u64, u64),
+    AttachBacking(u64, u64, u32),
+    DetachBacking(u64, u64),
+    RegisterEvent(u64, u64),
+    UnregisterEvent(u64, u64),
     Settle(u64),
     Resume(u64, u32),
     Regain(u64, u32),
-    LendAgain(u64, u64, u32),
+    ReattachBacking(u64, u64, u32),
     Garbage(u64),
     Gone(u64),
     Ended(u32),
@@ -217,14 +224,14 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (client.clone(), 0..200_u32).prop_map(|(client, slots)| Step::Grow(client, slots)),
         6 => client.clone().prop_map(Step::MakeNtHandle),
         5 => any::<usize>().prop_map(Step::CloseNtHandle),
-        6 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::Lend(client, address, pages)),
-        5 => (client.clone(), 0..4_u64).prop_map(|(client, address)| Step::TakeBack(client, address)),
-        6 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::KeepEvent(client, event)),
-        4 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::ForgetEvent(client, event)),
+        6 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::AttachBacking(client, address, pages)),
+        5 => (client.clone(), 0..4_u64).prop_map(|(client, address)| Step::DetachBacking(client, address)),
+        6 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::RegisterEvent(client, event)),
+        4 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::UnregisterEvent(client, event)),
         2 => client.clone().prop_map(Step::Settle),
         6 => (client.clone(), 0..8_u32).prop_map(|(client, process)| Step::Resume(client, process)),
         4 => (client.clone(), 1..200_u32).prop_map(|(client, slots)| Step::Regain(client, slots)),
-        4 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::LendAgain(client, address, pages)),
+        4 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::ReattachBacking(client, address, pages)),
         1 => client.clone().prop_map(Step::Garbage),
         4 => client.prop_map(Step::Gone),
         2 => (0..8_u32).prop_map(Step::Ended),
@@ -245,7 +252,7 @@ struct World {
     finishing: bool,
     /// NT handles that somebody holds.
     held: Vec<ShareToken>,
-    /// Bells that are open here.
+    /// Event channels that are open here.
     open: BTreeSet<(u32, u64)>,
 }
 
@@ -300,9 +307,12 @@ impl World {
                         Some(guestd_to_host::Body::AddMemory(add)) => {
                             self.host.pages.entry(add.process).or_default().insert(add.pages[0]);
                         }
-                        Some(guestd_to_host::Body::Lend(lend)) => {
-                            let other = self.host.lent.insert((lend.process, lend.address), lend.pages[0]);
-                            let is_other = other.is_some_and(|other| other != lend.pages[0]);
+                        Some(guestd_to_host::Body::AttachBacking(attach_backing)) => {
+                            let other = self.host.backing.insert(
+                                (attach_backing.process, attach_backing.address),
+                                attach_backing.pages[0],
+                            );
+                            let is_other = other.is_some_and(|other| other != attach_backing.pages[0]);
                             assert!(!is_other, "two regions at one address");
                         }
                         Some(guestd_to_host::Body::NtHandleHeld(token)) => {
@@ -322,20 +332,25 @@ impl World {
                     not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
                 }
                 Effect::GiveNtHandle { token, .. } => self.held.push(token),
-                // There is no bell for what is no eventfd.
-                Effect::OpenBell { client, process, event, token } if token[0] == 1 => {
-                    not_made.push(Input::BellNotOpened { client, process, event, why: String::new() });
+                // There is no event channel for what is no eventfd.
+                Effect::OpenEventChannel { client, process, event, token } if token[0] == 1 => {
+                    not_made.push(Input::EventChannelNotOpened {
+                        client,
+                        process,
+                        event,
+                        why: String::new(),
+                    });
                 }
-                Effect::OpenBell { process, event, .. } => {
-                    assert!(self.open.insert((process, event)), "two bells of one event");
+                Effect::OpenEventChannel { process, event, .. } => {
+                    assert!(self.open.insert((process, event)), "two event_channels of one event");
                 }
-                Effect::CloseBell { process, event } => assert!(self.open.remove(&(process, event))),
-                Effect::CloseBells { process } => self.open.retain(|(of, _)| *of != process),
-                Effect::Settle { process, bells, .. } => {
-                    for (event, _) in bells {
+                Effect::CloseEventChannel { process, event } => assert!(self.open.remove(&(process, event))),
+                Effect::CloseEventChannels { process } => self.open.retain(|(of, _)| *of != process),
+                Effect::Settle { process, event_channels, .. } => {
+                    for (event, _) in event_channels {
                         assert!(
                             self.open.contains(&(process, event)),
-                            "one waits for a bell that is not there"
+                            "one waits for a event_channel that is not there"
                         );
                     }
                 }
@@ -344,7 +359,7 @@ impl World {
         }
         // What the host may store into is still there.
         let living = self.living.borrow();
-        for page in self.host.pages.values().flatten().chain(self.host.lent.values()) {
+        for page in self.host.pages.values().flatten().chain(self.host.backing.values()) {
             assert!(living.contains(page), "page {page} was given back too early");
         }
         drop(living);
@@ -378,18 +393,18 @@ impl World {
             Step::MakeNtHandle(back) => {
                 self.packet(self.client(back), broker_request::Body::MakeNtHandle(true));
             }
-            Step::Lend(back, address, pages) => {
-                let lend = broker_request::Lend { address, pages };
-                self.packet(self.client(back), broker_request::Body::Lend(lend));
+            Step::AttachBacking(back, address, pages) => {
+                let attach_backing = broker_request::AttachBacking { address, pages };
+                self.packet(self.client(back), broker_request::Body::AttachBacking(attach_backing));
             }
-            Step::TakeBack(back, address) => {
-                self.packet(self.client(back), broker_request::Body::TakeBack(address));
+            Step::DetachBacking(back, address) => {
+                self.packet(self.client(back), broker_request::Body::DetachBacking(address));
             }
-            Step::KeepEvent(back, event) => {
-                self.packet(self.client(back), broker_request::Body::KeepEvent(event));
+            Step::RegisterEvent(back, event) => {
+                self.packet(self.client(back), broker_request::Body::RegisterEvent(event));
             }
-            Step::ForgetEvent(back, event) => {
-                self.packet(self.client(back), broker_request::Body::ForgetEvent(event));
+            Step::UnregisterEvent(back, event) => {
+                self.packet(self.client(back), broker_request::Body::UnregisterEvent(event));
             }
             Step::Resume(back, process) => {
                 let process = self.host.next_process.saturating_sub(process);
@@ -402,9 +417,9 @@ impl World {
                 let regain = broker_request::Regain { first_slot: 0, slots };
                 self.packet(self.client(back), broker_request::Body::Regain(regain));
             }
-            Step::LendAgain(back, address, pages) => {
-                let lend = broker_request::Lend { address, pages };
-                self.packet(self.client(back), broker_request::Body::LendAgain(lend));
+            Step::ReattachBacking(back, address, pages) => {
+                let attach_backing = broker_request::AttachBacking { address, pages };
+                self.packet(self.client(back), broker_request::Body::ReattachBacking(attach_backing));
             }
             Step::Settle(back) => self.packet(self.client(back), broker_request::Body::Settle(true)),
             Step::CloseNtHandle(pick) => {
@@ -467,7 +482,7 @@ proptest! {
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
         prop_assert!(world.living.borrow().is_empty());
-        prop_assert!(world.open.is_empty(), "bells without a process");
+        prop_assert!(world.open.is_empty(), "event_channels without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
         let Quotas { connections, processes, pages, regions, nt_handles } = &world.broker.quotas;
         for quota in [connections, processes, pages, regions, nt_handles] {

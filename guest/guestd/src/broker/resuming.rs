@@ -10,7 +10,7 @@ use fence_page::pages_for;
 use proto::Versions;
 use proto::attach::{BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host};
 
-use super::state::{ClientState, Pending, Process, ProcessState, Stranded};
+use super::state::{ClientState, DetachedProcess, Pending, Process, ProcessState};
 use super::{Broker, ClientId, Effect, Machine, Peer};
 use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
 
@@ -19,11 +19,11 @@ impl<M: Machine> Broker<M> {
     pub(super) fn strand(&mut self) -> usize {
         for pending in self.pending.values() {
             // Whoever waits for these is told that the connection is over: pages that it never got, or has given up.
-            if let Pending::Lend { process, address, .. } | Pending::TakeBack { process, address, .. } =
-                pending
+            if let Pending::AttachBacking { process, address, .. }
+            | Pending::DetachBacking { process, address, .. } = pending
                 && let Some(entry) = self.processes.get_mut(process)
             {
-                entry.lent.remove(address);
+                entry.backing.remove(address);
             }
         }
         let may_go_on = |(number, entry): (&u32, &Process<M>)| match entry.state {
@@ -35,10 +35,10 @@ impl<M: Machine> Broker<M> {
         for (process, client) in self.processes.iter().filter_map(may_go_on).collect::<Vec<_>>() {
             let Some(entry) = self.processes.remove(&process) else { continue };
             if !entry.kept.is_empty() {
-                self.effects.push(Effect::CloseBells { process });
+                self.effects.push(Effect::CloseEventChannels { process });
             }
-            let Process { right, lent, charge, .. } = entry;
-            self.stranded.insert(process, Stranded { client, right, lent, charge });
+            let Process { right, backing, charge, .. } = entry;
+            self.stranded.insert(process, DetachedProcess { client, right, backing, charge });
             if let Some(client) = self.clients.get_mut(&client) {
                 client.strand(process);
             }
@@ -72,7 +72,7 @@ impl<M: Machine> Broker<M> {
     }
 
     fn end_stranded(&mut self, process: u32) {
-        if let Some(Stranded { client, .. }) = self.stranded.remove(&process) {
+        if let Some(DetachedProcess { client, .. }) = self.stranded.remove(&process) {
             self.clients.remove(&client);
             self.effects.push(Effect::Close { client });
         }
@@ -130,7 +130,7 @@ impl<M: Machine> Broker<M> {
             self.effects.push(Effect::Close { client });
             return Ok(());
         };
-        let Some(Stranded { right, lent, charge, .. }) = self.stranded.remove(&process) else {
+        let Some(DetachedProcess { right, backing, charge, .. }) = self.stranded.remove(&process) else {
             return Ok(());
         };
         self.clients.remove(&old);
@@ -140,7 +140,7 @@ impl<M: Machine> Broker<M> {
         }
         let state = ProcessState::Alive { client, stream: Some(made.stream) };
         let (regions, kept, token) = Default::default();
-        self.processes.insert(process, Process { state, user, regions, lent, kept, token, right, charge });
+        self.processes.insert(process, Process { state, user, regions, backing, kept, token, right, charge });
         let Resumed { slots, token } = resumed;
         let reply = BrokerReply { process, slots, token, ..BrokerReply::default() };
         self.reply(client, reply, vec![made.descriptor]);

@@ -17,13 +17,13 @@ fn attached() -> Harness {
         Attached { process: 5, token: vec![9; 16], resume_token: TOKEN.to_vec(), resume_ms: Some(7) };
     harness.answer(2, host_to_guestd::Body::Attached(attached));
     harness.answer(3, host_to_guestd::Body::FirstSlot(0));
-    harness.lend(A, 0x1000, 2);
-    harness.answer(4, host_to_guestd::Body::Lent(true));
+    harness.attach_backing(A, 0x1000, 2);
+    harness.answer(4, host_to_guestd::Body::BackingAttached(true));
     harness.expect(&[
         "host #2: attach pid 100 app",
         "host #3: process 5 pages 1",
         r#"client 1: process 5 token 16 slots 0+64 ["stream 1", "memory 1"]"#,
-        "host #4: process 5 lends 2 at 0x1000",
+        "host #4: process 5 attaches 2 at 0x1000",
         r#"client 1: process 5 token 0 slots 0+0 ["memory 2"]"#,
     ]);
     harness
@@ -86,20 +86,22 @@ fn back() -> Harness {
 }
 
 #[test]
-fn a_process_comes_back_with_its_memory_and_what_it_lent() {
+fn a_process_comes_back_with_its_memory_and_what_it_backing() {
     let mut harness = back();
     harness.ask(LATER, broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots: 64 }));
     harness.answer(8, host_to_guestd::Body::FirstSlot(0));
-    let lend = |pages| broker_request::Body::LendAgain(broker_request::Lend { address: 0x1000, pages });
-    harness.ask(LATER, lend(1));
-    harness.ask(LATER, lend(2));
-    harness.answer(9, host_to_guestd::Body::Lent(true));
+    let attach_backing = |pages| {
+        broker_request::Body::ReattachBacking(broker_request::AttachBacking { address: 0x1000, pages })
+    };
+    harness.ask(LATER, attach_backing(1));
+    harness.ask(LATER, attach_backing(2));
+    harness.answer(9, host_to_guestd::Body::BackingAttached(true));
     harness.ask(LATER, broker_request::Body::HaveNtHandle(true));
     harness.expect(&[
         "host #8: process 5 pages 1 from slot 0",
         r#"client 3: process 5 token 0 slots 0+64 ["memory 3"]"#,
-        "client 3: refused: 1 pages at 0x1000 were not lent",
-        "host #9: process 5 lends 2 at 0x1000",
+        "client 3: refused: 1 pages at 0x1000 were not backing",
+        "host #9: process 5 attaches 2 at 0x1000",
         "client 3: process 5 token 0 slots 0+0 []",
         "client 3: process 5 token 0 slots 0+0 []",
     ]);
@@ -200,8 +202,8 @@ fn nobody_takes_the_session_of_another() {
 #[test]
 fn a_request_under_way_is_over_with_the_host() {
     let mut harness = attached();
-    harness.lend(A, 0x9000, 1);
-    harness.expect(&["host #5: process 5 lends 1 at 0x9000"]);
+    harness.attach_backing(A, 0x9000, 1);
+    harness.expect(&["host #5: process 5 attaches 1 at 0x9000"]);
     harness.input(Input::LinkLost { why: "reset".to_owned() });
     harness.expect(&[
         "region 3 dropped",

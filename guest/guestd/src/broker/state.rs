@@ -69,7 +69,7 @@ pub(super) enum ClientState<Descriptor> {
     /// The host is asked for an NT handle.
     Making { process: u32 },
     /// The host is told of pages that the client will get.
-    Lending { process: u32, descriptor: Descriptor },
+    AttachingBacking { process: u32, descriptor: Descriptor },
     /// The host is asked to let go of pages.
     TakingBack { process: u32 },
     /// The host is asked about an event that the client wants kept, forgotten or settled.
@@ -95,7 +95,7 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
-            | ClientState::Lending { .. }
+            | ClientState::AttachingBacking { .. }
             | ClientState::TakingBack { .. }
             | ClientState::Asking { .. } => true,
         }
@@ -112,7 +112,7 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
-            | ClientState::Lending { .. }
+            | ClientState::AttachingBacking { .. }
             | ClientState::TakingBack { .. }
             | ClientState::Asking { .. }
             | ClientState::Attached { .. } => None,
@@ -128,8 +128,8 @@ pub(super) struct Process<M: Machine> {
     /// Fence memory, in the order it was added.
     pub(super) regions: Vec<Pinned<M>>,
     /// What engines may touch, by its address in the process.
-    pub(super) lent: BTreeMap<u64, Lent<M>>,
-    /// Events that the host has bells for.
+    pub(super) backing: BTreeMap<u64, BackingPages<M>>,
+    /// Events that the host has event channels for.
     pub(super) kept: BTreeSet<u64>,
     /// Until it is handed out.
     pub(super) token: Vec<u8>,
@@ -172,18 +172,18 @@ pub(super) struct ResumeRight {
 }
 
 /// Pages that a process lends, and the guest-physical address of each.
-pub(super) struct Lent<M: Machine> {
+pub(super) struct BackingPages<M: Machine> {
     pub(super) memory: Pinned<M>,
     pub(super) addresses: Vec<u64>,
 }
 
 /// A process whose host was killed, until it comes back or ends. No host knows any page of its.
-pub(super) struct Stranded<M: Machine> {
+pub(super) struct DetachedProcess<M: Machine> {
     /// Its connection until it has another.
     pub(super) client: ClientId,
     pub(super) right: ResumeRight,
     /// They hold what the program and engines have put there.
-    pub(super) lent: BTreeMap<u64, Lent<M>>,
+    pub(super) backing: BTreeMap<u64, BackingPages<M>>,
     /// It is a process still.
     pub(super) charge: Charge,
 }
@@ -224,23 +224,23 @@ pub(super) enum Pending {
         charge: Charge,
     },
     NtHandleClosed,
-    Lend {
+    AttachBacking {
         client: ClientId,
         process: u32,
         address: u64,
     },
-    TakeBack {
+    DetachBacking {
         client: ClientId,
         process: u32,
         address: u64,
     },
-    KeepEvent {
+    RegisterEvent {
         client: ClientId,
         process: u32,
         event: u64,
     },
     /// Nobody waits for it if its client was told otherwise already.
-    ForgetEvent {
+    UnregisterEvent {
         client: Option<ClientId>,
         process: u32,
     },
@@ -254,7 +254,7 @@ pub(super) enum Pending {
         client: ClientId,
         process: u32,
     },
-    LendAgain {
+    ReattachBacking {
         client: ClientId,
         process: u32,
     },
@@ -270,15 +270,15 @@ impl Pending {
             Pending::MakeNtHandle { .. } => "its answer to a new NT handle is no `nt_handle`",
             Pending::NtHandleClosed => "its answer to a closed NT handle is not `nt_handle_closed`",
             Pending::Detach { .. } => "its answer to a detach is not `detached`",
-            Pending::Lend { .. } => "its answer to lent pages is not `lent`",
-            Pending::TakeBack { .. } => "its answer to pages taken back is not `taken_back`",
-            Pending::KeepEvent { .. } => "its answer to an event to keep is no `bell`",
-            Pending::ForgetEvent { .. } => "its answer to an event to forget is not `forgotten`",
+            Pending::AttachBacking { .. } => "its answer to backing pages is not `backing`",
+            Pending::DetachBacking { .. } => "its answer to pages taken back is not `taken_back`",
+            Pending::RegisterEvent { .. } => "its answer to an event to keep is no `event_channel`",
+            Pending::UnregisterEvent { .. } => "its answer to an event to forget is not `forgotten`",
             Pending::Settle { .. } => "its answer to settle is not `rung`",
             Pending::Returning => "its answer to who is back is not `returned`",
             Pending::NtHandleHeld => "its answer to an NT handle that is held is not `nt_handle_held`",
             Pending::Resume { .. } => "its answer to a resume is not `resumed`",
-            Pending::LendAgain { .. } => "its answer to pages lent again is not `lent`",
+            Pending::ReattachBacking { .. } => "its answer to pages backing again is not `backing`",
         }
     }
 }
@@ -291,7 +291,7 @@ impl<M: Machine> Broker<M> {
         if !self.deadlines.iter().copied().eq(BTreeSet::from_iter(self.clients.iter().filter_map(deadline))) {
             return Some("the deadlines are not those of the clients".to_owned());
         }
-        let is_its = |(process, stranded): &(&u32, &Stranded<M>)| {
+        let is_its = |(process, stranded): &(&u32, &DetachedProcess<M>)| {
             let client = self.clients.get(&stranded.client).map(|client| &client.state);
             matches!(client, Some(ClientState::Stranded { process: of }) if of == *process)
         };
@@ -331,7 +331,7 @@ impl<M: Machine> Broker<M> {
             Some(
                 ClientState::Attached { process }
                 | ClientState::Making { process }
-                | ClientState::Lending { process, .. }
+                | ClientState::AttachingBacking { process, .. }
                 | ClientState::TakingBack { process }
                 | ClientState::Asking { process },
             ) if *process == number => {

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use proto::attach::{
-    Attached, GuestdWelcome, HostToGuestd, KeptEvent, LendPages, TakePagesBack, host_to_guestd,
+    AttachBacking, Attached, DetachBacking, GuestdWelcome, HostToGuestd, RegisteredEvent, host_to_guestd,
 };
 
 use super::*;
 use crate::limits::{GREETING_MAX, PROCESS_PAGES_MAX};
-use proto::limits::{LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
+use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 pub(super) type Log = Rc<RefCell<Vec<String>>>;
 
@@ -92,17 +92,17 @@ fn render(effect: &Effect<String>) -> String {
                 guestd_to_host::Body::NtHandleClosed(token) => {
                     format!("host #{request}: closed {}", token[0])
                 }
-                guestd_to_host::Body::Lend(lend) => {
-                    let LendPages { process, address, pages } = lend;
-                    format!("host #{request}: process {process} lends {} at {address:#x}", pages.len())
+                guestd_to_host::Body::AttachBacking(attach_backing) => {
+                    let AttachBacking { process, address, pages } = attach_backing;
+                    format!("host #{request}: process {process} attaches {} at {address:#x}", pages.len())
                 }
-                guestd_to_host::Body::TakeBack(TakePagesBack { process, address }) => {
+                guestd_to_host::Body::DetachBacking(DetachBacking { process, address }) => {
                     format!("host #{request}: process {process} takes {address:#x} back")
                 }
-                guestd_to_host::Body::KeepEvent(KeptEvent { process, event }) => {
+                guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event }) => {
                     format!("host #{request}: keep event {event} of {process}")
                 }
-                guestd_to_host::Body::ForgetEvent(KeptEvent { process, event }) => {
+                guestd_to_host::Body::UnregisterEvent(RegisteredEvent { process, event }) => {
                     format!("host #{request}: forget event {event} of {process}")
                 }
                 guestd_to_host::Body::Settle(process) => format!("host #{request}: settle {process}"),
@@ -130,13 +130,15 @@ fn render(effect: &Effect<String>) -> String {
         Effect::GiveNtHandle { client, process, token } => {
             format!("client {}: process {process} NT handle {}", client.0, token.0[0])
         }
-        Effect::OpenBell { client, process, event, token } => {
-            format!("client {}: bell {} for event {event} of {process}", client.0, token[0])
+        Effect::OpenEventChannel { client, process, event, token } => {
+            format!("client {}: event_channel {} for event {event} of {process}", client.0, token[0])
         }
-        Effect::CloseBell { process, event } => format!("no bell for event {event} of {process}"),
-        Effect::CloseBells { process } => format!("no bells for {process}"),
-        Effect::Settle { client, process, bells } => {
-            format!("client {}: {process} settled at {bells:?}", client.0)
+        Effect::CloseEventChannel { process, event } => {
+            format!("no event_channel for event {event} of {process}")
+        }
+        Effect::CloseEventChannels { process } => format!("no event_channels for {process}"),
+        Effect::Settle { client, process, event_channels } => {
+            format!("client {}: {process} settled at {event_channels:?}", client.0)
         }
         Effect::Close { client } => format!("close {}", client.0),
         Effect::HangUp { client } => format!("hang up {}", client.0),
@@ -228,8 +230,11 @@ impl Harness {
         self.ask(client, broker_request::Body::Grow(broker_request::Grow { slots }));
     }
 
-    pub(super) fn lend(&mut self, client: ClientId, address: u64, pages: u32) {
-        self.ask(client, broker_request::Body::Lend(broker_request::Lend { address, pages }));
+    pub(super) fn attach_backing(&mut self, client: ClientId, address: u64, pages: u32) {
+        self.ask(
+            client,
+            broker_request::Body::AttachBacking(broker_request::AttachBacking { address, pages }),
+        );
     }
 
     pub(super) fn answer(&mut self, request: u64, body: host_to_guestd::Body) {
@@ -315,31 +320,31 @@ fn memory_grows_by_doubling_and_every_region_waits_for_the_host() {
 }
 
 #[test]
-fn lent_pages_are_freed_when_the_host_has_given_them_back() {
+fn backing_pages_are_freed_when_the_host_has_given_them_back() {
     let mut harness = Harness::attached();
-    harness.lend(A, 0x7000, 3);
+    harness.attach_backing(A, 0x7000, 3);
     assert!(!harness.broker.listens_to(A), "one request at a time");
-    harness.answer(4, host_to_guestd::Body::Lent(true));
+    harness.answer(4, host_to_guestd::Body::BackingAttached(true));
     harness.expect(&[
-        "host #4: process 5 lends 3 at 0x7000",
+        "host #4: process 5 attaches 3 at 0x7000",
         r#"client 1: process 5 token 0 slots 0+0 ["memory 2"]"#,
     ]);
-    harness.ask(A, broker_request::Body::TakeBack(0x7000));
+    harness.ask(A, broker_request::Body::DetachBacking(0x7000));
     harness.expect(&["host #5: process 5 takes 0x7000 back"]);
     harness.answer(5, host_to_guestd::Body::TakenBack(true));
     harness.expect(&["region 2 dropped", "client 1: process 5 token 0 slots 0+0 []"]);
-    harness.ask(A, broker_request::Body::TakeBack(0x7000));
-    harness.expect(&["client 1: refused: nothing is lent at 0x7000"]);
+    harness.ask(A, broker_request::Body::DetachBacking(0x7000));
+    harness.expect(&["client 1: refused: nothing is backing at 0x7000"]);
 }
 
 #[test]
-fn lent_pages_of_a_killed_process_wait_for_the_host_in_every_state() {
+fn backing_pages_of_a_killed_process_wait_for_the_host_in_every_state() {
     for answered in [false, true] {
         let mut harness = Harness::attached();
-        harness.lend(A, 0x7000, 3);
+        harness.attach_backing(A, 0x7000, 3);
         if answered {
-            harness.answer(4, host_to_guestd::Body::Lent(true));
-            harness.ask(A, broker_request::Body::TakeBack(0x7000));
+            harness.answer(4, host_to_guestd::Body::BackingAttached(true));
+            harness.ask(A, broker_request::Body::DetachBacking(0x7000));
         }
         harness.log.borrow_mut().clear();
         harness.input(Input::ClientGone { client: A });
@@ -348,30 +353,33 @@ fn lent_pages_of_a_killed_process_wait_for_the_host_in_every_state() {
         harness.answer(detach, host_to_guestd::Body::Detached(true));
         harness.expect(&["region 1 dropped", "region 2 dropped"]);
         // The answer that was still to come finds nobody.
-        let late =
-            if answered { host_to_guestd::Body::TakenBack(true) } else { host_to_guestd::Body::Lent(true) };
+        let late = if answered {
+            host_to_guestd::Body::TakenBack(true)
+        } else {
+            host_to_guestd::Body::BackingAttached(true)
+        };
         harness.answer(detach - 1, late);
         harness.expect(&[]);
     }
 }
 
 #[test]
-fn pages_that_cannot_be_lent_are_refused_and_the_process_lives() {
+fn pages_that_cannot_be_backing_are_refused_and_the_process_lives() {
     let mut harness = Harness::attached();
-    harness.lend(A, 0x7000, 1);
+    harness.attach_backing(A, 0x7000, 1);
     harness.answer_refused(4, "page 0x200000 is outside");
     harness.expect(&[
-        "host #4: process 5 lends 1 at 0x7000",
+        "host #4: process 5 attaches 1 at 0x7000",
         "region 2 dropped",
         "client 1: refused: page 0x200000 is outside",
     ]);
-    harness.lend(A, 0x7000, 0);
-    harness.lend(A, 0x7000, PAGES_PER_MESSAGE_MAX as u32 + 1);
+    harness.attach_backing(A, 0x7000, 0);
+    harness.attach_backing(A, 0x7000, PAGES_PER_MESSAGE_MAX as u32 + 1);
     harness.broker.quotas.pages.set_total(2);
-    harness.lend(A, 0x7000, 2);
-    harness.lend(A, 0x7000, 1);
-    harness.answer(5, host_to_guestd::Body::Lent(true));
-    harness.lend(A, 0x7000, 1);
+    harness.attach_backing(A, 0x7000, 2);
+    harness.attach_backing(A, 0x7000, 1);
+    harness.answer(5, host_to_guestd::Body::BackingAttached(true));
+    harness.attach_backing(A, 0x7000, 1);
     let log = std::mem::take(&mut *harness.log.borrow_mut());
     let refused: Vec<_> = log.iter().filter_map(|line| line.strip_prefix("client 1: refused: ")).collect();
     assert_eq!(
@@ -381,24 +389,24 @@ fn pages_that_cannot_be_lent_are_refused_and_the_process_lives() {
             "4097 pages at once, allowed are 1 to 4096",
             "the guest's users hold 1 of at most 2 pages of pinned memory, 1 of them user 0, who may hold half of what the \
              others leave and asks for 2 more",
-            "what is at 0x7000 is lent already",
+            "what is at 0x7000 is backing already",
         ]
     );
     assert!(harness.broker.listens_to(A));
 }
 
 #[test]
-fn one_process_lends_a_gib_at_most() {
+fn one_process_attaches_a_gib_at_most() {
     let mut harness = Harness::attached();
     harness.broker.quotas.pages.set_total(u32::MAX);
     let each = PAGES_PER_MESSAGE_MAX as u32;
-    for number in 0..u64::from(LENT_PAGES_MAX / each) {
-        harness.lend(A, number << 32, each);
-        harness.answer(4 + number, host_to_guestd::Body::Lent(true));
+    for number in 0..u64::from(BACKING_PAGES_MAX / each) {
+        harness.attach_backing(A, number << 32, each);
+        harness.answer(4 + number, host_to_guestd::Body::BackingAttached(true));
     }
     harness.log.borrow_mut().clear();
-    harness.lend(A, 1, 1);
-    let words = "client 1: refused: the process has lent 262144 of at most 262144 pages";
+    harness.attach_backing(A, 1, 1);
+    let words = "client 1: refused: the process has backing 262144 of at most 262144 pages";
     assert_eq!(harness.log.borrow().last().unwrap(), words);
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use d3dkmt::ShareToken;
 use proto::Message;
 use proto::attach::{
-    Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, KeptEvent, Rung,
+    Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, RegisteredEvent, Rung,
     broker_request, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
@@ -50,8 +50,8 @@ struct Host {
     stream: UnixStream,
     received: FrameBuffer,
     socket: PathBuf,
-    /// The host's ends of bells.
-    bells: std::sync::mpsc::Receiver<UnixStream>,
+    /// The host's ends of event channels.
+    event_channels: std::sync::mpsc::Receiver<UnixStream>,
     _folder: tempfile::TempDir,
 }
 
@@ -63,18 +63,19 @@ impl Host {
         let listener = crate::serve::listen_at(&socket).unwrap();
         let (stream, guest) = UnixStream::pair().unwrap();
         let mut guest = Some(OwnedFd::from(guest));
-        let (opened, bells) = std::sync::mpsc::channel();
+        let (opened, event_channels) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let config = Config { kernel: "test".to_owned(), pages_total_max: 1000, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
-            let connect_bell = Box::new(move || {
+            let connect_event_channel = Box::new(move || {
                 let (near, far) = UnixStream::pair().unwrap();
                 opened.send(far).unwrap();
                 Ok(near.into())
             });
-            Driver::new(Broker::new(config, Files), listener, connect, connect_bell).unwrap().run()
+            Driver::new(Broker::new(config, Files), listener, connect, connect_event_channel).unwrap().run()
         });
-        let mut host = Self { stream, received: FrameBuffer::default(), socket, bells, _folder: folder };
+        let mut host =
+            Self { stream, received: FrameBuffer::default(), socket, event_channels, _folder: folder };
         let hello = host.next();
         let welcome = GuestdWelcome {
             version: proto::PROTOCOL_VERSION,
@@ -143,13 +144,13 @@ impl Host {
         request.body.unwrap()
     }
 
-    /// The host's end of a new bell, behind its token.
-    fn bell(&mut self) -> UnixStream {
-        let mut bell = self.bells.recv().unwrap();
+    /// The host's end of a new event channel, behind its token.
+    fn event_channel(&mut self) -> UnixStream {
+        let mut event_channel = self.event_channels.recv().unwrap();
         let mut token = [0; 16];
-        bell.read_exact(&mut token).unwrap();
+        event_channel.read_exact(&mut token).unwrap();
         assert_eq!(token, [3; 16]);
-        bell
+        event_channel
     }
 
     /// Waits for the detach of process 5.
@@ -300,90 +301,93 @@ fn count(event: &OwnedFd) -> u64 {
     rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A process with an event that is kept, and the host's end of its bell.
-fn with_a_bell() -> (Host, Client, OwnedFd, UnixStream) {
+/// A process with an event that is kept, and the host's end of its event channel.
+fn with_a_event_channel() -> (Host, Client, OwnedFd, UnixStream) {
     let mut host = Host::start();
     let client = Client::connect(&host.socket);
     client.send_attach();
     host.attach();
     assert_eq!(client.reply().unwrap().0.events_max, 4);
     let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    client.ask(broker_request::Body::KeepEvent(9), Some(&event));
-    let asked = host.serve(host_to_guestd::Body::Bell(vec![3; 16]));
-    assert_eq!(asked, guestd_to_host::Body::KeepEvent(KeptEvent { process: 5, event: 9 }));
-    let bell = host.bell();
+    client.ask(broker_request::Body::RegisterEvent(9), Some(&event));
+    let asked = host.serve(host_to_guestd::Body::EventChannel(vec![3; 16]));
+    assert_eq!(asked, guestd_to_host::Body::RegisterEvent(RegisteredEvent { process: 5, event: 9 }));
+    let event_channel = host.event_channel();
     assert_eq!(client.refusal(), "");
-    (host, client, event, bell)
+    (host, client, event, event_channel)
 }
 
-fn settle(host: &mut Host, client: &Client, wakes: u64) {
+fn drain(host: &mut Host, client: &Client, wakes: u64) {
     client.ask(broker_request::Body::Settle(true), None);
-    let bells = vec![rung::Bell { event: 9, wakes }];
-    let asked = host.serve(host_to_guestd::Body::Rung(Rung { bells }));
+    let event_channels = vec![rung::EventChannel { event: 9, wakes }];
+    let asked = host.serve(host_to_guestd::Body::Rung(Rung { event_channels }));
     assert_eq!(asked, guestd_to_host::Body::Settle(5));
     assert_eq!(client.refusal(), "");
 }
 
 #[test]
-fn each_byte_of_a_bell_sets_its_event_once() {
-    let (mut host, client, event, mut bell) = with_a_bell();
+fn each_byte_of_a_event_channel_sets_its_event_once() {
+    let (mut host, client, event, mut event_channel) = with_a_event_channel();
     let mut sent = 0;
     for bytes in [1, 2, 300, 1, 1000] {
-        bell.write_all(&vec![1; bytes]).unwrap();
+        event_channel.write_all(&vec![1; bytes]).unwrap();
         sent += bytes as u64;
-        settle(&mut host, &client, sent);
+        drain(&mut host, &client, sent);
         assert_eq!(count(&event), bytes as u64);
     }
     // Settling waits for what is still to come.
     client.ask(broker_request::Body::Settle(true), None);
-    let bells = vec![rung::Bell { event: 9, wakes: sent + 1 }];
-    host.serve(host_to_guestd::Body::Rung(Rung { bells }));
-    bell.write_all(&[1]).unwrap();
+    let event_channels = vec![rung::EventChannel { event: 9, wakes: sent + 1 }];
+    host.serve(host_to_guestd::Body::Rung(Rung { event_channels }));
+    event_channel.write_all(&[1]).unwrap();
     assert_eq!(client.refusal(), "");
     assert_eq!(count(&event), 1);
 }
 
 #[test]
-fn an_event_that_is_forgotten_is_not_set_by_the_end_of_its_bell() {
-    let (mut host, client, event, mut bell) = with_a_bell();
-    client.ask(broker_request::Body::ForgetEvent(9), None);
+fn an_event_that_is_forgotten_is_not_set_by_the_end_of_its_event_channel() {
+    let (mut host, client, event, mut event_channel) = with_a_event_channel();
+    client.ask(broker_request::Body::UnregisterEvent(9), None);
     let asked = host.serve(host_to_guestd::Body::Forgotten(true));
-    assert_eq!(asked, guestd_to_host::Body::ForgetEvent(KeptEvent { process: 5, event: 9 }));
+    assert_eq!(asked, guestd_to_host::Body::UnregisterEvent(RegisteredEvent { process: 5, event: 9 }));
     assert_eq!(client.refusal(), "");
-    assert_eq!(bell.read(&mut [0; 1]).unwrap(), 0, "the host sees the end");
-    drop(bell);
+    assert_eq!(event_channel.read(&mut [0; 1]).unwrap(), 0, "the host sees the end");
+    drop(event_channel);
     assert_eq!(count(&event), 0);
 }
 
 #[test]
-fn the_end_of_a_process_ends_its_bells_and_sets_nothing() {
-    let (mut host, client, event, mut bell) = with_a_bell();
+fn the_end_of_a_process_ends_its_event_channels_and_sets_nothing() {
+    let (mut host, client, event, mut event_channel) = with_a_event_channel();
     drop(client);
     host.expect_detach();
-    assert_eq!(bell.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(event_channel.read(&mut [0; 1]).unwrap(), 0);
     assert_eq!(count(&event), 0);
 }
 
 #[test]
 fn what_is_no_eventfd_or_not_there_is_not_kept() {
-    let (mut host, client, _event, _bell) = with_a_bell();
+    let (mut host, client, _event, _event_channel) = with_a_event_channel();
     let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
     for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "none came along")] {
-        client.ask(broker_request::Body::KeepEvent(name), descriptor);
-        host.serve(host_to_guestd::Body::Bell(vec![3; 16]));
+        client.ask(broker_request::Body::RegisterEvent(name), descriptor);
+        host.serve(host_to_guestd::Body::EventChannel(vec![3; 16]));
         let forgotten = host.serve(host_to_guestd::Body::Forgotten(true));
-        assert_eq!(forgotten, guestd_to_host::Body::ForgetEvent(KeptEvent { process: 5, event: name }));
+        assert_eq!(
+            forgotten,
+            guestd_to_host::Body::UnregisterEvent(RegisteredEvent { process: 5, event: name })
+        );
         let refused = client.refusal();
         assert!(refused.contains(why), "{refused}");
     }
 }
 
 #[test]
-fn a_bell_that_the_host_ends_is_no_bell_and_nothing_waits_for_it() {
-    let (mut host, client, _event, bell) = with_a_bell();
-    drop(bell);
+fn a_event_channel_that_the_host_ends_is_no_event_channel_and_nothing_waits_for_it() {
+    let (mut host, client, _event, event_channel) = with_a_event_channel();
+    drop(event_channel);
     // It may come first.
-    settle(&mut host, &client, 1);
+    drain(&mut host, &client, 1);
 }
 
 #[test]
@@ -508,7 +512,7 @@ fn send_lingering(client: &Client, packets: &[(&[u8], usize)]) -> Vec<std::net::
 #[test]
 fn no_descriptor_that_is_received_holds_the_broker_up_when_it_is_closed() {
     let mut host = Host::start();
-    let keep = BrokerRequest { body: Some(broker_request::Body::KeepEvent(9)) }.encode_to_vec();
+    let keep = BrokerRequest { body: Some(broker_request::Body::RegisterEvent(9)) }.encode_to_vec();
     for packet in [(&keep[..], 1), (&keep[..], 3), (&[][..], 1)] {
         let client = Client::connect(&host.socket);
         let _peers = send_lingering(&client, &[packet]);

@@ -75,7 +75,7 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
         }
         answer => return Err(failure(&answer)),
     };
-    if let Err(status) = lend(session, &call, resource, &allocations) {
+    if let Err(status) = attach_backing(session, &call, resource, &allocations) {
         block_on(session.call(&Call::DestroyAllocation {
             device: Handle(arguments.hDevice),
             resource,
@@ -92,12 +92,17 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
 }
 
 /// The memory of new allocations becomes what engines touch.
-fn lend(session: &Session, call: &Call, resource: Handle, allocations: &[Handle]) -> Result<(), NtStatus> {
+fn attach_backing(
+    session: &Session,
+    call: &Call,
+    resource: Handle,
+    allocations: &[Handle],
+) -> Result<(), NtStatus> {
     let Call::CreateAllocation { create } = call else { unreachable!("this is what was called") };
     let Some(standard) = &create.standard else { return Ok(()) };
     for (info, allocation) in create.allocations.iter().zip(allocations) {
         let end = info.system_memory.saturating_add(standard.size);
-        session.port().lend(create.device, resource, *allocation, info.system_memory..end)?;
+        session.port().attach_backing(create.device, resource, *allocation, info.system_memory..end)?;
     }
     Ok(())
 }

@@ -69,5 +69,7 @@ pub extern "C" fn gpupv_messages_sent() -> u64 {
 /// returned: for test programs, since events that a driver signals take a way of their own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
-    let _ = catch_unwind(|| started_session().into_iter().for_each(|session| session.port().settle()));
+    let _ = catch_unwind(|| {
+        started_session().into_iter().for_each(|session| session.port().drain_event_channels())
+    });
 }

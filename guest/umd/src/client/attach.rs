@@ -152,9 +152,14 @@ impl Broker {
     }
 
     /// Lends pages that were lent to a daemon that was killed.
-    pub fn lend_again(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
-        let lend = broker_request::Lend { address, pages };
-        self.send_with(broker_request::Body::LendAgain(lend), &[memory])?;
+    pub fn reattach_backing(
+        &self,
+        address: u64,
+        pages: u32,
+        memory: BorrowedFd<'_>,
+    ) -> Result<(), AttachError> {
+        let attach_backing = broker_request::AttachBacking { address, pages };
+        self.send_with(broker_request::Body::ReattachBacking(attach_backing), &[memory])?;
         self.await_reply(ATTACHING).map(drop)
     }
 
@@ -191,32 +196,32 @@ impl Broker {
     }
 
     /// Asks for pages that the host's engines reach, to be mapped at an address.
-    pub fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        self.send(broker_request::Body::Lend(broker_request::Lend { address, pages }))?;
+    pub fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+        self.send(broker_request::Body::AttachBacking(broker_request::AttachBacking { address, pages }))?;
         let (_, received) = self.await_reply(ATTACHED)?;
         received.into_iter().next().ok_or_else(no_descriptor)
     }
 
-    /// The host touches nothing of what was lent at an address once this returns.
-    pub fn take_back(&self, address: u64) -> Result<(), AttachError> {
-        self.send(broker_request::Body::TakeBack(address))?;
+    /// The host touches nothing of what was attached as backing at an address once this returns.
+    pub fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
+        self.send(broker_request::Body::DetachBacking(address))?;
         self.await_reply(ATTACHED).map(drop)
     }
 
     /// Has the broker set this event when the host's driver signals it.
-    pub fn keep_event(&self, name: EventId, event: BorrowedFd<'_>) -> Result<(), AttachError> {
-        self.send_with(broker_request::Body::KeepEvent(name.0), &[event])?;
+    pub fn register_event(&self, name: EventId, event: BorrowedFd<'_>) -> Result<(), AttachError> {
+        self.send_with(broker_request::Body::RegisterEvent(name.0), &[event])?;
         self.await_reply(ATTACHED).map(drop)
     }
 
     /// The broker does not set the event any more once this returns.
-    pub fn forget_event(&self, name: EventId) -> Result<(), AttachError> {
-        self.send(broker_request::Body::ForgetEvent(name.0))?;
+    pub fn unregister_event(&self, name: EventId) -> Result<(), AttachError> {
+        self.send(broker_request::Body::UnregisterEvent(name.0))?;
         self.await_reply(ATTACHED).map(drop)
     }
 
     /// Events are set once this returns that the host signaled before what this process has read of its stream.
-    pub fn settle(&self) -> Result<(), AttachError> {
+    pub fn drain_event_channels(&self) -> Result<(), AttachError> {
         self.send(broker_request::Body::Settle(true))?;
         self.await_reply(ATTACHED).map(drop)
     }

@@ -8,14 +8,14 @@
 //!        │                             │  ▲   dispatches what belongs to others        │
 //!        │ somebody reads              └──┘                                            │ wakes one
 //!        ▼                                                                             ▼
-//!     FOLLOWER: sleeps on its bell ◀───── its answer came: returns ── or: becomes the leader
+//!     FOLLOWER: sleeps on its event channel ◀───── its answer came: returns ── or: becomes the leader
 //! ```
 //!
 //! So a client with one thread pays one write and one read for a call. While events are armed and
 //! no thread waits, a *helper* thread polls the stream without holding the role, and takes it only
 //! for one read that cannot block.
 //!
-//! What the threads wait for is at the desk, which the simulated port has too (crate `client`).
+//! What the threads wait for is at the pending calls, which the simulated port has too (crate `client`).
 //!
 //! Lock order: `inbound`, then `reception`. `outbound` is taken alone. No lock is held while an event is
 //! set or a thread woken; only `outbound` is held during a write, and only the leader's `inbound`
@@ -24,7 +24,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::client::{Answer, Desk, Exchange, SendError, TRANSPORT_LOST, check_length};
+use ::client::{Answer, Exchange, PendingCalls, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
 use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
@@ -44,16 +44,16 @@ use crate::limits::WRITE_BUFFER_KEPT_BYTES;
 /// Wakes that set a caller's event.
 pub type Wakes = ::client::Wakes<Event>;
 /// Where one waiting thread sleeps while another reads the stream.
-pub(super) type Bell = Arc<Condvar>;
+pub(super) type Parker = Arc<Condvar>;
 
-/// The desk, and who reads the stream for it.
+/// The pending calls, and who reads the stream for it.
 #[derive(Debug, Default)]
 pub(super) struct Reception {
-    pub desk: Desk<Event, Bell>,
+    pub pending_calls: PendingCalls<Event, Parker>,
     /// A thread reads the stream.
     pub leading: bool,
     /// Threads that wait for the leader to leave or to bring what they wait for.
-    pub followers: Vec<Bell>,
+    pub followers: Vec<Parker>,
     pub helper_started: bool,
     /// The helper's watch is on.
     pub watched: bool,
@@ -188,7 +188,7 @@ impl Channel {
     /// Makes a call without an answer.
     pub fn post(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
         let called = self.called();
-        if !lock(&self.reception).desk.begin_post(wakes) {
+        if !lock(&self.reception).pending_calls.begin_post(wakes) {
             return Err(SendError::Lost);
         }
         let sent = match wakes.name() {
@@ -212,22 +212,23 @@ impl Channel {
     /// again if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
         let (arms, frame) = (wakes.name().is_some(), |request| call_to_frame(request, call));
-        self.exchange(frame, arms, |desk, bell| desk.begin_call(wakes, bell))
+        self.exchange(frame, arms, |pending_calls, parker| pending_calls.begin_call(wakes, parker))
     }
 
     /// The same of a call that arms nothing. Its data are gone before the answer comes, and are not copied for that.
     pub fn call_with(self: &Arc<Self>, call: Call) -> Answer {
         let frame = |request| call_into_frame(request, call);
-        self.exchange(frame, false, |desk, bell| desk.begin_call(&Wakes::None, bell))
+        self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_call(&Wakes::None, parker))
     }
 
     /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
     /// long as it takes. Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
         let frame = |request| call_to_frame(request, call);
-        let answer = self.exchange(frame, false, |desk, bell| desk.begin_wait(event, bell));
+        let answer =
+            self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_wait(event, parker));
         if let Some(times) = &self.times {
-            times.goes_on(event);
+            times.resumed(event);
         }
         answer
     }
@@ -236,24 +237,28 @@ impl Channel {
         self: &Arc<Self>,
         frame: impl FnOnce(u64) -> ToHost,
         arms: bool,
-        begin: impl FnOnce(&mut Desk<Event, Bell>, Bell) -> Option<Exchange>,
+        begin: impl FnOnce(&mut PendingCalls<Event, Parker>, Parker) -> Option<Exchange>,
     ) -> Answer {
         let called = self.called();
-        let bell = Bell::default();
-        let begun = if self.is_lost() { None } else { begin(&mut lock(&self.reception).desk, bell.clone()) };
+        let parker = Parker::default();
+        let begun = if self.is_lost() {
+            None
+        } else {
+            begin(&mut lock(&self.reception).pending_calls, parker.clone())
+        };
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
         let helped = if arms { self.require_helper() } else { Ok(()) };
         let sent = helped.and_then(|()| self.send(&frame(exchange.request()), called));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);
-                reception.desk.withdraw(&exchange);
+                reception.pending_calls.withdraw(&exchange);
                 self.pass_on(reception);
                 Answer::refused(error.into())
             }
-            // Lost: the desk completes it.
+            // Lost: the pending calls completes it.
             Ok(()) | Err(SendError::Lost) => {
-                let answer = self.wait_until(&bell, |desk| desk.collect(&mut exchange));
+                let answer = self.wait_until(&parker, |pending_calls| pending_calls.collect(&mut exchange));
                 if let Some(resumable) = &self.resumable {
                     resumable.answered(exchange.request());
                 }
@@ -277,11 +282,11 @@ impl Channel {
 
     /// Wakes of this name mean nothing any more.
     pub fn forget_wake(&self, event: EventId) {
-        lock(&self.reception).desk.forget_wake(event);
+        lock(&self.reception).pending_calls.forget_wake(event);
     }
 
     /// Answers and wakes that are expected and not there yet.
     pub fn pending(&self) -> usize {
-        lock(&self.reception).desk.pending()
+        lock(&self.reception).pending_calls.pending()
     }
 }

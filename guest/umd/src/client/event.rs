@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use ::client::{KeptEvent, NotAnEvent};
+use ::client::{NotAnEvent, RegisteredEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -59,7 +59,7 @@ impl CallerEvent {
 }
 
 impl ::client::CallerEvent for CallerEvent {
-    type Kept = Event;
+    type Registered = Event;
 
     fn set(&self) -> Result<(), NotAnEvent> {
         CallerEvent::set(self)
@@ -74,7 +74,7 @@ impl ::client::CallerEvent for CallerEvent {
 #[derive(Clone, Debug)]
 pub struct Event(Arc<OwnedFd>);
 
-impl KeptEvent for Event {
+impl RegisteredEvent for Event {
     fn set(&self) {
         Event::set(self);
     }

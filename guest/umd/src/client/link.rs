@@ -4,7 +4,7 @@
 //! ```text
 //!   the stream ends ─▶ connect, until somebody listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
 //!                        ├─ Regain: each region of fence memory, mapped over the old one: its address stays
-//!                        ├─ LendAgain: each piece that is lent, as it is
+//!                        ├─ ReattachBacking: each piece that is backed, as it is
 //!                        └─ HaveNtHandle: each NT handle that this process holds
 //!                   ─▶ Hello and Welcome on the stream (`resume.rs`)
 //! ```
@@ -47,12 +47,12 @@ pub struct Link {
     pub memory: FenceMemory,
     pub right: Option<ResumeRight>,
     /// Of a session that can be resumed: pages and descriptor of each piece, by its address.
-    lent: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
+    backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
 }
 
 impl Link {
     pub fn new(path: &Path, broker: Broker, memory: FenceMemory, right: Option<ResumeRight>) -> Link {
-        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, lent: Mutex::default() }
+        Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, backing: Mutex::default() }
     }
 
     /// Asks the broker; nobody else does meanwhile.
@@ -61,30 +61,30 @@ impl Link {
     }
 
     /// Pages were lent at an address.
-    pub fn lent(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+    pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
             let kept = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
-            lock(&self.lent).insert(address, (pages, kept));
+            lock(&self.backing).insert(address, (pages, kept));
         }
         Ok(())
     }
 
     /// They are, or will be, lent no more.
     pub fn taken_back(&self, address: u64) {
-        lock(&self.lent).remove(&address);
+        lock(&self.backing).remove(&address);
     }
 
     /// Gets everything again; the stream, and the token to say Hello with.
     pub fn reattach(
         &self,
         right: &ResumeRight,
-        back: &Back,
+        back: &Reconnect,
     ) -> Result<(SessionDescriptor, Vec<u8>), AttachError> {
         let broker = back.connect(&self.path)?;
         let (reply, stream) = broker.resume(right.process, &right.token)?;
         self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
-        for (address, (pages, memory)) in &*lock(&self.lent) {
-            broker.lend_again(*address, *pages, memory.as_fd())?;
+        for (address, (pages, memory)) in &*lock(&self.backing) {
+            broker.reattach_backing(*address, *pages, memory.as_fd())?;
         }
         for handle in open_descriptors() {
             // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile; if it has put another
@@ -107,16 +107,16 @@ fn open_descriptors() -> Vec<RawFd> {
 
 /// Waits for a daemon to be back.
 #[derive(Debug)]
-pub struct Back {
+pub struct Reconnect {
     until: Option<Instant>,
     /// Tells of sockets that come; without it there is looking alone.
     watch: Option<OwnedFd>,
 }
 
-impl Back {
-    pub fn new(limit: Option<Duration>) -> Back {
+impl Reconnect {
+    pub fn new(limit: Option<Duration>) -> Reconnect {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
-        Back { until: limit.map(|limit| Instant::now() + limit), watch }
+        Reconnect { until: limit.map(|limit| Instant::now() + limit), watch }
     }
 
     pub fn is_late(&self) -> bool {

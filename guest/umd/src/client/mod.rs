@@ -2,10 +2,10 @@
 //! threads that wait, without C.
 
 mod attach;
+mod backing;
 mod channel;
 mod event;
 mod helper;
-mod lent;
 mod link;
 mod memory;
 mod port;

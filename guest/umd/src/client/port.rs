@@ -12,14 +12,14 @@ use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, greet};
+use super::backing::{BackingProvider, ProcessBacking};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
-use super::lent::{Lender, Lent};
 use super::link::Link;
 use super::memory::FenceLocation;
 use super::resume::Resumable;
 use crate::limits::ATTACH_SECONDS_MAX;
-use crate::notice::tell;
+use crate::notice::print;
 
 /// One attached process.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct ProcessPort {
     pub(super) channel: Arc<Channel>,
     link: Arc<Link>,
     /// Taken before the broker.
-    lent: Mutex<Lent>,
+    backing: Mutex<ProcessBacking>,
     events_max: usize,
     /// Events that the broker sets when a driver signals them, those that it is just asked to keep included. Not held
     /// while it is asked: every wait passes by here.
@@ -50,7 +50,8 @@ impl ProcessPort {
             let _ = channel.require_helper();
             channel.pass_on(lock(&channel.reception));
         }
-        let port = ProcessPort { channel, link, lent: Mutex::default(), events_max, kept: Mutex::default() };
+        let port =
+            ProcessPort { channel, link, backing: Mutex::default(), events_max, kept: Mutex::default() };
         Ok((port, welcome))
     }
 }
@@ -62,11 +63,11 @@ impl ProcessPort {
     }
 
     /// Returns when every event is set that the host signaled before what this process has read of its stream.
-    pub fn settle(&self) {
+    pub fn drain_event_channels(&self) {
         let any = !lock(&self.kept).is_empty();
         if any && !self.channel.is_lost() {
             // A broker that does not answer is gone, and with it the session.
-            let _ = self.ask(Broker::settle);
+            let _ = self.ask(Broker::drain_event_channels);
         }
     }
 
@@ -90,54 +91,54 @@ impl ProcessPort {
         }
         let made = self.ask(Broker::make_nt_handle);
         made.map_err(|error| {
-            tell(format_args!("no NT handle: {error}"));
+            print(format_args!("no NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
     }
 }
 
-/// What is lent ends with the session, at the host.
-impl Lender for ProcessPort {
-    fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        let memory = self.ask(|broker| broker.lend(address, pages))?;
-        self.link.lent(address, pages, memory.as_fd())?;
+/// What is backed ends with the session, at the host.
+impl BackingProvider for ProcessPort {
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+        let memory = self.ask(|broker| broker.attach_backing(address, pages))?;
+        self.link.backing(address, pages, memory.as_fd())?;
         Ok(memory)
     }
 
-    fn take_back(&self, address: u64) -> Result<(), AttachError> {
+    fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         // From here on it is not lent again: a daemon that comes back never hears of it.
         self.link.taken_back(address);
-        self.ask(|broker| broker.take_back(address))
+        self.ask(|broker| broker.detach_backing(address))
     }
 }
 
 impl ProcessPort {
     /// Engines may touch the memory of an allocation - of a device, and of a resource or none - from here on.
-    pub fn lend(
+    pub fn attach_backing(
         &self,
         device: Handle,
         resource: Handle,
         allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), NtStatus> {
-        lock(&self.lent).add(self, device, resource, allocation, memory).map_err(|error| {
-            tell(format_args!("memory of an allocation: {error}"));
+        lock(&self.backing).add(self, device, resource, allocation, memory).map_err(|error| {
+            print(format_args!("memory of an allocation: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
         })
     }
 
     /// These allocations, and those of the resource, are destroyed: their memory is the program's alone again.
     pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
-        self.retain_lent(|allocation, _, of| {
+        self.retain_backing(|allocation, _, of| {
             !allocations.contains(&allocation) && (resource == Handle::NULL || of != resource)
         });
     }
 
     /// Allocations for which `lives` is false - of themselves, their device, their resource - have ended.
-    fn retain_lent(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
-        let mut lent = lock(&self.lent);
-        if !lent.is_empty() {
-            lent.retain(self, lives);
+    fn retain_backing(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
+        let mut backing = lock(&self.backing);
+        if !backing.is_empty() {
+            backing.retain(self, lives);
         }
     }
 }
@@ -165,8 +166,9 @@ impl Port for ProcessPort {
             let mut kept = lock(&self.kept);
             kept.len() < self.events_max && kept.insert(name)
         };
-        let is_kept =
-            || !self.channel.is_lost() && self.ask(|broker| broker.keep_event(name, event.as_fd())).is_ok();
+        let is_kept = || {
+            !self.channel.is_lost() && self.ask(|broker| broker.register_event(name, event.as_fd())).is_ok()
+        };
         if has_room && !is_kept() {
             lock(&self.kept).remove(&name);
         }
@@ -177,12 +179,12 @@ impl Port for ProcessPort {
         let was_kept = lock(&self.kept).remove(&event);
         if was_kept && !self.channel.is_lost() {
             // A broker that does not answer is gone, and sets nothing.
-            let _ = self.ask(|broker| broker.forget_event(event));
+            let _ = self.ask(|broker| broker.unregister_event(event));
         }
     }
 
     fn devices_ended(&self, lives: impl Fn(Handle) -> bool) {
-        self.retain_lent(|_, device, _| lives(device));
+        self.retain_backing(|_, device, _| lives(device));
     }
 
     fn is_lost(&self) -> bool {
@@ -213,14 +215,14 @@ impl Port for ProcessPort {
         match grown {
             Ok(()) => Ok(()),
             Err(error) => {
-                tell(format_args!("no more fence memory: {error}"));
+                print(format_args!("no more fence memory: {error}"));
                 Err(NtStatus::NO_MEMORY)
             }
         }
     }
 
-    fn tell(&self, line: std::fmt::Arguments<'_>) {
-        tell(line);
+    fn log(&self, line: std::fmt::Arguments<'_>) {
+        print(line);
     }
 }
 

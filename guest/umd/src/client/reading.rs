@@ -8,20 +8,20 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use ::client::{Delivery, Desk, SendError, TRANSPORT_LOST};
+use ::client::{Delivery, PendingCalls, SendError, TRANSPORT_LOST};
 use proto::channel::Woken;
 use proto::frame::FrameBuffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::channel::{Bell, Channel, Reception, lock};
+use super::channel::{Channel, Parker, Reception, lock};
 use super::event::Event;
 use super::helper::{self, Watch};
 use super::times;
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
-use crate::notice::tell;
+use crate::notice::print;
 
 /// What was read and not dispatched. Whoever has the role has this.
 #[derive(Debug)]
@@ -51,19 +51,19 @@ impl Channel {
     /// Waits until `ready` has something: as the leader if nobody reads the stream, else asleep.
     pub(super) fn wait_until<T>(
         &self,
-        bell: &Bell,
-        mut ready: impl FnMut(&mut Desk<Event, Bell>) -> Option<T>,
+        parker: &Parker,
+        mut ready: impl FnMut(&mut PendingCalls<Event, Parker>) -> Option<T>,
     ) -> T {
         let mut reception = lock(&self.reception);
         loop {
-            if let Some(value) = ready(&mut reception.desk) {
+            if let Some(value) = ready(&mut reception.pending_calls) {
                 self.pass_on(reception);
                 return value;
             }
             if reception.leading {
-                reception.followers.push(bell.clone());
-                reception = bell.wait(reception).unwrap_or_else(PoisonError::into_inner);
-                reception.followers.retain(|follower| !Arc::ptr_eq(follower, bell));
+                reception.followers.push(parker.clone());
+                reception = parker.wait(reception).unwrap_or_else(PoisonError::into_inner);
+                reception.followers.retain(|follower| !Arc::ptr_eq(follower, parker));
             } else {
                 reception = self.lead_once(reception, RecvFlags::empty());
             }
@@ -88,7 +88,7 @@ impl Channel {
         reception
     }
 
-    /// Leaves the desk: if nobody reads, a follower will, else the helper if it must.
+    /// Leaves the pending calls: if nobody reads, a follower will, else the helper if it must.
     pub(super) fn pass_on(&self, mut reception: MutexGuard<'_, Reception>) {
         if reception.leading {
             return;
@@ -96,7 +96,7 @@ impl Channel {
         if let Some(follower) = reception.followers.last().cloned() {
             drop(reception);
             follower.notify_one();
-        } else if reception.desk.armed() > 0 && !reception.watched {
+        } else if reception.pending_calls.armed() > 0 && !reception.watched {
             // No watch yet: its maker passes on once there is one.
             if let Some(watch) = self.watch.get() {
                 reception.watched = true;
@@ -162,12 +162,12 @@ impl Channel {
         read_ns: Option<u64>,
     ) -> (Result<(), String>, Vec<Woken>) {
         let mut reception = lock(&self.reception);
-        let Reception { desk, followers, .. } = &mut *reception;
+        let Reception { pending_calls, followers, .. } = &mut *reception;
         // The leader does not sleep, and a futex call is not free.
-        let asleep = |bell: &Bell| followers.iter().any(|follower| Arc::ptr_eq(follower, bell));
-        let dispatched = desk.dispatch(frames, asleep, deliveries);
+        let asleep = |parker: &Parker| followers.iter().any(|follower| Arc::ptr_eq(follower, parker));
+        let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
         let to_set = match (&self.times, read_ns) {
-            (Some(times), Some(read_ns)) => times.read(desk.take_heard(), read_ns),
+            (Some(times), Some(read_ns)) => times.read(pending_calls.take_heard(), read_ns),
             _ => Vec::new(),
         };
         (dispatched, to_set)
@@ -177,7 +177,7 @@ impl Channel {
     /// leads reads that, to the end, and completes everything.
     pub(super) fn read_to_the_end(&self) {
         let mut reception = lock(&self.reception);
-        if !reception.leading && !reception.desk.is_lost() {
+        if !reception.leading && !reception.pending_calls.is_lost() {
             reception.leading = true;
             drop(reception);
             while self.read_once(RecvFlags::DONTWAIT) {}
@@ -186,7 +186,7 @@ impl Channel {
         }
         // From here on a read comes to the end at once, also one that blocks already.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-        while !reception.leading && !reception.desk.is_lost() {
+        while !reception.leading && !reception.pending_calls.is_lost() {
             reception = self.lead_once(reception, RecvFlags::empty());
         }
     }
@@ -196,7 +196,7 @@ impl Channel {
         let mut deliveries = Vec::new();
         let first = {
             let mut reception = lock(&self.reception);
-            let first = reception.desk.lose(&mut deliveries);
+            let first = reception.pending_calls.lose(&mut deliveries);
             self.lost.store(true, Ordering::Release);
             first
         };
@@ -210,7 +210,7 @@ impl Channel {
         }
         deliveries.into_iter().for_each(perform);
         if !reason.is_empty() {
-            tell(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
+            print(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
         }
     }
 
@@ -227,7 +227,7 @@ impl Channel {
             return Ok(());
         }
         self.start_helper().map_err(|error| {
-            tell(format_args!("no thread can be made that delivers an event: {error}"));
+            print(format_args!("no thread can be made that delivers an event: {error}"));
             lock(&self.reception).helper_started = false;
             SendError::NoThread
         })
@@ -247,12 +247,12 @@ impl Channel {
         loop {
             watch.sleep();
             let mut reception = lock(&self.reception);
-            if reception.desk.is_lost() {
+            if reception.pending_calls.is_lost() {
                 return;
             }
             // It is a one-shot.
             (reception.watched, reception.guarded) = (false, false);
-            if !reception.leading && (reception.desk.armed() > 0 || self.resumable.is_some()) {
+            if !reception.leading && (reception.pending_calls.armed() > 0 || self.resumable.is_some()) {
                 reception = self.lead_once(reception, RecvFlags::DONTWAIT);
             }
             self.pass_on(reception);
@@ -261,11 +261,11 @@ impl Channel {
 }
 
 /// What is due once the lock is left.
-type Due = Delivery<Event, Bell>;
+type Due = Delivery<Event, Parker>;
 
 fn perform(due: Due) {
     match due {
         Delivery::Set(event) => event.set(),
-        Delivery::Ring(bell) => bell.notify_one(),
+        Delivery::Ring(parker) => parker.notify_one(),
     }
 }

@@ -21,11 +21,11 @@ use ::client::hello;
 use proto::channel::{ToHost, to_host};
 
 use super::attach::{AttachError, greet};
-use super::channel::{Bell, Channel, lock};
-use super::link::{Back, Link, ResumeRight};
+use super::channel::{Channel, Parker, lock};
+use super::link::{Link, Reconnect, ResumeRight};
 use super::reading::Inbound;
 use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_BYTES, RECEIVED_TOLD_EVERY};
-use crate::notice::tell;
+use crate::notice::print;
 
 /// What a session needs to go on.
 #[derive(Debug)]
@@ -109,17 +109,18 @@ impl Resumable {
 impl Channel {
     /// One-way calls are made without an answer, and kept until the host has made them: not too many.
     pub(super) fn keep_pace(&self, resumable: &Resumable) {
-        let bell = Bell::default();
+        let parker = Parker::default();
         let wanted = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
-        let applied = self
-            .wait_until(&bell, |desk| desk.await_applied(wanted, &bell, Arc::ptr_eq).then(|| desk.applied()));
+        let applied = self.wait_until(&parker, |pending_calls| {
+            pending_calls.await_applied(wanted, &parker, Arc::ptr_eq).then(|| pending_calls.applied())
+        });
         lock(&resumable.unapplied).one_way_applied(applied);
     }
 
     /// Tells the host now and then what was read, which it need not keep any longer.
     pub(super) fn tell_received(&self, bytes: usize) {
         let Some(resumable) = &self.resumable else { return };
-        let received = lock(&self.reception).desk.received();
+        let received = lock(&self.reception).pending_calls.received();
         let bytes = resumable.untold_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         let told = resumable.told.load(Ordering::Relaxed);
         if received >= told + RECEIVED_TOLD_EVERY || received > told && bytes >= RECEIVED_TOLD_BYTES {
@@ -136,14 +137,14 @@ impl Channel {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
         let outbound = lock(&self.outbound);
         say_once(&resumable.right);
-        let back = Back::new(resumable.right.limit);
+        let back = Reconnect::new(resumable.right.limit);
         loop {
             match self.resume_once(resumable, &back) {
                 Ok(()) => break,
                 // Closed on this side meanwhile.
                 Err(_) if self.is_lost() => return false,
                 Err(error) if is_final(&error) || back.is_late() => {
-                    tell(format_args!("the session does not go on: {error}"));
+                    print(format_args!("the session does not go on: {error}"));
                     return false;
                 }
                 // The daemon is not back, or was killed once more.
@@ -157,7 +158,7 @@ impl Channel {
         true
     }
 
-    fn resume_once(&self, resumable: &Resumable, back: &Back) -> Result<(), AttachError> {
+    fn resume_once(&self, resumable: &Resumable, back: &Reconnect) -> Result<(), AttachError> {
         let (stream, token) = resumable.link.reattach(&resumable.right, back)?;
         self.stream.replace(&stream)?;
         drop(stream);
@@ -166,7 +167,7 @@ impl Channel {
             let mut reception = lock(&self.reception);
             (reception.watched, reception.guarded) = (false, true);
         }
-        let received = lock(&self.reception).desk.received();
+        let received = lock(&self.reception).pending_calls.received();
         // The host waits for others as well, as long as it is told to.
         let hello = hello(token, resumable.link.memory.address(), received);
         let (welcome, frames) = greet(self.stream.as_fd(), &hello, None)?;
@@ -176,7 +177,7 @@ impl Channel {
             self.write_all(&frame.bytes)?;
         }
         *lock(&self.inbound) = Inbound::new(frames);
-        lock(&self.reception).desk.resumed(one_way);
+        lock(&self.reception).pending_calls.resumed(one_way);
         resumable.told.store(received, Ordering::Relaxed);
         Ok(())
     }
@@ -184,9 +185,9 @@ impl Channel {
     /// Waits until the session has gone on after the end that somebody has seen; false if it never will.
     pub(super) fn await_resumed(&self, times_before: u64) -> bool {
         let Some(resumable) = &self.resumable else { return false };
-        self.wait_until(&Bell::default(), |desk| {
+        self.wait_until(&Parker::default(), |pending_calls| {
             let goes_on = resumable.times.load(Ordering::Acquire) > times_before;
-            (goes_on || desk.is_lost()).then(|| !desk.is_lost())
+            (goes_on || pending_calls.is_lost()).then(|| !pending_calls.is_lost())
         })
     }
 
@@ -207,10 +208,10 @@ fn say_once(right: &ResumeRight) {
         return;
     }
     match right.limit {
-        None => tell(format_args!("the daemon is gone; calls wait until it is back")),
+        None => print(format_args!("the daemon is gone; calls wait until it is back")),
         Some(limit) => {
             let seconds = limit.as_secs_f64();
-            tell(format_args!("the daemon is gone; calls wait until it is back, {seconds} seconds at most"));
+            print(format_args!("the daemon is gone; calls wait until it is back, {seconds} seconds at most"));
         }
     }
 }

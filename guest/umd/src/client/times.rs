@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use ::client::{Heard, Woken as Target};
+use ::client::{TimedMessage, Woken as Target};
 use d3dkmt::EventId;
 use proto::channel::{Times as Told, ToHost, Woken, to_host};
 use proto::frame::append;
@@ -55,12 +55,12 @@ impl Untold {
 }
 
 impl Times {
-    /// What was read at this time. Under the lock of the desk: no thread that waits for it goes on before. What is left is
+    /// What was read at this time. Under the lock of the pending calls: no thread that waits for it goes on before. What is left is
     /// events that are still to be set.
-    pub fn read(&self, heard: Vec<Heard>, read_ns: u64) -> Vec<Woken> {
+    pub fn read(&self, heard: Vec<TimedMessage>, read_ns: u64) -> Vec<Woken> {
         let mut untold = lock(&self.0);
         let mut to_set = Vec::new();
-        for Heard { host_ns, woken } in heard {
+        for TimedMessage { host_ns, woken } in heard {
             untold.came(host_ns, read_ns);
             match woken {
                 Some(Target::Waiter(event)) => {
@@ -84,7 +84,7 @@ impl Times {
     }
 
     /// The thread that waited under this name goes on.
-    pub fn goes_on(&self, event: EventId) {
+    pub fn resumed(&self, event: EventId) {
         let ran_ns = now();
         let mut untold = lock(&self.0);
         if let Some(woken) = untold.asleep.remove(&event) {
@@ -116,7 +116,7 @@ mod tests {
     fn no_more_wakes_than_the_limit_wait_to_be_told() {
         let times = Times::default();
         for event in 1..=WOKEN_TOLD_MAX as u64 + 10 {
-            let heard = Heard { host_ns: event, woken: Some(Target::Event(EventId(event))) };
+            let heard = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };
             times.were_set(times.read(vec![heard], now()));
         }
         let untold = lock(&times.0);

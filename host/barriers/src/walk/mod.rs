@@ -12,7 +12,7 @@ mod uses;
 use crate::device::Outcome;
 use crate::fences::Fences;
 use crate::limits::{LOOKS_PER_SUBMISSION_MAX, ROOT_PARAMETERS_MAX};
-use crate::message::{Named, Phase, Place, Reporter};
+use crate::message::{CommandRef, Named, Phase, Reporter};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::Rule;
 use crate::state::{Picks, Resource, State, Sub};
@@ -139,7 +139,7 @@ impl<'d> Walk<'d> {
 
     fn begin_list(&mut self, started: bool, queue: QueueType, flags: ListFlags, name: &str) {
         let list = self.report.place.list + u32::from(started);
-        self.report.place = Place { list, ..Place::default() };
+        self.report.place = CommandRef { list, ..CommandRef::default() };
         self.report.list_name.clear();
         self.report.list_name.push_str(name);
         self.queue = queue;

@@ -55,19 +55,19 @@ struct Client {
 }
 
 impl Client {
-    fn attach(seat: &Arc<Seat>, pid: u32) -> Client {
+    fn attach(kernel_host: &Arc<KernelHost>, pid: u32) -> Client {
         let (ours, stream) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let peer = Peer::Vm(VM);
-        let (memory, _) = first_memory(&seat.budgets, peer).unwrap();
-        let (guest, token) = seat.sessions().attach(VM, pid, "test".into(), memory).unwrap();
+        let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
+        let (guest, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
         let sink = Sink::Local {
-            stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &seat.budgets.closers)),
+            stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &kernel_host.budgets.closers)),
             epoll,
             key: 1,
         };
-        let mut channel = Channel::new(seat.clone(), VM, None, sink);
+        let mut channel = Channel::new(kernel_host.clone(), VM, None, sink);
         let hello = Hello { version: proto::PROTOCOL_VERSION, token: token.to_vec(), ..Hello::default() };
         let mut bytes = Vec::new();
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
@@ -119,18 +119,18 @@ impl Client {
     }
 }
 
-fn seat_of_two() -> (Arc<Seat>, Arc<Steps>, Client, Client) {
+fn kernel_host_of_two() -> (Arc<KernelHost>, Arc<Steps>, Client, Client) {
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
-    let seat = Seat::new(&Options { observer, ..Options::default() }).unwrap();
-    seat.input(Input::VmAttached { vm: VM, name: String::new() });
-    let (first, second) = (Client::attach(&seat, 1), Client::attach(&seat, 2));
-    (seat, steps, first, second)
+    let kernel_host = KernelHost::new(&Options { observer, ..Options::default() }).unwrap();
+    kernel_host.input(Input::VmAttached { vm: VM, name: String::new() });
+    let (first, second) = (Client::attach(&kernel_host, 1), Client::attach(&kernel_host, 2));
+    (kernel_host, steps, first, second)
 }
 
 #[test]
 fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
-    let (_seat, steps, mut slow, mut other) = seat_of_two();
+    let (_kernel_host, steps, mut slow, mut other) = kernel_host_of_two();
     let (device, fence) = slow.device_and_fence();
     let (other_device, _) = other.device_and_fence();
     for event in 1..=WAITS {

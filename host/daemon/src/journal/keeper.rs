@@ -143,16 +143,16 @@ impl Replays {
     /// Writes the state that a segment goes on from, before this step; how many bytes.
     pub fn write_state(&self, segment: u32, step: u64, read: &[(ProcessId, u64)]) -> anyhow::Result<u64> {
         let replayed = replay_before(&self.folder, segment, &self.config, &self.drivers)?;
-        let Replayed { kernel, mut ledger, next_step, .. } =
+        let Replayed { kernel, mut session_cursors, next_step, .. } =
             replayed.context("there is nothing before it")?;
         anyhow::ensure!(next_step == step, "what is before it ends before step #{next_step}, not #{step}");
         for (process, received) in read {
-            ledger.read(*process, *received);
+            session_cursors.read(*process, *received);
         }
-        ledger.retain_of(&kernel);
+        session_cursors.retain_of(&kernel);
         let state = kernel.save().map_err(|why| anyhow::anyhow!("its state cannot be saved: {why}"))?;
-        let (digest, host) = (kernel.snapshot().digest(), ledger.to_bytes());
-        drop((kernel, ledger));
+        let (digest, host) = (kernel.snapshot().digest(), session_cursors.to_bytes());
+        drop((kernel, session_cursors));
         let path = state_path(&segment_path(&self.folder, segment));
         let part = beside(&path, ".part");
         // One that a killed daemon left.

@@ -12,8 +12,8 @@
 //! thread works out its state ([`keeper`]). docs/RESTART.md tells what guests see of it.
 
 mod keeper;
-mod ledger;
 mod replayed;
+mod session_cursors;
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
@@ -31,10 +31,10 @@ use trace::{Durable, Mapping, Reader, Recorder};
 
 use self::keeper::{Begun, First, Keeper, Replays};
 use self::replayed::{Beginning, NotReplayed};
-use super::seat::{Token, random};
+use super::kernel_host::{Token, random};
 
-pub use ledger::{Ledger, NotKept};
 pub use replayed::Replayed;
+pub use session_cursors::{NotRetained, SessionCursors};
 
 const PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 8;
@@ -121,12 +121,12 @@ impl Journal {
     pub fn begin(
         &mut self,
         kernel: &Kernel<Drivers>,
-        ledger: &Ledger,
+        session_cursors: &SessionCursors,
         first_step: u64,
     ) -> anyhow::Result<Recorder> {
         let state =
             kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
-        let host = ledger.to_bytes();
+        let host = session_cursors.to_bytes();
         let mut recorder = self.create_next(kernel.config(), first_step)?;
         recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
         self.segment += 1;
@@ -138,11 +138,16 @@ impl Journal {
     }
 
     /// The next segment, which goes on where the one before it ended, with the step of this number.
-    pub fn go_on(&mut self, config: &Config, ledger: &Ledger, first_step: u64) -> anyhow::Result<Recorder> {
+    pub fn go_on(
+        &mut self,
+        config: &Config,
+        session_cursors: &SessionCursors,
+        first_step: u64,
+    ) -> anyhow::Result<Recorder> {
         let mut recorder = self.create_next(config, first_step)?;
         recorder.begins_with(self.keeper.state_bytes());
         self.segment += 1;
-        let first = First::StateBefore { step: first_step, read: ledger.read_by_each() };
+        let first = First::StateBefore { step: first_step, read: session_cursors.read_by_each() };
         self.keeper.begun(Begun { segment: self.segment, first });
         Ok(recorder)
     }

@@ -4,20 +4,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use drivers::{Drivers, Registry, panic_words};
-use dxgkrnl::{Config, DataMove, Effects, Input, Kernel, Nanos};
+use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, Nanos};
 use trace::{Lost, Reader, Record, TraceError};
 
-use super::Ledger;
+use super::SessionCursors;
 
 /// What a daemon goes on from.
 pub struct Replayed {
     pub kernel: Kernel<Drivers>,
-    pub ledger: Ledger,
+    pub session_cursors: SessionCursors,
     /// Time of the last step.
     pub now: Nanos,
     pub next_step: u64,
     /// Moves of data that the last step asked for and that are not done.
-    pub moves: Vec<DataMove>,
+    pub moves: Vec<DmaOp>,
 }
 
 /// Why there is nothing to go on from.
@@ -56,7 +56,7 @@ impl NotReplayed {
 /// A state on its way through the steps.
 struct Replay {
     kernel: Kernel<Drivers>,
-    ledger: Ledger,
+    session_cursors: SessionCursors,
     now: Nanos,
     next_step: u64,
     effects: Effects,
@@ -99,10 +99,10 @@ pub fn replay(
     for path in paths {
         replay_one(path, config, drivers, &mut replay).map_err(|error| (error, path.clone()))?;
     }
-    Ok(replay.map(|Replay { kernel, ledger, now, next_step, effects }| {
+    Ok(replay.map(|Replay { kernel, session_cursors, now, next_step, effects }| {
         // Time goes on from where the kernel has come, which a snapshot's block may not say.
         let now = now.max(kernel.now());
-        Replayed { kernel, ledger, now, next_step, moves: effects.moves }
+        Replayed { kernel, session_cursors, now, next_step, moves: effects.moves }
     }))
 }
 
@@ -116,9 +116,9 @@ fn replay_one(
         match (record?, &mut *replay) {
             (Record::Snapshot { sequence, now, digest, state, host }, None) => {
                 let kernel = restored(config, drivers, &state, digest).map_err(NotReplayed::Snapshot)?;
-                let ledger = Ledger::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
+                let session_cursors = SessionCursors::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
                 let effects = Effects::default();
-                *replay = Some(Replay { kernel, ledger, now, next_step: sequence, effects });
+                *replay = Some(Replay { kernel, session_cursors, now, next_step: sequence, effects });
             }
             (Record::Snapshot { .. } | Record::Times(_) | Record::End { .. }, _) => {}
             (Record::Step { sequence, now, input, effects }, Some(replay)) => {
@@ -164,7 +164,7 @@ impl Replay {
         if sequence != self.next_step {
             return Err(NotReplayed::Missing(sequence, self.next_step - 1));
         }
-        self.ledger.told(&input);
+        self.session_cursors.told(&input);
         self.effects.clear();
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));
         if let Err(panic) = handled {
@@ -173,9 +173,9 @@ impl Replay {
         if recorded.is_some_and(|recorded| *recorded != self.effects) {
             return Err(NotReplayed::Differs(sequence));
         }
-        self.ledger.asked(&self.effects);
+        self.session_cursors.asked(&self.effects);
         // They were cut off then.
-        self.ledger.take_over();
+        self.session_cursors.take_over();
         (self.now, self.next_step) = (now, sequence + 1);
         Ok(())
     }

@@ -21,7 +21,7 @@ struct Recorded {
     journal: Journal,
     recorder: Recorder,
     kernel: Kernel<Drivers>,
-    ledger: Ledger,
+    session_cursors: SessionCursors,
 }
 
 impl Recorded {
@@ -30,17 +30,17 @@ impl Recorded {
         assert!(replayed.is_none());
         let config = Config::default();
         let drivers = Drivers::new(&Registry::default(), &config);
-        let (kernel, ledger) = (Kernel::new(config, drivers), Ledger::default());
-        let recorder = journal.begin(&kernel, &ledger, 1).unwrap();
-        Recorded { journal, recorder, kernel, ledger }
+        let (kernel, session_cursors) = (Kernel::new(config, drivers), SessionCursors::default());
+        let recorder = journal.begin(&kernel, &session_cursors, 1).unwrap();
+        Recorded { journal, recorder, kernel, session_cursors }
     }
 
     fn step(&mut self, now: u64, input: Input) {
         let mut effects = Effects::default();
         self.recorder.begin(now, &input).unwrap();
-        self.ledger.told(&input);
+        self.session_cursors.told(&input);
         self.kernel.handle(now, input, &mut effects);
-        self.ledger.asked(&effects);
+        self.session_cursors.asked(&effects);
         self.recorder.end(&effects).unwrap();
     }
 
@@ -53,7 +53,7 @@ impl Recorded {
     fn go_on(&mut self) {
         let next_step = self.recorder.next_step();
         self.recorder.flush().unwrap();
-        self.recorder = self.journal.go_on(self.kernel.config(), &self.ledger, next_step).unwrap();
+        self.recorder = self.journal.go_on(self.kernel.config(), &self.session_cursors, next_step).unwrap();
     }
 
     fn call(&mut self, now: u64, request: u64) {
@@ -76,20 +76,20 @@ fn a_killed_daemon_is_gone_on_from_in_one_segment_or_the_next() {
     let digest = recorded.kernel.snapshot().digest();
     recorded.killed();
     let (mut journal, replayed) = open(folder.path()).unwrap();
-    let Replayed { kernel, ledger, now, next_step, .. } = replayed.expect("there is something");
+    let Replayed { kernel, session_cursors, now, next_step, .. } = replayed.expect("there is something");
     assert_eq!((kernel.snapshot().digest(), now, next_step), (digest, 1001, 3));
-    assert_eq!((journal.resume_token(P), ledger.processes_begun), (token, 1));
+    assert_eq!((journal.resume_token(P), session_cursors.processes_begun), (token, 1));
     assert_ne!(journal.resume_token(ProcessId(2)), token);
     let of: Vec<_> = kernel.attached_processes().map(|of| (of.process, of.pid, of.slots)).collect();
     assert_eq!(of, [(P, 77, 64)]);
     // The next one has all of it without the first.
-    std::mem::forget(journal.begin(&kernel, &ledger, next_step).unwrap());
+    std::mem::forget(journal.begin(&kernel, &session_cursors, next_step).unwrap());
     drop(journal);
     assert_eq!(segments(folder.path()).unwrap(), [2]);
     let (_, replayed) = open(folder.path()).unwrap();
     let replayed = replayed.expect("there is something");
     assert_eq!(replayed.kernel.snapshot().digest(), digest);
-    assert_eq!((replayed.now, replayed.next_step, replayed.ledger), (1001, 3, ledger));
+    assert_eq!((replayed.now, replayed.next_step, replayed.session_cursors), (1001, 3, session_cursors));
 }
 
 #[test]
@@ -129,16 +129,16 @@ fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_
     recorded.call(8, 2);
     recorded.recorder.flush().unwrap();
     let whole = std::fs::read(&first).unwrap();
-    recorded.ledger.read(P, 1);
+    recorded.session_cursors.read(P, 1);
     recorded.go_on();
     recorded.call(9, 3);
     wait_for_state_of(folder.path(), 2);
-    let (digest, ledger) = (recorded.kernel.snapshot().digest(), recorded.ledger.clone());
+    let (digest, session_cursors) = (recorded.kernel.snapshot().digest(), recorded.session_cursors.clone());
     recorded.killed();
     let replayed = || open(folder.path()).map(|(_, replayed)| replayed.expect("there is something"));
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.now, resumed.next_step), (digest, 9, 6));
-    assert_eq!(resumed.ledger, ledger, "what was read by then is not kept");
+    assert_eq!(resumed.session_cursors, session_cursors, "what was read by then is not kept");
     let found = trace::verify(trace::Reader::open(&second).unwrap()).unwrap();
     assert!(found.is_whole() && found.snapshots == 1, "{found:?}");
 
@@ -147,7 +147,7 @@ fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_
     std::fs::write(&first, whole).unwrap();
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.next_step), (digest, 6));
-    assert!(resumed.ledger.clone().go_on_behind(P, 0).is_ok(), "nobody knows what was read");
+    assert!(resumed.session_cursors.clone().go_on_behind(P, 0).is_ok(), "nobody knows what was read");
 
     std::fs::write(&first, too_short).unwrap();
     let words = refusal(folder.path());
@@ -176,8 +176,8 @@ fn a_journal_that_does_not_come_to_its_daemons_state_needs_a_snapshot() {
         std::thread::yield_now();
     }
     assert_eq!(segments(folder.path()).unwrap(), [1, 2], "nothing is lost");
-    let Recorded { journal, kernel, ledger, .. } = &mut recorded;
-    std::mem::forget(journal.begin(kernel, ledger, 4).unwrap());
+    let Recorded { journal, kernel, session_cursors, .. } = &mut recorded;
+    std::mem::forget(journal.begin(kernel, session_cursors, 4).unwrap());
     assert!(!journal.needs_snapshot());
     wait_for_state_of(folder.path(), 3);
     recorded.killed();
@@ -226,12 +226,12 @@ fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed(
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
-    let Recorded { journal, kernel, ledger, .. } = &mut recorded;
+    let Recorded { journal, kernel, session_cursors, .. } = &mut recorded;
     // Far less than the state has.
     journal.one_block_bytes_max = Some(40);
     let digest = kernel.snapshot().digest();
-    std::mem::forget(journal.begin(kernel, ledger, 3).unwrap());
-    let ledger = ledger.clone();
+    std::mem::forget(journal.begin(kernel, session_cursors, 3).unwrap());
+    let session_cursors = session_cursors.clone();
     recorded.killed();
     assert_eq!(segments(folder.path()).unwrap(), [2]);
     let path = segment_path(folder.path(), 2);
@@ -240,8 +240,8 @@ fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed(
     let (journal, replayed) = open(folder.path()).unwrap();
     let replayed = replayed.expect("there is something");
     assert_eq!(
-        (replayed.kernel.snapshot().digest(), replayed.next_step, replayed.ledger),
-        (digest, 3, ledger)
+        (replayed.kernel.snapshot().digest(), replayed.next_step, replayed.session_cursors),
+        (digest, 3, session_cursors)
     );
     drop(journal);
     // A daemon was killed while it wrote the next one, wherever it was.

@@ -37,7 +37,7 @@ impl Loop {
             Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
                 let line = || format!("process {} gets no NT handle: {error:#}", process.0);
-                self.seat.log.debug(Peer::Process(process), line);
+                self.kernel_host.log.debug(Peer::Process(process), line);
                 refuse(connection, &error)
             }
         }
@@ -61,12 +61,12 @@ impl Loop {
         let share = self.budgets_of(vm).nt_handles.take(peer, 1)?;
         // From before there is a token: what fails here has made none.
         self.nt_handles_of(vm)?;
-        let token = self.seat.nt_handles().make(vm)?;
+        let token = self.kernel_host.nt_handles().make(vm)?;
         let of_vm = self.nt_handles_of(vm)?;
         let made = of_vm.handles.make(token);
         match &made {
             Ok(_) => _ = of_vm.shares.insert(token, share),
-            Err(_) => self.seat.nt_handles().closed(vm, token),
+            Err(_) => self.kernel_host.nt_handles().closed(vm, token),
         }
         Ok(made?)
     }
@@ -76,7 +76,7 @@ impl Loop {
         let Some(of_vm) = self.nt_handles.get_mut(&vm) else { return };
         for token in of_vm.handles.closed() {
             of_vm.shares.remove(&token);
-            self.seat.nt_handles().closed(vm, token);
+            self.kernel_host.nt_handles().closed(vm, token);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Local processes that come back to a daemon which goes on: see `seat/resuming.rs`.
+//! Local processes that come back to a daemon which goes on: see `kernel lock/resuming.rs`.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use rustix::time::{
 use tracing::Level;
 
 use super::{Loop, Source};
+use crate::backing::{BackingPages, LocalPages};
 use crate::broker;
 use crate::closing::ClientFd;
-use crate::lent::{LentPages, LocalPages};
+use crate::kernel_host::{AwaitedGuest, ResumeOutcome};
 use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
-use crate::seat::{Awaited, WentOn};
 
 /// While guests are waited for.
 #[derive(Default)]
-pub(super) struct Returning {
+pub(super) struct ResumeWait {
     /// Processes that came new meanwhile: key, VM, connection and name of each.
     parked: Vec<(u64, VmId, Arc<ClientFd>, String)>,
     limit: Option<u64>,
@@ -37,17 +37,17 @@ pub(super) struct Returning {
 impl Loop {
     /// Waits for the guests of the daemon before this one, if there was one, so long at most.
     pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
-        if !self.seat.resumption().is_resuming() {
+        if !self.kernel_host.resumption().is_resuming() {
             return Ok(());
         }
-        let mut returning = Returning::default();
+        let mut returning = ResumeWait::default();
         // Whether a process of a machine lives its guestd says.
-        for Awaited { process, pid, .. } in
-            self.seat.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
+        for AwaitedGuest { process, pid, .. } in
+            self.kernel_host.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
         {
             match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
                 // It died while nobody was there to see it.
-                None | Some(Err(Errno::SRCH)) => self.seat.sessions().detach(process),
+                None | Some(Err(Errno::SRCH)) => self.kernel_host.sessions().detach(process),
                 Some(Ok(pidfd)) => {
                     let key = self.add(Source::Pid { process, pidfd, _share: None })?;
                     self.keys_of.insert(process, vec![key]);
@@ -55,7 +55,7 @@ impl Loop {
                 Some(Err(_)) => _ = self.keys_of.insert(process, Vec::new()),
             }
         }
-        if let Some(limit) = self.seat.resume_within {
+        if let Some(limit) = self.kernel_host.resume_within {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
             let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -90,25 +90,25 @@ impl Loop {
     /// Goes on once everybody is back, or has ended, or the time for it is over.
     pub(super) fn look_who_is_away(&mut self) {
         let Some(returning) = &self.returning else { return };
-        let awaited = self.seat.resumption().awaited();
+        let awaited = self.kernel_host.resumption().awaited();
         if !returning.is_late && awaited.iter().any(|one| one.has_called) {
             return;
         }
-        for Awaited { process, vm, pid, has_called } in awaited {
+        for AwaitedGuest { process, vm, pid, has_called } in awaited {
             if has_called {
                 let (process, vm) = (process.0, vm.0);
                 let line =
                     || format!("process {process} (vm {vm}, pid {pid}) did not come back: it has ended");
-                self.seat.log.warn(Peer::Process(ProcessId(process)), line);
+                self.kernel_host.log.warn(Peer::Process(ProcessId(process)), line);
             }
             self.end_process(process);
         }
-        let WentOn { closed, not_welcomed } = self.seat.resumption().go_on();
+        let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().go_on();
         if closed > 0 {
             let why = "no process that came back holds them";
-            self.seat.log.own(Level::WARN, format!("{closed} NT handles have ended: {why}"));
+            self.kernel_host.log.own(Level::WARN, format!("{closed} NT handles have ended: {why}"));
         }
-        let Some(Returning { parked, limit, .. }) = self.returning.take() else { return };
+        let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
         for (key, vm, connection, name) in parked {
@@ -134,8 +134,8 @@ impl Loop {
         let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
         let pid = pid.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
-        let (slots, token) = self.seat.resumption().resume(vm, pid, process, token, memory)?;
-        let guest = self.seat.sessions().guest(process).context("the process has ended")?;
+        let (slots, token) = self.kernel_host.resumption().resume(vm, pid, process, token, memory)?;
+        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut keys = self.keys_of.remove(&process).unwrap_or_default();
@@ -162,9 +162,9 @@ impl Loop {
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
         let pages = fence_page::pages_for(slots);
-        let share = self.seat.budgets.mappings.take(peer, 1)?;
+        let share = self.kernel_host.budgets.mappings.take(peer, 1)?;
         let (region, descriptor) = LocalRegion::create(pages, share)?;
-        self.seat.resumption().regain(process, first, pages, |memory| match memory {
+        self.kernel_host.resumption().regain(process, first, pages, |memory| match memory {
             FenceMemory::Local(regions) => {
                 regions.push((first, region));
                 Ok(())
@@ -174,16 +174,16 @@ impl Loop {
         Ok(descriptor)
     }
 
-    pub(super) fn lend_again(
+    pub(super) fn reattach_backing(
         &self,
         process: ProcessId,
         address: u64,
         pages: u32,
         memory: &ClientFd,
     ) -> anyhow::Result<()> {
-        let share = self.seat.budgets.mappings.take(memory.peer(), 1)?;
+        let share = self.kernel_host.budgets.mappings.take(memory.peer(), 1)?;
         let local = LocalPages::of(memory, pages)?.charged_to(share);
-        self.seat.resumption().lend_again(process, address, pages, LentPages::Local(local))
+        self.kernel_host.resumption().reattach_backing(process, address, pages, BackingPages::Local(local))
     }
 
     /// Watches an NT handle that a process of this VM holds.
@@ -192,7 +192,7 @@ impl Loop {
         let token = nt_handle::token_of(handle.as_fd());
         let token =
             token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
-        self.seat.nt_handles().seen(vm, token)?;
+        self.kernel_host.nt_handles().seen(vm, token)?;
         self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
         Ok(())
     }

@@ -94,8 +94,8 @@ impl ChannelEndpoint {
 
     fn end(&mut self) {
         if let Some(guest) = self.channel.guest() {
-            let (seat, id) = (self.channel.seat(), guest.id);
-            seat.sessions().detach(id);
+            let (kernel_host, id) = (self.channel.kernel_host(), guest.id);
+            kernel_host.sessions().detach(id);
         }
         self.closed = true;
         self.note_held(0);

@@ -3,7 +3,7 @@
 //! Every input asks for that, so it is kept from one change of the miniport to the next. Whoever borrows the
 //! miniport to change it makes it unknown again: there is no other way to one that can be written to.
 
-pub(crate) mod edges;
+pub(crate) mod happens_before;
 mod iommu;
 mod order;
 pub(crate) mod start;

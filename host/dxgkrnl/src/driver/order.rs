@@ -1,7 +1,7 @@
 //! Tells drivers about signals and waits in the order in which they take effect.
 
 use crate::ProcessId;
-use crate::ddi::{Edge, HwContext, HwQueueId, Miniport, Orderer};
+use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::legacy::is_acquired;
@@ -13,7 +13,7 @@ const KEYED_MUTEXES: u64 = 1 << 32;
 
 impl<M: Miniport> Kernel<M> {
     #[inline]
-    pub(crate) fn edge(&mut self, edge: Edge) {
+    pub(crate) fn edge(&mut self, edge: HappensBefore) {
         if self.edges.on {
             let told = self.miniport.edge(&edge);
             self.edges.told.extend(told);
@@ -31,25 +31,25 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The queue as drivers know it.
-    pub(crate) fn orderer(&self, queue: u32) -> Orderer {
+    pub(crate) fn agent(&self, queue: u32) -> Agent {
         match self.vidsch.queues()[queue].hw_queue {
-            Some(hw_queue) => Orderer::HwQueue(HwQueueId(hw_queue)),
-            None => Orderer::Context(HwContext(self.vidsch.queues()[queue].context)),
+            Some(hw_queue) => Agent::HwQueue(HwQueueId(hw_queue)),
+            None => Agent::Context(HwContext(self.vidsch.queues()[queue].context)),
         }
     }
 
     #[inline]
-    pub(crate) fn tell_signaled(&mut self, by: Orderer, object: u32, value: u64) {
+    pub(crate) fn tell_signaled(&mut self, by: Agent, object: u32, value: u64) {
         if !self.edges.on {
             return;
         }
         // Whose turn it is is all that a mutex or semaphore says.
         let value = if is_acquired(self.sync.objects()[object].object_type) { 0 } else { value };
-        self.edge(Edge::Signaled { by, fence: object.into(), value });
+        self.edge(HappensBefore::Signaled { by, fence: object.into(), value });
     }
 
-    pub(crate) fn tell_waited(&mut self, by: Orderer, object: u32, value: u64) {
-        self.edge(Edge::Waited { by, fence: object.into(), value });
+    pub(crate) fn tell_waited(&mut self, by: Agent, object: u32, value: u64) {
+        self.edge(HappensBefore::Waited { by, fence: object.into(), value });
     }
 
     /// A packet is about to be taken from the head of its queue.
@@ -57,7 +57,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.edges.on {
             return;
         }
-        let by = self.orderer(queue);
+        let by = self.agent(queue);
         let targets = match self.vidsch.queues()[queue].packets.front() {
             Some(Packet::Signal(signal)) => signal.targets.clone(),
             Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts()[*broadcast].signal.targets.clone(),
@@ -75,7 +75,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// A queue comes to a wait that is over.
-    pub(crate) fn tell_ended(&mut self, by: Orderer, wait: WaitId) {
+    pub(crate) fn tell_ended(&mut self, by: Agent, wait: WaitId) {
         for (object, value) in self.edges.ended.remove(&wait).unwrap_or_default() {
             self.tell_waited(by, object, value);
         }
@@ -88,27 +88,26 @@ impl<M: Miniport> Kernel<M> {
             (WaitOwner::Gpu { .. }, Some(id)) => drop(self.edges.ended.insert(id, reached.collect())),
             // It leaves no packet behind; what is before it in its queue is taken to come after it too.
             (WaitOwner::Gpu { queue }, None) => {
-                let by = self.orderer(queue);
+                let by = self.agent(queue);
                 reached.for_each(|(object, value)| self.tell_waited(by, object, value));
             }
             (WaitOwner::Cpu { process, .. }, _) => {
-                reached
-                    .for_each(|(object, value)| self.tell_waited(Orderer::Process(process), object, value));
+                reached.for_each(|(object, value)| self.tell_waited(Agent::Process(process), object, value));
             }
         }
     }
 
     pub(crate) fn keyed_mutex_taken(&mut self, process: ProcessId, mutex: u32) {
         let fence = KEYED_MUTEXES | u64::from(mutex);
-        self.edge(Edge::Waited { by: Orderer::Process(process), fence, value: 0 });
+        self.edge(HappensBefore::Waited { by: Agent::Process(process), fence, value: 0 });
     }
 
     pub(crate) fn keyed_mutex_given(&mut self, process: ProcessId, mutex: u32) {
         let fence = KEYED_MUTEXES | u64::from(mutex);
-        self.edge(Edge::Signaled { by: Orderer::Process(process), fence, value: 0 });
+        self.edge(HappensBefore::Signaled { by: Agent::Process(process), fence, value: 0 });
     }
 
     pub(crate) fn keyed_mutex_gone(&mut self, mutex: u32) {
-        self.edge(Edge::FenceGone { fence: KEYED_MUTEXES | u64::from(mutex) });
+        self.edge(HappensBefore::FenceGone { fence: KEYED_MUTEXES | u64::from(mutex) });
     }
 }

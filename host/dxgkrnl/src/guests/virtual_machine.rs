@@ -36,12 +36,12 @@ pub(crate) struct VirtualMachine {
 
 /// The wake-ups of a frozen process, in the order in which they came up. What is set already is set once.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct DeferredWakes {
     pub(super) events: Vec<HostEvent>,
     pub(super) known: BTreeSet<(WakeTarget, NtStatus)>,
 }
 
-impl Held {
+impl DeferredWakes {
     pub fn len(&self) -> usize {
         self.events.len()
     }
@@ -54,4 +54,4 @@ impl Held {
 }
 
 /// Frozen processes, with what they have not heard of.
-pub(crate) type Frozen = BTreeMap<ProcessId, Held>;
+pub(crate) type Frozen = BTreeMap<ProcessId, DeferredWakes>;

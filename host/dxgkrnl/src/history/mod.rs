@@ -51,12 +51,12 @@ pub(crate) struct Remembered {
 
 /// See the module.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct Past {
+pub(crate) struct History {
     remembered: VecDeque<Remembered>,
     ending: Ending,
 }
 
-impl Past {
+impl History {
     /// What ends from here on ends for this reason.
     pub fn set_ending(&mut self, ending: Ending) {
         self.ending = ending;

@@ -9,7 +9,7 @@ use d3dkmt::{Handle, SyncObjectFlags, limits};
 
 use super::{Ending, Remembered};
 use crate::ProcessId;
-use crate::ddi::{Foreseen, HwQueueId, Miniport};
+use crate::ddi::{HwQueueId, Miniport, PendingWrite};
 use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::vidsch::Packet;
@@ -65,14 +65,16 @@ impl<M: Miniport> Kernel<M> {
             let most = lost.entry(object).or_default();
             *most = value.max(*most);
         };
-        let foresee = |commands: &[u8]| self.miniport.foresee(queue.engine.adapter, commands);
-        let mut foreseen: Vec<Foreseen> = Vec::new();
+        let of_commands = |commands: &[u8]| self.miniport.pending_writes(queue.engine.adapter, commands);
+        let mut pending_writes: Vec<PendingWrite> = Vec::new();
         let submissions = queue.in_flight.iter().map(|one| one.submission_fence_id);
         let hw_queue = queue.hw_queue.map(HwQueueId);
         for id in submissions.chain(queue.running).take(SUBMISSIONS_MAX) {
-            foreseen.extend(self.miniport.foresee_submission(queue.engine, hw_queue, id).unwrap_or_default());
+            pending_writes.extend(
+                self.miniport.pending_writes_of_submission(queue.engine, hw_queue, id).unwrap_or_default(),
+            );
         }
-        foreseen.extend(queue.ready.iter().filter_map(|ready| foresee(&ready.commands)).flatten());
+        pending_writes.extend(queue.ready.iter().filter_map(|ready| of_commands(&ready.commands)).flatten());
         let mut bytes = 0;
         for packet in queue.packets.iter().take(LOOKED_AT_MAX) {
             match packet {
@@ -83,14 +85,14 @@ impl<M: Miniport> Kernel<M> {
                 Packet::Command(_) | Packet::HwCommand { .. } if bytes >= BYTES_MAX => {}
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
                     bytes += commands.len();
-                    foreseen.extend(foresee(commands).into_iter().flatten());
+                    pending_writes.extend(of_commands(commands).into_iter().flatten());
                 }
                 Packet::Wait(_) | Packet::Acquire(_) | Packet::WaitAtHead(_) | Packet::PageTables(_) => {}
             }
         }
-        let units = bytes / BYTES_PER_UNIT + foreseen.len() / LOOKED_AT_MAX;
-        for one in foreseen {
-            if let Foreseen::Store { gpu_address, value } = one
+        let units = bytes / BYTES_PER_UNIT + pending_writes.len() / LOOKED_AT_MAX;
+        for one in pending_writes {
+            if let PendingWrite::Store { gpu_address, value } = one
                 && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
             {
                 lose((self.sync.opens()[open].object, value));

@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 use crate::ddi::Miniport;
-use crate::driver::edges::Edges;
+use crate::driver::happens_before::HappensBeforeLog;
 use crate::events::Events;
 use crate::guests::Guests;
-use crate::history::Past;
+use crate::history::History;
 use crate::native::NativeFences;
 use crate::planted::PlantedBug;
 use crate::process::Processes;
@@ -108,8 +108,8 @@ state! {
     tdr: Tdr,
     events: Events,
     native: NativeFences,
-    edges: Edges,
-    past: Past,
+    edges: HappensBeforeLog,
+    past: History,
     planted: Option<PlantedBug>,
 }
 

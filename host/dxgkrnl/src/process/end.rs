@@ -6,7 +6,7 @@ use crate::history::Ending;
 
 /// What of a process goes next, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Part {
+pub(super) enum EndStage {
     Acquires,
     Waits,
     Devices,
@@ -20,6 +20,6 @@ pub(super) enum Part {
 /// A process that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct EndOfProcess {
-    pub(super) part: Part,
+    pub(super) part: EndStage,
     pub(super) ending: Ending,
 }

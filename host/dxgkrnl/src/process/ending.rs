@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use d3dkmt::{DeviceExecutionState, Handle, Reply};
 
 use super::HandleTarget;
-use super::end::{EndOfProcess, Part};
-use crate::ddi::{Edge, Miniport, Orderer};
+use super::end::{EndOfProcess, EndStage};
+use crate::ddi::{Agent, HappensBefore, Miniport};
 use crate::effects::Effects;
 use crate::error::CallResult;
 use crate::history::Ending;
@@ -28,7 +28,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         backlog.begin_end_of_process(id, vm);
-        let end = EndOfProcess { part: Part::Acquires, ending };
+        let end = EndOfProcess { part: EndStage::Acquires, ending };
         if self.is_behind(id) {
             // What it did before comes before its end.
             self.leave(id, Task::EndProcess(end));
@@ -52,7 +52,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.remove(id);
         self.memory_of_process_is_gone(id);
         self.guests.thaw(id);
-        self.edge(Edge::Gone(Orderer::Process(id)));
+        self.edge(HappensBefore::Gone(Agent::Process(id)));
         self.sync.forget_shared_writes(id);
         self.change_iommu_mapping(id, None);
         self.vidsch.work_mut().backlog_mut().process_ended(id);
@@ -65,71 +65,71 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Ends what a process has up to where the step is over; true if nothing is left.
-    fn end_parts(&mut self, id: ProcessId, part: &mut Part, effects: &mut Effects) -> bool {
+    fn end_parts(&mut self, id: ProcessId, part: &mut EndStage, effects: &mut Effects) -> bool {
         loop {
             if self.is_spent() {
                 return false;
             }
             *part = match *part {
-                Part::Acquires if !self.process(id).idle_waits.is_empty() => {
+                EndStage::Acquires if !self.process(id).idle_waits.is_empty() => {
                     self.spend(1);
                     let first = self.process(id).idle_waits.first().copied();
                     first.into_iter().for_each(|wait| self.forget_idle_wait(wait));
-                    Part::Acquires
+                    EndStage::Acquires
                 }
-                Part::Acquires => match self.process(id).acquires.first_key_value() {
+                EndStage::Acquires => match self.process(id).acquires.first_key_value() {
                     Some((event, _)) => {
                         let event = *event;
                         self.spend(1);
                         self.cancel_acquire(id, event);
-                        Part::Acquires
+                        EndStage::Acquires
                     }
-                    None => Part::Waits,
+                    None => EndStage::Waits,
                 },
-                Part::Waits => match self.pop_wait_of(id) {
+                EndStage::Waits => match self.pop_wait_of(id) {
                     Some(wait) => {
                         self.spend(1);
                         self.end_wait(wait);
-                        Part::Waits
+                        EndStage::Waits
                     }
                     None => {
                         self.abandon_user_mode_queues(id, effects);
-                        Part::Devices
+                        EndStage::Devices
                     }
                 },
-                Part::Devices => match self.process(id).devices.first_key_value() {
+                EndStage::Devices => match self.process(id).devices.first_key_value() {
                     Some((_, device)) => {
                         self.end_device(*device, effects);
-                        Part::Devices
+                        EndStage::Devices
                     }
-                    None => Part::SyncObjects(0),
+                    None => EndStage::SyncObjects(0),
                 },
-                Part::SyncObjects(from) => {
+                EndStage::SyncObjects(from) => {
                     let wanted = |local: &HandleTarget| matches!(local, HandleTarget::Sync(_));
                     match self.next_handle(id, from, wanted) {
                         Ok(handle) => {
                             let _ = self.destroy_sync_object(id, handle, effects);
-                            Part::SyncObjects(from)
+                            EndStage::SyncObjects(from)
                         }
-                        Err(behind) => behind.map_or(Part::KeyedMutexes(0), Part::SyncObjects),
+                        Err(behind) => behind.map_or(EndStage::KeyedMutexes(0), EndStage::SyncObjects),
                     }
                 }
-                Part::KeyedMutexes(from) => {
+                EndStage::KeyedMutexes(from) => {
                     let wanted = |local: &HandleTarget| matches!(local, HandleTarget::KeyedMutex(_));
                     match self.next_handle(id, from, wanted) {
                         Ok(handle) => {
                             let _ = self.destroy_keyed_mutex(id, handle, effects);
-                            Part::KeyedMutexes(from)
+                            EndStage::KeyedMutexes(from)
                         }
-                        Err(behind) => behind.map_or(Part::UnusedObjects, Part::KeyedMutexes),
+                        Err(behind) => behind.map_or(EndStage::UnusedObjects, EndStage::KeyedMutexes),
                     }
                 }
                 // Drivers hear of the end of fences before that of what had them.
-                Part::UnusedObjects => {
+                EndStage::UnusedObjects => {
                     self.end_unused_objects(effects);
-                    if self.is_spent() { Part::UnusedObjects } else { Part::Rest }
+                    if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Rest }
                 }
-                Part::Rest => {
+                EndStage::Rest => {
                     self.end_address_spaces(id);
                     self.end_kmd_processes(id, effects);
                     return true;

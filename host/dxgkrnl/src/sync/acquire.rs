@@ -58,7 +58,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(packet) = packets.pop_front() else { return false };
         self.processes.unqueue_bytes(owner.process, packet.weight());
         let Packet::Acquire(acquire) = packet else { return false };
-        let by = self.orderer(queue);
+        let by = self.agent(queue);
         acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
         if let Some(wait) = acquire.wait {
             self.tell_ended(by, wait);

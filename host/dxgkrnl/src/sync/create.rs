@@ -8,7 +8,7 @@ use d3dkmt::{
 
 use super::open::{Open, OpenPlace, check_flags, is_mapped};
 use crate::ProcessId;
-use crate::ddi::{Edge, Miniport};
+use crate::ddi::{HappensBefore, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
@@ -276,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.objects.remove(object);
         self.sync.legacy.remove(object);
         self.past.forget(object);
-        self.edge(Edge::FenceGone { fence: object.into() });
+        self.edge(HappensBefore::FenceGone { fence: object.into() });
     }
 
     /// Drivers hear of the end of fences before that of what had them.

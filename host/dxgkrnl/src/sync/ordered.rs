@@ -56,7 +56,7 @@ struct Tail {
 }
 
 /// Chunk (0 is the head) and position in it.
-type Place = (usize, usize);
+type Position = (usize, usize);
 
 impl Ordered {
     pub fn len(&self) -> usize {
@@ -179,14 +179,14 @@ impl Ordered {
         self.tail.as_ref().map_or(0, |tail| tail.bounds.partition_point(|bound| *bound <= key))
     }
 
-    fn place_of_only(&self, key: u64) -> Option<Place> {
+    fn place_of_only(&self, key: u64) -> Option<Position> {
         // A new key is the highest as a rule.
         let last = self.tail.as_ref().map_or(0, |tail| tail.chunks.len());
         self.chunk(last).back().filter(|back| back.key >= key)?;
         self.place_of(key, |_| Ordering::Equal)
     }
 
-    fn place_of(&self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Place> {
+    fn place_of(&self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Position> {
         let compare = |entry: &Entry| entry.key.cmp(&key).then_with(|| among_equals(entry));
         let at = self.chunk_of(key, compare);
         Some((at, self.search(at, key, compare).ok()?))

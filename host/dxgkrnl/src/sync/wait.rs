@@ -14,7 +14,7 @@ use d3dkmt::{
 };
 
 use crate::ProcessId;
-use crate::ddi::{Miniport, Orderer};
+use crate::ddi::{Agent, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         self.remember_back(object, process, value);
         self.note_strays(process, object, value, effects);
-        self.tell_signaled(Orderer::Process(process), object, value);
+        self.tell_signaled(Agent::Process(process), object, value);
         self.set_value(object, value, effects);
     }
 
@@ -382,7 +382,7 @@ impl<M: Miniport> Kernel<M> {
         let others = self.sync.objects.other_opens(object).iter().map(|open| &self.sync.opens[*open]);
         let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);
         for process in first.into_iter().chain(others).collect::<Vec<_>>() {
-            self.tell_waited(Orderer::Process(process), object, value);
+            self.tell_waited(Agent::Process(process), object, value);
         }
     }
 

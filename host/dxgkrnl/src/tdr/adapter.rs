@@ -38,7 +38,7 @@ impl<M: Miniport> Kernel<M> {
         self.each_engine(adapter, |engine| engine.watch = Watch::Held);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
         self.tdr.resetting.insert(adapter);
-        self.release_shadows(adapter, effects);
+        self.release_staging_buffers(adapter, effects);
         self.run_ddi(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
         self.run_ddi(effects, |miniport, _, callbacks| miniport.restart_from_timeout(adapter, callbacks));
         self.tdr.forget_adapter(adapter);

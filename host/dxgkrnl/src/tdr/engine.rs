@@ -227,7 +227,7 @@ impl<M: Miniport> Kernel<M> {
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
         let kept = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);
-        self.take_back(engine, kept, false);
+        self.detach_backing(engine, kept, false);
         Ok(Some(hit.iter().map(|one| self.hit(one, Invalidation::Culprit)).collect()))
     }
 
@@ -261,7 +261,7 @@ impl<M: Miniport> Kernel<M> {
             state.completed = state.completed.max(last.id);
         }
         let mut hit: Vec<Hit> = hit.iter().map(|(one, reason)| self.hit(one, *reason)).collect();
-        self.take_back(engine, kept, false);
+        self.detach_backing(engine, kept, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);
         self.run_ddi(effects, |miniport, now, callbacks| {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, NtStatus, Reply, limits};
 
 use crate::ProcessId;
-use crate::ddi::{Edge, Miniport};
+use crate::ddi::{HappensBefore, Miniport};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 
@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
     fn touched_by_cpu(&mut self, process: ProcessId, open: u32) {
         let state = &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
         let (owner, address, bytes) = (state.owner, state.system_memory, state.size);
-        self.edge(Edge::Touched { process, owner, address, bytes });
+        self.edge(HappensBefore::Touched { process, owner, address, bytes });
     }
 
     /// `D3DKMTSetAllocationPriority`.

@@ -12,7 +12,7 @@ pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
 pub(crate) mod ring;
-mod shadows;
+mod staging_buffers;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,8 +31,8 @@ pub(crate) struct VidMm {
     paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
     paging_contexts: BTreeMap<u32, u32>,
-    /// Adapters whose engines may have shadows: see `shadows.rs`.
-    shadowed: BTreeSet<u32>,
+    /// Adapters whose engines may have staging buffers: see `staging buffers.rs`.
+    staged: BTreeSet<u32>,
 }
 
 impl VidMm {
@@ -40,14 +40,14 @@ impl VidMm {
         &mut self.memory.resources[resource]
     }
 
-    /// Engines of an adapter may have shadows.
-    pub fn mark_shadowed(&mut self, adapter: u32) {
-        self.shadowed.insert(adapter);
+    /// Engines of an adapter may have staging buffers.
+    pub fn mark_staged(&mut self, adapter: u32) {
+        self.staged.insert(adapter);
     }
 
-    /// Whether engines of an adapter may have had shadows, which end.
-    pub fn take_shadowed(&mut self, adapter: u32) -> bool {
-        self.shadowed.remove(&adapter)
+    /// Whether engines of an adapter may have had staging buffers, which end.
+    pub fn take_staged(&mut self, adapter: u32) -> bool {
+        self.staged.remove(&adapter)
     }
 
     #[inline]

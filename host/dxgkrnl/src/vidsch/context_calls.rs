@@ -9,7 +9,7 @@ use super::context::Context;
 use super::suspension::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
-use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
+use crate::ddi::{BadCommands, EngineId, HappensBefore, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
@@ -189,7 +189,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(why);
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
-        self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
+        self.edge(HappensBefore::Submitted { process, queue: self.agent(queue) });
         self.enqueue(queue, Packet::Command(commands));
         Ok(Reply::None)
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::NtStatus;
 
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
-use super::ready::{First, Level, Place};
+use super::ready::{First, Level, ReadyPosition};
 use super::ready_command::ReadyCommand;
 use super::{Packet, Queue, Task};
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
@@ -33,12 +33,12 @@ impl<M: Miniport> Kernel<M> {
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
     }
 
-    fn place_of(&mut self, queue: u32) -> Place {
+    fn place_of(&mut self, queue: u32) -> ReadyPosition {
         let context = &self.vidsch.contexts[self.vidsch.queues[queue].context];
         let class = self.process(context.process).priority_class;
         let level = context.paging.unwrap_or_else(|| Level::new(class, context.priority));
         let in_process = context.in_process_priority;
-        Place { level, in_process, turn: self.vidsch.in_flight.next_turn() }
+        ReadyPosition { level, in_process, turn: self.vidsch.in_flight.next_turn() }
     }
 
     fn make_ready(&mut self, id: u32, command: ReadyCommand) {
@@ -69,7 +69,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let Some(mut command) = self.unready(id) else { return };
         let place = self.place_of(id);
-        command.place = Place { turn: command.place.turn, ..place };
+        command.place = ReadyPosition { turn: command.place.turn, ..place };
         self.make_ready(id, command);
     }
 
@@ -237,12 +237,17 @@ impl<M: Miniport> Kernel<M> {
             engine.unserved_since = None;
         }
         let given_back = core::mem::take(&mut engine.submitted);
-        self.take_back(id, given_back, time_is_up);
+        self.detach_backing(id, given_back, time_is_up);
     }
 
     /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
     /// first and under their own (SCH-008, TDR-019).
-    pub(crate) fn take_back(&mut self, engine: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
+    pub(crate) fn detach_backing(
+        &mut self,
+        engine: EngineId,
+        given_back: VecDeque<Submitted>,
+        time_is_up: bool,
+    ) {
         for (at, Submitted { id, vm, queue, level }) in given_back.into_iter().enumerate() {
             let turn = self.vidsch.queues[queue].turn;
             let mut place = self.place_of(queue);

@@ -10,7 +10,7 @@ use super::HwQueue;
 use super::doorbell::{Doorbell, DoorbellStatus};
 use crate::ProcessId;
 use crate::ddi::{
-    BadCommands, DisconnectReason, DoorbellConnection, Edge, EngineId, HwQueueId, Miniport, Orderer,
+    Agent, BadCommands, DisconnectReason, DoorbellConnection, EngineId, HappensBefore, HwQueueId, Miniport,
 };
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -287,7 +287,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight.ring_has_work(self.vidsch.queues[queue].engine, self.now, queue, by);
         }
         for _ in &buffers {
-            self.edge(Edge::Submitted { process, queue: Orderer::HwQueue(HwQueueId(id)) });
+            self.edge(HappensBefore::Submitted { process, queue: Agent::HwQueue(HwQueueId(id)) });
         }
         self.call_ddi(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);

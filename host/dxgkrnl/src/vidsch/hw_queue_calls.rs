@@ -12,7 +12,8 @@ use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
 use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
-    BadCommands, Edge, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport, NewHwQueue, Orderer,
+    Agent, BadCommands, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission, Miniport,
+    NewHwQueue,
 };
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
@@ -244,7 +245,7 @@ impl<M: Miniport> Kernel<M> {
         self.drop_packets(queue.process, dropped, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
         self.end_unused_objects(effects);
-        self.edge(Edge::Gone(Orderer::HwQueue(HwQueueId(id))));
+        self.edge(HappensBefore::Gone(Agent::HwQueue(HwQueueId(id))));
     }
 
     pub(crate) fn hw_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
@@ -291,7 +292,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.require_memory(process, commands.len() as u64 + PACKETS_BYTES)?;
         self.vidsch.hw_queues[id].submitted = progress_fence_id;
-        self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
+        self.edge(HappensBefore::Submitted { process, queue: self.agent(queue) });
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
         Ok(Reply::None)
     }

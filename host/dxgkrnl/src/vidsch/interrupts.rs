@@ -8,10 +8,10 @@ use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::engine::Submitted;
-use crate::ddi::{Callback, EngineId, HwQueueId, Interrupt, Miniport, Orderer};
+use crate::ddi::{Agent, Callback, EngineId, HwQueueId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::{DataMove, Place, ProcessId};
+use crate::{DmaOp, MemoryRef, ProcessId};
 
 impl<M: Miniport> Kernel<M> {
     /// What a miniport asked for. Calls no DDI of the scheduler's class: those are called when this DDI is over.
@@ -177,8 +177,8 @@ impl<M: Miniport> Kernel<M> {
                     let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
                     let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
                     let by = match hw_queue {
-                        Some(hw_queue) => Some(Orderer::HwQueue(HwQueueId(hw_queue))),
-                        None => context.map(|queue| self.orderer(queue)),
+                        Some(hw_queue) => Some(Agent::HwQueue(HwQueueId(hw_queue))),
+                        None => context.map(|queue| self.agent(queue)),
                     };
                     by.into_iter().for_each(|by| self.tell_signaled(by, object, value));
                 }
@@ -200,14 +200,14 @@ impl<M: Miniport> Kernel<M> {
         engine: EngineId,
         process: ProcessId,
         gpu_address: u64,
-        to: Place,
+        to: MemoryRef,
         effects: &mut Effects,
     ) {
         match self.open_to_read(engine, process, gpu_address) {
             Ok(open) => {
                 let value = self.sync.objects().value(self.sync.opens()[open].object);
                 for (bytes, pattern) in [(0, value as u32), (4, (value >> 32) as u32)] {
-                    let moved = DataMove::Fill { to: to.ahead(bytes), bytes: 4, pattern };
+                    let moved = DmaOp::Fill { to: to.ahead(bytes), bytes: 4, pattern };
                     self.move_data(engine, moved, effects);
                 }
             }

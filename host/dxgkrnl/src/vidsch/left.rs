@@ -164,7 +164,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(task) = self.vidsch.work.backlog_mut().begin_task(turn) else { return false };
         self.act_for(turn.process);
         self.do_task(turn.process, task, effects);
-        self.work_off(effects);
+        self.run_to_idle(effects);
         self.vidsch.work.backlog_mut().end_task();
         true
     }

@@ -52,7 +52,7 @@ impl Level {
 
 /// Where something that is ready stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct ReadyPosition {
     pub level: Level,
     pub in_process: i32,
     /// When it asked: smaller is older.
@@ -82,7 +82,7 @@ struct OfVm {
 }
 
 impl OfVm {
-    fn insert(&mut self, process: ProcessId, queue: u32, place: Place) {
+    fn insert(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) {
         let round = self.levels.entry(place.level).or_default();
         // Its turn may stand here for another context of its process, which this one went ahead of: the next is as good.
         let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
@@ -106,12 +106,12 @@ impl OfVm {
     }
 
     /// The queue that comes next, with its process, its place, and the turn that it takes.
-    fn next(&self, by_level: bool) -> Option<(ProcessId, u32, Place, u64)> {
+    fn next(&self, by_level: bool) -> Option<(ProcessId, u32, ReadyPosition, u64)> {
         let (level, turn) = self.first(by_level)?;
         let round = self.levels.get(&level)?;
         let process = *round.turns.get(&turn)?;
         let (in_process, asked, queue) = *round.of_process.get(&process)?.queues.first()?;
-        Some((process, queue, Place { level, in_process: -in_process, turn: asked }, turn))
+        Some((process, queue, ReadyPosition { level, in_process: -in_process, turn: asked }, turn))
     }
 
     fn take(&mut self, by_level: bool) -> Option<u32> {
@@ -119,7 +119,7 @@ impl OfVm {
         self.remove_with(process, queue, place, turn).then_some(queue)
     }
 
-    fn remove(&mut self, process: ProcessId, queue: u32, place: Place) -> bool {
+    fn remove(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) -> bool {
         // Its own turn may have been taken by another context of its process: then that one's is left over.
         let left = |round: &Round| {
             let turns = &round.of_process.get(&process)?.turns;
@@ -129,7 +129,7 @@ impl OfVm {
         turn.is_some_and(|turn| self.remove_with(process, queue, place, turn))
     }
 
-    fn remove_with(&mut self, process: ProcessId, queue: u32, place: Place, turn: u64) -> bool {
+    fn remove_with(&mut self, process: ProcessId, queue: u32, place: ReadyPosition, turn: u64) -> bool {
         let Some(round) = self.levels.get_mut(&place.level) else { return false };
         let Some(own) = round.of_process.get_mut(&process) else { return false };
         if !own.queues.remove(&(-place.in_process, place.turn, queue)) {
@@ -175,7 +175,7 @@ impl Ready {
         if level.is_paging() { &mut self.paging } else { &mut self.work }
     }
 
-    pub fn insert(&mut self, vm: VmId, process: ProcessId, queue: u32, place: Place) {
+    pub fn insert(&mut self, vm: VmId, process: ProcessId, queue: u32, place: ReadyPosition) {
         self.class(place.level).entry(vm).or_default().insert(process, queue, place);
         self.count += 1;
     }
@@ -252,7 +252,7 @@ impl Ready {
     }
 
     /// Takes out a queue that does not want to run any more.
-    pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: Place) {
+    pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: ReadyPosition) {
         let of_vm = self.class(place.level).get_mut(&vm);
         if of_vm.is_some_and(|of_vm| of_vm.remove(process, queue, place)) {
             self.removed(vm, place.level);
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn one_of_sixteen_is_the_one_that_has_waited_longest() {
         let mut ready = Ready::default();
-        let place = |class, turn| Place { level: Level::new(class, 0), in_process: 0, turn };
+        let place = |class, turn| ReadyPosition { level: Level::new(class, 0), in_process: 0, turn };
         ready.insert(VmId(1), ProcessId(2), 9, place(0, 1));
         let mut low = alloc::vec::Vec::new();
         for turn in 2..66 {

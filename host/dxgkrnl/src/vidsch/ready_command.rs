@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::ready::Place;
+use super::ready::ReadyPosition;
 use crate::Nanos;
 
 /// How long a submission may run before its engine is asked to preempt it. The documents name no number: long
@@ -19,7 +19,7 @@ pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
 /// A command buffer of a queue that waits for its engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReadyCommand {
-    pub place: Place,
+    pub place: ReadyPosition,
     /// Empty if the miniport has them.
     pub commands: Vec<u8>,
     /// The id under which the engine gave it back.

@@ -4,9 +4,9 @@ use alloc::collections::VecDeque;
 
 use super::backlog::{DroppedPackets, Task};
 use super::queue::{Packet, Queue, commands};
-use super::work::{Called, Work};
+use super::work::{DeferredCallback, Work};
 use crate::ProcessId;
-use crate::ddi::{Edge, EngineId, HwContext, Miniport, Orderer};
+use crate::ddi::{Agent, EngineId, HappensBefore, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 
@@ -58,7 +58,7 @@ impl<M: Miniport> Kernel<M> {
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
         self.drop_packets(queue.process, dropped, effects);
         if queue.hw_queue.is_none() {
-            self.edge(Edge::Gone(Orderer::Context(HwContext(context))));
+            self.edge(HappensBefore::Gone(Agent::Context(HwContext(context))));
         }
     }
 
@@ -136,7 +136,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Does all that is to be done: see `work.rs`.
     #[inline]
-    pub(crate) fn work_off(&mut self, effects: &mut Effects) {
+    pub(crate) fn run_to_idle(&mut self, effects: &mut Effects) {
         if !self.is_settled() {
             self.work_until_settled(effects);
         }
@@ -174,10 +174,12 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.begin_callbacks();
         loop {
             match self.vidsch.work.next_called() {
-                Some(Called::Back(callback)) => self.callback(callback, effects),
-                Some(Called::IsrSignals { adapter, signal }) => self.isr_signals(adapter, signal, effects),
-                Some(Called::Dpc { adapter }) => self.run_dpc(adapter, effects),
-                Some(Called::LogsAreWritten { engine, hw_queue }) => {
+                Some(DeferredCallback::Back(callback)) => self.callback(callback, effects),
+                Some(DeferredCallback::IsrSignals { adapter, signal }) => {
+                    self.isr_signals(adapter, signal, effects)
+                }
+                Some(DeferredCallback::Dpc { adapter }) => self.run_dpc(adapter, effects),
+                Some(DeferredCallback::LogsAreWritten { engine, hw_queue }) => {
                     self.read_logs(engine, hw_queue, effects)
                 }
                 None => match self.vidsch.work.next_told() {

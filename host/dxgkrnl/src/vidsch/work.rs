@@ -38,7 +38,7 @@ pub(crate) enum Caller {
 }
 
 /// What drivers asked for, and what follows at once.
-pub(crate) enum Called {
+pub(crate) enum DeferredCallback {
     Back(Callback),
     /// `DxgkCbSignalEvent` of an interrupt service routine.
     IsrSignals {
@@ -69,7 +69,7 @@ pub(crate) enum Work {
 pub(crate) struct WorkQueue {
     /// Worked off in the step in which it came.
     #[serde(skip)]
-    called: VecDeque<Called>,
+    called: VecDeque<DeferredCallback>,
     /// Cross-adapter fences that have a new value, and the adapter whose engine stored it if that has them natively.
     told: VecDeque<(u32, Option<u32>)>,
     ended_hw_queues: BTreeSet<u32>,
@@ -114,11 +114,13 @@ impl WorkQueue {
     pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>, by: Caller) {
         for callback in callbacks.drain(..) {
             if let (Callback::SignalEvent { adapter, signal }, Caller::Isr) = (&callback, by) {
-                self.called.push_back(Called::IsrSignals { adapter: *adapter, signal: *signal });
+                self.called.push_back(DeferredCallback::IsrSignals { adapter: *adapter, signal: *signal });
                 continue;
             }
             let dpc = match &callback {
-                Callback::NotifyInterrupt(interrupt) => Some(Called::Dpc { adapter: interrupt.adapter() }),
+                Callback::NotifyInterrupt(interrupt) => {
+                    Some(DeferredCallback::Dpc { adapter: interrupt.adapter() })
+                }
                 Callback::NotifyDpc { .. }
                 | Callback::GpuStore { .. }
                 | Callback::GpuLoad { .. }
@@ -132,14 +134,14 @@ impl WorkQueue {
                 | Callback::DebugPrint { .. }
                 | Callback::Violation { .. } => None,
             };
-            self.called.push_back(Called::Back(callback));
+            self.called.push_back(DeferredCallback::Back(callback));
             self.called.extend(dpc);
         }
     }
 
     /// Behind what it called back, the logs of a hardware queue are read.
     pub fn read_logs(&mut self, engine: EngineId, hw_queue: u32) {
-        self.called.push_back(Called::LogsAreWritten { engine, hw_queue });
+        self.called.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
     }
 
     pub fn begin_callbacks(&mut self) {
@@ -151,7 +153,7 @@ impl WorkQueue {
         self.in_callbacks = false;
     }
 
-    pub fn next_called(&mut self) -> Option<Called> {
+    pub fn next_called(&mut self) -> Option<DeferredCallback> {
         self.called.pop_front()
     }
 

@@ -10,8 +10,8 @@ use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 use crate::DoorbellStatus;
 use crate::ProcessId;
 use crate::ddi::{
-    EngineId, EngineState, HwContext, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader,
-    NativeFenceStorage, Orderer,
+    Agent, EngineId, EngineState, HwContext, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader,
+    NativeFenceStorage,
 };
 use crate::kernel::Kernel;
 use crate::process::Device;
@@ -191,11 +191,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// How many packets a queue has, with those of it that the engine has; `None` for one that is no context's or
     /// hardware queue's any more.
-    pub fn queue_length(&self, of: Orderer) -> Option<usize> {
+    pub fn queue_length(&self, of: Agent) -> Option<usize> {
         let queue = match of {
-            Orderer::Process(_) => return None,
-            Orderer::Context(HwContext(context)) => self.vidsch.contexts().get(context)?.queue,
-            Orderer::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues().get(number)?.queue,
+            Agent::Process(_) => return None,
+            Agent::Context(HwContext(context)) => self.vidsch.contexts().get(context)?.queue,
+            Agent::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues().get(number)?.queue,
         };
         let queue = self.vidsch.queues().get(queue)?;
         let given = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();

@@ -15,7 +15,7 @@ use d3dkmt::{
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, TdrConfig, VmId};
 use kmd::SimulatedMiniport;
-use scenario::checker::{Checker, Told};
+use scenario::checker::{Checker, InputSummary};
 
 pub const P: ProcessId = ProcessId(1);
 
@@ -97,15 +97,15 @@ impl<M: Miniport> World<M> {
 
     /// One input, and what the kernel leaves of it for later steps.
     pub fn input(&mut self, input: Input) {
-        let told = Told::of(&input);
+        let told = InputSummary::of(&input);
         self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));
         while self.kernel.has_backlog() {
-            let told = Told::of(&Input::Deadline);
+            let told = InputSummary::of(&Input::Deadline);
             self.step(&told, |kernel, now, effects| kernel.handle(now, Input::Deadline, effects));
         }
     }
 
-    fn step(&mut self, told: &Told, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
+    fn step(&mut self, told: &InputSummary, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
         let mut effects = Effects::default();
         step(&mut self.kernel, self.now, &mut effects);
         match self.filling {

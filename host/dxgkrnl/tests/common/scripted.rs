@@ -50,7 +50,7 @@ pub struct Script {
     pub refuse_notification: Option<NotificationRefused>,
     pub ddis: PerEngineTdrDdis,
     /// What it was told of the order of things.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<HappensBefore>,
     /// A DDI is on the stack.
     inside: bool,
 }
@@ -225,7 +225,7 @@ macro_rules! forwarded {
 
 #[rustfmt::skip]
 impl Miniport for Scripted {
-    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         self.script.borrow_mut().edges.push(*edge);
         Vec::new()
     }
@@ -329,7 +329,7 @@ impl Miniport for Scripted {
         engine_state(engine: EngineId) -> EngineState;
         pending_faults(engine: EngineId) -> PendingFaults;
         work(engine: EngineId) -> Option<Vec<EngineWork>>;
-        foresee(adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>;
+        pending_writes(adapter: u32, commands: &[u8]) -> Option<Vec<PendingWrite>>;
     }
 
     fn start(&mut self, config: &Config) {

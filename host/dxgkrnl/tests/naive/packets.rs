@@ -28,7 +28,7 @@ pub struct Context {
     /// No call names it: it is the system's, for paging.
     pub system: Option<Rank>,
     /// The system's context that updates address spaces for it.
-    pub companion: Option<usize>,
+    pub paging_context: Option<usize>,
     pub gone: bool,
 }
 
@@ -45,7 +45,7 @@ impl Context {
             takes_hw_queues: false,
             hardware: None,
             system: None,
-            companion: None,
+            paging_context: None,
             gone: false,
         }
     }
@@ -137,8 +137,8 @@ impl Naive {
     pub(super) fn end_context(&mut self, context: usize) {
         self.end_hw_queues_of(context);
         self.contexts[context].gone = true;
-        if let Some(companion) = self.contexts[context].companion {
-            self.end_queue_of_packets(companion);
+        if let Some(paging_context) = self.contexts[context].paging_context {
+            self.end_queue_of_packets(paging_context);
         }
         self.end_queue_of_packets(context);
         self.free_mutexes_of(Holder::Context(context));

@@ -1,8 +1,8 @@
 //! Paging queues, their fences, and the address spaces behind them (FEN-089 to FEN-093).
 //!
 //! Each adapter has an engine of the system for paging. It runs one buffer at a time, of a paging queue with the
-//! highest priority, of equal ones that which asked first; companions of contexts come last. A buffer takes its time and
-//! then writes the value of its operation to the queue's fence. A paging queue, and a context's companion, is a context
+//! highest priority, of equal ones that which asked first; paging contexts of contexts come last. A buffer takes its time and
+//! then writes the value of its operation to the queue's fence. A paging queue, and a context's paging context, is a context
 //! of the system: a queue of packets that no call names.
 
 use std::collections::BTreeSet;
@@ -262,7 +262,7 @@ impl Naive {
         fences && self.ranges.iter().all(is_other)
     }
 
-    /// FEN-093: on the context's companion, wait for a value, update, and signal the next. The context goes on meanwhile.
+    /// FEN-093: on the context's paging context, wait for a value, update, and signal the next. The context goes on meanwhile.
     pub(super) fn update_addresses(
         &mut self,
         process: u32,
@@ -298,33 +298,33 @@ impl Naive {
         let (Some(device), Some(context), []) = (device, context, &mistakes[..]) else {
             return Err(mistakes);
         };
-        let companion = self.companion_of(process, device, context);
+        let paging_context = self.paging_context_of(process, device, context);
         if !waited.is_empty() {
-            self.queue_wait(companion, waited);
+            self.queue_wait(paging_context, waited);
         }
         for _ in operations {
             let commands = vec![isa::Packet::Busy { duration_ns: PAGING_NS }];
-            self.queue(companion, Packet::Commands(commands));
+            self.queue(paging_context, Packet::Commands(commands));
         }
-        self.queue(companion, Packet::Unmap(operations.to_vec()));
-        self.queue_signal(vec![companion], signaled, None, SignalFlags::empty());
+        self.queue(paging_context, Packet::Unmap(operations.to_vec()));
+        self.queue_signal(vec![paging_context], signaled, None, SignalFlags::empty());
         Ok(Reply::None)
     }
 
-    fn companion_of(&mut self, process: u32, device: usize, context: usize) -> usize {
-        if let Some(companion) = self.contexts[context].companion {
-            return companion;
+    fn paging_context_of(&mut self, process: u32, device: usize, context: usize) -> usize {
+        if let Some(paging_context) = self.contexts[context].paging_context {
+            return paging_context;
         }
         let handle = self.contexts[context].handle;
-        let companion = self.system_context(process, device, handle, Rank::Companion);
-        self.contexts[context].companion = Some(companion);
-        companion
+        let paging_context = self.system_context(process, device, handle, Rank::Companion);
+        self.contexts[context].paging_context = Some(paging_context);
+        paging_context
     }
 
     /// Of what is there still.
-    pub(super) fn unmap(&mut self, companion: usize, operations: &[GpuVaOperation]) {
-        let process = self.contexts[companion].process;
-        let adapter = self.devices[self.contexts[companion].device].adapter;
+    pub(super) fn unmap(&mut self, paging_context: usize, operations: &[GpuVaOperation]) {
+        let process = self.contexts[paging_context].process;
+        let adapter = self.devices[self.contexts[paging_context].device].adapter;
         for GpuVaOperation { base, size, .. } in operations {
             if let Some(range) = self.range_with(process, adapter, *base, size / PAGE_BYTES) {
                 let Range { zero, seen, .. } = &mut self.ranges[range];

@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 
 use crate::artifacts::{Artifacts, guest_command};
 use crate::commands::inspect;
-use crate::daemon::seat::Seat;
+use crate::daemon::kernel_host::KernelHost;
 use crate::daemon::{Daemon, Options, control};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::{OK, Steps, VERDICT_FAILED, pass_on, say};
 use crate::virtual_machine::agent::{Output, Program};
-use crate::virtual_machine::image::{Brought, set_up};
+use crate::virtual_machine::image::{CopiedPath, set_up};
 
 /// Arguments of `gpupv demo`.
 #[derive(Args, Debug)]
@@ -69,19 +69,19 @@ fn compile(folder: &Path, name: &str, artifacts: &Artifacts) -> anyhow::Result<P
 
 /// What the daemon knows while a client hangs, as `gpupv inspect` shows it: the waits and the engines.
 fn show_hang(daemon: &Daemon) {
-    let state = control::inspection(&daemon.seat, &daemon.vms);
+    let state = control::inspection(&daemon.kernel_host, &daemon.vms);
     say(format_args!("$ gpupv inspect"));
     say(format_args!("{}", inspect::render(&state).trim_end()));
 }
 
 /// Waits until a CPU wait is pending: the client hangs as planned.
-fn hang_is_there(seat: &Seat) -> bool {
-    seat.views().snapshot().waits.iter().any(|wait| wait.event.is_some())
+fn hang_is_there(kernel_host: &KernelHost) -> bool {
+    kernel_host.views().snapshot().waits.iter().any(|wait| wait.event.is_some())
 }
 
 fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
     let end = Instant::now() + HANG_SHOWS_MAX;
-    while !daemon.seat.views().snapshot().is_empty() {
+    while !daemon.kernel_host.views().snapshot().is_empty() {
         ensure!(Instant::now() < end, "something of the killed client stayed behind");
         std::thread::yield_now();
     }
@@ -145,7 +145,7 @@ impl Tour {
 
     /// In a QEMU guest.
     async fn in_guest(&self, steps: &Steps) -> anyhow::Result<bool> {
-        let bring = |host: &Path, guest: &str| Brought { host: host.into(), guest: guest.into() };
+        let bring = |host: &Path, guest: &str| CopiedPath { host: host.into(), guest: guest.into() };
         let plan = FleetPlan {
             options: self.options(),
             count: 1,
@@ -170,11 +170,11 @@ impl Tour {
 
         chapter("another client hangs: its engine never comes back");
         let (sender, inputs) = mpsc::channel(1);
-        let (seat, end) = (fleet.daemon.seat.clone(), Instant::now() + HANG_SHOWS_MAX);
+        let (kernel_host, end) = (fleet.daemon.kernel_host.clone(), Instant::now() + HANG_SHOWS_MAX);
         let daemon = &fleet.daemon;
         let said = Cell::new(false);
         let watch = async {
-            while !(said.get() && hang_is_there(&seat)) && Instant::now() < end {
+            while !(said.get() && hang_is_there(&kernel_host)) && Instant::now() < end {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             show_hang(daemon);
@@ -212,7 +212,7 @@ impl Tour {
         let count = words.read(&mut said)?;
         pass_on(&said[..count]);
         let end = Instant::now() + HANG_SHOWS_MAX;
-        while !hang_is_there(&daemon.seat) && Instant::now() < end {
+        while !hang_is_there(&daemon.kernel_host) && Instant::now() < end {
             std::thread::yield_now();
         }
         show_hang(&daemon);

@@ -11,7 +11,7 @@ use proto::limits::BROKER_ENV;
 
 use crate::commands::{DaemonArgs, default_directory, device_options, inject};
 use crate::daemon::journal::JournalOptions;
-use crate::daemon::seat::Resumed;
+use crate::daemon::kernel_host::Resumed;
 use crate::daemon::{Daemon, Options, control, machine_name};
 use crate::output::{OK, say};
 
@@ -76,7 +76,7 @@ pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
         ..args.daemon.options(drivers)?
     })?;
     say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
-    say(format_args!("{}", daemon.seat.budgets));
+    say(format_args!("{}", daemon.kernel_host.budgets));
     if let Some(folder) = &args.journal {
         say_journal(folder, daemon.resumed);
     }

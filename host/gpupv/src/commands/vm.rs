@@ -10,13 +10,13 @@ use drivers::Registry;
 use proto::agent::exec_input;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use vsock_device::Holder;
+use vsock_device::VhostUserProxy;
 
 use crate::commands::{DaemonArgs, device_options};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::{OK, Steps, say};
 use crate::virtual_machine::agent::{Agent, Output, Program};
-use crate::virtual_machine::image::Brought;
+use crate::virtual_machine::image::CopiedPath;
 
 /// Arguments of `gpupv vm`.
 #[derive(Args, Debug)]
@@ -54,7 +54,7 @@ pub struct VmRunArgs {
     pub vms: u32,
     /// Bring a file or folder of this machine into the guests, with the shared libraries it needs
     #[arg(long, value_name = "SRC[:DST]")]
-    pub with: Vec<Brought>,
+    pub with: Vec<CopiedPath>,
     /// Keep the console logs in this folder
     #[arg(long, value_name = "DIR")]
     pub console: Option<PathBuf>,
@@ -160,7 +160,7 @@ fn hold(args: &VmHoldArgs) -> anyhow::Result<u8> {
     let ended = runtime.block_on(async {
         // From before there is a socket: none is left behind.
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let _holder = Holder::serve(&socket, &args.daemon)?;
+        let _proxy = VhostUserProxy::serve(&socket, &args.daemon)?;
         say(format_args!("{}", device_options(&socket)));
         tokio::select! {
             result = tokio::signal::ctrl_c() => result.context("cannot listen for SIGINT"),

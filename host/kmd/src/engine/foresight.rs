@@ -3,32 +3,37 @@
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{FenceValue, Packet, Reader};
-use dxgkrnl::ddi::{EngineWork, Foreseen, HwQueueId, WorkState};
+use dxgkrnl::ddi::{EngineWork, HwQueueId, PendingWrite, WorkState};
 
 use super::{Engine, Job};
 
 /// What others may wait for of these packets, and what they wait for.
-fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<Foreseen> {
-    let mut foreseen = Vec::new();
+fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<PendingWrite> {
+    let mut pending_writes = Vec::new();
     for packet in packets {
         match packet {
             Packet::FenceWrite { gpu_address, value }
             | Packet::MarkerIn { gpu_address, value }
             | Packet::MarkerOut { gpu_address, value } => {
-                foreseen.push(Foreseen::Store { gpu_address, value });
+                pending_writes.push(PendingWrite::Store { gpu_address, value });
             }
             Packet::SignalBarrier { fence, .. } => {
-                foreseen.push(Foreseen::Store { gpu_address: fence.gpu_address, value: fence.value });
+                pending_writes
+                    .push(PendingWrite::Store { gpu_address: fence.gpu_address, value: fence.value });
             }
             Packet::FenceWait { gpu_address, value } => {
-                foreseen.push(Foreseen::Wait { gpu_address, value });
+                pending_writes.push(PendingWrite::Wait { gpu_address, value });
             }
             Packet::WaitBarrier { fences, .. } => {
-                let wait =
-                    |fence: FenceValue| Foreseen::Wait { gpu_address: fence.gpu_address, value: fence.value };
-                foreseen.extend(fences.into_iter().map(wait));
+                let wait = |fence: FenceValue| PendingWrite::Wait {
+                    gpu_address: fence.gpu_address,
+                    value: fence.value,
+                };
+                pending_writes.extend(fences.into_iter().map(wait));
             }
-            Packet::Hang | Packet::Busy { duration_ns: u64::MAX } => foreseen.push(Foreseen::NeverEnds),
+            Packet::Hang | Packet::Busy { duration_ns: u64::MAX } => {
+                pending_writes.push(PendingWrite::NeverEnds)
+            }
             // The value of a timestamp is not known before its time.
             Packet::Timestamp { .. }
             | Packet::FenceRead { .. }
@@ -41,11 +46,11 @@ fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<Foreseen> {
             | Packet::AssertTextureLayout { .. } => {}
         }
     }
-    foreseen
+    pending_writes
 }
 
 /// What a command buffer will do. One of another KMD's format is work of a usual length and nothing else.
-pub(crate) fn of_commands(commands: &[u8]) -> Vec<Foreseen> {
+pub(crate) fn of_commands(commands: &[u8]) -> Vec<PendingWrite> {
     let packets = Reader::new(commands).ok().flatten().into_iter().flatten();
     of_packets(packets.map_while(Result::ok).map(|packet| packet.to_owned()))
 }
@@ -58,31 +63,32 @@ impl Job {
             context: self.context,
             process: self.process,
             state,
-            foreseen: self.foreseen(),
+            pending_writes: self.pending_writes(),
         }
     }
 
-    fn foreseen(&self) -> Vec<Foreseen> {
+    fn pending_writes(&self) -> Vec<PendingWrite> {
         let stored = self.scope.iter().flat_map(|scope| scope.stores());
-        let stored = stored.map(|FenceValue { gpu_address, value }| Foreseen::Store { gpu_address, value });
+        let stored =
+            stored.map(|FenceValue { gpu_address, value }| PendingWrite::Store { gpu_address, value });
         stored.chain(of_packets(self.commands.left())).collect()
     }
 }
 
 impl Engine {
     /// See [`dxgkrnl::ddi::Miniport::foresee_submission`].
-    pub fn foreseen_of(
+    pub fn pending_writes_of(
         &self,
         hw_queue: Option<HwQueueId>,
         submission_fence_id: u64,
-    ) -> Option<Vec<Foreseen>> {
+    ) -> Option<Vec<PendingWrite>> {
         let is_it = |job: &&Job| (job.hw_queue(), job.submission_fence_id) == (hw_queue, submission_fence_id);
         let running = self.running.as_ref().filter(is_it);
         let elsewhere = || {
             let queued = self.queue.find(hw_queue, submission_fence_id);
             queued.or_else(|| self.saved.find(submission_fence_id))
         };
-        Some(running.or_else(elsewhere)?.foreseen())
+        Some(running.or_else(elsewhere)?.pending_writes())
     }
 
     /// See [`dxgkrnl::ddi::Miniport::work`].

@@ -45,7 +45,7 @@ impl Held {
 pub(super) type Line = Option<HwQueueId>;
 
 /// Where a buffer waits in hardware: whose address, and the address.
-type Place = (ProcessId, u64);
+type WaitAddress = (ProcessId, u64);
 
 /// See the module. The smaller the number of a buffer, the older it is.
 #[derive(Default, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub(super) struct Lines {
     lines: BTreeMap<Line, VecDeque<(i64, Job)>>,
     startable: BTreeMap<i64, Line>,
     suspended: BTreeMap<HwContext, BTreeMap<i64, Line>>,
-    waiting: BTreeMap<Place, BTreeMap<i64, Line>>,
+    waiting: BTreeMap<WaitAddress, BTreeMap<i64, Line>>,
     /// Ids of buffers that have not begun.
     unbegun: BTreeSet<u64>,
     held: Held,
@@ -153,7 +153,7 @@ impl Lines {
 
     /// Each buffer that waits at this address of the process, oldest first, is handed to `reached`; those for which it is true
     /// wait no longer. One that was preempted may wait behind others of its line.
-    pub fn look_at_waits(&mut self, place: Place, mut reached: impl FnMut(&mut Job) -> bool) {
+    pub fn look_at_waits(&mut self, place: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
         for (number, line) in self.waiting.get(&place).cloned().unwrap_or_default() {
             let jobs = self.lines.get_mut(&line).into_iter().flatten();
             let Some((_, job)) = jobs.into_iter().find(|(one, _)| *one == number) else { continue };
@@ -196,7 +196,7 @@ impl Lines {
         }
     }
 
-    fn forget_wait(&mut self, place: Place, number: i64) {
+    fn forget_wait(&mut self, place: WaitAddress, number: i64) {
         if let Some(numbers) = self.waiting.get_mut(&place) {
             numbers.remove(&number);
             if numbers.is_empty() {
@@ -235,7 +235,7 @@ pub(super) struct Saved {
     /// By the id that each had.
     jobs: BTreeMap<u64, Job>,
     of_context: BTreeMap<HwContext, BTreeSet<u64>>,
-    waiting: BTreeMap<Place, BTreeSet<u64>>,
+    waiting: BTreeMap<WaitAddress, BTreeSet<u64>>,
     held: Held,
 }
 
@@ -265,7 +265,7 @@ impl Saved {
         Some(job)
     }
 
-    fn forget_wait(&mut self, place: Place, submission_fence_id: u64) {
+    fn forget_wait(&mut self, place: WaitAddress, submission_fence_id: u64) {
         if let Some(ids) = self.waiting.get_mut(&place) {
             ids.remove(&submission_fence_id);
             if ids.is_empty() {
@@ -295,7 +295,7 @@ impl Saved {
     }
 
     /// As [`Lines::look_at_waits`].
-    pub fn look_at_waits(&mut self, place: Place, mut reached: impl FnMut(&mut Job) -> bool) {
+    pub fn look_at_waits(&mut self, place: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
         for id in self.waiting.get(&place).cloned().unwrap_or_default() {
             if let Some(job) = self.jobs.get_mut(&id)
                 && reached(job)

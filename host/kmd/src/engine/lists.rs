@@ -8,10 +8,10 @@ use dxgkrnl::ddi::{Interrupt, PageFaultFlags};
 use dxgkrnl::policy::IllegalCommand;
 
 use super::{Engine, Job};
+use crate::engine_tracer::Ending;
 use crate::list::{Pace, Progress, Trouble, begins_scope, is_of_lists};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
-use crate::witness::Ending;
 
 impl Job {
     /// Whether the packet that comes next is one of the lists.
@@ -66,7 +66,7 @@ impl Engine {
     /// The buffer goes back to where it came from, at a boundary: its caches are written back.
     pub(super) fn set_aside(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
         if let Err(trouble) = self.lists.end(Pace::AtOnce, job.process, ddi) {
-            return self.meet(trouble, job, ddi);
+            return self.fail(trouble, job, ddi);
         }
         if self.preempting.is_some() && job.is_preemptible() {
             self.saved.insert(job);
@@ -84,12 +84,12 @@ impl Engine {
     }
 
     /// The buffer cannot go on.
-    pub(super) fn meet(&mut self, trouble: Trouble, mut job: Job, ddi: &mut DdiCall<'_>) {
+    pub(super) fn fail(&mut self, trouble: Trouble, mut job: Job, ddi: &mut DdiCall<'_>) {
         let ending = match trouble {
             Trouble::PageFault(fault) => Ending::PageFault(fault.gpu_address),
             Trouble::Illegal => Ending::Illegal,
         };
-        ddi.shared.witnesses.over(job.number, ddi.clock, ending);
+        ddi.shared.tracers.over(job.number, ddi.clock, ending);
         match trouble {
             Trouble::PageFault(fault) => self.fault(job, fault, ddi),
             Trouble::Illegal if self.illegal_command == IllegalCommand::Hangs => {

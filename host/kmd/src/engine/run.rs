@@ -9,16 +9,16 @@ use dxgkrnl::ddi::{
     Callback, Interrupt, NativeFenceLogEntry, NativeFenceLogType, PageFaultFlags, PageTableEntry,
     SignaledNativeFences,
 };
-use dxgkrnl::{Nanos, Place};
+use dxgkrnl::{MemoryRef, Nanos};
 
 use super::{Engine, Job, Origin};
 use crate::debug::Submitter;
+use crate::engine_tracer::{Begun, Ending, EngineEvent};
 use crate::list::Pace;
 use crate::native::Stored;
 use crate::page_table::{Access, PageFault};
 use crate::queues::{DdiCall, Shared};
-use crate::races::{Surroundings, orderer};
-use crate::witness::{Begun, Ending, Seen};
+use crate::races::{Surroundings, agent};
 
 impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
@@ -48,7 +48,7 @@ impl Engine {
                 return;
             }
             match self.run_lists(&mut job, ddi) {
-                Err(trouble) => return self.meet(trouble, job, ddi),
+                Err(trouble) => return self.fail(trouble, job, ddi),
                 Ok(Some(until)) => return self.run_on_at(until, job),
                 Ok(None) => {}
             }
@@ -70,7 +70,7 @@ impl Engine {
                 job.until = goes_on;
                 self.running = Some(job);
             }
-            Err(trouble) => self.meet(trouble, job, ddi),
+            Err(trouble) => self.fail(trouble, job, ddi),
         }
     }
 
@@ -79,21 +79,21 @@ impl Engine {
         self.running = Some(job);
     }
 
-    /// The buffer's turn has come: the debug layer, the race search and a witness look at it as a whole.
+    /// The buffer's turn has come: the debug layer, the race search and an engine tracer look at it as a whole.
     fn look_at(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
-        let (space, queue) = ((self.id.adapter, job.process), orderer(job.origin, job.context));
-        let Shared { debug, races, page_tables: tables, resources, witnesses, .. } = &mut *ddi.shared;
+        let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
+        let Shared { debug, races, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
         if !debug.is_on(space) && !races.is_on(self.id.adapter) {
             return;
         }
         let by = Submitter { engine: self.id, engine_type: self.lists.engine_type, queue };
-        let messages = debug.look(space, by, &job.commands.packets(), ddi.callbacks);
+        let messages = debug.check(space, by, &job.commands.packets(), ddi.callbacks);
         let mut of_queue = (0, 0);
         if races.is_on(self.id.adapter) {
             let around = Surroundings { space, tables, resources };
             of_queue = races.begin(queue, job.commands.packets(), around, ddi.callbacks);
         }
-        job.number = witnesses.next();
+        job.number = tracers.next();
         if job.number == 0 {
             return;
         }
@@ -109,7 +109,7 @@ impl Engine {
             resources: resources.of(space).map(|(number, desc)| (number, *desc)).collect(),
             messages,
         };
-        witnesses.saw(|| Seen::Begun(Box::new(begun)));
+        tracers.saw(|| EngineEvent::Begun(Box::new(begun)));
         ddi.shared.tell_races(Some(self.id.adapter));
     }
 
@@ -128,7 +128,7 @@ impl Engine {
             Packet::FenceWrite { gpu_address, value } => {
                 job = self.behind_write_back(packet, job, ddi)?;
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
-                ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
+                ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::FenceRead { gpu_address, destination } => {
                 job = self.behind_write_back(packet, job, ddi)?;
@@ -136,11 +136,11 @@ impl Engine {
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
-                ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
+                ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::Busy { duration_ns } => {
-                ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
-                ddi.shared.witnesses.ended(
+                ddi.shared.tracers.started(job.number, job.commands.last(), ddi.clock);
+                ddi.shared.tracers.ended(
                     job.number,
                     job.commands.last(),
                     ddi.clock.saturating_add(duration_ns),
@@ -152,13 +152,13 @@ impl Engine {
                 return None;
             }
             Packet::Hang => {
-                ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
+                ddi.shared.tracers.started(job.number, job.commands.last(), ddi.clock);
                 self.hang_with(job, ddi);
                 return None;
             }
             Packet::FenceWait { gpu_address, value } => {
                 if !self.is_reached(&job, FenceValue { gpu_address, value }, ddi) {
-                    ddi.shared.witnesses.started(job.number, job.commands.last(), ddi.clock);
+                    ddi.shared.tracers.started(job.number, job.commands.last(), ddi.clock);
                     job.waits_for = Some((gpu_address, value, ddi.clock));
                     self.set_aside(job, ddi);
                     return None;
@@ -197,7 +197,7 @@ impl Engine {
                 job.until = goes_on;
                 self.running = Some(job);
             }
-            Err(trouble) => self.meet(trouble, job, ddi),
+            Err(trouble) => self.fail(trouble, job, ddi),
         }
         None
     }
@@ -222,10 +222,10 @@ impl Engine {
         };
         // The zero page drops writes.
         if let Some(PageTableEntry::Memory { owner, address, .. }) = pieces.first().map(|piece| piece.page) {
-            let to = Place::Memory { process: owner, address };
+            let to = MemoryRef::Memory { process: owner, address };
             ddi.callbacks.push(Callback::GpuLoad { engine, process, gpu_address, to });
         }
-        ddi.shared.witnesses.ended(job.number, job.commands.last(), ddi.clock);
+        ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
         Some(job)
     }
 
@@ -330,8 +330,8 @@ impl Engine {
     /// Nothing refers to the buffer any more.
     fn end(&mut self, job: &Job, ddi: &mut DdiCall<'_>) {
         let engine = self.id;
-        ddi.shared.witnesses.over(job.number, ddi.clock, Ending::Complete);
-        let queue = orderer(job.origin, job.context);
+        ddi.shared.tracers.over(job.number, ddi.clock, Ending::Complete);
+        let queue = agent(job.origin, job.context);
         ddi.shared.debug.ended((engine.adapter, job.process), engine, queue);
         match job.origin {
             Origin::Context => {

@@ -17,10 +17,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::isa::BarrierAccess;
 use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX};
-use dxgkrnl::Place;
+use dxgkrnl::MemoryRef;
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Mover, Part, ahead};
+use super::memory::{ByteRun, Mover, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// The types that share a cache.
@@ -42,7 +42,7 @@ pub(super) type Range = (u64, u64);
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Line {
     end: u64,
-    /// In the cache's shadow.
+    /// In the cache's staging buffer.
     offset: u64,
     dirty: bool,
     /// Lines are numbered as they come.
@@ -51,7 +51,7 @@ struct Line {
 
 #[derive(Serialize, Deserialize)]
 struct Cache {
-    shadow: u32,
+    staging_buffer: u32,
     /// Where the next line goes.
     used: u64,
     /// By their first address; disjoint.
@@ -133,11 +133,11 @@ impl Caches {
         (begin, end): Range,
         dirty: bool,
         mover: &mut Mover<'_>,
-    ) -> Result<Place, PageFault> {
+    ) -> Result<MemoryRef, PageFault> {
         let bit = cache_of(access);
         let cache = self.caches.entry(bit).or_insert_with(|| {
-            let shadow = mover.new_shadow();
-            Cache { shadow, used: 0, lines: BTreeMap::new(), ages: BTreeSet::new() }
+            let staging_buffer = mover.new_staging_buffer();
+            Cache { staging_buffer, used: 0, lines: BTreeMap::new(), ages: BTreeSet::new() }
         });
         for line in cache.within((begin, end)) {
             cache.remove(line);
@@ -155,7 +155,7 @@ impl Caches {
         let Some(cache) = self.caches.get_mut(&bit) else { unreachable!("it was made above") };
         let line = Line { end, offset: cache.used, dirty, age: self.lines_made };
         cache.used += end - begin;
-        let place = mover.place(cache.shadow, line.offset);
+        let place = mover.place(cache.staging_buffer, line.offset);
         match cache.lines.range_mut(..begin).next_back() {
             // Goes on where the last one stopped.
             Some((at, last))
@@ -182,7 +182,7 @@ impl Caches {
             let Some((_, begin)) = cache.ages.first().copied() else { break };
             let Some(line) = cache.remove(begin) else { break };
             if line.dirty {
-                mover.store(mover.place(cache.shadow, line.offset), begin, line.end - begin)?;
+                mover.store(mover.place(cache.staging_buffer, line.offset), begin, line.end - begin)?;
             }
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Caches {
         access: BarrierAccess,
         range: Range,
         mover: &mut Mover<'_>,
-    ) -> Result<Place, PageFault> {
+    ) -> Result<MemoryRef, PageFault> {
         self.new_line(access, range, true, mover)
     }
 
@@ -203,7 +203,7 @@ impl Caches {
         &mut self,
         access: BarrierAccess,
         (begin, end): Range,
-        to: Option<Place>,
+        to: Option<MemoryRef>,
         mover: &mut Mover<'_>,
     ) -> Result<(), PageFault> {
         let mut at = begin;
@@ -211,8 +211,8 @@ impl Caches {
             let found = self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at));
             let (place, until) = match found {
                 Ok((line_begin, line)) => {
-                    let shadow = self.caches[&cache_of(access)].shadow;
-                    (mover.place(shadow, line.offset + (at - line_begin)), line.end.min(end))
+                    let staging_buffer = self.caches[&cache_of(access)].staging_buffer;
+                    (mover.place(staging_buffer, line.offset + (at - line_begin)), line.end.min(end))
                 }
                 Err(next) => {
                     let until = next.unwrap_or(end).min(end);
@@ -235,11 +235,11 @@ impl Caches {
         access: BarrierAccess,
         (begin, end): Range,
         mover: &Mover<'_>,
-    ) -> Result<Part, PageFault> {
+    ) -> Result<ByteRun, PageFault> {
         let cache = self.caches.get(&cache_of(access));
-        match cache.map_or(Err(None), |cache| cache.at(begin).map(|line| (cache.shadow, line))) {
-            Ok((shadow, (line_begin, line))) => {
-                let place = mover.place(shadow, line.offset + (begin - line_begin));
+        match cache.map_or(Err(None), |cache| cache.at(begin).map(|line| (cache.staging_buffer, line))) {
+            Ok((staging_buffer, (line_begin, line))) => {
+                let place = mover.place(staging_buffer, line.offset + (begin - line_begin));
                 Ok((Some(place), line.end.min(end) - begin))
             }
             Err(next) => {
@@ -283,7 +283,7 @@ impl Caches {
             let Some(cache) = self.caches.get_mut(&bit) else { continue };
             let Some(line) = cache.lines.get_mut(&begin) else { continue };
             line.dirty = false;
-            mover.store(mover.place(cache.shadow, line.offset), begin, line.end - begin)?;
+            mover.store(mover.place(cache.staging_buffer, line.offset), begin, line.end - begin)?;
         }
         Ok(true)
     }
@@ -314,7 +314,7 @@ impl Caches {
             return Ok(false);
         }
         for cache in core::mem::take(&mut self.caches).into_values() {
-            mover.release(cache.shadow);
+            mover.release(cache.staging_buffer);
         }
         Ok(true)
     }

@@ -18,7 +18,7 @@ use d3dkmt::isa::{
 };
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX, OWN_SOURCES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
-use dxgkrnl::{EngineType, MoveKernel, Nanos};
+use dxgkrnl::{ComputeOp, EngineType, Nanos};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -114,7 +114,7 @@ pub(super) struct Command {
     ordered: Vec<Ordered>,
     /// Why it cannot start.
     flaw: Option<Trouble>,
-    /// Shadows with what it read: one, or one for each destination that is its own source.
+    /// Staging buffers with what it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
     stage: Stage,
     /// The touch whose turn it is in this stage, how many destinations come before it, and how many of its bytes were passed.
@@ -353,7 +353,7 @@ impl Command {
                     self.at += 1;
                 }
                 (Stage::Writing, None) => {
-                    self.read.drain(..).for_each(|shadow| mover.release(shadow));
+                    self.read.drain(..).for_each(|staging_buffer| mover.release(staging_buffer));
                     return Ok(None);
                 }
             }
@@ -379,7 +379,7 @@ impl Command {
         }
         let is_source = needs_source(self.kernel) && (own || self.read.is_empty());
         let to = is_source.then(|| {
-            self.read.push(mover.new_shadow());
+            self.read.push(mover.new_staging_buffer());
             mover.place(self.read[self.read.len() - 1], 0)
         });
         let whole = !touch.writes || self.kernel == Kernel::Sum;
@@ -389,14 +389,14 @@ impl Command {
     }
 
     /// What was read for the destination whose turn it is.
-    fn source_shadow(&self) -> Option<u32> {
+    fn source_staging_buffer(&self) -> Option<u32> {
         let number = if self.source.is_some() { 0 } else { self.destinations };
         self.read.get(number).copied()
     }
 
     /// Writes what is cached of a destination.
     fn write(&mut self, to: Touch, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        let from = self.source_shadow().map(|from| mover.place(from, 0));
+        let from = self.source_staging_buffer().map(|from| mover.place(from, 0));
         if self.kernel == Kernel::Sum && (self.source.is_none() || self.destinations == 0) {
             let source = self.source().unwrap_or(&to);
             from.into_iter().for_each(|sum| fold(sum, words_to_fold(source.range), mover));
@@ -408,10 +408,10 @@ impl Command {
                 (Kernel::Fill, _) => mover.fill(target, length(cached), self.operand),
                 (Kernel::Copy, Some(from)) => mover.copy(from, target, length(cached)),
                 (Kernel::Add | Kernel::Sum, Some(from)) => {
-                    mover.compute(MoveKernel::Add, from, target, length(cached), self.operand);
+                    mover.compute(ComputeOp::Add, from, target, length(cached), self.operand);
                 }
                 (Kernel::Xor, Some(from)) => {
-                    mover.compute(MoveKernel::Xor, from, target, length(cached), self.operand);
+                    mover.compute(ComputeOp::Xor, from, target, length(cached), self.operand);
                 }
                 (Kernel::None, _) | (Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum, None) => {}
             }
@@ -427,11 +427,11 @@ impl Command {
 pub(super) fn discard(range: Range, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
     caches.drop_ranges(&[range]);
     let ((begin, end), _) = split(range, length(range) & !3);
-    let shadow = mover.new_shadow();
-    let garbage = mover.place(shadow, 0);
+    let staging_buffer = mover.new_staging_buffer();
+    let garbage = mover.place(staging_buffer, 0);
     mover.fill(garbage, end - begin, DISCARDED);
     mover.store(garbage, begin, end - begin)?;
-    mover.release(shadow);
+    mover.release(staging_buffer);
     Ok(())
 }
 

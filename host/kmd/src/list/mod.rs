@@ -34,7 +34,7 @@ use bandwidth::Bandwidth;
 pub(crate) use barrier::ranges_of as barrier_ranges;
 use cache::Caches;
 pub(crate) use cache::Pace;
-use memory::{Mover, Shadows};
+use memory::{Mover, StagingBuffers};
 use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
 use window::{Slots, Window};
@@ -62,7 +62,7 @@ impl From<PageFault> for Trouble {
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer {
     pub process: ProcessId,
-    /// What a witness calls it.
+    /// What an engine tracer calls it.
     pub number: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Lists {
     /// `overlap_seed`, moved on by each choice.
     chance: u64,
     caches: Caches,
-    shadows: Shadows,
+    staging_buffers: StagingBuffers,
     bandwidth: Bandwidth,
 }
 
@@ -100,7 +100,7 @@ impl Lists {
             reading,
             chance: config.overlap_seed,
             caches: Caches::default(),
-            shadows: Shadows::default(),
+            staging_buffers: StagingBuffers::default(),
             bandwidth: Bandwidth::default(),
         }
     }
@@ -167,7 +167,7 @@ impl Lists {
                 scope.window.start(done, until);
                 continue;
             }
-            ddi.shared.witnesses.ended(buffer.number, scope.window.packet(done), ddi.clock);
+            ddi.shared.tracers.ended(buffer.number, scope.window.packet(done), ddi.clock);
             scope.window.take(done);
         }
         Ok(scope.window.next_end().map_or(Progress::Rests, Progress::Until))
@@ -186,10 +186,10 @@ impl Lists {
                 if let Some(Work::Barrier(barrier)) = scope.window.work(ready) {
                     let until = barrier.start(clock);
                     scope.window.start(ready, until);
-                    ddi.shared.witnesses.started(buffer.number, scope.window.packet(ready), clock);
+                    ddi.shared.tracers.started(buffer.number, scope.window.packet(ready), clock);
                     continue;
                 }
-                ddi.shared.witnesses.ended(buffer.number, scope.window.packet(ready), clock);
+                ddi.shared.tracers.ended(buffer.number, scope.window.packet(ready), clock);
                 let (mut mover, _) = self.mover(buffer.process, ddi);
                 match scope.window.take(ready) {
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
@@ -205,7 +205,7 @@ impl Lists {
                 return Ok(None);
             }
             let Some(chosen) = self.pick(&scope.window, scope.window.may_start()) else { return Ok(None) };
-            ddi.shared.witnesses.started(buffer.number, scope.window.packet(chosen), clock);
+            ddi.shared.tracers.started(buffer.number, scope.window.packet(chosen), clock);
             let (mut mover, caches) = self.mover(buffer.process, ddi);
             if let Some(Work::Command(command)) = scope.window.work(chosen) {
                 let until = command.start(clock, caches, &mut mover)?;
@@ -242,30 +242,30 @@ impl Lists {
     /// What runs is lost: nothing of it reaches memory.
     pub fn abort(&mut self, callbacks: &mut Vec<Callback>) {
         self.caches.forget();
-        self.shadows.release_all(self.engine, callbacks);
+        self.staging_buffers.release_all(self.engine, callbacks);
     }
 
-    /// The adapter has stopped: its shadows have ended.
+    /// The adapter has stopped: its staging buffers have ended.
     pub fn stop(&mut self) {
         self.caches.forget();
-        self.shadows.forget();
+        self.staging_buffers.forget();
     }
 
     fn mover<'a>(&'a mut self, process: ProcessId, ddi: &'a mut DdiCall<'_>) -> (Mover<'a>, &'a mut Caches) {
         let (engine, space) = (self.engine, (self.engine.adapter, process));
         let (tables, callbacks, clock) = (&ddi.shared.page_tables, &mut *ddi.callbacks, ddi.clock);
-        let (shadows, bandwidth) = (&mut self.shadows, &mut self.bandwidth);
-        (Mover { engine, space, tables, shadows, bandwidth, clock, callbacks }, &mut self.caches)
+        let (staging_buffers, bandwidth) = (&mut self.staging_buffers, &mut self.bandwidth);
+        (Mover { engine, space, tables, staging_buffers, bandwidth, clock, callbacks }, &mut self.caches)
     }
 }
 
 /// Eight bytes of time, past the caches.
 fn store_time(clock: Nanos, gpu_address: u64, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-    let shadow = mover.new_shadow();
+    let staging_buffer = mover.new_staging_buffer();
     for (offset, word) in [(0, clock as u32), (4, (clock >> 32) as u32)] {
-        mover.fill(mover.place(shadow, offset), 4, word);
+        mover.fill(mover.place(staging_buffer, offset), 4, word);
     }
-    mover.store(mover.place(shadow, 0), gpu_address, 8)?;
-    mover.release(shadow);
+    mover.store(mover.place(staging_buffer, 0), gpu_address, 8)?;
+    mover.release(staging_buffer);
     Ok(())
 }

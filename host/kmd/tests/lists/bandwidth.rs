@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use d3dkmt::isa::{BarrierAccess, Kernel, Packet, Use, WorkKind};
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, MOVED_BYTES_PER_STEP};
 use dxgkrnl::ddi::{EngineState, HwContext, Interrupt, Miniport, PageFaultFlags, PageTableEntry};
-use dxgkrnl::{Config, DataMove, Place};
+use dxgkrnl::{Config, DmaOp, MemoryRef};
 use kmd::SimulatedMiniport;
 
 use crate::gpu::{COPY_ENGINE, CPU, ENGINE, GPU, Gpu, PAGE, copy, fill, full, work};
@@ -132,7 +132,7 @@ fn zero_pages_are_walked_by_nobody() {
         assert!((expected..expected + 1000).contains(&last), "{kernel:?}: {last} ns");
         // Those of the part that is cached, and of adding up.
         assert!(gpu.moves <= moves + 20, "{kernel:?}: {} moves", gpu.moves);
-        assert_eq!(gpu.performer.shadows(), 0);
+        assert_eq!(gpu.dma_executor.staging_buffers(), 0);
     }
 }
 
@@ -213,8 +213,8 @@ fn midway() -> (Gpu, u64) {
     (gpu, id)
 }
 
-fn touches_memory(moved: &(u64, DataMove)) -> bool {
-    moved.1.places().any(|place| matches!(place, Place::Memory { .. }))
+fn touches_memory(moved: &(u64, DmaOp)) -> bool {
+    moved.1.places().any(|place| matches!(place, MemoryRef::Memory { .. }))
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn memory_that_is_unmapped_midway_faults_at_its_piece_and_nothing_behind_it_is_t
     let (engine, gpu_address, flags) = (ENGINE, GPU + 28 * MIB, PageFaultFlags::WRITE);
     let fault = Interrupt::DmaPageFaulted { engine, faulted_fence_id: id, gpu_address, flags };
     assert_eq!(gpu.interrupts, [fault]);
-    let beyond = |place| matches!(place, Place::Memory { address, .. } if address >= CPU + 28 * MIB);
+    let beyond = |place| matches!(place, MemoryRef::Memory { address, .. } if address >= CPU + 28 * MIB);
     assert!(!gpu.moved.iter().any(|(_, moved)| moved.places().any(beyond)));
     assert!(gpu.moved.iter().any(touches_memory), "it went on until then");
 }
@@ -277,7 +277,7 @@ fn a_preemption_midway_comes_when_the_command_has_all_its_bytes() {
     gpu.advance(1 << 30);
     assert!(matches!(gpu.interrupts[..], [Interrupt::DmaCompleted { .. }, Interrupt::DmaPreempted { .. }]));
     let written = gpu.moved.iter().map(|(_, moved)| match moved {
-        DataMove::Copy { to: Place::Memory { .. }, bytes, .. } => *bytes,
+        DmaOp::Copy { to: MemoryRef::Memory { .. }, bytes, .. } => *bytes,
         _ => 0,
     });
     assert_eq!(written.sum::<u64>(), 16 * MIB);

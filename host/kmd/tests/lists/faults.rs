@@ -29,7 +29,10 @@ fn outcome(packets: impl FnOnce(&mut Gpu) -> Vec<Packet>) -> (Vec<Interrupt>, u6
     let packets = packets(&mut gpu);
     let id = gpu.submit(ENGINE, 1, &packets);
     gpu.advance(1000);
-    assert_eq!((gpu.miniport.engine_state(ENGINE), gpu.performer.shadows()), (EngineState::Idle, 0));
+    assert_eq!(
+        (gpu.miniport.engine_state(ENGINE), gpu.dma_executor.staging_buffers()),
+        (EngineState::Idle, 0)
+    );
     gpu.run(&[Packet::Busy { duration_ns: 1 }]);
     gpu.interrupts.pop();
     (gpu.interrupts, id)
@@ -87,7 +90,7 @@ fn a_fault_loses_what_is_in_caches_and_the_engine_goes_on() {
     gpu.advance(100);
     let done = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: next };
     assert_eq!(gpu.interrupts, [page_fault(ENGINE, id, GPU + PAGE, WRITE), done]);
-    assert_eq!((gpu.word(0), gpu.word(64), gpu.performer.shadows()), (5, 5, 0));
+    assert_eq!((gpu.word(0), gpu.word(64), gpu.dma_executor.staging_buffers()), (5, 5, 0));
 }
 
 #[test]
@@ -99,7 +102,11 @@ fn memory_that_goes_away_before_it_is_written_back_faults_then() {
     gpu.entry(1, 1, PageTableEntry::NoAccess);
     gpu.advance(100);
     assert_eq!(gpu.interrupts, [page_fault(ENGINE, id, GPU + PAGE, WRITE)]);
-    assert_eq!((gpu.word(0), gpu.word(PAGE), gpu.performer.shadows()), (5, 0, 0), "the older line first");
+    assert_eq!(
+        (gpu.word(0), gpu.word(PAGE), gpu.dma_executor.staging_buffers()),
+        (5, 0, 0),
+        "the older line first"
+    );
 }
 
 #[test]
@@ -124,7 +131,10 @@ fn a_command_of_another_kind_of_engine_or_without_its_resource_faults() {
     for (engine, packet) in illegal {
         let id = gpu.submit(engine, 1, &[packet.clone(), fill(a, 9, 0)]);
         assert_eq!(gpu.interrupts.pop(), Some(faulted(engine, id)), "{packet:?}");
-        assert_eq!((gpu.miniport.engine_state(engine), gpu.performer.shadows()), (EngineState::Idle, 0));
+        assert_eq!(
+            (gpu.miniport.engine_state(engine), gpu.dma_executor.staging_buffers()),
+            (EngineState::Idle, 0)
+        );
     }
     let legal = [
         (COPY_ENGINE, copy(a, a, 5)),
@@ -153,7 +163,7 @@ fn or_the_engine_hangs_by_policy() {
     assert_eq!((gpu.miniport.engine_state(COPY_ENGINE), gpu.interrupts.len()), (hung, 0));
     let aborted =
         gpu.with_callbacks(|miniport, now, callbacks| miniport.reset_engine(now, COPY_ENGINE, callbacks));
-    assert_eq!((aborted, gpu.performer.shadows()), (Ok(submission_fence_id), 0));
+    assert_eq!((aborted, gpu.dma_executor.staging_buffers()), (Ok(submission_fence_id), 0));
 }
 
 #[test]
@@ -165,10 +175,10 @@ fn a_hang_stops_all_that_runs_and_a_reset_loses_it() {
     gpu.miniport.hang_engine(ENGINE);
     gpu.advance(1000);
     assert!(matches!(gpu.miniport.engine_state(ENGINE), EngineState::Hung { .. }));
-    assert!(gpu.performer.shadows() > 0);
+    assert!(gpu.dma_executor.staging_buffers() > 0);
     let aborted =
         gpu.with_callbacks(|miniport, now, callbacks| miniport.reset_engine(now, ENGINE, callbacks));
-    assert_eq!((aborted, gpu.interrupts.len(), gpu.performer.shadows()), (Ok(1), 0, 0));
+    assert_eq!((aborted, gpu.interrupts.len(), gpu.dma_executor.staging_buffers()), (Ok(1), 0, 0));
     assert_eq!((gpu.word(0), gpu.word(64)), (5, 0));
     gpu.run(&[copy(a, b, 10)]);
     assert_eq!(gpu.word(64), 5);
@@ -178,7 +188,10 @@ fn a_hang_stops_all_that_runs_and_a_reset_loses_it() {
     gpu.with_callbacks(|miniport, now, callbacks| {
         miniport.destroy_context(now, HwContext(1), Some((ENGINE, 3)), callbacks);
     });
-    assert_eq!((gpu.miniport.engine_state(ENGINE), gpu.performer.shadows()), (EngineState::Idle, 0));
+    assert_eq!(
+        (gpu.miniport.engine_state(ENGINE), gpu.dma_executor.staging_buffers()),
+        (EngineState::Idle, 0)
+    );
     assert_eq!(gpu.word(0), 5);
 }
 
@@ -190,7 +203,7 @@ fn an_injected_page_fault_or_hang_meets_commands_as_packets() {
     gpu.advance(10);
     gpu.with_callbacks(|miniport, now, callbacks| miniport.page_fault(now, ENGINE, 0x5000, WRITE, callbacks));
     assert_eq!(gpu.interrupts, [page_fault(ENGINE, id, 0x5000, WRITE)]);
-    assert_eq!((gpu.word(0), gpu.performer.shadows()), (0, 0));
+    assert_eq!((gpu.word(0), gpu.dma_executor.staging_buffers()), (0, 0));
     gpu.miniport.hang_engine(ENGINE);
     let submission_fence_id = gpu.submit(ENGINE, 1, &[fill(a, 5, 10)]);
     let hung = EngineState::Hung { submission_fence_id, queued: 0 };
@@ -220,7 +233,7 @@ fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
     let preempted =
         Interrupt::DmaPreempted { engine: ENGINE, preemption_fence_id: 77, last_completed_fence_id: 0 };
     assert_eq!(gpu.interrupts, [preempted]);
-    assert_eq!((gpu.word(0), gpu.word(64), gpu.word(128), gpu.performer.shadows()), (5, 6, 0, 0));
+    assert_eq!((gpu.word(0), gpu.word(64), gpu.word(128), gpu.dma_executor.staging_buffers()), (5, 6, 0, 0));
     // Somebody else's work, and then the rest.
     let other = gpu.submit(ENGINE, 2, &[fill(a, 9, 10)]);
     gpu.advance(100);
@@ -267,7 +280,7 @@ fn a_hardware_queue_runs_lists_is_suspended_and_faults() {
     let engine = ENGINE;
     let suspended = Interrupt::SuspendContextCompleted { engine, context: HwContext(1), suspend_fence: 40 };
     assert_eq!(gpu.interrupts, [suspended]);
-    assert_eq!((gpu.word(0), gpu.word(64), gpu.performer.shadows()), (5, 0, 0));
+    assert_eq!((gpu.word(0), gpu.word(64), gpu.dma_executor.staging_buffers()), (5, 0, 0));
     gpu.with_callbacks(|miniport, now, callbacks| miniport.resume_context(now, HwContext(1), callbacks));
     gpu.advance(1 + 30);
     assert_eq!(gpu.word(64), 5);
@@ -279,5 +292,5 @@ fn a_hardware_queue_runs_lists_is_suspended_and_faults() {
     gpu.advance(100);
     let reset =
         gpu.with_callbacks(|miniport, now, callbacks| miniport.reset_hw_engine(now, ENGINE, callbacks));
-    assert_eq!((reset, gpu.performer.shadows(), gpu.word(0)), (Ok(()), 0, 5));
+    assert_eq!((reset, gpu.dma_executor.staging_buffers(), gpu.word(0)), (Ok(()), 0, 5));
 }

@@ -9,7 +9,7 @@ use dxgkrnl::ddi::{
     Callback, EngineId, Escape, HwContext, HwQueueId, Interrupt, KmdDevice, KmdProcess, Miniport, NewProcess,
     PageTableEntry, ProcessKind, Submission,
 };
-use dxgkrnl::{Config, DataMove, Performer, ProcessBytes, ProcessId};
+use dxgkrnl::{Config, DmaExecutor, DmaOp, ProcessId, ProcessMemory};
 use kmd::SimulatedMiniport;
 
 pub const P: ProcessId = ProcessId(1);
@@ -24,7 +24,7 @@ pub const PAGE: u64 = 4096;
 /// The memory of [`P`], from [`CPU`] on.
 pub struct Memory(pub Vec<u8>);
 
-impl ProcessBytes for Memory {
+impl ProcessMemory for Memory {
     fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
         let at = address.wrapping_sub(CPU) as usize;
         let from = self.0.get(at..at.saturating_add(to.len())).filter(|_| process == P);
@@ -42,14 +42,14 @@ pub struct Gpu {
     pub miniport: SimulatedMiniport,
     pub now: u64,
     pub memory: Memory,
-    pub performer: Performer,
+    pub dma_executor: DmaExecutor,
     /// Fence stores, with the first word of memory at that moment.
     pub stores: Vec<(u64, u64, u32)>,
     pub interrupts: Vec<Interrupt>,
     pub notes: Vec<String>,
     pub moves: usize,
     /// What was moved, with the time.
-    pub moved: Vec<(u64, DataMove)>,
+    pub moved: Vec<(u64, DmaOp)>,
     /// Whether it is moved, too.
     pub performs: bool,
     last_id: u64,
@@ -89,7 +89,7 @@ impl Gpu {
             miniport,
             now: 0,
             memory,
-            performer: Performer::default(),
+            dma_executor: DmaExecutor::default(),
             stores: Vec::new(),
             interrupts: Vec::new(),
             notes: Vec::new(),
@@ -189,7 +189,7 @@ impl Gpu {
                     if !self.performs {
                         continue;
                     }
-                    self.performer
+                    self.dma_executor
                         .perform(&moved, &mut self.memory)
                         .unwrap_or_else(|why| panic!("{moved}: {why}"));
                 }
@@ -217,13 +217,13 @@ impl Gpu {
         self.now = end;
     }
 
-    /// Runs a submission to its end, after which no engine has a shadow.
+    /// Runs a submission to its end, after which no engine has a staging buffer.
     pub fn run(&mut self, packets: &[Packet]) {
         let submission_fence_id = self.submit(ENGINE, 1, packets);
         self.advance(1 << 40);
         let done = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id };
         assert_eq!(self.interrupts.last(), Some(&done), "{:?}", self.interrupts);
-        assert_eq!(self.performer.shadows(), 0);
+        assert_eq!(self.dma_executor.staging_buffers(), 0);
     }
 
     /// The word at an offset of the memory.

@@ -243,7 +243,7 @@ fn a_wait_barrier_waits_for_all_its_fences_and_then_does_its_barriers() {
     gpu.submit(ENGINE, 1, &[fill(a, 5, 100), waits, copy(a, b, 10)]);
     gpu.advance(100);
     assert_eq!((gpu.miniport.engine_state(ENGINE), gpu.word(0)), (EngineState::Idle, 5));
-    assert_eq!(gpu.performer.shadows(), 0);
+    assert_eq!(gpu.dma_executor.staging_buffers(), 0);
     for (fence, value, until) in [(fences[1], 2, None), (fences[0], 1, Some(101))] {
         let update = CurrentValueUpdate { fence, value, always_signaled: false, notification_only: false };
         gpu.with_callbacks(|miniport, now, callbacks| {

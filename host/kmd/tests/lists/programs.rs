@@ -194,7 +194,7 @@ fn whatever_a_list_has_it_comes_to_an_end_and_leaves_nothing() {
         }
         gpu.advance(1 << 20);
         assert_eq!(gpu.miniport.engine_state(ENGINE), EngineState::Idle, "seed {seed}: {packets:#?}");
-        assert_eq!(gpu.performer.shadows(), 0);
+        assert_eq!(gpu.dma_executor.staging_buffers(), 0);
         let kind = match gpu.interrupts[..] {
             [Interrupt::DmaCompleted { .. }] => 0,
             [Interrupt::DmaPageFaulted { .. }] => 1,

@@ -2,7 +2,7 @@
 
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierSync as S, Packet, ResourceDesc, Use, WorkKind};
 use dxgkrnl::ProcessId;
-use dxgkrnl::ddi::{Edge, HwContext, Miniport, Orderer, PageTableEntry};
+use dxgkrnl::ddi::{Agent, HappensBefore, HwContext, Miniport, PageTableEntry};
 
 use crate::barriers::{RIGHT, chain};
 use crate::gpu::{COPY_ENGINE, CPU, ENGINE, GPU, Gpu, P, PAGE, copy, fill, on_buffer, words, work};
@@ -71,7 +71,7 @@ fn two_resources_of_one_memory_meet() {
     assert!(gpu.notes[0].starts_with("race on alias: "), "{}", gpu.notes[0]);
 }
 
-fn edge(gpu: &mut Gpu, edge: Edge) -> Vec<String> {
+fn edge(gpu: &mut Gpu, edge: HappensBefore) -> Vec<String> {
     gpu.miniport.edge(&edge)
 }
 
@@ -79,14 +79,14 @@ fn edge(gpu: &mut Gpu, edge: Edge) -> Vec<String> {
 fn across_queues(fence: bool) -> Vec<String> {
     let mut gpu = Gpu::with_hazards(1);
     let (from, to) = (gpu.buffer(0, 64), gpu.buffer(64, 64));
-    let [first, second] = [1, 2].map(|context| Orderer::Context(HwContext(context)));
-    edge(&mut gpu, Edge::Submitted { process: P, queue: first });
-    edge(&mut gpu, Edge::Submitted { process: P, queue: second });
+    let [first, second] = [1, 2].map(|context| Agent::Context(HwContext(context)));
+    edge(&mut gpu, HappensBefore::Submitted { process: P, queue: first });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, queue: second });
     gpu.submit(ENGINE, 1, &[fill(from, 5, 10)]);
     gpu.advance(100);
     if fence {
-        edge(&mut gpu, Edge::Signaled { by: first, fence: 7, value: 1 });
-        edge(&mut gpu, Edge::Waited { by: second, fence: 7, value: 1 });
+        edge(&mut gpu, HappensBefore::Signaled { by: first, fence: 7, value: 1 });
+        edge(&mut gpu, HappensBefore::Waited { by: second, fence: 7, value: 1 });
     }
     gpu.submit(COPY_ENGINE, 2, &[copy(from, to, 10)]);
     gpu.advance(100);
@@ -107,10 +107,10 @@ fn queues_need_a_fence_between_them() {
 fn a_process_that_unlocks_what_an_engine_read_meanwhile_is_told() {
     let mut gpu = Gpu::with_hazards(1);
     let (from, to) = (gpu.buffer(0, 64), gpu.buffer(64, 64));
-    let touched = Edge::Touched { process: P, owner: P, address: CPU, bytes: PAGE };
-    let queue = Orderer::Context(HwContext(1));
+    let touched = HappensBefore::Touched { process: P, owner: P, address: CPU, bytes: PAGE };
+    let queue = Agent::Context(HwContext(1));
     assert!(edge(&mut gpu, touched).is_empty());
-    edge(&mut gpu, Edge::Submitted { process: P, queue });
+    edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
     gpu.run(&[copy(from, to, 10)]);
     assert_eq!(gpu.notes, [] as [String; 0], "what was written before the submission comes before it");
     let told = edge(&mut gpu, touched);
@@ -124,12 +124,12 @@ fn a_process_that_unlocks_what_an_engine_read_meanwhile_is_told() {
 fn what_ends_leaves_nothing_behind() {
     let mut gpu = Gpu::with_hazards(1);
     let buffer = gpu.buffer(0, 64);
-    let queue = Orderer::Context(HwContext(1));
-    edge(&mut gpu, Edge::Submitted { process: P, queue });
+    let queue = Agent::Context(HwContext(1));
+    edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
     gpu.run(&[fill(buffer, 5, 10)]);
-    edge(&mut gpu, Edge::Gone(queue));
-    edge(&mut gpu, Edge::Gone(Orderer::Process(P)));
-    let other = Edge::Touched { process: ProcessId(2), owner: P, address: CPU, bytes: PAGE };
+    edge(&mut gpu, HappensBefore::Gone(queue));
+    edge(&mut gpu, HappensBefore::Gone(Agent::Process(P)));
+    let other = HappensBefore::Touched { process: ProcessId(2), owner: P, address: CPU, bytes: PAGE };
     assert_eq!(edge(&mut gpu, other), [] as [String; 0]);
 }
 

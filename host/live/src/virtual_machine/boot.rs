@@ -16,17 +16,17 @@ const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
 const GUEST_MEMORY_MIB: u32 = 256;
 
 /// A guest that is up. Dropping it ends QEMU.
-pub struct Guest {
+pub struct GuestVm {
     pub vm: Vm,
     pub entry: Arc<VmEntry>,
 }
 
 /// Starts QEMU for one more VM of the daemon; `folder` gets the console's log.
-pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<Guest> {
+pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<GuestVm> {
     let entry = daemon.vms.add(name, &daemon.directory().join(format!("{name}.sock")))?;
     let vm = Vm::launch(&machine(image, name, &entry.socket, folder))?;
     tracing::debug!("{name}: {}", vm.command_line());
-    Ok(Guest { vm, entry })
+    Ok(GuestVm { vm, entry })
 }
 
 /// A machine whose device is behind this socket.
@@ -44,7 +44,7 @@ pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmCon
     }
 }
 
-impl Guest {
+impl GuestVm {
     /// Waits until guestd is connected; otherwise says why it is not.
     pub fn wait_ready(&self) -> anyhow::Result<()> {
         let ready =

@@ -103,15 +103,15 @@ impl Image {
 
 /// Files that a user brings into a guest: `SRC` or `SRC:DST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brought {
+pub struct CopiedPath {
     pub host: PathBuf,
     pub guest: String,
 }
 
-impl std::str::FromStr for Brought {
+impl std::str::FromStr for CopiedPath {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Brought> {
+    fn from_str(text: &str) -> anyhow::Result<CopiedPath> {
         let (host, guest) = match text.split_once(':') {
             Some((host, guest)) => (PathBuf::from(host), guest.to_owned()),
             None => {
@@ -123,11 +123,11 @@ impl std::str::FromStr for Brought {
         };
         anyhow::ensure!(guest.starts_with('/'), "the place in the guest must be absolute: {guest}");
         anyhow::ensure!(host.exists(), "{} does not exist", host.display());
-        Ok(Brought { host, guest })
+        Ok(CopiedPath { host, guest })
     }
 }
 
-impl Brought {
+impl CopiedPath {
     /// The files to put into a guest: itself, or what is below it, with the shared libraries that programs need.
     pub fn files(
         &self,
@@ -144,7 +144,7 @@ impl Brought {
                     .file_name()
                     .into_string()
                     .map_err(|name| anyhow::anyhow!("{} is not UTF-8", name.display()))?;
-                let below = Brought { host: entry.path(), guest: format!("{}/{name}", self.guest) };
+                let below = CopiedPath { host: entry.path(), guest: format!("{}/{name}", self.guest) };
                 files.extend(below.files(image, library_path)?);
             }
             return Ok(files);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dxgkrnl::PlantedBug;
 
 use super::report::{Found, Report, join};
-use super::{Class, Make, Way, chooser, crashes, failure, random, run_once, shrink};
+use super::{Class, FailureMode, Make, chooser, crashes, failure, random, run_once, shrink};
 use crate::program::Program;
 use crate::run::{Ended, Verdict};
 use crate::script::{self, print};
@@ -214,14 +214,14 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
             let found = next.lock().expect("no thread panics holding it").next();
             let Some(found) = found else { return };
             let program = program_of(plan, found.seed);
-            let wanted = Way::new(found.class, &found.what);
+            let wanted = FailureMode::new(found.class, &found.what);
             let mut failing_seed = found.seed;
             // Fewer choices are other choices: where the seed matters, some more of them are tried.
             let mut still_fails = |candidate: &Program| {
                 for seed in (0..SHRINK_SEEDS).map(|more| found.seed.wrapping_add(more)) {
                     let mut choose = Counting { inner: chooser(seed), asked: false };
                     let ended = run_once(make, candidate, plan.planted, seed, &mut choose);
-                    if failure(&ended).map(Way::of).as_ref() == Some(&wanted) {
+                    if failure(&ended).map(FailureMode::of).as_ref() == Some(&wanted) {
                         failing_seed = seed;
                         return Some(ended);
                     }

@@ -87,23 +87,23 @@ impl Class {
 
 /// How something fails: what a shrunk program must keep.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Way {
+pub struct FailureMode {
     pub class: Class,
     /// Of an expectation: the kernel's own words on the refusal, every number in them as `#`. Two lines
     /// can answer INVALID_PARAMETER, each for a reason of its own.
     reason: Option<String>,
 }
 
-impl Way {
-    pub fn of(failure: &Failure) -> Way {
-        Way::new(Class::of(failure), &failure.what)
+impl FailureMode {
+    pub fn of(failure: &Failure) -> FailureMode {
+        FailureMode::new(Class::of(failure), &failure.what)
     }
 
     /// From the text of a failure, with its line or without.
-    pub(super) fn new(class: Class, what: &str) -> Way {
+    pub(super) fn new(class: Class, what: &str) -> FailureMode {
         let words = || what.split_once("found: answers ")?.1.split_once(" (")?.1.strip_suffix(')');
         let reason = (class == Class::Expectation).then(words).flatten();
-        Way { class, reason: reason.map(without_numbers) }
+        FailureMode { class, reason: reason.map(without_numbers) }
     }
 }
 
@@ -122,14 +122,14 @@ fn without_numbers(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Way;
+    use super::FailureMode;
     use crate::run::Failure;
 
     #[test]
     fn the_reason_is_of_the_way_and_its_numbers_are_not() {
         let way = |why: &str| {
             let what = format!("expected ok, found: answers INVALID_PARAMETER ({why})");
-            Way::of(&Failure { line: 7, what })
+            FailureMode::of(&Failure { line: 7, what })
         };
         let below = way("signal 1 of 0x40000002 is below its value 2");
         assert_eq!(below, way("signal 30 of 0x80000a is below its value 18446744073709551615"));

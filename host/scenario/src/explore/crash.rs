@@ -1,7 +1,7 @@
 //! A crash in a file's scenario: at some step some process is killed, and from there on only the checkers
 //! judge.
 
-use super::sound::sound;
+use super::repair::repair;
 use crate::choose::Random;
 use crate::program::{Act, Action, Expected, Fault, Process, Program, Race, Step};
 
@@ -32,7 +32,7 @@ pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
     }
     changed.steps.push(kill(victim));
     changed.steps.extend(rest.filter_map(free));
-    Some(sound(changed))
+    Some(repair(changed))
 }
 
 /// The steps of a race, one after the other. Calls may sleep there, so that nothing is expected of them.

@@ -22,7 +22,7 @@ pub(super) struct Fence {
 
 /// A process as far as it has been drawn.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct ClientProcess {
     pub process: Process,
     pub main: Thread,
     pub alive: bool,
@@ -61,7 +61,7 @@ pub(super) struct Shared {
 pub(super) struct Draft {
     pub program: Program,
     pub random: Random,
-    pub guests: Vec<Guest>,
+    pub guests: Vec<ClientProcess>,
     pub shares: Vec<Shared>,
     /// Of each fence: the value it has, if all went as it looks.
     pub values: Vec<u64>,
@@ -138,7 +138,7 @@ impl Draft {
         self.program.threads.push(ThreadInfo { name: name.clone(), process });
         self.program.processes.push(ProcessInfo { name, vm, main });
         self.push(Action::StartProcess(process));
-        self.guests.push(Guest {
+        self.guests.push(ClientProcess {
             process,
             main,
             alive: true,

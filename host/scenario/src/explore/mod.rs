@@ -16,22 +16,22 @@ mod class;
 mod crash;
 mod draft;
 mod escapes;
-mod every;
-mod finish;
+mod exhaustive;
+mod gen_faults;
+mod gen_objects;
 mod lists;
 mod log;
 mod merge;
-mod newer;
 mod orders;
 mod parts;
 mod random;
 pub mod recording;
 pub mod reorder;
+mod repair;
 mod report;
 mod shrink;
-mod smaller;
-mod sound;
-mod upsets;
+mod shrink_names;
+mod shrink_values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -39,9 +39,9 @@ use drivers::{Registry, panic_words};
 use dxgkrnl::PlantedBug;
 
 pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
-pub use class::{Class, Way};
+pub use class::{Class, FailureMode};
 pub use crash::crashes;
-pub use every::{EveryOutcome, Unlike, every_way, every_way_up_to};
+pub use exhaustive::{ExhaustiveReport, Unlike, every_way, every_way_up_to};
 pub use log::{digest, log};
 pub use random::random;
 pub use report::{Found, Histogram, Mismatch, Report, merge};
@@ -69,12 +69,12 @@ pub trait Make: Sync {
 
 /// The model arm. It draws nothing: a call is one step there.
 #[derive(Clone, Debug, Default)]
-pub struct OnModel {
+pub struct ModelBackend {
     /// The drivers that programs may name.
     pub drivers: Registry,
 }
 
-impl Make for OnModel {
+impl Make for ModelBackend {
     type World<'a> = ModelWorld<'a>;
 
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, _seed: u64) -> ModelWorld<'a> {
@@ -85,12 +85,12 @@ impl Make for OnModel {
 /// The link arm. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
 /// chooser's affair.
 #[derive(Clone, Debug, Default)]
-pub struct OnLink {
+pub struct LinkBackend {
     /// The drivers that programs may name.
     pub drivers: Registry,
 }
 
-impl Make for OnLink {
+impl Make for LinkBackend {
     type World<'a> = LinkWorld<'a>;
 
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {

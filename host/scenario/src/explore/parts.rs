@@ -9,7 +9,7 @@ use crate::program::{
 };
 
 /// One operand that shrinking looks at.
-enum Part<'a> {
+enum OperandMut<'a> {
     /// The operation cannot do without it.
     Handle(&'a mut HandleRef),
     Name(&'a mut Binding),
@@ -30,121 +30,121 @@ enum Part<'a> {
 }
 
 /// Hands each part to a function.
-struct EachPart<'a>(&'a mut dyn FnMut(Part<'_>));
+struct EachPart<'a>(&'a mut dyn FnMut(OperandMut<'_>));
 
 impl Visit<Bindings> for EachPart<'_> {
     fn handle(&mut self, handle: &mut HandleRef) {
-        (self.0)(Part::Handle(handle));
+        (self.0)(OperandMut::Handle(handle));
     }
 
     fn handles(&mut self, handles: &mut Vec<HandleRef>) {
-        (self.0)(Part::Handles(handles));
+        (self.0)(OperandMut::Handles(handles));
     }
 
     fn handle_list(&mut self, handles: &mut Vec<HandleRef>) {
-        (self.0)(Part::Handles(handles));
+        (self.0)(OperandMut::Handles(handles));
     }
 
     fn shared_handle(&mut self, handle: &mut HandleRef) {
-        (self.0)(Part::Handle(handle));
+        (self.0)(OperandMut::Handle(handle));
     }
 
     fn wait_event(&mut self, event: &mut Option<Binding>) {
-        (self.0)(Part::Event(event));
+        (self.0)(OperandMut::Event(event));
     }
 
     fn token(&mut self, share: &mut Share) {
-        (self.0)(Part::Name(&mut share.0));
+        (self.0)(OperandMut::Name(&mut share.0));
     }
 
     fn fence_value(&mut self, value: &mut u64) {
-        (self.0)(Part::Value(value));
+        (self.0)(OperandMut::Value(value));
     }
 
     fn fence_values(&mut self, values: &mut Values) {
-        (self.0)(Part::Values(values));
+        (self.0)(OperandMut::Values(values));
     }
 
     fn gpu_address(&mut self, address: &mut Address) {
-        (self.0)(Part::Address(address));
+        (self.0)(OperandMut::Address(address));
     }
 
     fn object_info(&mut self, spec: &mut ObjectSpec) {
-        (self.0)(Part::Event(&mut spec.event));
-        (self.0)(Part::OptionalHandle(&mut spec.adapter));
-        (self.0)(Part::Value(&mut spec.initial_value));
+        (self.0)(OperandMut::Event(&mut spec.event));
+        (self.0)(OperandMut::OptionalHandle(&mut spec.adapter));
+        (self.0)(OperandMut::Value(&mut spec.initial_value));
     }
 
     fn gpu_signal(&mut self, signal: &mut GpuSignalSpec) {
         match signal {
             GpuSignalSpec::Monitored { objects, values } => {
-                (self.0)(Part::Handles(objects));
-                (self.0)(Part::Values(values));
+                (self.0)(OperandMut::Handles(objects));
+                (self.0)(OperandMut::Values(values));
             }
             GpuSignalSpec::Legacy { objects, fence_value } => {
-                (self.0)(Part::Handles(objects));
-                (self.0)(Part::Value(fence_value));
+                (self.0)(OperandMut::Handles(objects));
+                (self.0)(OperandMut::Value(fence_value));
             }
-            GpuSignalSpec::CpuEvent { event } => (self.0)(Part::Name(event)),
+            GpuSignalSpec::CpuEvent { event } => (self.0)(OperandMut::Name(event)),
         }
     }
 
     fn commands(&mut self, commands: &mut Vec<Command>) {
-        (self.0)(Part::Commands(commands));
+        (self.0)(OperandMut::Commands(commands));
     }
 
     fn escape_data(&mut self, pieces: &mut Vec<Piece>) {
-        (self.0)(Part::Pieces(pieces));
+        (self.0)(OperandMut::Pieces(pieces));
     }
 
     fn new_allocation(&mut self, spec: &mut AllocationSpec) {
-        (self.0)(Part::Handle(&mut spec.device));
+        (self.0)(OperandMut::Handle(&mut spec.device));
     }
 
     fn gpu_va_operations(&mut self, ranges: &mut Vec<GpuVaRange>) {
-        (self.0)(Part::Ranges(ranges));
+        (self.0)(OperandMut::Ranges(ranges));
     }
 }
 
 /// Every operand.
-fn each_part(operation: &mut Operation, each: &mut dyn FnMut(Part<'_>)) {
+fn each_part(operation: &mut Operation, each: &mut dyn FnMut(OperandMut<'_>)) {
     match operation {
         Operation::Call(call) => call.visit_names(&mut EachPart(each)),
         Operation::Device { .. } | Operation::NewList { .. } | Operation::NewEvent => {}
         Operation::Completed { device, object } => {
-            each(Part::Handle(device));
-            each(Part::Handle(object));
+            each(OperandMut::Handle(device));
+            each(OperandMut::Handle(object));
         }
-        Operation::CloseShare { share } => each(Part::Name(&mut share.0)),
+        Operation::CloseShare { share } => each(OperandMut::Name(&mut share.0)),
         Operation::RingDoorbell { queue, id, commands } => {
-            each(Part::Handle(queue));
-            each(Part::Commands(commands));
-            each(Part::Value(id));
+            each(OperandMut::Handle(queue));
+            each(OperandMut::Commands(commands));
+            each(OperandMut::Value(id));
         }
         Operation::CreateResource { device, at, .. } => {
-            each(Part::Handle(device));
-            each(Part::Address(at));
+            each(OperandMut::Handle(device));
+            each(OperandMut::Address(at));
         }
         Operation::DestroyResource { device, resource } => {
-            each(Part::Handle(device));
-            each(Part::Name(resource));
+            each(OperandMut::Handle(device));
+            each(OperandMut::Name(resource));
         }
         Operation::DescribeFence { device, fence, .. } => {
-            each(Part::Handle(device));
-            each(Part::Handle(fence));
+            each(OperandMut::Handle(device));
+            each(OperandMut::Handle(fence));
         }
         Operation::SetDebug { device: handle, .. }
         | Operation::ReadMessages { device: handle }
-        | Operation::Read { object: handle } => each(Part::Handle(handle)),
-        Operation::Store { allocation, .. } => each(Part::Name(allocation)),
+        | Operation::Read { object: handle } => each(OperandMut::Handle(handle)),
+        Operation::Store { allocation, .. } => each(OperandMut::Name(allocation)),
     }
 }
 
 /// Which items of a list of handles stay; their values stay with them.
 #[derive(Default)]
-struct Kept(Vec<bool>);
+struct RetainedHandles(Vec<bool>);
 
-impl Kept {
+impl RetainedHandles {
     fn handles(&mut self, handles: &mut Vec<HandleRef>, mut keep: impl FnMut(&HandleRef) -> bool) {
         self.0 = handles.iter().map(&mut keep).collect();
         let mut kept = self.0.iter();
@@ -175,40 +175,40 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
         items.retain(keep);
         before == 0 || !items.is_empty()
     }
-    let (mut stays, mut kept) = (true, Kept::default());
+    let (mut stays, mut kept) = (true, RetainedHandles::default());
     each_part(operation, &mut |part| {
         stays &= match part {
-            Part::Handle(one) => handle(one),
-            Part::Name(binding) => keep(*binding),
-            Part::Address(one) => address(one),
-            Part::Event(event) => {
+            OperandMut::Handle(one) => handle(one),
+            OperandMut::Name(binding) => keep(*binding),
+            OperandMut::Address(one) => address(one),
+            OperandMut::Event(event) => {
                 *event = event.filter(|event| keep(*event));
                 true
             }
-            Part::OptionalHandle(one) => {
+            OperandMut::OptionalHandle(one) => {
                 *one = one.filter(|one| handle(one));
                 true
             }
-            Part::Handles(all) => {
+            OperandMut::Handles(all) => {
                 let before = all.len();
                 kept.handles(all, handle);
                 before == 0 || !all.is_empty()
             }
-            Part::Values(all) => {
+            OperandMut::Values(all) => {
                 kept.values(all);
                 true
             }
-            Part::Ranges(all) => list(all, |range| address(&range.base)),
-            Part::Commands(all) => list(all, |command| match command {
+            OperandMut::Ranges(all) => list(all, |range| address(&range.base)),
+            OperandMut::Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::List(list) => keep(*list),
                 Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
             }),
-            Part::Pieces(all) => {
+            OperandMut::Pieces(all) => {
                 all.retain_mut(|piece| piece.bindings().into_iter().all(|binding| keep(*binding)));
                 true
             }
-            Part::Value(_) => true,
+            OperandMut::Value(_) => true,
         };
     });
     stays
@@ -226,24 +226,24 @@ pub(super) fn item_count(operation: &mut Operation) -> usize {
 
 /// Keeps the items of an operation's lists that `keep` says yes to; it is told their numbers.
 pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize) -> bool) {
-    let (mut at, mut kept) = (0, Kept::default());
+    let (mut at, mut kept) = (0, RetainedHandles::default());
     each_part(operation, &mut |part| {
         let mut next = || {
             at += 1;
             keep(at - 1)
         };
         match part {
-            Part::Handles(all) => kept.handles(all, |_| next()),
-            Part::Values(all) => kept.values(all),
-            Part::Commands(all) => all.retain(|_| next()),
-            Part::Ranges(all) => all.retain(|_| next()),
-            Part::Pieces(all) => all.retain(|_| next()),
-            Part::Handle(_)
-            | Part::Name(_)
-            | Part::Address(_)
-            | Part::Event(_)
-            | Part::OptionalHandle(_)
-            | Part::Value(_) => {}
+            OperandMut::Handles(all) => kept.handles(all, |_| next()),
+            OperandMut::Values(all) => kept.values(all),
+            OperandMut::Commands(all) => all.retain(|_| next()),
+            OperandMut::Ranges(all) => all.retain(|_| next()),
+            OperandMut::Pieces(all) => all.retain(|_| next()),
+            OperandMut::Handle(_)
+            | OperandMut::Name(_)
+            | OperandMut::Address(_)
+            | OperandMut::Event(_)
+            | OperandMut::OptionalHandle(_)
+            | OperandMut::Value(_) => {}
         }
     });
 }
@@ -251,9 +251,9 @@ pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize
 /// The fence values of an operation, to look at or to change.
 pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) {
     each_part(operation, &mut |part| match part {
-        Part::Value(value) => each(value),
-        Part::Values(all) => all.iter_mut().for_each(&mut *each),
-        Part::Commands(all) => {
+        OperandMut::Value(value) => each(value),
+        OperandMut::Values(all) => all.iter_mut().for_each(&mut *each),
+        OperandMut::Commands(all) => {
             for command in all {
                 match command {
                     Command::Write { value, .. } => each(value),
@@ -261,14 +261,14 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
                 }
             }
         }
-        Part::Handle(_)
-        | Part::Name(_)
-        | Part::Address(_)
-        | Part::Event(_)
-        | Part::OptionalHandle(_)
-        | Part::Handles(_)
-        | Part::Ranges(_)
-        | Part::Pieces(_) => {}
+        OperandMut::Handle(_)
+        | OperandMut::Name(_)
+        | OperandMut::Address(_)
+        | OperandMut::Event(_)
+        | OperandMut::OptionalHandle(_)
+        | OperandMut::Handles(_)
+        | OperandMut::Ranges(_)
+        | OperandMut::Pieces(_) => {}
     });
 }
 
@@ -287,10 +287,10 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
         }
     }
     each_part(operation, &mut |part| match part {
-        Part::Handle(one) => handle(one, each),
-        Part::OptionalHandle(one) => one.iter_mut().for_each(|one| handle(one, each)),
-        Part::Handles(all) => all.iter_mut().for_each(|one| handle(one, each)),
-        Part::Commands(all) => {
+        OperandMut::Handle(one) => handle(one, each),
+        OperandMut::OptionalHandle(one) => one.iter_mut().for_each(|one| handle(one, each)),
+        OperandMut::Handles(all) => all.iter_mut().for_each(|one| handle(one, each)),
+        OperandMut::Commands(all) => {
             for command in all {
                 match command {
                     Command::Write { object, .. } => handle(object, each),
@@ -299,11 +299,11 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
                 }
             }
         }
-        Part::Name(binding) => each(binding),
-        Part::Pieces(all) => all.iter_mut().flat_map(Piece::bindings).for_each(&mut *each),
-        Part::Event(event) => event.iter_mut().for_each(&mut *each),
-        Part::Address(one) => address(one, each),
-        Part::Ranges(all) => all.iter_mut().for_each(|range| address(&mut range.base, each)),
-        Part::Values(_) | Part::Value(_) => {}
+        OperandMut::Name(binding) => each(binding),
+        OperandMut::Pieces(all) => all.iter_mut().flat_map(Piece::bindings).for_each(&mut *each),
+        OperandMut::Event(event) => event.iter_mut().for_each(&mut *each),
+        OperandMut::Address(one) => address(one, each),
+        OperandMut::Ranges(all) => all.iter_mut().for_each(|range| address(&mut range.base, each)),
+        OperandMut::Values(_) | OperandMut::Value(_) => {}
     });
 }

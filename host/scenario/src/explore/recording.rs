@@ -13,8 +13,8 @@ use std::fmt;
 use drivers::Registry;
 use dxgkrnl::why;
 
-use super::sound::sound;
-use super::{Way, failure, shrink};
+use super::repair::repair;
+use super::{FailureMode, failure, shrink};
 use crate::choose::First;
 use crate::model::ModelWorld;
 use crate::program::{Action, Expectation, Expected, Process, Program, Step};
@@ -29,7 +29,7 @@ pub enum Kept {
     /// Something is noted that has this text.
     Note(String),
     /// A law of the model is broken, or the kernel panics.
-    Broken(Way),
+    Broken(FailureMode),
 }
 
 impl fmt::Display for Kept {
@@ -106,7 +106,7 @@ pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Opt
 pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
     let (ended, seen) = look(program, drivers, true);
     if let Some(failure) = failure(&ended) {
-        return vec![Kept::Broken(Way::of(failure))];
+        return vec![Kept::Broken(FailureMode::of(failure))];
     }
     let mut wrong = Vec::new();
     for stuck in seen.iter().flat_map(AtEnd::stuck) {
@@ -179,7 +179,7 @@ pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -
 fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
     let (ended, seen) = look(program, drivers, checked);
-    let failed = failure(&ended).map(Way::of);
+    let failed = failure(&ended).map(FailureMode::of);
     let happens = |kept: &Kept| match kept {
         Kept::Broken(way) => failed.as_ref() == Some(way),
         Kept::Waits(verdict) => seen.as_ref().is_some_and(|seen| waits(seen, verdict).is_some()),
@@ -200,14 +200,14 @@ impl Reducer<'_> {
         if self.by_order {
             let mut by_line = candidate.clone();
             by_line.steps.sort_by_key(|step| step.line);
-            let none = look_for(&sound(by_line), self.kept, self.drivers).is_none();
+            let none = look_for(&repair(by_line), self.kept, self.drivers).is_none();
             return none.then_some(ended);
         }
         Some(ended)
     }
 
     fn takes(&mut self, candidate: Program) -> bool {
-        let mut candidate = sound(candidate);
+        let mut candidate = repair(candidate);
         if !self.by_order {
             at_once(&mut candidate);
         }
@@ -302,7 +302,7 @@ pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Pro
     let text = print(&told);
     let read = parse(&text).ok()?.pop()?;
     let (ended, _) = look(&read, drivers, true);
-    let broken = failure(&ended).map(Way::of);
+    let broken = failure(&ended).map(FailureMode::of);
     let wanted = kept.iter().find_map(|kept| match kept {
         Kept::Broken(way) => Some(way),
         Kept::Waits(_) | Kept::Note(_) => None,

@@ -7,7 +7,7 @@ use drivers::Registry;
 
 use super::orders::Orders;
 use super::recording::{Kept, expect_nothing, look, reduce_order};
-use super::{Way, failure};
+use super::{FailureMode, failure};
 use crate::choose::Random;
 use crate::from_trace::Converted;
 use crate::program::{Action, Binding, Expected, Program};
@@ -233,8 +233,8 @@ impl Explorer<'_> {
     fn outcomes(&self, ended: &Ended, seen: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
         let (recorded, at_recorded_end) = &self.as_recorded;
         if let Some(broken) = failure(ended) {
-            let way = Way::of(broken);
-            let known = failure(recorded).map(Way::of).as_ref() == Some(&way);
+            let way = FailureMode::of(broken);
+            let known = failure(recorded).map(FailureMode::of).as_ref() == Some(&way);
             let what = broken.what.clone();
             return if known {
                 Vec::new()

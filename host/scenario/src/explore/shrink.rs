@@ -8,11 +8,11 @@
 
 use std::collections::HashSet;
 
-use super::finish;
 use super::merge;
 use super::parts;
-use super::smaller;
-use super::sound::sound;
+use super::repair::repair;
+use super::shrink_names;
+use super::shrink_values;
 use crate::program::{Act, Action, AdapterNumber, Expected, Operation, Program};
 use crate::run::Ended;
 use crate::script::{parse, print};
@@ -34,13 +34,13 @@ pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
         shrunk |= merge::threads(&mut shrinker);
         shrunk |= merge::processes(&mut shrinker);
         shrunk |= merge::bindings(&mut shrinker);
-        shrunk |= smaller::settings(&mut shrinker);
-        shrunk |= smaller::values(&mut shrinker);
+        shrunk |= shrink_values::settings(&mut shrinker);
+        shrunk |= shrink_values::values(&mut shrinker);
         if !shrunk {
             break;
         }
     }
-    finish::finish(&mut shrinker);
+    shrink_names::finish(&mut shrinker);
     shrinker.best
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Shrinker<'a> {
 impl Shrinker<'_> {
     /// Takes a candidate if it is another program and still fails.
     pub fn takes(&mut self, candidate: Program) -> bool {
-        let text = print(&sound(candidate));
+        let text = print(&repair(candidate));
         if !self.tried.insert(text.clone()) {
             return false;
         }
@@ -90,7 +90,7 @@ impl Shrinker<'_> {
     }
 
     /// Changes one act in a candidate.
-    pub fn takes_act(&mut self, at: Place, change: impl FnOnce(&mut Act)) -> bool {
+    pub fn takes_act(&mut self, at: ActPosition, change: impl FnOnce(&mut Act)) -> bool {
         let mut candidate = self.best.clone();
         let Some(act) = act_at(&mut candidate, at) else { return false };
         change(act);
@@ -98,12 +98,12 @@ impl Shrinker<'_> {
     }
 
     /// Where there are acts.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<ActPosition> {
         let is_act = |action: &Action| matches!(action, Action::Act(_));
         let steps = self.best.steps.iter().enumerate().filter(|(_, step)| is_act(&step.action));
-        let mut places: Vec<Place> = steps.map(|(at, _)| Place::Step(at)).collect();
+        let mut places: Vec<ActPosition> = steps.map(|(at, _)| ActPosition::Step(at)).collect();
         for (column, of_race) in self.best.race.iter().flat_map(|race| race.columns.iter().enumerate()) {
-            places.extend((0..of_race.steps.len()).map(|row| Place::Race { column, row }));
+            places.extend((0..of_race.steps.len()).map(|row| ActPosition::Race { column, row }));
         }
         places
     }
@@ -200,7 +200,7 @@ impl Shrinker<'_> {
     fn items(&mut self) -> bool {
         let mut shrunk = false;
         for place in self.places().into_iter().rev() {
-            if let Place::Race { column, row } = place {
+            if let ActPosition::Race { column, row } = place {
                 let mut candidate = self.best.clone();
                 if let Some(race) = &mut candidate.race {
                     race.columns[column].steps.remove(row);
@@ -222,18 +222,18 @@ impl Shrinker<'_> {
 
 /// Where an act stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum ActPosition {
     Step(usize),
     Race { column: usize, row: usize },
 }
 
-pub(super) fn act_at(program: &mut Program, place: Place) -> Option<&mut Act> {
+pub(super) fn act_at(program: &mut Program, place: ActPosition) -> Option<&mut Act> {
     match place {
-        Place::Step(at) => match program.steps.get_mut(at).map(|step| &mut step.action) {
+        ActPosition::Step(at) => match program.steps.get_mut(at).map(|step| &mut step.action) {
             Some(Action::Act(act)) => Some(act),
             _ => None,
         },
-        Place::Race { column, row } => {
+        ActPosition::Race { column, row } => {
             let column = program.race.as_mut()?.columns.get_mut(column)?;
             column.steps.get_mut(row).map(|(_, act)| act)
         }

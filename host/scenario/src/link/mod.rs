@@ -12,7 +12,7 @@
 //! store is seen at once, while answers and wakes are still under way: as with shared memory.
 
 mod calls;
-mod guest;
+mod client_process;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use drivers::Registry;
@@ -21,14 +21,14 @@ use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
 
 use crate::choose::Random;
 use crate::host::{Host, SLOTS};
-use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World};
 
-use guest::Guest;
+use client_process::ClientProcess;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum Direction {
     ToHost,
     ToGuest,
 }
@@ -37,7 +37,7 @@ enum Way {
 pub struct LinkWorld<'a> {
     program: &'a Program,
     host: Host<'a>,
-    guests: Vec<Option<Guest>>,
+    guests: Vec<Option<ClientProcess>>,
     answers: Vec<Option<Answer>>,
     /// Draws the sizes of pieces; `None`: frames arrive whole.
     pieces: Option<Random>,
@@ -67,7 +67,7 @@ impl<'a> LinkWorld<'a> {
         }
     }
 
-    fn guest_of(&mut self, process: ProcessId) -> Option<&mut Guest> {
+    fn guest_of(&mut self, process: ProcessId) -> Option<&mut ClientProcess> {
         let at = self.host.index_of(process);
         self.guests.get_mut(at)?.as_mut()
     }
@@ -96,12 +96,12 @@ impl<'a> LinkWorld<'a> {
     }
 
     /// Every stream on which something can arrive now, in the order they are served.
-    fn ways(&self) -> Vec<(usize, Way)> {
+    fn ways(&self) -> Vec<(usize, Direction)> {
         let now = self.host.now;
         let mut ways = Vec::new();
         for (at, guest) in self.guests.iter().enumerate() {
             let Some(guest) = guest else { continue };
-            for way in [Way::ToHost, Way::ToGuest] {
+            for way in [Direction::ToHost, Direction::ToGuest] {
                 if guest.can_arrive(way, now) {
                     ways.push((at, way));
                 }
@@ -113,7 +113,7 @@ impl<'a> LinkWorld<'a> {
         ways
     }
 
-    fn arrive(&mut self, at: usize, way: Way) {
+    fn arrive(&mut self, at: usize, way: Direction) {
         let now = self.host.now;
         let pieces = &mut self.pieces;
         let Some(guest) = self.guests[at].as_mut() else { return };
@@ -125,8 +125,8 @@ impl<'a> LinkWorld<'a> {
             None => length,
         });
         match way {
-            Way::ToGuest => guest.receive(&bytes),
-            Way::ToHost => {
+            Direction::ToGuest => guest.receive(&bytes),
+            Direction::ToHost => {
                 let process = self.host.id(Process(at as u32));
                 let calls = match self.guests[at].as_mut() {
                     Some(guest) => guest.calls(&bytes),
@@ -189,8 +189,8 @@ impl<'a> LinkWorld<'a> {
 }
 
 impl World for LinkWorld<'_> {
-    fn arm(&self) -> Arm {
-        Arm::Link
+    fn arm(&self) -> Backend {
+        Backend::Link
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {
@@ -202,7 +202,7 @@ impl World for LinkWorld<'_> {
         let id = self.host.id(process);
         self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
         let status_slot = self.host.kernel.status_slot(id);
-        let guest = Guest::new(id, SLOTS, status_slot, self.program.is_asynchronous(process));
+        let guest = ClientProcess::new(id, SLOTS, status_slot, self.program.is_asynchronous(process));
         self.guests[process.index()] = Some(guest);
         Ok(())
     }
@@ -284,7 +284,7 @@ impl World for LinkWorld<'_> {
         let end = self.host.now + nanos;
         loop {
             self.drain();
-            let arrivals = self.guests.iter().flatten().filter_map(Guest::next_arrival);
+            let arrivals = self.guests.iter().flatten().filter_map(ClientProcess::next_arrival);
             let arrival = arrivals.filter(|due| *due > self.host.now && *due <= end).min();
             let kernel = self.host.due(end);
             match (arrival, kernel) {
@@ -303,7 +303,7 @@ impl World for LinkWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        let guest = |world: &mut Self, process: Process, change: fn(&mut Guest)| {
+        let guest = |world: &mut Self, process: Process, change: fn(&mut ClientProcess)| {
             if let Some(guest) = world.guests[process.index()].as_mut() {
                 change(guest);
             }
@@ -381,7 +381,7 @@ impl World for LinkWorld<'_> {
     }
 
     fn messages(&mut self, process: Process) -> Done<Option<u64>> {
-        Ok(Some(self.guests[process.index()].as_ref().map_or(0, Guest::messages_sent)))
+        Ok(Some(self.guests[process.index()].as_ref().map_or(0, ClientProcess::messages_sent)))
     }
 
     fn wakes(&mut self, process: Process) -> u64 {

@@ -48,7 +48,7 @@ indexes! {
 
 /// The arms that a scenario can run on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Arm {
+pub enum Backend {
     /// The kernel alone, in virtual time.
     Model,
     /// The guest client core and the kernel over a simulated link.
@@ -59,20 +59,20 @@ pub enum Arm {
     Vm,
 }
 
-impl Arm {
-    pub const ALL: [Arm; 4] = [Arm::Model, Arm::Link, Arm::Local, Arm::Vm];
+impl Backend {
+    pub const ALL: [Backend; 4] = [Backend::Model, Backend::Link, Backend::Local, Backend::Vm];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Arm::Model => "model",
-            Arm::Link => "link",
-            Arm::Local => "local",
-            Arm::Vm => "vm",
+            Backend::Model => "model",
+            Backend::Link => "link",
+            Backend::Local => "local",
+            Backend::Vm => "vm",
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Arm> {
-        Arm::ALL.into_iter().find(|arm| arm.name() == name)
+    pub fn from_name(name: &str) -> Option<Backend> {
+        Backend::ALL.into_iter().find(|arm| arm.name() == name)
     }
 }
 
@@ -462,7 +462,7 @@ pub struct Program {
     pub covers: Vec<String>,
     pub tags: Vec<String>,
     /// Arms it is not for, with the reason.
-    pub not_on: Vec<(Arm, String)>,
+    pub not_on: Vec<(Backend, String)>,
     pub setting: Setting,
     pub vms: Vec<String>,
     pub processes: Vec<ProcessInfo>,

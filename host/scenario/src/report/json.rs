@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::report::{CaseResult, Results};
 use crate::run::Verdict;
 
@@ -12,7 +12,7 @@ impl Results {
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let results: Vec<Value> = self.cases.iter().map(result).collect();
-        let names = |arms: &[Arm]| arms.iter().map(|arm| arm.name()).collect::<Vec<_>>();
+        let names = |arms: &[Backend]| arms.iter().map(|arm| arm.name()).collect::<Vec<_>>();
         let divergences = self.divergences().into_iter().map(|divergence| {
             let (passed, failed) = (names(&divergence.passed), names(&divergence.failed));
             json!({"file": divergence.file, "case": divergence.case, "passed": passed, "failed": failed})

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::report::{CaseResult, Results};
 use crate::run::Verdict;
 
@@ -27,7 +27,7 @@ impl Results {
         let all: Vec<&CaseResult> = self.cases.iter().collect();
         let suites = with_counts(xml, "testsuites", "gpupv scenario", &all);
         suites.write_inner_content(|xml| {
-            for arm in Arm::ALL {
+            for arm in Backend::ALL {
                 let results: Vec<&CaseResult> =
                     all.iter().copied().filter(|result| result.arm == arm).collect();
                 if !results.is_empty() {

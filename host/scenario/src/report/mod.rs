@@ -13,7 +13,7 @@ mod text;
 
 use std::time::Duration;
 
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::run::Verdict;
 
 /// What one case came to on one arm.
@@ -24,7 +24,7 @@ pub struct CaseResult {
     /// Empty if the file has no matrix.
     pub case: String,
     pub title: String,
-    pub arm: Arm,
+    pub arm: Backend,
     pub verdict: Verdict,
     /// Lines that the arm has no way to check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
@@ -73,8 +73,8 @@ pub struct Divergence {
     pub name: String,
     pub file: String,
     pub case: String,
-    pub passed: Vec<Arm>,
-    pub failed: Vec<Arm>,
+    pub passed: Vec<Backend>,
+    pub failed: Vec<Backend>,
 }
 
 /// The results of a run.
@@ -105,7 +105,7 @@ impl Results {
     }
 
     pub fn divergences(&self) -> Vec<Divergence> {
-        let arms_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Arm> {
+        let arms_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Backend> {
             results.iter().filter(|result| wanted(&result.verdict)).map(|result| result.arm).collect()
         };
         let mut divergences = Vec::new();
@@ -123,6 +123,6 @@ impl Results {
 }
 
 /// `model, link`
-fn arm_names(arms: &[Arm]) -> String {
+fn arm_names(arms: &[Backend]) -> String {
     arms.iter().map(|arm| arm.name()).collect::<Vec<_>>().join(", ")
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::report::{CaseResult, Results};
 use crate::run::{Failure, Verdict};
 
-fn result(file: &str, case: &str, arm: Arm, verdict: Verdict) -> CaseResult {
+fn result(file: &str, case: &str, arm: Backend, verdict: Verdict) -> CaseResult {
     CaseResult {
         file: file.into(),
         case: case.into(),
@@ -26,18 +26,18 @@ fn failed(line: u32, what: &str) -> Verdict {
 
 /// A case of each kind.
 fn some() -> Results {
-    let mut unchecked = result("a.scn", "", Arm::Model, Verdict::Passed);
+    let mut unchecked = result("a.scn", "", Backend::Model, Verdict::Passed);
     unchecked.unchecked = vec![(9, "this arm has no messages to count"); 2];
-    let mut diverges = result("b#1.scn", "value=5", Arm::Link, failed(7, "expected <ok>, found: \"no\""));
+    let mut diverges = result("b#1.scn", "value=5", Backend::Link, failed(7, "expected <ok>, found: \"no\""));
     diverges.source = Some("p  signal D F=1 -> ok".into());
     let cases = vec![
         unchecked,
-        result("a.scn", "", Arm::Local, Verdict::Skipped("a stream cannot be held here".into())),
-        result("b#1.scn", "value=5", Arm::Model, Verdict::Passed),
+        result("a.scn", "", Backend::Local, Verdict::Skipped("a stream cannot be held here".into())),
+        result("b#1.scn", "value=5", Backend::Model, Verdict::Passed),
         diverges,
-        result("b#1.scn", "value=6", Arm::Local, Verdict::Skipped("a stream cannot be held here".into())),
-        result("c.scn", "", Arm::Model, failed(0, "something is left")),
-        result("c.scn", "", Arm::Link, failed(0, "something is left")),
+        result("b#1.scn", "value=6", Backend::Local, Verdict::Skipped("a stream cannot be held here".into())),
+        result("c.scn", "", Backend::Model, failed(0, "something is left")),
+        result("c.scn", "", Backend::Link, failed(0, "something is left")),
     ];
     Results { cases, left_out: 0 }
 }
@@ -61,7 +61,7 @@ b#1.scn [value=5] diverges: passed on model, failed on link
 
 #[test]
 fn the_last_line_tells_of_skips_only_when_there_are_any() {
-    let cases = vec![result("a.scn", "", Arm::Model, Verdict::Passed)];
+    let cases = vec![result("a.scn", "", Backend::Model, Verdict::Passed)];
     assert_eq!(Results { cases, left_out: 0 }.text(), "1 passed, 0 failed\n");
     assert_eq!(
         Results { cases: Vec::new(), left_out: 3 }.text(),
@@ -71,10 +71,10 @@ fn the_last_line_tells_of_skips_only_when_there_are_any() {
 
 #[test]
 fn long_lists_are_cut_and_say_so() {
-    let case = |number: usize| result("a.scn", &format!("n={number}"), Arm::Model, failed(1, "wrong"));
+    let case = |number: usize| result("a.scn", &format!("n={number}"), Backend::Model, failed(1, "wrong"));
     let mut results = Results { cases: (0..FAILURES_SHOWN_MAX + 2).map(case).collect(), left_out: 0 };
     assert!(results.text().contains("\nand 2 more failures\n"), "{}", results.text());
-    let mut passed = result("a.scn", "", Arm::Model, Verdict::Passed);
+    let mut passed = result("a.scn", "", Backend::Model, Verdict::Passed);
     passed.unchecked = (1..=PLACES_SHOWN_MAX as u32 + 3).map(|line| (line, "why")).collect();
     results.cases = vec![passed];
     assert!(results.text().contains("a.scn:8 and 3 more lines\n"), "{}", results.text());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::report::{CaseResult, Counts, Results, arm_names};
 use crate::run::{Failure, Verdict};
 
@@ -41,7 +41,7 @@ impl Results {
         let mut text = String::new();
         let mut count = 0;
         for results in self.by_case() {
-            let mut told: Vec<(&CaseResult, &Failure, Vec<Arm>)> = Vec::new();
+            let mut told: Vec<(&CaseResult, &Failure, Vec<Backend>)> = Vec::new();
             for result in results {
                 let Verdict::Failed(failure) = &result.verdict else { continue };
                 match told.iter_mut().find(|(_, known, _)| *known == failure) {
@@ -64,7 +64,7 @@ impl Results {
 
     /// What arms could not look at, by arm and reason.
     fn write_unchecked(&self, text: &mut String) {
-        let mut groups: Vec<(Arm, &str, usize, Vec<String>)> = Vec::new();
+        let mut groups: Vec<(Backend, &str, usize, Vec<String>)> = Vec::new();
         for result in &self.cases {
             for (number, reason) in &result.unchecked {
                 let place = result.place(*number);
@@ -95,7 +95,7 @@ impl Results {
 
     /// Skips by arm and reason.
     fn write_skips(&self, text: &mut String) {
-        let mut groups: Vec<(Arm, &str, usize)> = Vec::new();
+        let mut groups: Vec<(Backend, &str, usize)> = Vec::new();
         for result in &self.cases {
             let Verdict::Skipped(reason) = &result.verdict else { continue };
             match groups.iter_mut().find(|(arm, why, _)| *arm == result.arm && why == reason) {
@@ -124,7 +124,7 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("writing to a string cannot fail");
 }
 
-fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, arms: &[Arm]) {
+fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, arms: &[Backend]) {
     line(text, format_args!("{}: {}", result.place(failure.line), failure.what));
     if let Some(source) = &result.source {
         line(text, format_args!("  {} | {source}", failure.line));

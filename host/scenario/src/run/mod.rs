@@ -287,16 +287,16 @@ impl<'a, W: World> Run<'a, W> {
             Action::Record { list, command } => self.record(*list, command),
             Action::Advance(nanos) => {
                 self.world.advance(*nanos)?;
-                self.settle(choose)?;
+                self.run_to_idle(choose)?;
             }
             Action::Exit(process) => {
                 self.world.exit(*process)?;
                 self.gone(*process);
-                self.settle(choose)?;
+                self.run_to_idle(choose)?;
             }
             Action::Fault(fault) => {
                 self.fault(fault, choose)?;
-                self.settle(choose)?;
+                self.run_to_idle(choose)?;
             }
             Action::Expect(expectation) => return self.expect(expectation),
         }
@@ -350,7 +350,7 @@ impl<'a, W: World> Run<'a, W> {
     }
 
     /// Until nothing more happens by itself.
-    fn settle(&mut self, choose: &mut dyn Choose) -> Checked {
+    fn run_to_idle(&mut self, choose: &mut dyn Choose) -> Checked {
         self.make_moves(choose)?;
         self.collect()
     }
@@ -649,7 +649,7 @@ impl<'a, W: World> Run<'a, W> {
                 self.gone(process);
             }
         }
-        self.settle(choose)?;
+        self.run_to_idle(choose)?;
         self.check_violations()?;
         let remains = remains(&self.world.snapshot(), None);
         if remains.is_empty() {

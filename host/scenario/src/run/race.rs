@@ -3,7 +3,7 @@
 use d3dkmt::NtStatus;
 
 use crate::choose::Choose;
-use crate::program::{Act, Arm, Column, Operation, Outcome, Term};
+use crate::program::{Act, Backend, Column, Operation, Outcome, Term};
 use crate::script;
 use crate::world::World;
 
@@ -13,7 +13,7 @@ impl<'a, W: World> Run<'a, W> {
     /// Runs the columns of a race, one choice after the other.
     pub(super) fn race(&mut self, columns: &'a [Column], choose: &mut dyn Choose) -> Checked {
         let mut next = vec![0; columns.len()];
-        let live = matches!(self.world.arm(), Arm::Local | Arm::Vm);
+        let live = matches!(self.world.arm(), Backend::Local | Backend::Vm);
         loop {
             let ready = |run: &Self, at: usize, next: &[usize]| {
                 next[at] < columns[at].steps.len() && run.busy[columns[at].thread.index()].is_none()
@@ -31,7 +31,7 @@ impl<'a, W: World> Run<'a, W> {
                     next[at] += 1;
                     self.begin(act)?;
                 }
-                self.settle(choose)?;
+                self.run_to_idle(choose)?;
             } else {
                 let way = self.way(choose, able.len() + moves);
                 match able.get(way) {

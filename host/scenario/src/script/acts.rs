@@ -13,13 +13,18 @@ use crate::script::{by_hand, forms, lists};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ActContext {
     Steps,
     Race,
 }
 
 /// Reads what comes after the actor's name.
-pub(crate) fn act(names: &mut Names, thread: Thread, cursor: &mut Cursor<'_>, place: Place) -> Parsed<Act> {
+pub(crate) fn act(
+    names: &mut Names,
+    thread: Thread,
+    cursor: &mut Cursor<'_>,
+    place: ActContext,
+) -> Parsed<Act> {
     let named = cursor.peek_second().is_some_and(|token| token.is_symbol("="));
     let name = if named {
         let name = cursor.atom("a name")?;
@@ -78,7 +83,12 @@ fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expec
 }
 
 /// `-> STATUS`, `-> blocks`, `-> anything`. What is no call to the kernel has none.
-fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place: Place) -> Parsed<Expected> {
+fn expected(
+    operation: &Operation,
+    verb: &Token,
+    cursor: &mut Cursor<'_>,
+    place: ActContext,
+) -> Parsed<Expected> {
     let arrow = cursor.place();
     if !operation.is_call() {
         if cursor.is_symbol("->") {
@@ -87,7 +97,7 @@ fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place:
         }
         return Ok(Expected::Status(d3dkmt::NtStatus::SUCCESS));
     }
-    if matches!(operation, Operation::Device { .. }) && place == Place::Race {
+    if matches!(operation, Operation::Device { .. }) && place == ActContext::Race {
         let message = "`device` is two calls, a step of a race is one";
         return Err(ScriptError::new(verb.place, message).help("write `open_adapter` and `create_device`"));
     }
@@ -103,7 +113,7 @@ fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place:
         return Ok(Expected::Status(status));
     }
     match operation {
-        _ if place == Place::Race => {
+        _ if place == ActContext::Race => {
             let message = "a race says with `allowed` whether a call sleeps";
             Err(ScriptError::new(at, message).help("write the status it returns once it does"))
         }

@@ -3,7 +3,7 @@
 use d3dkmt::NtStatus;
 use dxgkrnl::duration;
 
-use crate::script::error::{Place, ScriptError, shortened, suggestion};
+use crate::script::error::{ScriptError, Span, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
@@ -34,19 +34,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// Where the next word stands, or would stand.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Span {
         match (self.peek(), self.tokens.last()) {
             (Some(token), _) => token.place,
             (None, Some(last)) => {
-                let Place { line, column, width } = last.place;
-                Place { line, column: column + width, width: 1 }
+                let Span { line, column, width } = last.place;
+                Span { line, column: column + width, width: 1 }
             }
-            (None, None) => Place { line: 1, column: 1, width: 1 },
+            (None, None) => Span { line: 1, column: 1, width: 1 },
         }
     }
 
     /// Where the word before stands.
-    pub fn last_place(&self) -> Place {
+    pub fn last_place(&self) -> Span {
         match self.at.checked_sub(1).and_then(|before| self.tokens.get(before)) {
             Some(token) => token.place,
             None => self.place(),

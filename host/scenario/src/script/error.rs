@@ -6,7 +6,7 @@ use crate::limits::NAME_CHARACTERS_MAX;
 
 /// A place in a file: line and column from 1, in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Span {
     pub line: u32,
     pub column: u32,
     pub width: u32,
@@ -15,7 +15,7 @@ pub struct Place {
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScriptError {
-    pub place: Place,
+    pub place: Span,
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
@@ -29,7 +29,7 @@ const COMPARED_MAX: usize = 2000;
 const LISTED_MAX: usize = 24;
 
 impl ScriptError {
-    pub fn new(place: Place, message: impl Into<String>) -> ScriptError {
+    pub fn new(place: Span, message: impl Into<String>) -> ScriptError {
         ScriptError { place, message: tidy(&message.into()), help: None }
     }
 
@@ -48,7 +48,7 @@ impl ScriptError {
     ///
     /// Of a long line it is the part around the place. Nothing of the file reaches a terminal raw.
     pub fn render(&self, file: &str, text: &str) -> String {
-        let Place { line, column, width } = self.place;
+        let Span { line, column, width } = self.place;
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         let at = column.saturating_sub(1) as usize;
         let written =

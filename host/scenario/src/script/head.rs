@@ -4,7 +4,7 @@ use d3dkmt::limits;
 use dxgkrnl::{AdapterConfig, Policy};
 
 use crate::limits::TAGS_MAX;
-use crate::program::Arm;
+use crate::program::Backend;
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::{ScriptError, shortened};
 use crate::script::parse::Reader;
@@ -68,7 +68,7 @@ impl Reader<'_> {
     pub fn skip(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
         self.check_early(first)?;
         let place = cursor.place();
-        let arm = cursor.choice("an arm", &Arm::ALL.map(|arm| (arm.name(), arm)))?;
+        let arm = cursor.choice("an arm", &Backend::ALL.map(|arm| (arm.name(), arm)))?;
         if self.names.program.not_on.iter().any(|(other, _)| *other == arm) {
             return Err(ScriptError::new(place, format!("the {} arm is skipped already", arm.name())));
         }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::limits::{AXES_MAX, AXIS_VALUES_MAX, CASES_MAX, NAME_CHARACTERS_MAX, WORDS_MAX};
-use crate::script::error::{Place, ScriptError, shortened, suggestion};
+use crate::script::error::{ScriptError, Span, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words::number;
 
@@ -102,7 +102,7 @@ fn check_no_name(values: &[Token]) -> Result<(), ScriptError> {
     }
 }
 
-pub(crate) fn too_many_words(place: Place) -> ScriptError {
+pub(crate) fn too_many_words(place: Span) -> ScriptError {
     let message = format!("the cases of the file have more than {WORDS_MAX} words together, the limit");
     ScriptError::new(place, message).help("make two files of it, or cases fewer")
 }

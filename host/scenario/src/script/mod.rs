@@ -26,7 +26,7 @@ mod token;
 pub(crate) mod verbs;
 pub(crate) mod words;
 
-pub use error::{Place, ScriptError, suggestion};
+pub use error::{ScriptError, Span, suggestion};
 pub use forms::as_written;
 pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::limits::{ERRORS_SHOWN_MAX, FILE_BYTES_MAX, PROCESSES_MAX, STEPS_MAX, TIME_MAX_NS, WORDS_MAX};
 use crate::program::{Action, Program, Step};
-use crate::script::acts::{Place as ActPlace, act};
+use crate::script::acts::{ActContext as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed};
-use crate::script::error::{Place, ScriptError, nearest, shortened};
+use crate::script::error::{ScriptError, Span, nearest, shortened};
 use crate::script::expects::{expectation, fault};
 use crate::script::lists::list_command;
 use crate::script::matrix::{Case, Line, Matrix};
@@ -18,7 +18,7 @@ use crate::script::words;
 
 /// Reads the bytes of a file: a program for each case of its matrix, or everything that is wrong with it.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Vec<Program>, Vec<ScriptError>> {
-    let start = Place { line: 1, column: 1, width: 1 };
+    let start = Span { line: 1, column: 1, width: 1 };
     if bytes.len() > FILE_BYTES_MAX {
         let message = format!("the file has {} bytes, the limit is {FILE_BYTES_MAX}", bytes.len());
         return Err(vec![
@@ -34,7 +34,7 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Vec<Program>, Vec<ScriptError>> {
             [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => "this is UTF-16: save it as UTF-8",
             _ => "is it the right file?",
         };
-        vec![ScriptError::new(Place { line, column, width: 1 }, message).help(help)]
+        vec![ScriptError::new(Span { line, column, width: 1 }, message).help(help)]
     };
     let text = std::str::from_utf8(bytes).map_err(|error| not_text(error.valid_up_to()))?;
     match bytes.iter().position(|byte| *byte == 0) {
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
 
     fn check_whole(&self, lines: &[Line]) -> Parsed<()> {
         let last = lines.last().and_then(|line| line.tokens.first());
-        let place = last.map_or(Place { line: 1, column: 1, width: 1 }, |token| token.place);
+        let place = last.map_or(Span { line: 1, column: 1, width: 1 }, |token| token.place);
         if self.names.program.title.is_empty() {
             let error = ScriptError::new(place, "the file has no `scenario \"TITLE\"`");
             return Err(error.help("`gpupv scenario new FILE` writes one to begin with"));
@@ -299,7 +299,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One step more, if there may be.
-    pub fn count_step(&mut self, place: Place) -> Parsed<()> {
+    pub fn count_step(&mut self, place: Span) -> Parsed<()> {
         self.steps += 1;
         self.is_over = self.steps > STEPS_MAX;
         if self.is_over {
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn advance(&mut self, time: u64, place: Place, first: &Token) -> Parsed<()> {
+    fn advance(&mut self, time: u64, place: Span, first: &Token) -> Parsed<()> {
         self.begun = true;
         let end = self.now.checked_add(time).filter(|end| *end <= TIME_MAX_NS);
         let Some(end) = end else {

@@ -2,7 +2,7 @@
 
 use crate::limits::OUTCOMES_MAX;
 use crate::program::{Column, Expected, Race, Thread};
-use crate::script::acts::{Place as ActPlace, act};
+use crate::script::acts::{ActContext as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::ScriptError;
 use crate::script::expects::outcomes;

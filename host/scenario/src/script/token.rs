@@ -1,7 +1,7 @@
 //! Words of a line.
 
 use crate::limits::LINE_CHARACTERS_MAX;
-use crate::script::error::{Place, ScriptError, is_printable};
+use crate::script::error::{ScriptError, Span, is_printable};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenKind {
@@ -16,7 +16,7 @@ pub(crate) enum TokenKind {
 pub(crate) struct Token {
     pub kind: TokenKind,
     pub text: String,
-    pub place: Place,
+    pub place: Span,
 }
 
 impl Token {
@@ -50,7 +50,7 @@ fn in_atom(letter: char) -> bool {
 pub(crate) fn tokens(line: u32, text: &str) -> Result<Vec<Token>, ScriptError> {
     let count = text.chars().count();
     if count > LINE_CHARACTERS_MAX {
-        let place = Place { line, column: LINE_CHARACTERS_MAX as u32 + 1, width: 1 };
+        let place = Span { line, column: LINE_CHARACTERS_MAX as u32 + 1, width: 1 };
         let message = format!("the line has {count} characters, the limit is {LINE_CHARACTERS_MAX}");
         return Err(ScriptError::new(place, message));
     }
@@ -93,8 +93,8 @@ impl Scanner {
         after_space && self.letters.get(self.at + 1).is_some_and(char::is_ascii_digit)
     }
 
-    fn place(&self, begin: usize, end: usize) -> Place {
-        Place { line: self.line, column: begin as u32 + 1, width: (end - begin).max(1) as u32 }
+    fn place(&self, begin: usize, end: usize) -> Span {
+        Span { line: self.line, column: begin as u32 + 1, width: (end - begin).max(1) as u32 }
     }
 
     fn text(&mut self) -> Result<String, ScriptError> {

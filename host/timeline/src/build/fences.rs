@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Handle, SyncObjectType};
-use drivers::Wrapped;
+use drivers::Filtered;
 use dxgkrnl::{Kernel, ProcessId};
 
 use crate::observe::Observer;
@@ -22,7 +22,7 @@ impl Fences {
     /// A process has a new handle of an object. `kind` says what it is for, if it is not one of the usual.
     pub fn opened(
         &mut self,
-        kernel: &Kernel<Wrapped<Observer>>,
+        kernel: &Kernel<Filtered<Observer>>,
         process: ProcessId,
         handle: Handle,
         kind: Option<&'static str>,

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use drivers::{Drivers, Registry, Wrapped, panic_words};
+use drivers::{Drivers, Filtered, Registry, panic_words};
 use dxgkrnl::{Config, Effects, Input, Kernel, Nanos};
 use trace::{Reader, Record, Times, TraceError};
 
@@ -179,7 +179,7 @@ pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
 
 /// Everything that is followed from step to step.
 pub(crate) struct Builder {
-    kernel: Kernel<Wrapped<Observer>>,
+    kernel: Kernel<Filtered<Observer>>,
     log: Rc<Log>,
     registry: Registry,
     config: Config,
@@ -214,7 +214,7 @@ fn with_edges(mut config: Config) -> Config {
 impl Builder {
     fn new(program: String, config: &Config, registry: &Registry, options: &Options) -> Self {
         let log = Rc::new(Log::default());
-        let observer = Wrapped(Observer::new(Drivers::new(registry, config), config.clone(), log.clone()));
+        let observer = Filtered(Observer::new(Drivers::new(registry, config), config.clone(), log.clone()));
         Builder {
             kernel: Kernel::new(with_edges(config.clone()), observer),
             log,
@@ -249,9 +249,9 @@ impl Builder {
     }
 
     /// A kernel of this state, whose drivers are looked at into this log.
-    fn restored(&self, state: &[u8], log: Rc<Log>) -> Result<Kernel<Wrapped<Observer>>, String> {
+    fn restored(&self, state: &[u8], log: Rc<Log>) -> Result<Kernel<Filtered<Observer>>, String> {
         let drivers = Drivers::new(&self.registry, &self.config);
-        let observer = Wrapped(Observer::new(drivers, self.config.clone(), log));
+        let observer = Filtered(Observer::new(drivers, self.config.clone(), log));
         Kernel::restore(with_edges(self.config.clone()), observer, state).map_err(|error| error.to_string())
     }
 

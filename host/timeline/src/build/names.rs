@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 
 use d3dkmt::Call;
 
-use dxgkrnl::ddi::{EngineId, Orderer};
+use dxgkrnl::ddi::{Agent, EngineId};
 use dxgkrnl::{Config, ProcessId, VmId};
 
 use crate::timeline::{Track, TrackId, TrackKind, Word};
@@ -150,17 +150,11 @@ impl Names {
     }
 
     /// A queue of a process; `handle` 0 for one that the kernel made for itself.
-    pub fn queue(
-        &mut self,
-        process: Option<ProcessId>,
-        handle: u32,
-        engine: EngineId,
-        of: Orderer,
-    ) -> TrackId {
+    pub fn queue(&mut self, process: Option<ProcessId>, handle: u32, engine: EngineId, of: Agent) -> TrackId {
         let parent = process.map_or(KERNEL, |process| self.process(process));
         let what = match of {
-            Orderer::HwQueue(_) => "hardware queue",
-            Orderer::Context(_) | Orderer::Process(_) => "context",
+            Agent::HwQueue(_) => "hardware queue",
+            Agent::Context(_) | Agent::Process(_) => "context",
         };
         let name = match handle {
             0 => format!("{what} of the kernel on {}.{}", engine.adapter, engine.node),

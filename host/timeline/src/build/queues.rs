@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use d3dkmt::Handle;
-use drivers::Wrapped;
-use dxgkrnl::ddi::{EngineId, Orderer};
+use drivers::Filtered;
+use dxgkrnl::ddi::{Agent, EngineId};
 use dxgkrnl::{Kernel, Nanos, ProcessId};
 
 use super::Options;
@@ -43,11 +43,11 @@ struct Running {
 }
 
 pub(super) struct Queues {
-    queues: BTreeMap<Orderer, Queue>,
-    handles: BTreeMap<(ProcessId, Handle), Orderer>,
-    submissions: BTreeMap<(EngineId, u64), (Orderer, u64)>,
+    queues: BTreeMap<Agent, Queue>,
+    handles: BTreeMap<(ProcessId, Handle), Agent>,
+    submissions: BTreeMap<(EngineId, u64), (Agent, u64)>,
     engines: BTreeMap<EngineId, Running>,
-    touched: BTreeSet<Orderer>,
+    touched: BTreeSet<Agent>,
     pub packets: Rows<Packet>,
     pub runs: Rows<Run>,
     /// How often and how long each engine ran.
@@ -74,7 +74,7 @@ impl Queues {
         names: &mut Names,
         process: ProcessId,
         handle: Handle,
-        of: Orderer,
+        of: Agent,
         engine: EngineId,
     ) {
         let track = names.queue(Some(process), handle.0, engine, of);
@@ -82,21 +82,21 @@ impl Queues {
         self.insert(of, track, engine);
     }
 
-    fn insert(&mut self, of: Orderer, track: TrackId, engine: EngineId) {
+    fn insert(&mut self, of: Agent, track: TrackId, engine: EngineId) {
         let queue = Queue { track, engine, packets: VecDeque::new(), running: None, last: None };
         self.queues.insert(of, queue);
     }
 
-    pub fn of_handle(&self, process: ProcessId, handle: Handle) -> Option<Orderer> {
+    pub fn of_handle(&self, process: ProcessId, handle: Handle) -> Option<Agent> {
         self.handles.get(&(process, handle)).copied()
     }
 
-    pub fn track(&self, of: Orderer) -> Option<TrackId> {
+    pub fn track(&self, of: Agent) -> Option<TrackId> {
         Some(self.queues.get(&of)?.track)
     }
 
     /// A call puts a packet there.
-    pub fn push(&mut self, of: Orderer, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
+    pub fn push(&mut self, of: Agent, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
         let Some(queue) = self.queues.get_mut(&of) else { return };
         let packet = Packet {
             queue: queue.track,
@@ -114,7 +114,7 @@ impl Queues {
     }
 
     /// A wait that was just put there does not stand there: it was satisfied, and others are before it.
-    pub fn satisfied(&mut self, of: Orderer, moment: Moment) {
+    pub fn satisfied(&mut self, of: Agent, moment: Moment) {
         let Some(queue) = self.queues.get_mut(&of) else { return };
         let is_new = |queued: &Queued| {
             queued.packet.kind == PacketKind::Wait && queued.packet.begin.sequence == moment.sequence
@@ -139,7 +139,7 @@ impl Queues {
         &mut self,
         names: &mut Names,
         moment: Moment,
-        (of, engine, id): (Orderer, EngineId, u64),
+        (of, engine, id): (Agent, EngineId, u64),
         resubmits: Option<u64>,
     ) {
         if !self.queues.contains_key(&of) {
@@ -239,7 +239,7 @@ impl Queues {
         let done: Vec<_> =
             self.submissions.range((engine, 0)..=(engine, id)).map(|(key, of)| (*key, *of)).collect();
         for (key, (of, call)) in done {
-            if matches!(of, Orderer::HwQueue(_)) {
+            if matches!(of, Agent::HwQueue(_)) {
                 continue;
             }
             self.submissions.remove(&key);
@@ -272,7 +272,7 @@ impl Queues {
     }
 
     /// A queue does something: its first packets may be gone.
-    pub fn touch(&mut self, of: Orderer) {
+    pub fn touch(&mut self, of: Agent) {
         self.touched.insert(of);
     }
 
@@ -283,7 +283,7 @@ impl Queues {
     }
 
     /// A queue ends, with what stands in it.
-    pub fn gone(&mut self, of: Orderer, moment: Moment) {
+    pub fn gone(&mut self, of: Agent, moment: Moment) {
         let Some(mut queue) = self.queues.remove(&of) else { return };
         for queued in queue.packets.drain(..) {
             if let Some(key) = queued.packet.submission {
@@ -295,14 +295,14 @@ impl Queues {
     }
 
     /// Who signals by this queue now: its track, and what it runs or ran last.
-    pub fn signaler(&self, of: Orderer) -> Option<(TrackId, Option<(EngineId, u64)>)> {
+    pub fn signaler(&self, of: Agent) -> Option<(TrackId, Option<(EngineId, u64)>)> {
         let queue = self.queues.get(&of)?;
         let running = queue.running.map(|id| (queue.engine, id));
         Some((queue.track, running.or(queue.last)))
     }
 
     /// The step is over: packets that do not stand in their queues any more are rows.
-    pub fn settle(&mut self, kernel: &Kernel<Wrapped<Observer>>, moment: Moment, upset: bool) {
+    pub fn update(&mut self, kernel: &Kernel<Filtered<Observer>>, moment: Moment, upset: bool) {
         while let Some(of) = self.touched.pop_first() {
             let length = kernel.queue_length(of).unwrap_or(0);
             while let Some(queue) = self.queues.get_mut(&of).filter(|queue| queue.packets.len() > length) {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use d3dkmt::{AcquireOutcome, Call, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
-use dxgkrnl::ddi::{Edge, EngineId, Orderer};
+use dxgkrnl::ddi::{Agent, EngineId, HappensBefore};
 use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, ProcessId};
 
 use super::names::KERNEL;
@@ -14,7 +14,7 @@ use crate::observe::Seen;
 use crate::timeline::{Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, TrackId, WaitKind};
 
 /// What is taken from an input before the kernel has it.
-struct Told {
+struct StepInput {
     track: TrackId,
     kind: &'static str,
     name: u32,
@@ -58,16 +58,16 @@ impl Builder {
         let wakes = self.woken(&effects, &told, moment);
         self.noted(&effects, moment);
         self.end_of(&input, moment);
-        self.queues.settle(&self.kernel, moment, upset);
+        self.queues.update(&self.kernel, moment, upset);
         let (fence, value) = told.targets.first().copied().unwrap_or((NONE, 0));
-        let Told { track, name, request, .. } = told;
+        let StepInput { track, name, request, .. } = told;
         let event = Event { moment, track, name, status, request, fence, value, wakes };
         self.events.push(event, sequence, sequence);
         self.replayed = effects;
         ControlFlow::Continue(())
     }
 
-    fn told(&mut self, input: &Input) -> Told {
+    fn told(&mut self, input: &Input) -> StepInput {
         let (track, kind, request) = match input {
             Input::VmAttached { vm, .. } => (self.names.vm(*vm), "VM attached", 0),
             Input::VmDetached { vm } => (self.names.vm(*vm), "VM detached", 0),
@@ -85,7 +85,7 @@ impl Builder {
             Input::Call { process, request, call } => {
                 let targets = self.targets(*process, call);
                 let (track, name) = (self.names.process(*process), self.words.call(call));
-                return Told { track, kind: "call", name, request: *request, targets };
+                return StepInput { track, kind: "call", name, request: *request, targets };
             }
             Input::ProcessGone { process } => (self.names.process(*process), "process gone", 0),
             Input::ProcessFrozen { process, frozen } => {
@@ -98,7 +98,7 @@ impl Builder {
             Input::DoorbellRung { process, .. } => (self.names.process(*process), "doorbell rung", 0),
             Input::NtHandleClosed { vm, .. } => (self.names.vm(*vm), "NT handle closed", 0),
         };
-        Told { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
+        StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
     }
 
     /// Objects and values that a call names, by what their handles mean before it.
@@ -186,9 +186,9 @@ impl Builder {
         for seen in log.seen.borrow_mut().drain(..) {
             match seen {
                 Seen::Context { engine, context } => {
-                    made.get_or_insert((Orderer::Context(context), engine));
+                    made.get_or_insert((Agent::Context(context), engine));
                 }
-                Seen::HwQueue { engine, hw_queue } => made = Some((Orderer::HwQueue(hw_queue), engine)),
+                Seen::HwQueue { engine, hw_queue } => made = Some((Agent::HwQueue(hw_queue), engine)),
                 Seen::Submitted { at, engine, queue, id, resubmits } => {
                     self.queues.submitted(&mut self.names, when(at), (queue, engine, id), resubmits);
                 }
@@ -217,7 +217,7 @@ impl Builder {
     }
 
     /// A queue was made for a call: its answer has the handle.
-    fn made(&mut self, of: Orderer, engine: EngineId, answer: &Answer) {
+    fn made(&mut self, of: Agent, engine: EngineId, answer: &Answer) {
         let handle = match &answer.reply {
             Reply::Context(handle) => *handle,
             Reply::HwQueue { queue, .. } | Reply::PagingQueue { queue, .. } => *queue,
@@ -231,12 +231,12 @@ impl Builder {
         }
     }
 
-    fn edge(&mut self, edge: Edge, moment: Moment) {
+    fn edge(&mut self, edge: HappensBefore, moment: Moment) {
         match edge {
-            Edge::Signaled { by, fence, value } => {
+            HappensBefore::Signaled { by, fence, value } => {
                 let (track, submission) = match by {
-                    Orderer::Process(process) => (self.names.process(process), None),
-                    Orderer::Context(_) | Orderer::HwQueue(_) => {
+                    Agent::Process(process) => (self.names.process(process), None),
+                    Agent::Context(_) | Agent::HwQueue(_) => {
                         self.queues.touch(by);
                         let Some(signaler) = self.queues.signaler(by) else { return };
                         signaler
@@ -248,19 +248,26 @@ impl Builder {
                 }
                 self.signals.push(Signaled { moment, track, fence, value, submission });
             }
-            Edge::Waited { by, .. } => {
+            HappensBefore::Waited { by, .. } => {
                 self.queues.touch(by);
                 self.queues.satisfied(by, moment);
             }
-            Edge::Submitted { queue, .. } => self.queues.touch(queue),
-            Edge::FenceGone { fence } => self.fences.gone(fence),
-            Edge::Gone(of) => self.queues.gone(of, moment),
-            Edge::Touched { .. } => {}
+            HappensBefore::Submitted { queue, .. } => self.queues.touch(queue),
+            HappensBefore::FenceGone { fence } => self.fences.gone(fence),
+            HappensBefore::Gone(of) => self.queues.gone(of, moment),
+            HappensBefore::Touched { .. } => {}
         }
     }
 
     /// What an answer gives: handles of objects, or a wait.
-    fn answered(&mut self, process: ProcessId, call: &Call, answer: &Answer, told: &Told, moment: Moment) {
+    fn answered(
+        &mut self,
+        process: ProcessId,
+        call: &Call,
+        answer: &Answer,
+        told: &StepInput,
+        moment: Moment,
+    ) {
         let mut opened = |handle: Handle, kind| self.fences.opened(&self.kernel, process, handle, kind);
         match &answer.reply {
             Reply::SyncObject(created) => drop(opened(created.object, None)),
@@ -326,7 +333,7 @@ impl Builder {
     }
 
     /// How many waits ended.
-    fn woken(&mut self, effects: &Effects, told: &Told, moment: Moment) -> u32 {
+    fn woken(&mut self, effects: &Effects, told: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
         for event in &effects.events {
             self.stats.stats.wakes += 1;

@@ -24,7 +24,7 @@ pub struct Session {
 }
 
 #[derive(Clone, Copy)]
-pub struct Guest {
+pub struct ClientProcess {
     pub process: ProcessId,
     pub device: Handle,
 }
@@ -79,7 +79,7 @@ impl Session {
         self.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
     }
 
-    pub fn guest(&mut self, vm: u32, process: u32, name: &str) -> Guest {
+    pub fn guest(&mut self, vm: u32, process: u32, name: &str) -> ClientProcess {
         let process = ProcessId(process);
         self.input(Input::ProcessAttached { process, vm: VmId(vm), pid: 100 + process.0, name: name.into() });
         self.input(Input::FenceMemoryAdded { process, slots: 256 });
@@ -88,10 +88,10 @@ impl Session {
         };
         let device = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
         let Reply::Device(device) = self.call(process, device) else { panic!() };
-        Guest { process, device }
+        ClientProcess { process, device }
     }
 
-    pub fn fence(&mut self, guest: Guest, flags: SyncObjectFlags) -> CreatedSyncObject {
+    pub fn fence(&mut self, guest: ClientProcess, flags: SyncObjectFlags) -> CreatedSyncObject {
         let info = SyncObjectInfo {
             object_type: SyncObjectType::MONITORED_FENCE,
             flags,
@@ -103,7 +103,12 @@ impl Session {
     }
 
     /// A fence of one guest that another of its VM opens too: both handles.
-    pub fn shared_fence(&mut self, owner: Guest, other: Guest, name: &str) -> (Handle, Handle) {
+    pub fn shared_fence(
+        &mut self,
+        owner: ClientProcess,
+        other: ClientProcess,
+        name: &str,
+    ) -> (Handle, Handle) {
         let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let fence = self.fence(owner, flags).object;
         let mut token = [0; 16];
@@ -119,7 +124,7 @@ impl Session {
         (fence, opened.object)
     }
 
-    pub fn context(&mut self, guest: Guest, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
+    pub fn context(&mut self, guest: ClientProcess, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
         let call = Call::CreateContextVirtual {
             device: guest.device,
             node_ordinal,
@@ -132,7 +137,7 @@ impl Session {
         context
     }
 
-    pub fn hw_queue(&mut self, guest: Guest, node_ordinal: u32) -> (Handle, CreatedSyncObject) {
+    pub fn hw_queue(&mut self, guest: ClientProcess, node_ordinal: u32) -> (Handle, CreatedSyncObject) {
         let context = self.context(guest, node_ordinal, CreateContextFlags::HW_QUEUE_SUPPORTED);
         let flags = HwQueueFlags::empty();
         let call = Call::CreateHwQueue { context, flags, private_data: Vec::new() };
@@ -140,13 +145,13 @@ impl Session {
         (queue, progress_fence)
     }
 
-    pub fn signal(&mut self, guest: Guest, fence: Handle, value: u64) {
+    pub fn signal(&mut self, guest: ClientProcess, fence: Handle, value: u64) {
         let (objects, values) = (vec![fence].into(), vec![value].into());
         let flags = SignalFlags::empty();
         self.call(guest.process, Call::SignalFromCpu { device: guest.device, objects, values, flags });
     }
 
-    pub fn wait(&mut self, guest: Guest, targets: &[(Handle, u64)]) -> EventId {
+    pub fn wait(&mut self, guest: ClientProcess, targets: &[(Handle, u64)]) -> EventId {
         self.event += 1;
         let event = EventId(self.event);
         let (objects, values) = targets.iter().copied().unzip();
@@ -155,7 +160,7 @@ impl Session {
         event
     }
 
-    pub fn submit(&mut self, guest: Guest, context: Handle, packets: &[isa::Packet]) {
+    pub fn submit(&mut self, guest: ClientProcess, context: Handle, packets: &[isa::Packet]) {
         let private_data = isa::encode(packets);
         let contexts = vec![context].into();
         self.call(
@@ -164,19 +169,19 @@ impl Session {
         );
     }
 
-    pub fn gpu_signal(&mut self, guest: Guest, context: Handle, fence: Handle, value: u64) {
+    pub fn gpu_signal(&mut self, guest: ClientProcess, context: Handle, fence: Handle, value: u64) {
         let (objects, values) = (vec![fence].into(), vec![value].into());
         let signal = GpuSignal::Monitored { objects, values };
         let contexts = vec![context].into();
         self.call(guest.process, Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
     }
 
-    pub fn gpu_wait(&mut self, guest: Guest, context: Handle, fence: Handle, value: u64) {
+    pub fn gpu_wait(&mut self, guest: ClientProcess, context: Handle, fence: Handle, value: u64) {
         let (objects, values) = (vec![fence].into(), vec![value].into());
         self.call(guest.process, Call::WaitFromGpu { context, objects, values });
     }
 
-    pub fn submit_hw(&mut self, guest: Guest, queue: Handle, id: u64, packets: &[isa::Packet]) {
+    pub fn submit_hw(&mut self, guest: ClientProcess, queue: Handle, id: u64, packets: &[isa::Packet]) {
         let private_data = isa::encode(packets);
         let call = Call::SubmitCommandToHwQueue {
             queue,
@@ -253,7 +258,7 @@ pub fn small(path: &Path) {
 /// A refused call, a keyed mutex, a lost interrupt, and a hang that is reset.
 fn faults(
     session: &mut Session,
-    [client, server, other]: [Guest; 3],
+    [client, server, other]: [ClientProcess; 3],
     [context, second]: [Handle; 2],
     frames: Handle,
 ) {
@@ -294,7 +299,8 @@ pub fn long(path: &Path, steps: u64) {
     session.vm(1, "red");
     session.vm(2, "blue");
     let names = ["producer", "consumer", "compositor", "probe"];
-    let guests: Vec<Guest> = (0..4).map(|at| session.guest(1 + at / 2, at + 1, names[at as usize])).collect();
+    let guests: Vec<ClientProcess> =
+        (0..4).map(|at| session.guest(1 + at / 2, at + 1, names[at as usize])).collect();
     let mut state = 0x1234_5678_9ABC_DEF0_u64;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -310,7 +316,7 @@ pub fn long(path: &Path, steps: u64) {
             fences.push((pair, [one, other], 0u64));
         }
     }
-    let contexts: Vec<(Guest, Handle)> = (0..8)
+    let contexts: Vec<(ClientProcess, Handle)> = (0..8)
         .map(|at| {
             let guest = guests[at % 4];
             (guest, session.context(guest, (at as u32 / 4) * 3, CreateContextFlags::empty()))
@@ -398,7 +404,7 @@ pub fn golden(name: &str, bytes: &[u8]) {
 }
 
 /// Two processes of one VM that share a fence, and what they do.
-pub fn pair(path: &Path, calls: impl Fn(&mut Session, Guest, Guest, [Handle; 2])) {
+pub fn pair(path: &Path, calls: impl Fn(&mut Session, ClientProcess, ClientProcess, [Handle; 2])) {
     let mut session = Session::new(path);
     session.vm(1, "red");
     let (client, server) = (session.guest(1, 1, "client"), session.guest(1, 2, "server"));

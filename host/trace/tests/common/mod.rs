@@ -14,7 +14,7 @@ use dxgkrnl::{
     TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use kmd::SimulatedMiniport;
-use trace::{Durable, Moved, Next, Player, Reader, Record, Recorder, Recording, Report, TraceError};
+use trace::{Durable, Next, Player, PlayerStep, Reader, Record, Recorder, Recording, Report, TraceError};
 
 pub use session::Step;
 
@@ -176,15 +176,15 @@ pub fn record_again(bytes: &[u8]) -> Vec<u8> {
     loop {
         let next = told.next_into(&mut step).unwrap();
         match player.play().unwrap() {
-            Moved::Step { sequence, now, .. } => {
+            PlayerStep::Step { sequence, now, .. } => {
                 assert!(matches!(next, Next::Step) && step.sequence == sequence);
                 recorder.begin(now, &step.input).unwrap();
                 recorder.end(player.effects()).unwrap();
             }
-            Moved::Snapshot { .. } => {
+            PlayerStep::Snapshot { .. } => {
                 recorder.snapshot(&player.kernel().save().unwrap(), player.digest()).unwrap();
             }
-            Moved::End { .. } => break,
+            PlayerStep::End { .. } => break,
             other => panic!("{other:?}"),
         }
     }

@@ -5,9 +5,9 @@ use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, Wai
 use dxgkrnl::{Answer, Effects, FenceStore, HostEvent, Input, Nanos, ProcessId};
 
 /// The step with this number.
-pub type Told = fn(u64, &mut Input, &mut Effects);
+pub type StepHook = fn(u64, &mut Input, &mut Effects);
 
-pub const KINDS: [(&str, Told); 4] = [
+pub const KINDS: [(&str, StepHook); 4] = [
     ("signal", signal),
     ("one-way GPU signal", gpu_signal),
     ("wait, signal and wake of two processes", pair),

@@ -13,7 +13,7 @@ use vsock_device::{
 
 /// What a service or an endpoint was told, with the guest's port.
 #[derive(Debug)]
-pub enum Told {
+pub enum Event {
     Accepted(Connection),
     Connected(u32),
     Received(u32, Vec<u8>),
@@ -60,7 +60,7 @@ pub const REFUSED: u32 = 99;
 pub const STUCK: u8 = 0xff;
 
 pub struct Daemon {
-    told: Mutex<Sender<Told>>,
+    told: Mutex<Sender<Event>>,
     /// Where connections to port [`RECORD`] pass bytes on to, by guest port.
     pub relays: Mutex<HashMap<u32, Connection>>,
 }
@@ -83,22 +83,22 @@ impl Services for Daemon {
         }
         let relay = self.relays.lock().unwrap().get(&request.peer_port).cloned();
         let told = self.told.lock().unwrap().clone();
-        told.send(Told::Accepted(connection.clone())).unwrap();
+        told.send(Event::Accepted(connection.clone())).unwrap();
         let port = request.peer_port;
         Some(Box::new(Note { told, port, manner, connection: Some(connection), relay, held: Vec::new() }))
     }
 
     fn memory_changed(&self, memory: GuestMemory) {
-        self.told.lock().unwrap().send(Told::Memory(memory)).unwrap();
+        self.told.lock().unwrap().send(Event::Memory(memory)).unwrap();
     }
 
     fn disconnected(&self) {
-        self.told.lock().unwrap().send(Told::Disconnected).unwrap();
+        self.told.lock().unwrap().send(Event::Disconnected).unwrap();
     }
 }
 
 pub struct Note {
-    pub told: Sender<Told>,
+    pub told: Sender<Event>,
     pub port: u32,
     pub manner: Manner,
     pub connection: Option<Connection>,
@@ -107,7 +107,7 @@ pub struct Note {
 }
 
 impl Note {
-    fn note(&self, told: Told) {
+    fn note(&self, told: Event) {
         // The test may be over.
         let _ = self.told.send(told);
     }
@@ -115,7 +115,7 @@ impl Note {
 
 impl Endpoint for Note {
     fn connected(&mut self) {
-        self.note(Told::Connected(self.port));
+        self.note(Event::Connected(self.port));
     }
 
     fn received(&mut self, bytes: &[u8]) {
@@ -124,7 +124,7 @@ impl Endpoint for Note {
             return;
         }
         match self.manner {
-            Manner::Record | Manner::Hoard => self.note(Told::Received(self.port, bytes.to_vec())),
+            Manner::Record | Manner::Hoard => self.note(Event::Received(self.port, bytes.to_vec())),
             Manner::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
             Manner::PutOff | Manner::Gather => self.held.extend(bytes),
             Manner::Abort | Manner::AbortInAccept => self.connection.as_ref().unwrap().reset(),
@@ -137,7 +137,7 @@ impl Endpoint for Note {
             self.connection.as_ref().unwrap().send(&std::mem::take(&mut self.held)).unwrap();
         }
         if self.manner == Manner::Record && self.relay.is_none() {
-            self.note(Told::Idle(self.port));
+            self.note(Event::Idle(self.port));
         }
     }
 
@@ -145,11 +145,11 @@ impl Endpoint for Note {
         if self.manner == Manner::Echo {
             self.connection.as_ref().unwrap().finish();
         }
-        self.note(Told::PeerFinished(self.port));
+        self.note(Event::PeerFinished(self.port));
     }
 
     fn writable(&mut self) {
-        self.note(Told::Writable(self.port));
+        self.note(Event::Writable(self.port));
     }
 
     fn has_backlog(&self) -> bool {
@@ -158,13 +158,13 @@ impl Endpoint for Note {
 
     fn go_on(&mut self) {
         if self.held[0] != STUCK {
-            self.note(Told::Turn(self.port));
+            self.note(Event::Turn(self.port));
             self.held.remove(0);
         }
     }
 
     fn closed(&mut self, reason: CloseReason) {
-        self.note(Told::Closed(self.port, reason));
+        self.note(Event::Closed(self.port, reason));
     }
 
     fn credit(&self) -> Credit {
@@ -176,8 +176,8 @@ impl Endpoint for Note {
 pub struct Rig {
     pub device: Device,
     pub daemon: Arc<Daemon>,
-    pub told: Receiver<Told>,
-    pub sender: Sender<Told>,
+    pub told: Receiver<Event>,
+    pub sender: Sender<Event>,
     pub socket: PathBuf,
     _directory: Option<tempfile::TempDir>,
 }
@@ -208,10 +208,10 @@ impl Rig {
     }
 
     /// The next thing the daemon is told, memory tables and idle calls passed over.
-    pub fn next(&self) -> Told {
+    pub fn next(&self) -> Event {
         loop {
             match self.told.recv_timeout(front_end::PATIENCE).expect("nothing was told") {
-                Told::Memory(_) | Told::Idle(_) => {}
+                Event::Memory(_) | Event::Idle(_) => {}
                 told => return told,
             }
         }
@@ -219,7 +219,7 @@ impl Rig {
 
     pub fn accepted(&self) -> Connection {
         match self.next() {
-            Told::Accepted(connection) => connection,
+            Event::Accepted(connection) => connection,
             other => panic!("not accepted but {other:?}"),
         }
     }
@@ -237,7 +237,7 @@ impl Rig {
 
     pub fn assert_closed(&self, port: u32, reason: CloseReason) {
         match self.next() {
-            Told::Closed(told_port, told_reason) => assert_eq!((told_port, told_reason), (port, reason)),
+            Event::Closed(told_port, told_reason) => assert_eq!((told_port, told_reason), (port, reason)),
             other => panic!("not closed but {other:?}"),
         }
     }

@@ -24,7 +24,7 @@ pub const ATTACKS: &[Attack] = &[
     attack("nt_handles", "H6", "as many NT handles as a process gets", nt_handles),
     attack("broker_connections", "H6", "4,100 connections that say nothing", broker_connections),
     attack("attach_churn", "H6", "processes that attach and go", attach_churn),
-    attack("lent_pieces", "H6", "65,000 pages lent one by one", lent_pieces),
+    attack("backing_pieces", "H6", "65,000 pages backing one by one", backing_pieces),
     attack("fence_memory", "H6", "fence memory of a process, grown page by page", fence_memory),
     attack("frame_fuzz", "-", "frames and broker packets of random bytes", frame_fuzz),
 ];
@@ -40,7 +40,7 @@ fn lingering_descriptor(ground: &Ground<'_>) -> Attacked {
     let mut peers = Vec::new();
     for event in 1..=2 {
         let (socket, peer) = lingering(LINGER).map_err(broken)?;
-        let request = BrokerRequest { body: Some(broker_request::Body::KeepEvent(event)) };
+        let request = BrokerRequest { body: Some(broker_request::Body::RegisterEvent(event)) };
         attacker.client.broker.send_with(&request.encode_to_vec(), socket.as_fd());
         // The daemon's is the last one now.
         drop(socket);
@@ -75,14 +75,14 @@ fn attach_churn(ground: &Ground<'_>) -> Attacked {
     ground.go_on(|| Attached::try_new(ground.broker()).map(drop).map_err(Stopped::Refused))
 }
 
-fn lent_pieces(ground: &Ground<'_>) -> Attacked {
+fn backing_pieces(ground: &Ground<'_>) -> Attacked {
     const FIRST: u64 = 0x7E00_0000_0000;
     // Not one behind the other: each is a piece of its own.
     const APART: u64 = 2 * 4096;
     let attacker = ground.attacker()?;
     for number in 0..ground.scale(200, 65_000) as u64 {
-        let lend = broker_request::Lend { address: FIRST + number * APART, pages: 1 };
-        let (reply, _) = attacker.client.broker.request(broker_request::Body::Lend(lend));
+        let attach_backing = broker_request::AttachBacking { address: FIRST + number * APART, pages: 1 };
+        let (reply, _) = attacker.client.broker.request(broker_request::Body::AttachBacking(attach_backing));
         if !reply.refused.is_empty() {
             return ground.hold().and(Err(Stopped::Refused(reply.refused)));
         }

@@ -23,7 +23,7 @@ pub const ATTACKS: &[Attack] = &[
         "40 such lists behind one fence, and one signal",
         one_step_of_gigabytes,
     ),
-    attack("log_flood", "H2", "engines write to memory that nobody has lent", log_flood),
+    attack("log_flood", "H2", "engines write to memory that nobody has backing", log_flood),
 ];
 
 const PAGE: u64 = 4096;
@@ -67,9 +67,10 @@ impl Lists {
     }
 
     /// The same, lent: the daemon has its pages.
-    fn lent_memory(&mut self, bytes: u64) -> Attacked<u64> {
-        let lend = broker_request::Lend { address: MEMORY, pages: (bytes / PAGE) as u32 };
-        let (reply, _) = self.attacker.client.broker.request(broker_request::Body::Lend(lend));
+    fn backing_memory(&mut self, bytes: u64) -> Attacked<u64> {
+        let attach_backing = broker_request::AttachBacking { address: MEMORY, pages: (bytes / PAGE) as u32 };
+        let (reply, _) =
+            self.attacker.client.broker.request(broker_request::Body::AttachBacking(attach_backing));
         if !reply.refused.is_empty() {
             return Err(Stopped::Refused(reply.refused));
         }
@@ -121,7 +122,7 @@ fn sum_of_zeros(ground: &Ground<'_>) -> Attacked {
 fn copies(ground: &Ground<'_>) -> Attacked {
     const BYTES: u64 = 8 << 20;
     let mut lists = Lists::new(ground)?;
-    let memory = lists.lent_memory(BYTES)?;
+    let memory = lists.backing_memory(BYTES)?;
     let buffer = lists.buffer(memory, BYTES)?;
     let source = Use::range(buffer, BarrierAccess::COPY_SOURCE, 0, BYTES / 2);
     let target = Use::range(buffer, BarrierAccess::COPY_DEST, BYTES / 2, BYTES / 2);
@@ -133,7 +134,7 @@ fn copies(ground: &Ground<'_>) -> Attacked {
 
 /// A texture of many slices and barriers that discard all of it.
 fn discards(lists: &mut Lists, count: usize) -> Attacked<Vec<Packet>> {
-    let address = lists.lent_memory(u64::from(SLICES) * SLICE_BYTES)?;
+    let address = lists.backing_memory(u64::from(SLICES) * SLICE_BYTES)?;
     let texture = ResourceDesc {
         array_size: SLICES,
         flags: d3dkmt::isa::ResourceFlags::ALLOW_RENDER_TARGET,

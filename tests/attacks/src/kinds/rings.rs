@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::random::Random;
-use front_end::{FREE_AREA, Guest, MEMORY_BYTES, MEMORY_START, memory_sealed};
+use front_end::{FREE_AREA, GuestVm, MEMORY_BYTES, MEMORY_START, memory_sealed};
 use proto::PROTOCOL_VERSION;
 use proto::convert::call_to_frame;
 use proto::frame::append;
@@ -39,7 +39,7 @@ fn session(ground: &Ground<'_>) -> Attacked<Session> {
 }
 
 fn truncated_memory(ground: &Ground<'_>) -> Attacked {
-    let mut guest = Guest::boot(&ground.vm_socket());
+    let mut guest = GuestVm::boot(&ground.vm_socket());
     let memory = memory_sealed(MEMORY_START, MEMORY_BYTES, SealFlags::GROW);
     let old = std::mem::replace(&mut guest.memory, memory);
     let taken = guest.try_memory_table().is_ok();
@@ -119,7 +119,7 @@ fn vsock_pool(ground: &Ground<'_>) -> Attacked {
 fn virtio_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(2);
     ground.go_on(|| {
-        let mut guest = Guest::boot(&ground.vm_socket());
+        let mut guest = GuestVm::boot(&ground.vm_socket());
         for _ in 0..32 {
             let address = FREE_AREA.wrapping_add(random.number() >> random.below(64));
             let (index, next) = (random.below(128) as u16, random.number() as u16);

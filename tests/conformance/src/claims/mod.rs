@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::place::{Defect, Place};
+use crate::place::{Defect, SourceLocation};
 use crate::rules::RuleList;
 use graph::Graph;
 use source::Source;
@@ -72,7 +72,7 @@ impl fmt::Display for Owner {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     pub rule: String,
-    pub place: Place,
+    pub place: SourceLocation,
     pub owner: Owner,
 }
 
@@ -157,7 +157,7 @@ impl Claims {
     }
 
     fn add(&mut self, file: &str, line: &comment::Line<'_>, found: &Owners) {
-        let place = Place { file: file.to_owned(), line: line.line };
+        let place = SourceLocation { file: file.to_owned(), line: line.line };
         let mut defect = |what: &str| {
             self.defects.insert(Defect { place: place.clone(), what: what.to_owned() });
         };

@@ -13,7 +13,7 @@ use e2e::polling::{eventually, until};
 use e2e::served::Served;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame, lingering};
 use proto::PROTOCOL_VERSION;
-use proto::attach::broker_request::{Attach, Body, Grow, Lend};
+use proto::attach::broker_request::{Attach, AttachBacking, Body, Grow};
 use proto::channel::{Hello, ToHost, to_host};
 use proto::convert::call_to_frame;
 use proto::frame::append;
@@ -265,31 +265,31 @@ fn a_connection_that_does_not_say_what_it_is_is_closed_and_no_other() {
     daemon.end();
 }
 
-/// Attack lent_pieces: one mapping of the daemon for each piece, of which it has only so many.
+/// Attack backing_pieces: one mapping of the daemon for each piece, of which it has only so many.
 #[test]
-fn a_process_that_lends_without_end_is_refused_and_others_lend_and_attach() {
+fn a_process_that_attaches_without_end_is_refused_and_others_attach_backing_and_attach() {
     let daemon = Embedded::start();
-    let lend = |client: &Client, piece: u64| {
+    let attach_backing = |client: &Client, piece: u64| {
         let address = 0x10_0000 + piece * 0x1000;
-        client.broker.request(Body::Lend(Lend { address, pages: 1 })).0.refused
+        client.broker.request(Body::AttachBacking(AttachBacking { address, pages: 1 })).0.refused
     };
     let greedy = Client::new(&daemon.broker());
-    let mut refusals = (0..).map(|piece| lend(&greedy, piece)).enumerate();
+    let mut refusals = (0..).map(|piece| attach_backing(&greedy, piece)).enumerate();
     let (pieces, why) = refusals.find(|(_, refused)| !refused.is_empty()).expect("there is a limit");
     assert_eq!(pieces, gpupv::daemon::limits::MAPPINGS_PER_PROCESS_MAX, "{why}");
     assert!(why.contains("pieces, the limit"), "{why}");
     let mut other = Client::new(&daemon.broker());
-    assert_eq!(lend(&other, 0), "");
+    assert_eq!(attach_backing(&other, 0), "");
     other.grow(1);
     // What is taken back makes room.
-    let (reply, _) = greedy.broker.request(Body::TakeBack(0x10_0000));
-    assert_eq!((reply.refused.as_str(), lend(&greedy, 0).as_str()), ("", ""));
-    let (_, taken) = daemon.seat().budgets.mappings.figures();
-    // A page of fence memory each, one more of the other, and what is lent.
+    let (reply, _) = greedy.broker.request(Body::DetachBacking(0x10_0000));
+    assert_eq!((reply.refused.as_str(), attach_backing(&greedy, 0).as_str()), ("", ""));
+    let (_, taken) = daemon.kernel_host().budgets.mappings.figures();
+    // A page of fence memory each, one more of the other, and what is backed.
     assert_eq!(taken, pieces + 1 + 3);
     drop((greedy, other));
-    until("everything is given back", || daemon.seat().budgets.mappings.figures().1 == 0);
-    until("everything is closed", || daemon.seat().budgets.descriptors.figures().1 == 0);
+    until("everything is given back", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
+    until("everything is closed", || daemon.kernel_host().budgets.descriptors.figures().1 == 0);
     daemon.end();
 }
 
@@ -317,7 +317,7 @@ fn who_shares_a_user_with_a_descriptor_that_lingers_waits_and_is_not_cut_off() {
     let request = |body| proto::Message::encode_to_vec(&proto::attach::BrokerRequest { body: Some(body) });
     // The thread that closes them is at the first for two seconds.
     let (socket, peer) = lingering(Duration::from_secs(2)).expect("a socket");
-    client.broker.send_with(&request(Body::KeepEvent(1)), socket.as_fd());
+    client.broker.send_with(&request(Body::RegisterEvent(1)), socket.as_fd());
     drop(socket);
     assert_ne!(client.broker.reply().expect("an answer").0.refused, "", "a socket is no event");
     let event = event();

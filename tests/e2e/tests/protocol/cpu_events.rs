@@ -80,7 +80,7 @@ fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame()
     let device = client.open_device();
     let mut driver = Driver { client, adapter: adapters[0].handle, device };
     let kmd: Vec<u64> = (1..=EVENTS).map(|name| driver.create(name)).collect();
-    assert_eq!(daemon.seat().views().snapshot().cpu_events.len() as u64, EVENTS);
+    assert_eq!(daemon.kernel_host().views().snapshot().cpu_events.len() as u64, EVENTS);
 
     // An object of the usage of all of them goes bad: each is set, in one frame each.
     let sent = daemon.counters().frames_sent.count();
@@ -107,7 +107,7 @@ fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame()
     assert_eq!(daemon.counters().wakes.count(), wakes + 1_000);
     assert_eq!(daemon.counters().frames_sent.count(), sent + 2_000, "an answer and a wake each");
 
-    let snapshot = daemon.seat().views().snapshot();
+    let snapshot = daemon.kernel_host().views().snapshot();
     assert_eq!(snapshot.contract_violations, 0);
     assert_eq!(snapshot.cpu_events.iter().map(|one| one.signals).sum::<u64>(), EVENTS + 2_000);
     drop(driver);

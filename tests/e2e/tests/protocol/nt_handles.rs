@@ -25,12 +25,12 @@ fn a_token_without_a_descriptor_opens_nothing() {
     let made_up = ShareToken([7; 16]);
     let (closed, handle) = client.make_nt_handle().unwrap();
     drop(handle);
-    until("the close is seen", || daemon.seat().nt_handles().count() == 0);
+    until("the close is seen", || daemon.kernel_host().nt_handles().count() == 0);
     for token in [made_up, closed] {
         // It is shared, and its last NT handle is gone with that.
         assert_eq!(client.call(&share_call(fence, token, Some("name"))).0, NtStatus::SUCCESS);
         assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
-        assert_eq!(daemon.seat().views().snapshot().shares, 0);
+        assert_eq!(daemon.kernel_host().views().snapshot().shares, 0);
     }
     // A refused call leaves a handle that names nothing, and that a later call may name.
     let (token, handle) = client.make_nt_handle().unwrap();
@@ -52,7 +52,7 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     let (token, handle) = client.make_nt_handle().unwrap();
     assert_eq!(client.call(&share_call(fence, token, Some("kept"))).0, NtStatus::SUCCESS);
     // Inherited over fork and exec, as standard input.
-    let mut holder =
+    let mut proxy =
         Command::new("sleep").arg("1000").stdin(Stdio::from(handle)).spawn().expect("sleep starts");
     drop(client);
     until("the process is gone", || daemon.inspection().processes.is_empty());
@@ -63,8 +63,8 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     assert_eq!(other.call(&by_name(found)).0, NtStatus::SUCCESS);
     assert_eq!(other.call(&open_call(device, found)).0, NtStatus::SUCCESS);
     drop(handle);
-    holder.kill().expect("it is ours");
-    holder.wait().expect("it is ours");
+    proxy.kill().expect("it is ours");
+    proxy.wait().expect("it is ours");
     // A new NT handle comes after every close before it: nobody has to wait for the name to end.
     let (late, _handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(late)).0, NtStatus::OBJECT_NAME_NOT_FOUND);

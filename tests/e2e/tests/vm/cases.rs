@@ -1,6 +1,6 @@
 //! The cases, in the order in which they run.
 
-use d3dkmt::limits::{BELLS_PER_VM_MAX, KEPT_EVENTS_PER_PROCESS_MAX};
+use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, REGISTERED_EVENTS_PER_PROCESS_MAX};
 use dxgkrnl::{Fault, VmId};
 use e2e::machine;
 use e2e::polling::{eventually, until};
@@ -13,12 +13,12 @@ use crate::lab::Lab;
 
 /// Of `tests/c/cpu_event_bell.c`.
 const WAKES: u32 = 20;
-const BELL_USAGE: u32 = 5;
+const EVENT_CHANNEL_USAGE: u32 = 5;
 const HELD_USAGE: u32 = 6;
 const TOUR: &str = include_str!("../golden/fence_tour.txt");
 
 fn inspection(lab: &Lab) -> Inspection {
-    control::inspection(&lab.fleet.daemon.seat, &lab.fleet.daemon.vms)
+    control::inspection(&lab.fleet.daemon.kernel_host, &lab.fleet.daemon.vms)
 }
 
 /// The same programs, in both guests at the same time.
@@ -89,10 +89,10 @@ pub fn killed_with_an_event(lab: &mut Lab) {
 
 /// Who waits for an event of the driver is woken by the guest's kernel, and no thread runs before it.
 pub fn woken_by_the_kernel(lab: &mut Lab) {
-    let job = lab.start(0, &["/cpu_event_bell", "waits"]);
+    let job = lab.start(0, &["/cpu_event_event_channel", "waits"]);
     for wake in 0..WAKES {
         job.says(&format!("wake {wake}"));
-        lab.fleet.daemon.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: BELL_USAGE });
+        lab.fleet.daemon.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: EVENT_CHANNEL_USAGE });
     }
     let (code, output) = job.end();
     assert!(code == 0 && output.ends_with("woken, and no thread in between\n"), "{code}: {output}");
@@ -101,21 +101,21 @@ pub fn woken_by_the_kernel(lab: &mut Lab) {
 
 /// A guestd that is stopped delays signals after the first and nobody else.
 pub fn without_the_broker(lab: &mut Lab) {
-    let job = lab.start(0, &["/cpu_event_bell", "without"]);
+    let job = lab.start(0, &["/cpu_event_event_channel", "without"]);
     let (code, output) = job.end();
     assert_eq!((code, output.as_str()), (0, "set without the broker\n"));
     lab.wait_until_empty();
 }
 
-/// Events beyond what a VM has bells for come by the streams of their processes.
-pub fn more_events_than_bells(lab: &mut Lab) {
-    const JOBS: usize = BELLS_PER_VM_MAX / KEPT_EVENTS_PER_PROCESS_MAX + 1;
+/// Events beyond what a VM has event channels for come by the streams of their processes.
+pub fn more_events_than_event_channels(lab: &mut Lab) {
+    const JOBS: usize = EVENT_CHANNELS_PER_VM_MAX / REGISTERED_EVENTS_PER_PROCESS_MAX + 1;
     let connections = || lab.entry(0).device.stats().connections;
     let before = connections();
-    let jobs = [(); JOBS].map(|()| lab.start(0, &["/cpu_event_bell", "holds"]));
+    let jobs = [(); JOBS].map(|()| lab.start(0, &["/cpu_event_event_channel", "holds"]));
     jobs.iter().for_each(|job| job.says("ready"));
-    assert_eq!(connections(), before + JOBS + BELLS_PER_VM_MAX);
-    lab.fleet.daemon.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: HELD_USAGE });
+    assert_eq!(connections(), before + JOBS + EVENT_CHANNELS_PER_VM_MAX);
+    lab.fleet.daemon.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: HELD_USAGE });
     for job in jobs {
         assert_eq!(job.end(), (0, "ready\neach was set once\n".into()));
     }
@@ -126,7 +126,7 @@ pub fn more_events_than_bells(lab: &mut Lab) {
 pub fn killed_while_calling(lab: &mut Lab) {
     let job = lab.start(0, &["/states", "calls"]);
     job.says("ready");
-    let counters = &lab.fleet.daemon.seat.counters;
+    let counters = &lab.fleet.daemon.kernel_host.counters;
     let before = counters.frames_received.count();
     until("it calls", || counters.frames_received.count() > before + 100);
     job.kill();
@@ -136,7 +136,7 @@ pub fn killed_while_calling(lab: &mut Lab) {
 pub fn satisfied_waits(lab: &mut Lab) {
     let job = lab.start(0, &["/states", "satisfied"]);
     job.says("ready");
-    let counters = &lab.fleet.daemon.seat.counters;
+    let counters = &lab.fleet.daemon.kernel_host.counters;
     let before = counters.frames_received.count();
     job.send(exec_input::Body::Stdin(b"x".to_vec()));
     job.says("waited");
@@ -146,9 +146,13 @@ pub fn satisfied_waits(lab: &mut Lab) {
 }
 
 pub fn intruder(lab: &mut Lab) {
-    let breaches = lab.fleet.daemon.seat.counters.protocol_errors.count();
+    let breaches = lab.fleet.daemon.kernel_host.counters.protocol_errors.count();
     assert_eq!(lab.run(0, &["/intruder"]), (0, "intruder: got nothing\n".into()));
-    assert_eq!(lab.fleet.daemon.seat.counters.protocol_errors.count(), breaches + 4, "four bad tokens");
+    assert_eq!(
+        lab.fleet.daemon.kernel_host.counters.protocol_errors.count(),
+        breaches + 4,
+        "four bad tokens"
+    );
     lab.wait_until_empty();
 }
 

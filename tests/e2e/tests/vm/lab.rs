@@ -32,8 +32,9 @@ impl Lab {
     pub fn boot(programs: &[&str]) -> Lab {
         let alone = alone();
         artifacts();
-        let with =
-            programs.iter().map(|name| image::Brought { host: c_program(name), guest: format!("/{name}") });
+        let with = programs
+            .iter()
+            .map(|name| image::CopiedPath { host: c_program(name), guest: format!("/{name}") });
         let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
         // The first runtime of a process opens what its signals come through, for ever.
         drop(Driver::start().expect("a driver"));
@@ -87,7 +88,7 @@ impl Lab {
     #[track_caller]
     pub fn wait_until_empty(&self) {
         eventually("nothing is left of the guests' processes", || {
-            let remains = remains(&self.fleet.daemon.seat);
+            let remains = remains(&self.fleet.daemon.kernel_host);
             if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
         });
     }

@@ -36,7 +36,7 @@ const SAME_OUTPUT: [&str; 21] = [
     "pending",
     "cpu_event_l0",
     "cpu_event_rocr",
-    "cpu_event_bell",
+    "cpu_event_event_channel",
     "big_escapes",
     "opened_under_paging",
 ];
@@ -68,7 +68,10 @@ fn two_guests() {
         ("a program killed at any point of an event's life leaves nothing", cases::killed_with_an_event),
         ("a driver's event is set by the guest's kernel", cases::woken_by_the_kernel),
         ("a stopped guestd is in nobody's way", cases::without_the_broker),
-        ("events beyond the limit of bells are set by the stream", cases::more_events_than_bells),
+        (
+            "events beyond the limit of event_channels are set by the stream",
+            cases::more_events_than_event_channels,
+        ),
         ("a wait for what is reached sends no message", cases::satisfied_waits),
         ("a process that goes to the host by itself gets nothing", cases::intruder),
         ("guestd killed: its processes end, the guest comes back", cases::guestd_killed),

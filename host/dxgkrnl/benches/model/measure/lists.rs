@@ -9,7 +9,7 @@ use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, EscapeFlags, Handle,
     Handles, NtStatus, Reply, StandardAllocation, limits, list_escape,
 };
-use dxgkrnl::{Config, DataMove, Effects, Input, Kernel, ProcessId, VmId};
+use dxgkrnl::{Config, DmaOp, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
 use super::ns;
@@ -33,7 +33,7 @@ struct Queue {
     adapter: Handle,
     context: Handle,
     address: u64,
-    moves: Vec<Vec<DataMove>>,
+    moves: Vec<Vec<DmaOp>>,
 }
 
 impl Queue {
@@ -177,7 +177,7 @@ impl Lists {
 }
 
 /// What an engine asks for to copy [`COPY_BYTES`] from [`MEMORY`] to what is behind them: of each step.
-pub fn moves_of_copy() -> Vec<Vec<DataMove>> {
+pub fn moves_of_copy() -> Vec<Vec<DmaOp>> {
     let mut queue = Queue::new(2 * COPY_BYTES, false);
     let (from, to) = (queue.buffer(0, COPY_BYTES), queue.buffer(COPY_BYTES, COPY_BYTES));
     queue.moves.clear();

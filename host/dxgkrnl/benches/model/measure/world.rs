@@ -56,7 +56,7 @@ impl World {
             Input::Call { call, .. } => Some(call),
             _ => None,
         });
-        self.kernel.expect(PROCESS, calls);
+        self.kernel.prefetch(PROCESS, calls);
     }
 
     fn call(&mut self, call: Call) -> Reply {

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 
 use d3dkmt::Handle;
 
+use super::format::SOURCES_MAX;
 use super::graph::Node;
-use super::look::Look;
+use super::index::WaitIndex;
 use super::names::HANDLES_TOLD_MAX;
-use super::report::{Gone, Missing, Party, Question, Source, Waiter, WaiterKind};
-use super::tell::SOURCES_MAX;
+use super::report::{Gone, Missing, Owner, Question, Source, Waiter, WaiterKind};
 use crate::ddi::{Miniport, WorkState};
 use crate::sync::keyed_mutex::{State, Until};
 use crate::sync::waits::WaitOwner;
@@ -39,7 +39,7 @@ impl Root {
     }
 }
 
-impl<M: Miniport> Look<'_, M> {
+impl<M: Miniport> WaitIndex<'_, M> {
     /// Those who wait that are asked for, who has waited longest first.
     pub fn roots(&self, question: &Question) -> Vec<Root> {
         let kernel = self.kernel;
@@ -176,7 +176,7 @@ impl<M: Miniport> Look<'_, M> {
             Node::Packet { queue, .. } => {
                 waiter.kind = WaiterKind::Taker { queue: kernel.queue_name(queue) };
                 waiter.queue = kernel.queue_handle(queue);
-                let turns = self.needs(node);
+                let turns = self.dependencies(node);
                 let turns = turns.nodes().iter().filter(|node| matches!(node, Node::Turn { .. }));
                 waiter.missing = turns.filter_map(|turn| self.missing_of(*turn)).collect();
                 waiter.of = match kernel.vidsch.queues()[queue].packets.front() {
@@ -232,7 +232,7 @@ impl<M: Miniport> Look<'_, M> {
     /// Who could have signaled an object and is gone.
     pub fn gone(&self, object: u32) -> Vec<Gone> {
         let told = self.kernel.past.of(object).map(|one| {
-            let party = Party {
+            let party = Owner {
                 process: one.process.0,
                 pid: one.pid,
                 name: one.name.clone(),

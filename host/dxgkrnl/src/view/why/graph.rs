@@ -99,23 +99,23 @@ impl Leaf {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Needs {
+pub(super) enum Dependencies {
     All(Vec<Node>),
     Any(Vec<Node>),
     Leaf(Leaf),
 }
 
-impl Needs {
+impl Dependencies {
     pub fn nodes(&self) -> &[Node] {
         match self {
-            Needs::All(nodes) | Needs::Any(nodes) => nodes,
-            Needs::Leaf(_) => &[],
+            Dependencies::All(nodes) | Dependencies::Any(nodes) => nodes,
+            Dependencies::Leaf(_) => &[],
         }
     }
 }
 
 /// A way from a node to what it comes down to.
-pub(super) struct Way {
+pub(super) struct DependencyPath {
     pub nodes: Vec<Node>,
     /// The last needs this one again.
     pub cycle_from: Option<usize>,
@@ -132,7 +132,7 @@ pub(super) enum Fate {
 
 struct Vertex {
     node: Node,
-    needs: Needs,
+    needs: Dependencies,
     /// The numbers of what it needs.
     needed: Vec<usize>,
     /// How soon it happens by what is under way, and with what processes may do; `None`: never.
@@ -149,7 +149,7 @@ pub(super) struct Graph {
 
 impl Graph {
     /// Everything that is needed by these, and by that.
-    pub fn new(roots: &[Node], needs: impl Fn(Node) -> Needs) -> Graph {
+    pub fn new(roots: &[Node], needs: impl Fn(Node) -> Dependencies) -> Graph {
         let mut graph = Graph::default();
         for root in roots {
             graph.number(*root);
@@ -170,7 +170,7 @@ impl Graph {
 
     fn number(&mut self, node: Node) -> usize {
         *self.numbers.entry(node).or_insert_with(|| {
-            let (needs, needed) = (Needs::All(Vec::new()), Vec::new());
+            let (needs, needed) = (Dependencies::All(Vec::new()), Vec::new());
             self.vertices.push(Vertex { node, needs, needed, live: None, open: None });
             self.vertices.len() - 1
         })
@@ -187,10 +187,10 @@ impl Graph {
                 needed_by[*needed].push(number);
             }
             to_come.push(match vertex.needs {
-                Needs::All(_) => vertex.needed.len(),
-                Needs::Any(_) | Needs::Leaf(_) => 1,
+                Dependencies::All(_) => vertex.needed.len(),
+                Dependencies::Any(_) | Dependencies::Leaf(_) => 1,
             });
-            let leaf_happens = matches!(vertex.needs, Needs::Leaf(leaf) if happens(leaf));
+            let leaf_happens = matches!(vertex.needs, Dependencies::Leaf(leaf) if happens(leaf));
             if to_come[number] == 0 || leaf_happens {
                 ready.push_back(number);
             }
@@ -214,7 +214,7 @@ impl Graph {
 
     /// From a node to what it comes down to: of what all is needed the last to happen, of alternatives the first; and of
     /// what never happens the first that does not.
-    pub fn way(&self, from: Node) -> Way {
+    pub fn way(&self, from: Node) -> DependencyPath {
         let mut numbers: Vec<usize> = Vec::new();
         let mut seen = BTreeMap::new();
         let mut next = self.numbers.get(&from).copied();
@@ -228,7 +228,7 @@ impl Graph {
             next = self.next(&self.vertices[at]);
         }
         let nodes = numbers.iter().map(|number| self.vertices[*number].node).collect();
-        Way { nodes, cycle_from }
+        DependencyPath { nodes, cycle_from }
     }
 
     /// The fate of every node, and the members of cycles. Each node has one next: what one way has found holds for all
@@ -277,9 +277,9 @@ impl Graph {
 
     fn end(&self, vertex: &Vertex) -> Fate {
         let leaf = match vertex.needs {
-            Needs::Leaf(leaf) => leaf,
-            Needs::Any(_) => Leaf::Dead,
-            Needs::All(_) => Leaf::Live { due: None },
+            Dependencies::Leaf(leaf) => leaf,
+            Dependencies::Any(_) => Leaf::Dead,
+            Dependencies::All(_) => Leaf::Live { due: None },
         };
         Fate::Leaf { leaf, last: vertex.node, value: None }
     }
@@ -293,11 +293,11 @@ impl Graph {
         match (&vertex.needs, vertex.open) {
             (_, None) => needed().find(|number| self.vertices[*number].open.is_none()),
             // What is under way is not what it comes down to if something else is not.
-            (Needs::All(_), Some(_)) => {
+            (Dependencies::All(_), Some(_)) => {
                 let decides = |number: &usize| vertex.live.is_some() || self.vertices[*number].live.is_none();
                 needed().filter(decides).max_by_key(|number| rank(*number))
             }
-            (Needs::Any(_) | Needs::Leaf(_), Some(_)) => {
+            (Dependencies::Any(_) | Dependencies::Leaf(_), Some(_)) => {
                 needed().filter(|number| rank(*number).is_some()).min_by_key(|number| rank(*number))
             }
         }

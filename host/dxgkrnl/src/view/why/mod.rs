@@ -17,24 +17,24 @@
 //! [`Verdict::WaitsFor`], are what the kernel sees; the other verdicts are facts.
 
 mod collect;
+mod dependencies;
+mod format;
 mod graph;
-mod look;
+mod index;
 mod names;
-mod needs;
 mod report;
-mod tell;
 mod text;
-mod what_if;
+mod trial;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use collect::Root;
-use graph::{Fate, Graph, Leaf, Node, Way};
-use look::Look;
+use graph::{DependencyPath, Fate, Graph, Leaf, Node};
+use index::WaitIndex;
 
 pub use report::{
-    Cause, Gone, Missing, Party, Question, Release, Source, Step, StepKind, Thing, Verdict, Waiter,
+    Cause, Gone, Missing, Object, Owner, Question, Release, Source, Step, StepKind, Verdict, Waiter,
     WaiterKind, Why,
 };
 
@@ -66,18 +66,18 @@ impl<M: Miniport> Kernel<M> {
 
     /// The same, and for each cause what could be tried.
     fn why_with_trials(&self, question: &Question) -> (Why, Vec<Trial>) {
-        let mut look = Look::new(self, question.now);
+        let mut look = WaitIndex::new(self, question.now);
         let mut roots = look.roots(question);
         let waiting = roots.len();
         roots.truncate(LOOKED_AT_MAX);
         let nodes: Vec<Node> = roots.iter().filter_map(|root| root.node).collect();
-        let mut graph = Graph::new(&nodes, |node| look.needs(node));
+        let mut graph = Graph::new(&nodes, |node| look.dependencies(node));
         let (mut fates, mut members) = graph.fates();
         for _ in 0..DOUBTS_MAX {
             if !look.doubts(&members) {
                 break;
             }
-            graph = Graph::new(&nodes, |node| look.needs(node));
+            graph = Graph::new(&nodes, |node| look.dependencies(node));
             (fates, members) = graph.fates();
         }
         let mut places: BTreeMap<Key, usize> = BTreeMap::new();
@@ -122,7 +122,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-impl<M: Miniport> Look<'_, M> {
+impl<M: Miniport> WaitIndex<'_, M> {
     fn verdict(&self, root: &Root, fate: Option<Fate>) -> Verdict {
         let number = |engine: EngineId| (engine.adapter, engine.node);
         let leaf = match fate {
@@ -178,7 +178,7 @@ impl<M: Miniport> Look<'_, M> {
         keyed.opens()[keyed.acquires()[&acquire].open].mutex
     }
 
-    fn cause(&self, root: &Root, way: Option<&Way>, verdict: Verdict) -> Cause {
+    fn cause(&self, root: &Root, way: Option<&DependencyPath>, verdict: Verdict) -> Cause {
         let (chain, back_to) = way.map(|way| self.chain(way)).unwrap_or_default();
         let mut cause = Cause {
             verdict,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use super::report::{Party, Thing};
+use super::report::{Object, Owner};
 use crate::ddi::{EngineId, Miniport};
 use crate::kernel::Kernel;
 use crate::sharing::Shared;
@@ -15,9 +15,9 @@ use crate::{AdapterConfig, ProcessId};
 /// Handles of one thing that are told.
 pub(super) const HANDLES_TOLD_MAX: usize = 4;
 
-impl core::fmt::Display for Party {
+impl core::fmt::Display for Owner {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Party { process, name, vm, .. } = self;
+        let Owner { process, name, vm, .. } = self;
         if *vm == 0 {
             write!(f, "p{process} {name:?} (host)")
         } else {
@@ -26,9 +26,9 @@ impl core::fmt::Display for Party {
     }
 }
 
-impl core::fmt::Display for Thing {
+impl core::fmt::Display for Object {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Thing { kind, handles, name, .. } = self;
+        let Object { kind, handles, name, .. } = self;
         match handles.first() {
             Some((process, handle)) => write!(f, "{kind} {handle} of p{}", process.0)?,
             None => write!(f, "{kind} that no handle names any more")?,
@@ -41,17 +41,17 @@ impl core::fmt::Display for Thing {
 }
 
 impl<M: Miniport> Kernel<M> {
-    pub(super) fn party(&self, process: ProcessId) -> Party {
+    pub(super) fn party(&self, process: ProcessId) -> Owner {
         let Some(owner) = self.processes.get(process) else {
             let (name, vm_name) = (String::new(), String::new());
-            return Party { process: process.0, pid: 0, name, vm: 0, vm_name };
+            return Owner { process: process.0, pid: 0, name, vm: 0, vm_name };
         };
         let vm_name = self.guests.vms().get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
-        Party { process: process.0, pid: owner.pid, name: owner.name.clone(), vm: owner.vm.0, vm_name }
+        Owner { process: process.0, pid: owner.pid, name: owner.name.clone(), vm: owner.vm.0, vm_name }
     }
 
     /// An object as this process sees it.
-    pub(super) fn thing(&self, object: u32, seen_by: ProcessId) -> Thing {
+    pub(super) fn thing(&self, object: u32, seen_by: ProcessId) -> Object {
         let state = &self.sync.objects()[object];
         let kind = match state.object_type {
             SyncObjectType::MUTEX => "mutex",
@@ -69,17 +69,17 @@ impl<M: Miniport> Kernel<M> {
         handles.truncate(HANDLES_TOLD_MAX);
         let names = self.sharing.names().values().filter(|named| named.what == Shared::Sync(object));
         let name = names.map(|named| named.given.clone()).next();
-        Thing { number: object, kind, handles, name }
+        Object { number: object, kind, handles, name }
     }
 
     /// A keyed mutex as this process sees it.
-    pub(super) fn keyed_thing(&self, mutex: u32, seen_by: ProcessId) -> Thing {
+    pub(super) fn keyed_thing(&self, mutex: u32, seen_by: ProcessId) -> Object {
         let opens = self.keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let mut handles: Vec<(ProcessId, Handle)> =
             opens.map(|(_, open)| (open.process, open.handle)).collect();
         handles.sort_by_key(|(process, _)| *process != seen_by);
         handles.truncate(HANDLES_TOLD_MAX);
-        Thing { number: mutex, kind: "keyed mutex", handles, name: None }
+        Object { number: mutex, kind: "keyed mutex", handles, name: None }
     }
 
     pub(super) fn queue_name(&self, queue: u32) -> String {

@@ -133,7 +133,7 @@ impl Verdict {
 
 /// A process, also one that is gone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Party {
+pub struct Owner {
     pub process: u32,
     pub pid: u32,
     pub name: String,
@@ -144,7 +144,7 @@ pub struct Party {
 
 /// A synchronization object or keyed mutex.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Thing {
+pub struct Object {
     /// Which: the same number as long as it lives. Keyed mutexes have numbers of their own.
     pub number: u32,
     /// In words: "fence", "native fence", "mutex".
@@ -158,7 +158,7 @@ pub struct Thing {
 /// What a wait still needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    pub thing: Thing,
+    pub thing: Object,
     /// The value now. Of a keyed mutex the key.
     pub current: u64,
     /// The value that it needs. Of a keyed mutex the key.
@@ -183,7 +183,7 @@ pub enum WaiterKind {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
-    pub party: Party,
+    pub party: Owner,
     pub kind: WaiterKind,
     /// The queue that waits, or whose work does, by its handle: none of a wait on a CPU, and of what no handle names.
     pub queue: Option<Handle>,
@@ -239,14 +239,14 @@ pub struct Source {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gone {
     pub at: Nanos,
-    pub party: Party,
+    pub party: Owner,
     pub text: String,
 }
 
 /// A signal that would release the first waiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release {
-    pub thing: Thing,
+    pub thing: Object,
     pub value: u64,
     /// It was tried on a copy of the state, and the wait ended.
     pub tried: bool,

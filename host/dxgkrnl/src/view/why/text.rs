@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::report::{Cause, Missing, Party, Release, StepKind, Verdict, Waiter, WaiterKind, Why};
-use super::tell::Lasting;
+use super::format::Elapsed;
+use super::report::{Cause, Missing, Owner, Release, StepKind, Verdict, Waiter, WaiterKind, Why};
 use crate::Nanos;
 
 impl fmt::Display for Missing {
@@ -23,32 +23,34 @@ impl fmt::Display for Missing {
 }
 
 /// A process without its number.
-struct Short<'a>(&'a Party);
+struct ProcessName<'a>(&'a Owner);
 
-impl fmt::Display for Short<'_> {
+impl fmt::Display for ProcessName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Party { name, vm, .. } = self.0;
+        let Owner { name, vm, .. } = self.0;
         if *vm == 0 { write!(f, "{name:?} (host)") } else { write!(f, "{name:?} (vm{vm})") }
     }
 }
 
 /// One line for who waits.
-struct Who<'a>(&'a Waiter, Nanos);
+struct WaiterLine<'a>(&'a Waiter, Nanos);
 
-impl fmt::Display for Who<'_> {
+impl fmt::Display for WaiterLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Who(Waiter { party, kind, any, reached, of, since, ends, .. }, now) = self;
+        let WaiterLine(Waiter { party, kind, any, reached, of, since, ends, .. }, now) = self;
         match kind {
             WaiterKind::Cpu { event } => write!(f, "{party} waits on its CPU, event {event}")?,
             WaiterKind::KeyedMutex { event } => write!(f, "{party} acquires a keyed mutex, event {event}")?,
             // The name of a queue ends with its process.
-            WaiterKind::Queue { queue } => write!(f, "{queue} {} waits", Short(party))?,
-            WaiterKind::Taker { queue } => write!(f, "{queue} {} takes mutexes or semaphores", Short(party))?,
+            WaiterKind::Queue { queue } => write!(f, "{queue} {} waits", ProcessName(party))?,
+            WaiterKind::Taker { queue } => {
+                write!(f, "{queue} {} takes mutexes or semaphores", ProcessName(party))?
+            }
             WaiterKind::Work { queue, submission_fence_id: 0 } => {
-                write!(f, "the ring of {queue} {}", Short(party))?;
+                write!(f, "the ring of {queue} {}", ProcessName(party))?;
             }
             WaiterKind::Work { queue, submission_fence_id } => {
-                write!(f, "submission {submission_fence_id} of {queue} {}", Short(party))?;
+                write!(f, "submission {submission_fence_id} of {queue} {}", ProcessName(party))?;
             }
             WaiterKind::Held { events } => write!(f, "{party} has {events} wake-ups to hear of")?,
         }
@@ -57,30 +59,30 @@ impl fmt::Display for Who<'_> {
             write!(f, ", for {what} of {of} objects ({reached} reached)")?;
         }
         if let Some(since) = since {
-            write!(f, ", for {}", Lasting(now.saturating_sub(*since)))?;
+            write!(f, ", for {}", Elapsed(now.saturating_sub(*since)))?;
         }
         match ends {
-            Some(ends) => write!(f, ", until its timeout in {}", Lasting(ends.saturating_sub(*now))),
+            Some(ends) => write!(f, ", until its timeout in {}", Elapsed(ends.saturating_sub(*now))),
             None => Ok(()),
         }
     }
 }
 
 /// The verdict in a sentence.
-struct Sentence(Verdict, Nanos);
+struct VerdictText(Verdict, Nanos);
 
-impl fmt::Display for Sentence {
+impl fmt::Display for VerdictText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sentence(verdict, now) = self;
+        let VerdictText(verdict, now) = self;
         let detection = |f: &mut fmt::Formatter<'_>, looked_at: Option<Nanos>| match looked_at {
             Some(at) => {
-                write!(f, "; timeout detection looks at it in {}", Lasting(at.saturating_sub(*now)))
+                write!(f, "; timeout detection looks at it in {}", Elapsed(at.saturating_sub(*now)))
             }
             None => f.write_str("; no timeout detection will look at it"),
         };
         match *verdict {
             Verdict::Progressing { due: Some(due) } => {
-                write!(f, "PROGRESSING: work is under way, due in {}", Lasting(due.saturating_sub(*now)))
+                write!(f, "PROGRESSING: work is under way, due in {}", Elapsed(due.saturating_sub(*now)))
             }
             Verdict::Progressing { due: None } => f.write_str("PROGRESSING: work is under way"),
             Verdict::WaitsFor { process } => {
@@ -129,30 +131,30 @@ impl fmt::Display for Sentence {
 impl Verdict {
     /// The verdict in a sentence; times are seen from `now`.
     pub fn sentence(self, now: Nanos) -> impl fmt::Display {
-        Sentence(self, now)
+        VerdictText(self, now)
     }
 }
 
 impl Waiter {
     /// Who waits, in a line; times are seen from `now`.
     pub fn line(&self, now: Nanos) -> impl fmt::Display {
-        Who(self, now)
+        WaiterLine(self, now)
     }
 }
 
 /// One cause, all that is told of it.
-struct Page<'a>(&'a Cause, Nanos);
+struct CauseText<'a>(&'a Cause, Nanos);
 
-impl fmt::Display for Page<'_> {
+impl fmt::Display for CauseText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.tell(f, self.1)
+        self.0.write_to(f, self.1)
     }
 }
 
 impl Cause {
     /// All that is told of it; times are seen from `now`.
     pub fn page(&self, now: Nanos) -> impl fmt::Display {
-        Page(self, now)
+        CauseText(self, now)
     }
 
     /// Who could signal, what is too low or gone, and what would release it: a line each.
@@ -166,7 +168,7 @@ impl Cause {
             lines.extend(sources.iter().filter(|_| acts).map(|source| format!("{title}: {}", source.text)));
         }
         for gone in &self.gone {
-            let ago = Lasting(now.saturating_sub(gone.at));
+            let ago = Elapsed(now.saturating_sub(gone.at));
             lines.push(format!("gone: {ago} ago {} {}", gone.party, gone.text));
         }
         if let Some(Release { thing, value, tried }) = &self.release {
@@ -176,7 +178,7 @@ impl Cause {
         lines
     }
 
-    fn tell(&self, f: &mut fmt::Formatter<'_>, now: Nanos) -> fmt::Result {
+    fn write_to(&self, f: &mut fmt::Formatter<'_>, now: Nanos) -> fmt::Result {
         let mut waiters = self.waiters.iter();
         if let Some(first) = waiters.next() {
             writeln!(f, "{}", first.line(now))?;
@@ -228,7 +230,7 @@ impl fmt::Display for Why {
             if at > 0 {
                 writeln!(f)?;
             }
-            cause.tell(f, *now)?;
+            cause.write_to(f, *now)?;
         }
         if *left_out > 0 {
             writeln!(f, "\n{left_out} of {waiting} that wait are not told of: ask for a process or a wait")?;

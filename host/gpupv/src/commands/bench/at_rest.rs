@@ -162,7 +162,7 @@ fn memory_of_fences(plan: &Plan, served: &Served, collected: &mut Collected) -> 
     let fences = FENCES / divisor(plan);
     let _warm_up = served.idle(FENCES_WARM_UP)?;
     let before = served.memory()?;
-    let _holder = served.idle(fences)?;
+    let _proxy = served.idle(fences)?;
     let bytes = (served.memory()? - before) / f64::from(fences);
     collected.add_round("memory_per_fence", &[("ours", bytes)]);
     collected.add_fact("memory_per_fence", "fences", f64::from(fences));

@@ -81,11 +81,11 @@ pub async fn measure(
         let warm_up = Idle::start(agent, FENCES_WARM_UP).await?;
         let fences = FENCES / divisor(plan);
         let before = watched::memory_bytes(process, "RssAnon:")?;
-        let holder = Idle::start(agent, fences).await?;
+        let proxy = Idle::start(agent, fences).await?;
         let bytes = (watched::memory_bytes(process, "RssAnon:")? - before) / f64::from(fences);
         collected.add_round("memory_per_fence", &[("ours", bytes)]);
         collected.add_fact("memory_per_fence", "fences", f64::from(fences));
-        holder.end().await?;
+        proxy.end().await?;
         warm_up.end().await?;
     }
     Ok(())

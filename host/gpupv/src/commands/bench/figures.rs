@@ -1,11 +1,11 @@
 //! The figures: what each is beside, its goal, and the judgement.
 
-use super::guest::{Arm, Collected};
+use super::guest::{Collected, Series};
 use super::statistics::{Estimate, estimate, median};
 
 /// Where a figure was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Target {
     /// The daemon on one core, guest processes on another.
     Local,
     /// All on one core: no wake of another core hides what the software does.
@@ -33,20 +33,20 @@ const OF_GUESTS: &[&str] = &[
 ];
 const OF_ONE_CORE: usize = 5;
 
-impl Place {
+impl Target {
     pub fn name(self) -> &'static str {
         match self {
-            Place::Local => "local",
-            Place::LocalOneCore => "1 core",
-            Place::Vm => "vm",
+            Target::Local => "local",
+            Target::LocalOneCore => "1 core",
+            Target::Vm => "vm",
         }
     }
 
     /// The figures that a guest process measures there.
     pub fn figures_of_guests(self) -> &'static [&'static str] {
         match self {
-            Place::Local | Place::Vm => OF_GUESTS,
-            Place::LocalOneCore => &OF_GUESTS[..OF_ONE_CORE],
+            Target::Local | Target::Vm => OF_GUESTS,
+            Target::LocalOneCore => &OF_GUESTS[..OF_ONE_CORE],
         }
     }
 }
@@ -96,7 +96,7 @@ pub enum Quantile {
 }
 
 impl Quantile {
-    fn of(self, arm: &Arm) -> f64 {
+    fn of(self, arm: &Series) -> f64 {
         match self {
             Quantile::P50 => arm.p50,
             Quantile::P99 => arm.p99,
@@ -362,7 +362,7 @@ pub fn names() -> Vec<&'static str> {
 /// A figure as it came out.
 #[derive(Debug)]
 pub struct Outcome {
-    pub place: Place,
+    pub place: Target,
     pub definition: &'static Definition,
     pub goal: Goal,
     pub rounds: usize,
@@ -378,22 +378,22 @@ pub struct Outcome {
 }
 
 /// Judges everything that was measured at a place.
-pub fn results(place: Place, collected: &Collected) -> Vec<Outcome> {
+pub fn results(place: Target, collected: &Collected) -> Vec<Outcome> {
     DEFINITIONS.iter().filter_map(|definition| outcome(place, definition, collected)).collect()
 }
 
-fn outcome(place: Place, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
+fn outcome(place: Target, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
     let rounds = collected.rounds.get(definition.id)?;
     let arm = |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
     let (ours, peers) = (arm("ours"), arm(definition.peer.0));
-    let compared = |arm: &[Arm]| arm.iter().map(|arm| definition.of.of(arm)).collect::<Vec<_>>();
-    let p99 = |arm: &[Arm]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
+    let compared = |arm: &[Series]| arm.iter().map(|arm| definition.of.of(arm)).collect::<Vec<_>>();
+    let p99 = |arm: &[Series]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
     let pairs = compared(&ours).into_iter().zip(compared(&peers));
     let ratios: Vec<f64> = pairs.map(|(ours, peer)| ours / peer).collect();
     let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));
     let goal = match place {
-        Place::Local | Place::LocalOneCore => definition.goal,
-        Place::Vm => definition.goal_vm.unwrap_or(definition.goal),
+        Target::Local | Target::LocalOneCore => definition.goal,
+        Target::Vm => definition.goal_vm.unwrap_or(definition.goal),
     };
     let own = estimate(&compared(&ours));
     Some(Outcome {
@@ -444,7 +444,7 @@ mod tests {
         for (ours, peer) in [(10.0, 10.0), (12.0, 10.0), (14.0, 10.0)] {
             collected.add_round("sync_call_signal", &[("ours", ours), ("peer", peer)]);
         }
-        let results = results(Place::Local, &collected);
+        let results = results(Target::Local, &collected);
         let [outcome] = &results[..] else { panic!("{results:?}") };
         assert_eq!(outcome.ratio.unwrap().median, 1.2);
         assert_eq!(outcome.met, Some(true));

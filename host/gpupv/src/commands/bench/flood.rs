@@ -14,7 +14,7 @@ use super::guest::Collected;
 use super::placement::Kept;
 use crate::artifacts::Artifacts;
 use crate::daemon::Daemon;
-use crate::daemon::seat::Seat;
+use crate::daemon::kernel_host::KernelHost;
 
 /// The VM that floods.
 pub const VM: &str = "flooder";
@@ -30,7 +30,7 @@ pub struct Flooder {
     guest_bench: PathBuf,
     broker: PathBuf,
     process: Option<(Child, ChildStdin, BufReader<ChildStdout>)>,
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     /// What goes on, and how many calls the daemon had taken before.
     on: Option<(Flood, u64)>,
 }
@@ -38,13 +38,13 @@ pub struct Flooder {
 impl Flooder {
     pub fn new(daemon: &Daemon, artifacts: &Artifacts) -> anyhow::Result<Flooder> {
         let (_, broker) = daemon.local_vm(VM).context("the daemon has no VM that floods")?;
-        let (guest_bench, seat) = (artifacts.guest_bench.clone(), daemon.seat.clone());
-        Ok(Flooder { guest_bench, broker, process: None, seat, on: None })
+        let (guest_bench, kernel_host) = (artifacts.guest_bench.clone(), daemon.kernel_host.clone());
+        Ok(Flooder { guest_bench, broker, process: None, kernel_host, on: None })
     }
 
     /// Returns when it is so. The process runs on this core.
     pub fn turn_to(&mut self, flood: Flood, core: usize, collected: &mut Collected) -> anyhow::Result<()> {
-        let calls = self.seat.counters.frames_received.count();
+        let calls = self.kernel_host.counters.frames_received.count();
         let flooded = match self.on.replace((flood, calls)) {
             Some((Flood::Small, before)) => Some(("flood_small", before)),
             Some((Flood::Large, before)) => Some(("flood_large", before)),

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Plan;
 use super::at_rest_vm;
-use super::figures::Place;
+use super::figures::Target;
 use super::flood::{self, Flooder};
 use super::peers::RawPeers;
 use super::placement::{self, Cores, Kept};
@@ -22,13 +22,13 @@ use crate::daemon::{Daemon, Options};
 use crate::fleet::{Fleet, FleetPlan, guest_environment};
 use crate::output::Steps;
 use crate::virtual_machine::agent::{Output, Program};
-use crate::virtual_machine::image::Brought;
+use crate::virtual_machine::image::CopiedPath;
 
 pub(super) const PROGRAM_IN_GUEST: &str = "/guest-bench";
 
 /// One arm of one round.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Arm {
+pub struct Series {
     pub p50: f64,
     pub p99: f64,
 }
@@ -36,14 +36,14 @@ pub struct Arm {
 /// Everything that was measured at one place, by the names of figures.
 #[derive(Default, Debug)]
 pub struct Collected {
-    pub rounds: BTreeMap<String, Vec<BTreeMap<String, Arm>>>,
+    pub rounds: BTreeMap<String, Vec<BTreeMap<String, Series>>>,
     pub facts: BTreeMap<String, Vec<(String, f64)>>,
 }
 
 impl Collected {
     /// Adds a round of arms with one value each.
     pub fn add_round(&mut self, figure: &str, arms: &[(&str, f64)]) {
-        let arm = |value| Arm { p50: value, p99: value };
+        let arm = |value| Series { p50: value, p99: value };
         let round = arms.iter().map(|(name, value)| ((*name).to_owned(), arm(*value))).collect();
         self.rounds.entry(figure.into()).or_default().push(round);
     }
@@ -62,7 +62,7 @@ impl Collected {
             return Ok(figure);
         }
         let arms = value["arms"].as_object().with_context(unclear)?;
-        let arm = |value: &Value| Some(Arm { p50: value["p50"].as_f64()?, p99: value["p99"].as_f64()? });
+        let arm = |value: &Value| Some(Series { p50: value["p50"].as_f64()?, p99: value["p99"].as_f64()? });
         let round = arms.iter().map(|(name, value)| Some((name.clone(), arm(value)?)));
         let round = round.collect::<Option<BTreeMap<_, _>>>().with_context(unclear)?;
         self.rounds.entry(figure.clone()).or_default().push(round);
@@ -86,7 +86,7 @@ fn options(directory: &Path) -> Options {
 }
 
 /// The arguments of `guest-bench`; none if nothing there is wanted.
-fn words(plan: &Plan, place: Place, peers: &str) -> Option<Vec<String>> {
+fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
     let size = if plan.quick { "quick" } else { "full" };
     let figures = plan.wanted(place.figures_of_guests());
     let words = ["measure", peers, &plan.rounds.to_string(), size, &figures.join(",")];
@@ -96,7 +96,7 @@ fn words(plan: &Plan, place: Place, peers: &str) -> Option<Vec<String>> {
 /// Shows how far it is.
 struct Progress<'a> {
     steps: &'a Steps,
-    place: Place,
+    place: Target,
     rounds: u32,
     figure: String,
 }
@@ -117,7 +117,7 @@ impl Progress<'_> {
 /// The figures of a guest process, as a local process of a daemon in this one.
 pub fn measure_local(
     plan: &Plan,
-    place: Place,
+    place: Target,
     cores: Cores,
     steps: &Steps,
     artifacts: &Artifacts,
@@ -127,9 +127,9 @@ pub fn measure_local(
     let Some(words) = words(plan, place, &format!("unix:{}", folder.path().display())) else { return Ok(()) };
     let kept = Kept::on(cores.host)?;
     let daemon = Daemon::start(options(folder.path()))?;
-    let peers = RawPeers::start(folder.path(), daemon.seat.clone())?;
+    let peers = RawPeers::start(folder.path(), daemon.kernel_host.clone())?;
     let mut flooder = Flooder::new(&daemon, artifacts)?;
-    let recorded = Recorded::new(daemon.seat.clone())?;
+    let recorded = Recorded::new(daemon.kernel_host.clone())?;
     drop(kept);
     // Inherited by the child; and the little that this thread does meanwhile disturbs the daemon least there.
     let _kept = Kept::on(cores.guest)?;
@@ -173,15 +173,15 @@ pub async fn measure_vm(
     artifacts: &Artifacts,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    let brought = Brought { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
+    let program = CopiedPath { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
     let fleet_plan =
-        FleetPlan { options: options(Path::new("")), count: 1, with: vec![brought], console: None };
+        FleetPlan { options: options(Path::new("")), count: 1, with: vec![program], console: None };
     let mut fleet = Fleet::boot(&fleet_plan, steps).await?;
     for (guest, _) in &fleet.guests {
         placement::move_process(guest.vm.pid(), cores.guest)?;
     }
     placement::move_process(std::process::id(), cores.host)?;
-    let asked = (Flooder::new(&fleet.daemon, artifacts)?, Recorded::new(fleet.daemon.seat.clone())?);
+    let asked = (Flooder::new(&fleet.daemon, artifacts)?, Recorded::new(fleet.daemon.kernel_host.clone())?);
     let measured = measure_in(&mut fleet, plan, steps, asked, cores, collected).await;
     fleet.end()?;
     measured
@@ -197,12 +197,12 @@ async fn measure_in(
 ) -> anyhow::Result<()> {
     let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
     at_rest_vm::measure(plan, agent, steps, collected).await?;
-    let Some(words) = words(plan, Place::Vm, "vsock") else { return Ok(()) };
+    let Some(words) = words(plan, Target::Vm, "vsock") else { return Ok(()) };
     let mut arguments = vec![PROGRAM_IN_GUEST.to_owned()];
     arguments.extend(words);
     let program = Program { arguments, environment: guest_environment() };
     let (inputs, receiver) = tokio::sync::mpsc::channel(1);
-    let mut progress = Progress { steps, place: Place::Vm, rounds: plan.rounds, figure: String::new() };
+    let mut progress = Progress { steps, place: Target::Vm, rounds: plan.rounds, figure: String::new() };
     let (mut line, mut complaints) = (Vec::new(), Vec::new());
     let mut taken_in = Ok(());
     let code = agent
@@ -241,7 +241,7 @@ mod tests {
         let round = r#"{"figure":"a","round":0,"arms":{"ours":{"p50":2.0,"p99":3.0,"count":9}}}"#;
         assert_eq!(collected.add_line(round).unwrap(), "a");
         assert_eq!(collected.add_line(r#"{"figure":"a","fact":"messages","value":0}"#).unwrap(), "a");
-        assert_eq!(collected.rounds["a"][0]["ours"], Arm { p50: 2.0, p99: 3.0 });
+        assert_eq!(collected.rounds["a"][0]["ours"], Series { p50: 2.0, p99: 3.0 });
         assert_eq!(collected.facts["a"], [("messages".to_owned(), 0.0)]);
         for nonsense in ["", "{}", r#"{"figure":"a"}"#, r#"{"figure":"a","arms":{"ours":{}}}"#] {
             assert!(format!("{:#}", collected.add_line(nonsense).unwrap_err()).contains("no record"));

@@ -2,13 +2,13 @@
 //!
 //! The rounds are those of `cargo bench -p dxgkrnl --bench model`; the memory of the copy is what the daemon lends engines.
 
-use dxgkrnl::{Performer, ProcessBytes, ProcessId};
+use dxgkrnl::{DmaExecutor, ProcessId, ProcessMemory};
 
 use super::Plan;
 use super::guest::Collected;
 use super::model::measure::lists::{COPY_BYTES, Lists, MEMORY, PAGE, moves_of_copy};
 use super::model::measure::ns;
-use crate::daemon::lent::{Lent, LentPages, LocalPages};
+use crate::daemon::backing::{BackingPages, LocalPages, ProcessBacking};
 use crate::output::Steps;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
@@ -30,9 +30,9 @@ fn commands(plan: &Plan, collected: &mut Collected) {
 }
 
 /// What the daemon has of one local process.
-struct OneProcess(Lent);
+struct OneProcess(ProcessBacking);
 
-impl ProcessBytes for OneProcess {
+impl ProcessMemory for OneProcess {
     fn read(&mut self, _process: ProcessId, address: u64, to: &mut [u8]) -> bool {
         self.0.read(address, to).is_ok()
     }
@@ -49,11 +49,11 @@ impl ProcessBytes for OneProcess {
 /// A copy of 1 MiB as an engine makes it: the moves that it asks for, done as the daemon does them.
 fn copies(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     let moves = moves_of_copy();
-    let mut lent = Lent::default();
-    lent.add(MEMORY, LentPages::Local(LocalPages::create((2 * COPY_BYTES / PAGE) as u32)?.0));
+    let mut backing = ProcessBacking::default();
+    backing.add(MEMORY, BackingPages::Local(LocalPages::create((2 * COPY_BYTES / PAGE) as u32)?.0));
     let pattern: Vec<u8> = (0..COPY_BYTES).map(|at| at as u8).collect();
-    lent.write(MEMORY, &pattern)?;
-    let (mut memory, mut performer) = (OneProcess(lent), Performer::default());
+    backing.write(MEMORY, &pattern)?;
+    let (mut memory, mut dma_executor) = (OneProcess(backing), DmaExecutor::default());
     let (mut source, mut target) = (pattern.clone(), vec![0; COPY_BYTES as usize]);
     let times = if plan.quick { 10 } else { 100 };
     let rate = |nanos: f64| COPY_BYTES as f64 * 1e9 / nanos;
@@ -61,7 +61,7 @@ fn copies(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
         let mut done = true;
         let ours = ns(times, |_| {
             for step in &moves {
-                performer.perform_all(step, &mut memory, &mut |_, _| done = false);
+                dma_executor.perform_all(step, &mut memory, &mut |_, _| done = false);
             }
         });
         let peer = ns(times, |_| {

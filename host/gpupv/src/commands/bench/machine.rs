@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::placement::Cores;
 
 /// What is asked before anything runs: later this process may be kept on one core.
-pub struct Before {
+pub struct Baseline {
     cores: usize,
     load_average: f64,
 }
 
-impl Before {
-    pub fn look() -> Before {
+impl Baseline {
+    pub fn measure() -> Baseline {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        Before { cores, load_average: load_average() }
+        Baseline { cores, load_average: load_average() }
     }
 }
 
@@ -43,7 +43,7 @@ pub fn profile() -> &'static str {
 }
 
 /// The machine and the build.
-pub fn describe(before: &Before, cores: Cores) -> Value {
+pub fn describe(before: &Baseline, cores: Cores) -> Value {
     let kernel = rustix::system::uname();
     json!({
         "processor": processor(),

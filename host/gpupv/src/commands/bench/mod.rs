@@ -29,7 +29,7 @@ use clap::Args;
 
 use crate::artifacts::Artifacts;
 use crate::output::{OK, Steps, VERDICT_FAILED, say};
-use figures::Place;
+use figures::Target;
 use guest::Collected;
 use placement::Cores;
 
@@ -87,25 +87,25 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
-    let before = machine::Before::look();
+    let before = machine::Baseline::measure();
     let mut measured = Vec::new();
     let mut local = Collected::default();
     model::measure(&plan, &steps, &mut local)?;
     lists::measure(&plan, &steps, &mut local)?;
     at_rest::measure(&plan, &steps, &artifacts, &mut local)?;
     let cores = Cores::two()?;
-    guest::measure_local(&plan, Place::Local, cores, &steps, &artifacts, &mut local)?;
-    measured.push((Place::Local, local));
+    guest::measure_local(&plan, Target::Local, cores, &steps, &artifacts, &mut local)?;
+    measured.push((Target::Local, local));
     if cores != cores.one() {
         let mut one = Collected::default();
-        guest::measure_local(&plan, Place::LocalOneCore, cores.one(), &steps, &artifacts, &mut one)?;
-        measured.push((Place::LocalOneCore, one));
+        guest::measure_local(&plan, Target::LocalOneCore, cores.one(), &steps, &artifacts, &mut one)?;
+        measured.push((Target::LocalOneCore, one));
     }
     if args.vm {
         let mut vm = Collected::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(guest::measure_vm(&plan, cores, &steps, &artifacts, &mut vm))?;
-        measured.push((Place::Vm, vm));
+        measured.push((Target::Vm, vm));
     }
     steps.finish();
     let results: Vec<_> =

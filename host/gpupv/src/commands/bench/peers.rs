@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use proto::bench::Order;
 
 use super::ports::Orders;
-use crate::daemon::seat::Seat;
+use crate::daemon::kernel_host::KernelHost;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
@@ -28,12 +28,12 @@ struct Door {
 }
 
 impl RawPeers {
-    pub fn start(folder: &Path, seat: Arc<Seat>) -> anyhow::Result<RawPeers> {
+    pub fn start(folder: &Path, kernel_host: Arc<KernelHost>) -> anyhow::Result<RawPeers> {
         let mut peers = RawPeers { sockets: Vec::new(), over: Arc::default() };
         peers.serve(folder.join("echo"), |door| each(&door, echo))?;
         peers.serve(folder.join("sink"), |door| each(&door, sink))?;
         peers.serve(folder.join("relay"), |door| relay_pairs(&door))?;
-        peers.serve(folder.join("driver"), move |door| obey_pairs(&door, &seat))?;
+        peers.serve(folder.join("driver"), move |door| obey_pairs(&door, &kernel_host))?;
         Ok(peers)
     }
 
@@ -119,11 +119,11 @@ fn relay_pairs(door: &Door) {
 }
 
 /// Obeys the orders of the first of two connections; raw bytes go to the second.
-fn obey_pairs(door: &Door, seat: &Arc<Seat>) {
+fn obey_pairs(door: &Door, kernel_host: &Arc<KernelHost>) {
     while let Some(mut from) = door.accept()
         && let Some(mut to) = door.accept()
     {
-        let mut orders = Orders::new(seat.clone());
+        let mut orders = Orders::new(kernel_host.clone());
         std::thread::spawn(move || -> io::Result<()> {
             loop {
                 let mut order = [0; Order::BYTES];
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn each_peer_does_what_it_says() {
         let folder = tempfile::tempdir().unwrap();
-        let seat = Seat::new(&crate::daemon::Options::default()).unwrap();
-        let peers = RawPeers::start(folder.path(), seat).unwrap();
+        let kernel_host = KernelHost::new(&crate::daemon::Options::default()).unwrap();
+        let peers = RawPeers::start(folder.path(), kernel_host).unwrap();
         let connect = |name| UnixStream::connect(folder.path().join(name)).unwrap();
         let mut buffer = [0; 3];
         let mut echo = connect("echo");

@@ -9,12 +9,12 @@ use proto::limits::{DRIVER_PORT, ECHO_PORT, RELAY_PORT, SINK_PORT};
 use rustix::time::{ClockId, clock_gettime};
 use vsock_device::{CloseReason, Connection, Endpoint};
 
-use crate::daemon::seat::Seat;
+use crate::daemon::kernel_host::KernelHost;
 use crate::daemon::vm::{MorePorts, PortServices};
 
 /// The peers of one VM.
 struct Peers {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     relay: RelayHub,
     driver: RelayHub,
 }
@@ -26,7 +26,9 @@ impl PortServices for Peers {
             ECHO_PORT => Some(Box::new(Echo::new(connection))),
             SINK_PORT => Some(Box::new(Sink::new(connection))),
             RELAY_PORT => Some(Box::new(Relay::new(self.relay.clone(), connection))),
-            DRIVER_PORT => Some(Box::new(Driver::new(self.seat.clone(), self.driver.clone(), connection))),
+            DRIVER_PORT => {
+                Some(Box::new(Driver::new(self.kernel_host.clone(), self.driver.clone(), connection)))
+            }
             _ => None,
         }
     }
@@ -34,8 +36,8 @@ impl PortServices for Peers {
 
 /// What a daemon serves to be measured.
 pub fn peers() -> MorePorts {
-    MorePorts(Arc::new(|seat| {
-        Box::new(Peers { seat, relay: RelayHub::default(), driver: RelayHub::default() })
+    MorePorts(Arc::new(|kernel_host| {
+        Box::new(Peers { kernel_host, relay: RelayHub::default(), driver: RelayHub::default() })
     }))
 }
 
@@ -161,13 +163,13 @@ impl Endpoint for Relay {
 
 /// Obeys orders of one connection.
 pub struct Orders {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     begun_ns: u64,
 }
 
 impl Orders {
-    pub fn new(seat: Arc<Seat>) -> Self {
-        Orders { seat, begun_ns: 0 }
+    pub fn new(kernel_host: Arc<KernelHost>) -> Self {
+        Orders { kernel_host, begun_ns: 0 }
     }
 
     /// Does it; `raw` sends to the others. What is to be answered, if anything.
@@ -179,7 +181,7 @@ impl Orders {
         match order {
             Order::Signal => {
                 self.begun_ns = began();
-                self.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: DRIVER_USAGE });
+                self.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: DRIVER_USAGE });
                 None
             }
             Order::Raw(count) => {
@@ -202,9 +204,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(seat: Arc<Seat>, hub: RelayHub, connection: Connection) -> Self {
+    pub fn new(kernel_host: Arc<KernelHost>, hub: RelayHub, connection: Connection) -> Self {
         hub.join(&connection);
-        Driver { orders: Orders::new(seat), hub, connection, received: Vec::new() }
+        Driver { orders: Orders::new(kernel_host), hub, connection, received: Vec::new() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proto::bench::Record;
 use serde_json::Value;
 
-use crate::daemon::seat::Seat;
+use crate::daemon::kernel_host::KernelHost;
 
 /// What a line of `guest-bench` asks for, if it asks.
 pub fn asked(line: &str) -> Option<Record> {
@@ -16,19 +16,19 @@ pub fn asked(line: &str) -> Option<Record> {
 
 /// Where it is recorded.
 pub struct Recorded {
-    seat: Arc<Seat>,
+    kernel_host: Arc<KernelHost>,
     folder: tempfile::TempDir,
 }
 
 impl Recorded {
-    pub fn new(seat: Arc<Seat>) -> anyhow::Result<Recorded> {
-        Ok(Recorded { seat, folder: tempfile::Builder::new().prefix("gpupv-").tempdir()? })
+    pub fn new(kernel_host: Arc<KernelHost>) -> anyhow::Result<Recorded> {
+        Ok(Recorded { kernel_host, folder: tempfile::Builder::new().prefix("gpupv-").tempdir()? })
     }
 
     /// Returns when it is so.
     pub fn turn_to(&self, record: Record) -> anyhow::Result<()> {
         let path: PathBuf = self.folder.path().join("recorded.gvt");
-        self.seat.traces().record_into(match record {
+        self.kernel_host.traces().record_into(match record {
             Record::On => Some(&path),
             Record::Off => None,
         })

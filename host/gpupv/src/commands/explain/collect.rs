@@ -8,7 +8,7 @@ use d3dkmt::isa::{CommandBuffer, Packet, decode};
 use drivers::{BoxedDriver, Registry};
 use dxgkrnl::Nanos;
 use kmd::SimulatedMiniport;
-use kmd::witness::{Agent, Begun, CommandId, Ending, Message, Report, Seen};
+use kmd::engine_tracer::{Agent, Begun, CommandId, Ending, EngineEvent, Message, Report};
 
 /// One command buffer that an engine began.
 pub struct Submission {
@@ -36,29 +36,29 @@ pub struct Race {
     pub report: Report,
 }
 
-/// What witnesses saw, each with a number: a driver has one.
+/// What engine tracers saw, each with a number: a driver has one.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<LogState>>);
 
 #[derive(Default)]
 struct LogState {
-    witnesses: u32,
-    seen: Vec<(u32, Seen)>,
+    tracers: u32,
+    seen: Vec<(u32, EngineEvent)>,
 }
 
 /// The name under which the driver that tells is registered.
-pub const WITNESSED: &str = "simulated, witnessed";
+pub const WITNESSED: &str = "simulated, traced";
 
 impl Log {
     /// A simulated driver that tells this log.
     pub fn driver(&self) -> BoxedDriver {
         let number = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.witnesses += 1;
-            state.witnesses
+            state.tracers += 1;
+            state.tracers
         };
         let log = self.clone();
-        Box::new(SimulatedMiniport::witnessed(Box::new(move |seen| {
+        Box::new(SimulatedMiniport::traced(Box::new(move |seen| {
             log.0.lock().unwrap_or_else(PoisonError::into_inner).seen.push((number, seen));
         })))
     }
@@ -74,31 +74,31 @@ impl Log {
         let seen = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).seen);
         let mut all: Vec<(u32, Submission)> = Vec::new();
         let mut at: BTreeMap<(u32, u64), usize> = BTreeMap::new();
-        for (witness, seen) in seen {
-            let of = |number: u64| at.get(&(witness, number)).copied();
+        for (tracer, seen) in seen {
+            let of = |number: u64| at.get(&(tracer, number)).copied();
             match seen {
-                Seen::Begun(begun) => {
-                    at.insert((witness, begun.number), all.len());
-                    all.push((witness, Submission::new(*begun)));
+                EngineEvent::Begun(begun) => {
+                    at.insert((tracer, begun.number), all.len());
+                    all.push((tracer, Submission::new(*begun)));
                 }
-                Seen::Started { number, packet, at: start } => {
+                EngineEvent::Started { number, packet, at: start } => {
                     if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
                     {
                         shown.start.get_or_insert(start);
                     }
                 }
-                Seen::Ended { number, packet, at: end } => {
+                EngineEvent::Ended { number, packet, at: end } => {
                     if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
                     {
                         shown.end = Some(shown.end.map_or(end, |before| before.max(end)));
                     }
                 }
-                Seen::Over { number, at: end, ending } => {
+                EngineEvent::Over { number, at: end, ending } => {
                     if let Some(at) = of(number) {
                         all[at].1.over = Some((end, ending));
                     }
                 }
-                Seen::Race { name, report, .. } => add_race(&mut all, witness, &name, &report),
+                EngineEvent::Race { name, report, .. } => add_race(&mut all, tracer, &name, &report),
             }
         }
         all.into_iter().map(|(_, submission)| submission).collect()
@@ -106,13 +106,13 @@ impl Log {
 }
 
 /// A race stands at its later command, and at its earlier one too if that is of another submission.
-fn add_race(all: &mut [(u32, Submission)], witness: u32, name: &str, report: &Report) {
+fn add_race(all: &mut [(u32, Submission)], tracer: u32, name: &str, report: &Report) {
     let mut last = None;
     for accessed in [&report.later, &report.earlier] {
         let CommandId { submission: of_queue, packet } = accessed.command;
         let Agent::Queue(queue) = accessed.agent else { continue };
         let is_it = |(of, one): &(u32, Submission)| {
-            *of == witness && (one.begun.queue, one.begun.of_queue) == (queue, of_queue)
+            *of == tracer && (one.begun.queue, one.begun.of_queue) == (queue, of_queue)
         };
         let Some(at) = all.iter().rposition(is_it).filter(|at| last != Some(*at)) else { continue };
         last = Some(at);

@@ -1,7 +1,7 @@
 //! `gpupv explain`: a command list with what its engine did: what ran beside what, what the debug layer says of it, and the
 //! races that it is part of, each at the command that it concerns.
 //!
-//! A trace is replayed over a driver that tells what it does (`kmd::witness`), with races looked for on every adapter; a raw
+//! A trace is replayed over a driver that tells what it does (`kmd::engine tracer`), with races looked for on every adapter; a raw
 //! command buffer is run by itself. Nothing here decides anything: reasons are those of the code that ran.
 
 mod collect;
@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use clap::Args;
 use drivers::{Registry, SIMULATED};
 use serde_json::{Value, json};
-use trace::{Moved, Player, Reader};
+use trace::{Player, PlayerStep, Reader};
 
 use crate::output::{OK, say};
 use collect::{Log, Submission, WITNESSED};
@@ -109,17 +109,22 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
     let mut player = Player::over(reader, &log.registry(drivers), config)?;
     loop {
         match player.play()? {
-            Moved::Over if !player.has_begun() => {
+            PlayerStep::Over if !player.has_begun() => {
                 return Ok("the trace begins later than at the first step and has no snapshot: there is nothing to begin \
                            with\n"
                     .into());
             }
-            Moved::Over => return Ok(String::new()),
-            Moved::Lost(lost) if lost.loses_steps() => {
+            PlayerStep::Over => return Ok(String::new()),
+            PlayerStep::Lost(lost) if lost.loses_steps() => {
                 return Ok(format!("the trace is damaged, what is behind is not looked at: {lost}\n"));
             }
-            Moved::Stopped(verdict) => return Ok(format!("{}\n", trace::explain(&mut player, verdict)?)),
-            Moved::Step { .. } | Moved::Snapshot { .. } | Moved::Lost(_) | Moved::End { .. } => {}
+            PlayerStep::Stopped(verdict) => {
+                return Ok(format!("{}\n", trace::explain(&mut player, verdict)?));
+            }
+            PlayerStep::Step { .. }
+            | PlayerStep::Snapshot { .. }
+            | PlayerStep::Lost(_)
+            | PlayerStep::End { .. } => {}
         }
     }
 }

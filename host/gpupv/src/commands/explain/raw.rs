@@ -9,7 +9,7 @@ use d3dkmt::isa::{
 };
 use d3dkmt::{EscapeFlags, NtStatus, list_escape};
 use dxgkrnl::ddi::{
-    Edge, Escape, HwContext, KmdDevice, KmdProcess, NewProcess, Orderer, PageTableEntry, ProcessKind,
+    Agent, Escape, HappensBefore, HwContext, KmdDevice, KmdProcess, NewProcess, PageTableEntry, ProcessKind,
     Submission as NewSubmission,
 };
 use dxgkrnl::{Config, EngineType, ProcessId};
@@ -58,8 +58,8 @@ pub fn run(log: &Log, bytes: &[u8]) -> anyhow::Result<String> {
         }
     }
     let node = engine(&packets, &config).context("no engine runs such lists")?;
-    let (context, queue) = (HwContext(1), Orderer::Context(HwContext(1)));
-    driver.edge(&Edge::Submitted { process: PROCESS, queue });
+    let (context, queue) = (HwContext(1), Agent::Context(HwContext(1)));
+    driver.edge(&HappensBefore::Submitted { process: PROCESS, queue });
     let submission = NewSubmission {
         engine: dxgkrnl::ddi::EngineId { adapter: 0, node },
         context,

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use d3dkmt::isa::{Barrier, Packet};
 use dxgkrnl::Nanos;
-use kmd::witness::{Agent, CommandId, Ending, Missing, Severity};
+use kmd::engine_tracer::{Agent, CommandId, Ending, Missing, Severity};
 use scenario::script::{write_barrier, write_packet};
 
 use super::collect::{Race, Shown, Submission};
@@ -160,7 +160,7 @@ fn race_lines(text: &mut String, submission: &Submission, race: &Race) {
 /// The access that is not at this place, as a person would find it.
 pub fn other(submission: &Submission, race: &Race) -> String {
     let (earlier, later) = (&race.report.earlier, &race.report.later);
-    let own = |accessed: &kmd::witness::Accessed| {
+    let own = |accessed: &kmd::engine_tracer::Accessed| {
         let of = (accessed.agent, accessed.command.submission);
         of == (Agent::Queue(submission.begun.queue), submission.begun.of_queue)
     };

@@ -11,9 +11,9 @@ use trace::Step;
 
 use super::ReplayArgs;
 use crate::artifacts::Artifacts;
+use crate::backends::{PartialReplay, PartialReplayReport};
 use crate::commands::trace::recorded::each_step;
 use crate::output::{OK, Steps, VERDICT_FAILED, say};
-use crate::stage::{Part, Played};
 
 /// What local processes are called for `--vm`.
 const HOST: &str = "host";
@@ -27,7 +27,7 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let vms = args.vm.as_deref().map(|name| people.vms_named(name)).transpose()?;
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
-    let mut part = Part::new(broker, &artifacts, vms);
+    let mut part = PartialReplay::new(broker, &artifacts, vms);
     each_step(&args.trace, u64::MAX, "a live replay", |step| {
         let waits =
             &mut |process| steps.step(format!("step #{}: {}", step.sequence, people.waits(process, step)));
@@ -35,7 +35,7 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     })?;
     let played = part.finish()?;
     steps.finish();
-    tell(args, &played);
+    print_result(args, &played);
     Ok(if played.differences.is_empty() { OK } else { VERDICT_FAILED })
 }
 
@@ -105,8 +105,8 @@ impl People {
     }
 }
 
-fn tell(args: &ReplayArgs, played: &Played) {
-    let Played { processes, calls, wakes, differences, left_out } = played;
+fn print_result(args: &ReplayArgs, played: &PartialReplayReport) {
+    let PartialReplayReport { processes, calls, wakes, differences, left_out } = played;
     if args.json {
         let differences = differences
             .iter()

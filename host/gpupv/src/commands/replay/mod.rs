@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use drivers::Registry;
 use serde_json::{Value, json};
-use trace::{Part, Player, Reader, Report, Stop, TraceError, replay_part};
+use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
 use crate::commands::inspect::{render_kernel, to_json};
 use crate::daemon::inspection::of_snapshot;
@@ -65,7 +65,7 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
         return step::run(args, &mut player, &mut std::io::stdin().lock());
     }
     let steps = Steps::new();
-    let part = Part { from: args.from.clone(), until: args.until.clone() };
+    let part = ReplayRange { from: args.from.clone(), until: args.until.clone() };
     let report = replay_part(&mut player, &part, &mut |done, all| {
         steps.step(format!("replaying {}: {}%", args.trace.display(), done * 100 / all.max(1)));
     });

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use trace::{Moved, Player, Stop, explain};
+use trace::{Player, PlayerStep, Stop, explain};
 
 use super::ReplayArgs;
 use crate::commands::inspect::render_kernel;
@@ -86,12 +86,12 @@ fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
     let mut left = count;
     while left > 0 {
         let moved = player.play()?;
-        if let Moved::Step { sequence, .. } = moved {
+        if let PlayerStep::Step { sequence, .. } = moved {
             left -= 1;
             if let Some(step) = player.recorded(sequence)? {
                 say(format_args!("{step}"));
             }
-        } else if !tell(player, &moved)? {
+        } else if !print_step(player, &moved)? {
             break;
         }
     }
@@ -100,30 +100,30 @@ fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
 
 fn go(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
     if let Some(moved) = player.go(place)? {
-        tell(player, &moved)?;
+        print_step(player, &moved)?;
     }
     Ok(())
 }
 
 /// What is no step that agrees; true if there may be more behind it.
-fn tell(player: &mut Player, moved: &Moved) -> anyhow::Result<bool> {
+fn print_step(player: &mut Player, moved: &PlayerStep) -> anyhow::Result<bool> {
     match moved {
-        Moved::Step { .. } | Moved::Snapshot { restored: false, .. } => {}
-        Moved::Snapshot { sequence, .. } => {
+        PlayerStep::Step { .. } | PlayerStep::Snapshot { restored: false, .. } => {}
+        PlayerStep::Snapshot { sequence, .. } => {
             say(format_args!("restored from the snapshot before step #{sequence}"));
         }
-        Moved::Lost(lost) => say(format_args!("{lost}")),
-        Moved::Stopped(verdict) => {
+        PlayerStep::Lost(lost) => say(format_args!("{lost}")),
+        PlayerStep::Stopped(verdict) => {
             say(format_args!("{}", explain(player, verdict.clone())?));
             return Ok(false);
         }
-        Moved::End { recorded } => {
+        PlayerStep::End { recorded } => {
             let same = if player.digest() == *recorded { "the same" } else { "NOT the same" };
             say(format_args!(
                 "the end of the trace: the state is {same} as recorded, digest {recorded:#018x}"
             ));
         }
-        Moved::Over => {
+        PlayerStep::Over => {
             say(format_args!("there is no more"));
             return Ok(false);
         }

@@ -13,10 +13,10 @@ use drivers::Registry;
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
-    CANARY, Make, OnLink, OnModel, Plan, campaign, canary, chooser, every_way, failure, log, program_of,
-    run_once,
+    CANARY, LinkBackend, Make, ModelBackend, Plan, campaign, canary, chooser, every_way, failure, log,
+    program_of, run_once,
 };
-use scenario::program::Arm;
+use scenario::program::Backend;
 use scenario::report::Counts;
 use scenario::world::declared_skip;
 
@@ -31,25 +31,25 @@ const SEEDS: u64 = 1000;
 
 /// The arms whose runs are a function of a seed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SeededArm {
+pub enum SeededBackend {
     /// The kernel alone
     Model,
     /// The guest's client core and the kernel over a simulated link
     Link,
 }
 
-impl SeededArm {
+impl SeededBackend {
     fn name(self) -> &'static str {
         match self {
-            SeededArm::Model => "model",
-            SeededArm::Link => "link",
+            SeededBackend::Model => "model",
+            SeededBackend::Link => "link",
         }
     }
 
-    fn arm(self) -> Arm {
+    fn arm(self) -> Backend {
         match self {
-            SeededArm::Model => Arm::Model,
-            SeededArm::Link => Arm::Link,
+            SeededBackend::Model => Backend::Model,
+            SeededBackend::Link => Backend::Link,
         }
     }
 }
@@ -92,7 +92,7 @@ pub struct ExploreArgs {
     pub seeds: Option<SeedRange>,
     /// The arm to run on [default: link; model for every interleaving of a race]
     #[arg(long, value_name = "ARM")]
-    pub arm: Option<SeededArm>,
+    pub arm: Option<SeededBackend>,
     /// Only cases with this text in their name or title
     #[arg(long, value_name = "TEXT", conflicts_with = "random")]
     pub case: Option<String>,
@@ -147,8 +147,8 @@ impl Subject {
         format!("gpupv scenario explore {} --arm {arm}{crashes}{plant}", self.words)
     }
 
-    fn arm(&self, args: &ExploreArgs) -> SeededArm {
-        let usual = if self.is_exhaustive(args) { SeededArm::Model } else { SeededArm::Link };
+    fn arm(&self, args: &ExploreArgs) -> SeededBackend {
+        let usual = if self.is_exhaustive(args) { SeededBackend::Model } else { SeededBackend::Link };
         args.arm.unwrap_or(usual)
     }
 
@@ -202,19 +202,19 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
 
 /// What all of it came to so far.
 #[derive(Default)]
-pub struct Whole {
+pub struct Totals {
     explored: Vec<Explored>,
     /// Races of which every interleaving was run.
     races_passed: usize,
     races_failed: usize,
     /// Cases that their files skip, by arm and reason.
-    skipped: BTreeMap<(Arm, String), usize>,
+    skipped: BTreeMap<(Backend, String), usize>,
 }
 
-impl Whole {
+impl Totals {
     /// What seeds came to, and nothing else.
-    pub fn of_seeds(explored: Vec<Explored>) -> Whole {
-        Whole { explored, ..Whole::default() }
+    pub fn of_seeds(explored: Vec<Explored>) -> Totals {
+        Totals { explored, ..Totals::default() }
     }
 
     fn explore<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
@@ -285,7 +285,7 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
 }
 
 /// Writes what is to be written, prints what was skipped and the last line, and gives the exit code.
-pub fn conclude(whole: &Whole, args: &OutputArgs) -> anyhow::Result<u8> {
+pub fn conclude(whole: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
     if let Some(path) = &args.report {
         explored::write(path, &whole.explored)?;
     }
@@ -303,10 +303,10 @@ pub fn conclude(whole: &Whole, args: &OutputArgs) -> anyhow::Result<u8> {
 }
 
 /// The checkers can see: the canary's seed fails on the arm with each planted bug.
-fn check_canary(arm: SeededArm) -> bool {
+fn check_canary(arm: SeededBackend) -> bool {
     let result = match arm {
-        SeededArm::Model => canary(&OnModel::default()),
-        SeededArm::Link => canary(&OnLink::default()),
+        SeededBackend::Model => canary(&ModelBackend::default()),
+        SeededBackend::Link => canary(&LinkBackend::default()),
     };
     match result {
         Ok(()) => say(format_args!(
@@ -319,7 +319,7 @@ fn check_canary(arm: SeededArm) -> bool {
 }
 
 pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let (model, link) = (OnModel { drivers: drivers.clone() }, OnLink { drivers: drivers.clone() });
+    let (model, link) = (ModelBackend { drivers: drivers.clone() }, LinkBackend { drivers: drivers.clone() });
     panics::tell_each_once();
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
@@ -329,24 +329,24 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
             return Ok(OK);
         }
         return Ok(match subject.arm(args) {
-            SeededArm::Model => print_log(&model, subject, args, seed),
-            SeededArm::Link => print_log(&link, subject, args, seed),
+            SeededBackend::Model => print_log(&model, subject, args, seed),
+            SeededBackend::Link => print_log(&link, subject, args, seed),
         });
     }
     if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
         bail!("--shard is for seeds: name them with --seeds");
     }
     args.output.prepare()?;
-    for arm in [SeededArm::Model, SeededArm::Link] {
+    for arm in [SeededBackend::Model, SeededBackend::Link] {
         if subjects.iter().any(|subject| subject.arm(args) == arm) && !check_canary(arm) {
             return Ok(VERDICT_FAILED);
         }
     }
-    let mut whole = Whole::default();
+    let mut whole = Totals::default();
     for subject in &subjects {
         match subject.arm(args) {
-            SeededArm::Model => whole.explore(&model, subject, args)?,
-            SeededArm::Link => whole.explore(&link, subject, args)?,
+            SeededBackend::Model => whole.explore(&model, subject, args)?,
+            SeededBackend::Link => whole.explore(&link, subject, args)?,
         }
     }
     conclude(&whole, &args.output)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use scenario::Program;
 use scenario::limits::FILE_BYTES_MAX;
-use scenario::script::{Place, ScriptError, parse_bytes};
+use scenario::script::{ScriptError, Span, parse_bytes};
 
 use crate::output::say_error;
 
@@ -129,7 +129,7 @@ fn read(path: &Path, name: &str) -> Result<ScenarioFile, Vec<String>> {
     if length > FILE_BYTES_MAX as u64 {
         // Such a file is not even read.
         let message = format!("the file has {length} bytes, the limit is {FILE_BYTES_MAX}");
-        let error = ScriptError::new(Place { line: 1, column: 1, width: 1 }, message);
+        let error = ScriptError::new(Span { line: 1, column: 1, width: 1 }, message);
         return Err(vec![error.help("scenarios are small texts: is it the right file?").render(name, "")]);
     }
     let bytes = fs::read(path).map_err(in_words)?;

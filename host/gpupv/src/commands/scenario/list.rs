@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use scenario::{Arm, Program};
+use scenario::{Backend, Program};
 use serde_json::{Value, json};
 
 use crate::commands::scenario::PathArgs;
@@ -26,7 +26,7 @@ struct Summary<'a> {
     tags: BTreeSet<&'a str>,
     covers: BTreeSet<&'a str>,
     /// Arms that no case, or some cases, are for, each with the reason.
-    skips: BTreeSet<(Arm, &'a str)>,
+    skips: BTreeSet<(Backend, &'a str)>,
 }
 
 fn summary(file: &ScenarioFile) -> Summary<'_> {

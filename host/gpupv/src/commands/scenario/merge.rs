@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::commands::scenario::explore::{OutputArgs, Whole, conclude};
+use crate::commands::scenario::explore::{OutputArgs, Totals, conclude};
 use crate::commands::scenario::explored::{merge_all, read};
 use crate::output::say;
 
@@ -28,5 +28,5 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
     for whole in &wholes {
         say(format_args!("{}", whole.text().trim_end()));
     }
-    conclude(&Whole::of_seeds(wholes), &args.output)
+    conclude(&Totals::of_seeds(wholes), &args.output)
 }

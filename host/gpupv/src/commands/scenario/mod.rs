@@ -4,7 +4,7 @@
 //!  PATH.. ──files──▶ cases ──run──▶ arms (one runner for each job) ──▶ scenario::report ──▶ text, JSON, JUnit, TAP
 //! ```
 
-mod arms;
+mod backends;
 mod check;
 mod explore;
 mod explored;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use drivers::Registry;
 
-pub use arms::ArmRunner;
+pub use backends::BackendRunner;
 
 /// Arguments of `gpupv scenario`.
 #[derive(Args, Debug)]

@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use drivers::Registry;
-use scenario::Arm;
+use scenario::Backend;
 use scenario::report::{CaseResult, Results};
 use scenario::world::declared_skip;
 
 use crate::commands::scenario::files::{Corpus, ScenarioFile};
 use crate::commands::scenario::work::{Work, run_all};
-use crate::commands::scenario::{PathArgs, arms};
+use crate::commands::scenario::{PathArgs, backends};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// An arm by its name, or all of them.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ArmChoice {
+pub enum BackendChoice {
     /// The kernel alone, in virtual time
     Model,
     /// The guest's client core and the kernel over a simulated link
@@ -32,14 +32,14 @@ pub enum ArmChoice {
     All,
 }
 
-impl ArmChoice {
-    fn is(self, arm: Arm) -> bool {
+impl BackendChoice {
+    fn is(self, arm: Backend) -> bool {
         match self {
-            ArmChoice::Model => arm == Arm::Model,
-            ArmChoice::Link => arm == Arm::Link,
-            ArmChoice::Local => arm == Arm::Local,
-            ArmChoice::Vm => arm == Arm::Vm,
-            ArmChoice::All => true,
+            BackendChoice::Model => arm == Backend::Model,
+            BackendChoice::Link => arm == Backend::Link,
+            BackendChoice::Local => arm == Backend::Local,
+            BackendChoice::Vm => arm == Backend::Vm,
+            BackendChoice::All => true,
         }
     }
 }
@@ -51,7 +51,7 @@ pub struct RunArgs {
     pub paths: PathArgs,
     /// The arm to run on; may be given several times
     #[arg(long = "arm", value_name = "ARM", value_delimiter = ',', default_values = ["model", "link"])]
-    pub arms: Vec<ArmChoice>,
+    pub arms: Vec<BackendChoice>,
     /// Only cases with this text in their name or title
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
@@ -151,15 +151,20 @@ fn cannot_write(path: &Path) -> String {
 }
 
 /// Runs the cases on each arm in turn.
-fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs, drivers: &Registry) -> anyhow::Result<Results> {
+fn run_on(
+    chosen: &[Backend],
+    works: &[Work<'_>],
+    args: &RunArgs,
+    drivers: &Registry,
+) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
     for arm in chosen {
         let is_needed = works.iter().any(|work| declared_skip(work.program, *arm).is_none());
         // Nothing is set up for an arm that every case skips: a runner that is never asked will do.
-        let of = if is_needed { *arm } else { Arm::Model };
+        let of = if is_needed { *arm } else { Backend::Model };
         let programs = works.iter().map(|work| work.program);
-        provided.push((*arm, arms::provide(of, jobs.min(works.len()), programs, drivers)?));
+        provided.push((*arm, backends::provide(of, jobs.min(works.len()), programs, drivers)?));
     }
     let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
     let mut by_arm = Vec::new();
@@ -187,8 +192,8 @@ fn in_order(by_arm: Vec<Vec<CaseResult>>, runs: usize) -> Results {
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let files = Corpus::read_sound(&args.paths.paths)?;
     let works = args.works(&files)?;
-    let is_chosen = |arm: &Arm| args.arms.iter().any(|choice| choice.is(*arm));
-    let chosen: Vec<Arm> = Arm::ALL.into_iter().filter(is_chosen).collect();
+    let is_chosen = |arm: &Backend| args.arms.iter().any(|choice| choice.is(*arm));
+    let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
     let sinks = Sinks::open(args)?;
     let results = run_on(&chosen, &works, args, drivers)?;
     sinks.write(&results)?;

@@ -3,9 +3,9 @@
 use drivers::Registry;
 use scenario::report::{CaseResult, Results};
 use scenario::script::parse;
-use scenario::{Arm, Ended, Program};
+use scenario::{Backend, Ended, Program};
 
-use crate::commands::scenario::arms::{ArmRunner, provide};
+use crate::commands::scenario::backends::{BackendRunner, provide};
 use crate::commands::scenario::files::ScenarioFile;
 use crate::commands::scenario::work::{Work, run_all};
 use crate::output::Progress;
@@ -26,10 +26,10 @@ fn file() -> ScenarioFile {
 
 /// Panics in one case, and goes on with the next.
 struct Fragile {
-    sound: Box<dyn ArmRunner + Send>,
+    sound: Box<dyn BackendRunner + Send>,
 }
 
-impl ArmRunner for Fragile {
+impl BackendRunner for Fragile {
     fn run(&mut self, program: &Program) -> Ended {
         assert!(program.case != "n=12", "no {}", program.case);
         self.sound.run(program)
@@ -39,10 +39,11 @@ impl ArmRunner for Fragile {
 fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
     let file = file();
     let works: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
-    let runners = provide(Arm::Model, jobs, std::iter::empty(), &Registry::default())
+    let runners = provide(Backend::Model, jobs, std::iter::empty(), &Registry::default())
         .expect("the model arm is always there");
-    let runners = runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn ArmRunner + Send>);
-    run_all(Arm::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
+    let runners =
+        runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn BackendRunner + Send>);
+    run_all(Backend::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
 }
 
 fn without_durations(mut results: Vec<CaseResult>) -> Vec<CaseResult> {

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use scenario::report::CaseResult;
 use scenario::world::declared_skip;
-use scenario::{Arm, Failure, Program, Verdict};
+use scenario::{Backend, Failure, Program, Verdict};
 
-use crate::commands::scenario::arms::ArmRunner;
+use crate::commands::scenario::backends::BackendRunner;
 use crate::commands::scenario::files::ScenarioFile;
 use crate::commands::scenario::panics;
 use crate::output::Progress;
@@ -22,8 +22,8 @@ pub struct Work<'a> {
 /// Runs every case on one arm. With `fail_fast` what comes after the first failure in the order of the work
 /// is left out.
 pub fn run_all(
-    arm: Arm,
-    runners: Vec<Box<dyn ArmRunner + Send>>,
+    arm: Backend,
+    runners: Vec<Box<dyn BackendRunner + Send>>,
     works: &[Work<'_>],
     fail_fast: bool,
     progress: &Progress,
@@ -31,7 +31,7 @@ pub fn run_all(
     let next = AtomicUsize::new(0);
     // Results from here on do not count.
     let end = AtomicUsize::new(works.len());
-    let run_some = |mut runner: Box<dyn ArmRunner + Send>| {
+    let run_some = |mut runner: Box<dyn BackendRunner + Send>| {
         let mut results = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ pub fn run_all(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn run_one(arm: Arm, runner: &mut dyn ArmRunner, work: Work<'_>) -> CaseResult {
+fn run_one(arm: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> CaseResult {
     let Work { file, program } = work;
     let begin = Instant::now();
     let (verdict, unchecked) = match declared_skip(program, arm) {

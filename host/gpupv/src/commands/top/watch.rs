@@ -22,7 +22,7 @@ type Client = ControlClient<tonic::transport::Channel>;
 /// An answer is late when it takes so many intervals.
 const LATE_INTERVALS: u32 = 3;
 
-async fn look(client: &mut Client, args: &TopArgs) -> Result<TopReply, Status> {
+async fn fetch(client: &mut Client, args: &TopArgs) -> Result<TopReply, Status> {
     Ok(client.top(TopRequest { causes: args.rows }).await?.into_inner())
 }
 
@@ -37,9 +37,9 @@ fn explained(status: Status) -> anyhow::Error {
 
 /// Two looks, and what they show.
 pub async fn once(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
-    let before = look(&mut client, args).await.map_err(explained)?;
+    let before = fetch(&mut client, args).await.map_err(explained)?;
     tokio::time::sleep(args.interval).await;
-    let now = look(&mut client, args).await.map_err(explained)?;
+    let now = fetch(&mut client, args).await.map_err(explained)?;
     print(Some(&before), &now, &VecDeque::new(), args)?;
     Ok(OK)
 }
@@ -88,7 +88,7 @@ struct Signals {
     stops: Signal,
 }
 
-enum Heard {
+enum WatchEvent {
     End,
     Resized,
     Stop,
@@ -105,14 +105,14 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> WatchEvent {
         let [one, two, three] = &mut self.ends;
         tokio::select! {
-            _ = one.recv() => Heard::End,
-            _ = two.recv() => Heard::End,
-            _ = three.recv() => Heard::End,
-            _ = self.resized.recv() => Heard::Resized,
-            _ = self.stops.recv() => Heard::Stop,
+            _ = one.recv() => WatchEvent::End,
+            _ = two.recv() => WatchEvent::End,
+            _ = three.recv() => WatchEvent::End,
+            _ = self.resized.recv() => WatchEvent::Resized,
+            _ = self.stops.recv() => WatchEvent::Stop,
         }
     }
 }
@@ -174,7 +174,7 @@ impl Shown<'_> {
 /// Goes on until it is interrupted, or the daemon ends: that is no failure.
 pub async fn watch(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
     // The first answer comes before the terminal is taken: what is wrong is said where it was asked.
-    let first = look(&mut client, args).await.map_err(explained)?;
+    let first = fetch(&mut client, args).await.map_err(explained)?;
     let mut notes = client.notes(NotesRequest {}).await.map_err(explained)?.into_inner();
     let mut signals = Signals::new()?;
     let on_screen = std::io::stdout().is_terminal() && !args.json;
@@ -190,9 +190,9 @@ pub async fn watch(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
     loop {
         tokio::select! {
             heard = signals.next() => match heard {
-                Heard::End => return Ok(OK),
-                Heard::Resized => shown.draw()?,
-                Heard::Stop => shown.stop()?,
+                WatchEvent::End => return Ok(OK),
+                WatchEvent::Resized => shown.draw()?,
+                WatchEvent::Stop => shown.stop()?,
             },
             _ = late.tick() => shown.draw()?,
             pressed = pressed(keys.as_ref()) => if pressed?.contains(&b'q') { return Ok(OK) },

@@ -54,7 +54,7 @@ pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if args.json {
         say(format_args!("{:#}", to_json(args, &recorded, &reordered)));
     } else {
-        tell(args, &recorded, &reordered);
+        print_result(args, &recorded, &reordered);
     }
     Ok(if failure.is_some() { VERDICT_FAILED } else { OK })
 }
@@ -71,7 +71,7 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     }
 }
 
-fn tell(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) {
+fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) {
     let Reordered { races, orders, found } = reordered;
     say(format_args!(
         "{races} pairs of steps about one object are ordered by nothing; {orders} other orders were run"

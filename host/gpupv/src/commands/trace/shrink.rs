@@ -53,7 +53,7 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(path) = &args.output {
         recorded::write(path, &smallest.text)?;
     }
-    tell(args, &recorded.steps.len(), &words, &smallest, begun);
+    print_result(args, &recorded.steps.len(), &words, &smallest, begun);
     Ok(OK)
 }
 
@@ -79,7 +79,7 @@ fn what_to_keep(
     Ok(wrong)
 }
 
-fn tell(args: &ShrinkArgs, before: &usize, kept: &[String], smallest: &Smallest, begun: Instant) {
+fn print_result(args: &ShrinkArgs, before: &usize, kept: &[String], smallest: &Smallest, begun: Instant) {
     let steps = smallest.program.steps.len();
     if args.json {
         let value = json!({

@@ -15,7 +15,7 @@ use crate::commands::default_directory;
 use crate::daemon::control;
 use crate::daemon::naming::length_of_time;
 use crate::output::{OK, VERDICT_FAILED, say, say_error};
-use recorded::At;
+use recorded::TracePosition;
 
 /// Arguments of `gpupv why`.
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub struct WhyArgs {
     /// Of a trace: behind the step of this number, as 120, at this time, as 2ms or 1.5s, or a place as `gpupv replay`
     /// has them: fence=p2:0x40000080>=5, wait=p2:7
     #[arg(long, value_name = "SEQUENCE|TIME|PLACE", requires = "trace")]
-    pub at: Option<At>,
+    pub at: Option<TracePosition>,
     /// What this process waits for, by its name or its number in `gpupv inspect`
     #[arg(long, value_name = "PROCESS")]
     pub process: Option<String>,

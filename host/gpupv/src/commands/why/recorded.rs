@@ -9,16 +9,16 @@ use drivers::Registry;
 use dxgkrnl::Nanos;
 use dxgkrnl::why::Question;
 use proto::control::WhyReply;
-use trace::{Moved, Player, Reader, Stop};
+use trace::{Player, PlayerStep, Reader, Stop};
 
 use super::WhyArgs;
 use crate::daemon::naming::{length_of_time, process_named};
-use crate::daemon::why_told::to_reply;
+use crate::daemon::why_reply::to_reply;
 use crate::output::Steps;
 
 /// Where in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum At {
+pub enum TracePosition {
     /// Behind the step of this number.
     Step(u64),
     /// Behind the last step before this time.
@@ -27,34 +27,34 @@ pub enum At {
     Place(Stop),
 }
 
-impl FromStr for At {
+impl FromStr for TracePosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.contains('=') {
-            return text.parse().map(At::Place).map_err(|error: trace::NoStop| error.to_string());
+            return text.parse().map(TracePosition::Place).map_err(|error: trace::NoStop| error.to_string());
         }
         match text.strip_prefix('#').unwrap_or(text).parse() {
-            Ok(step) => Ok(At::Step(step)),
-            Err(_) => length_of_time(text).map(At::Time).map_err(|why| {
+            Ok(step) => Ok(TracePosition::Step(step)),
+            Err(_) => length_of_time(text).map(TracePosition::Time).map_err(|why| {
                 format!("neither the number of a step, as 120, nor a time, nor a place as seq=120 or wait=p2:7: {why}")
             }),
         }
     }
 }
 
-impl At {
+impl TracePosition {
     fn stop(&self) -> Stop {
         match self {
-            At::Step(step) => Stop::Sequence(step.saturating_add(1)),
-            At::Time(time) => Stop::Time(*time),
-            At::Place(place) => place.clone(),
+            TracePosition::Step(step) => Stop::Sequence(step.saturating_add(1)),
+            TracePosition::Time(time) => Stop::Time(*time),
+            TracePosition::Place(place) => place.clone(),
         }
     }
 }
 
 /// The answer, and what it is about.
-pub struct Told {
+pub struct WaitReport {
     pub reply: WhyReply,
     pub upto: String,
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Upto {
     }
 }
 
-pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<Told> {
+pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<WaitReport> {
     let mut player = Player::new(Reader::open(path)?, registry)?;
     let steps = Steps::new();
     steps.step(format!("replaying {}", path.display()));
@@ -84,8 +84,8 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<T
     steps.finish();
     // The time that was asked for may be behind the last step before it.
     let now = match args.at {
-        Some(At::Time(time)) => time,
-        Some(At::Step(_) | At::Place(_)) | None => 0,
+        Some(TracePosition::Time(time)) => time,
+        Some(TracePosition::Step(_) | TracePosition::Place(_)) | None => 0,
     };
     let kernel = player.kernel();
     let process = args.process.as_deref().map(|wanted| {
@@ -98,7 +98,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<T
     let question = Question { process, event: args.wait, most, now, ..defaults };
     let why = kernel.why_and_what_if(&question, || if args.no_trials { None } else { player.copy().ok() });
     let upto = Upto { next: player.next(), cut };
-    Ok(Told { reply: to_reply(&why, args.svg.is_some()), upto: upto.to_string() })
+    Ok(WaitReport { reply: to_reply(&why, args.svg.is_some()), upto: upto.to_string() })
 }
 
 /// Plays all that can be played. What is not known of it, if something is not.
@@ -106,21 +106,21 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
     let mut cut = None;
     loop {
         match player.play()? {
-            Moved::Step { sequence, finished: false, .. } => {
+            PlayerStep::Step { sequence, finished: false, .. } => {
                 cut = Some(format!("the kernel did not come back from step #{sequence}"));
             }
             // Behind a loss the state is known again.
-            Moved::Snapshot { restored: true, .. } => cut = None,
-            Moved::Step { .. } | Moved::Snapshot { .. } => {}
-            Moved::Lost(lost) if lost.loses_steps() => cut = Some(lost.to_string()),
-            Moved::Lost(_) => {}
-            Moved::Stopped(verdict) => return Ok(Some(stopped(&verdict))),
-            Moved::End { .. } | Moved::Over if !player.has_begun() => {
+            PlayerStep::Snapshot { restored: true, .. } => cut = None,
+            PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } => {}
+            PlayerStep::Lost(lost) if lost.loses_steps() => cut = Some(lost.to_string()),
+            PlayerStep::Lost(_) => {}
+            PlayerStep::Stopped(verdict) => return Ok(Some(stopped(&verdict))),
+            PlayerStep::End { .. } | PlayerStep::Over if !player.has_begun() => {
                 let first = player.reader().header().first_step;
                 bail!("the trace begins at step #{first} and has no snapshot: there is no state to ask");
             }
-            Moved::End { .. } => return Ok(cut),
-            Moved::Over => {
+            PlayerStep::End { .. } => return Ok(cut),
+            PlayerStep::Over => {
                 return Ok(cut.or_else(|| Some("it has no end, as that of a killed daemon".into())));
             }
         }
@@ -132,17 +132,17 @@ fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<
     let place = player.resolve(place)?;
     match player.go(&place)? {
         None => Ok(None),
-        Some(Moved::End { .. } | Moved::Over) if place == Stop::Sequence(u64::MAX) => Ok(None),
-        Some(Moved::End { .. } | Moved::Over) => {
+        Some(PlayerStep::End { .. } | PlayerStep::Over) if place == Stop::Sequence(u64::MAX) => Ok(None),
+        Some(PlayerStep::End { .. } | PlayerStep::Over) => {
             bail!(
                 "{} ends before that: its last step is #{}",
                 path.display(),
                 player.next().saturating_sub(1)
             )
         }
-        Some(Moved::Lost(lost)) => Ok(Some(lost.to_string())),
-        Some(Moved::Stopped(verdict)) => Ok(Some(stopped(&verdict))),
-        Some(Moved::Step { .. } | Moved::Snapshot { .. }) => Ok(None),
+        Some(PlayerStep::Lost(lost)) => Ok(Some(lost.to_string())),
+        Some(PlayerStep::Stopped(verdict)) => Ok(Some(stopped(&verdict))),
+        Some(PlayerStep::Step { .. } | PlayerStep::Snapshot { .. }) => Ok(None),
     }
 }
 

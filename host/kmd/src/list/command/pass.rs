@@ -6,7 +6,7 @@
 
 use d3dkmt::isa::Kernel;
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
-use dxgkrnl::{MoveKernel, Nanos, Place};
+use dxgkrnl::{ComputeOp, MemoryRef, Nanos};
 
 use super::super::bandwidth::BYTES_PER_NS;
 use super::super::cache::{Caches, Range};
@@ -79,21 +79,22 @@ impl Command {
         caches: &Caches,
         mover: &mut Mover<'_>,
     ) -> Result<u64, PageFault> {
-        let Some(words) = self.source_shadow().map(|shadow| mover.place(shadow, 0)) else {
+        let Some(words) = self.source_staging_buffer().map(|staging_buffer| mover.place(staging_buffer, 0))
+        else {
             return Ok(end - begin);
         };
         let (from, bytes) = caches.first_part(touch.access, (begin, end), mover)?;
         match (from, whole_words(bytes)) {
             (_, 0) => {
-                let (buffer, shadow) = one_word(touch, begin, caches, mover)?;
-                mover.compute(MoveKernel::Accumulate, buffer, words, 4, 0);
-                mover.release(shadow);
+                let (buffer, staging_buffer) = one_word(touch, begin, caches, mover)?;
+                mover.compute(ComputeOp::Accumulate, buffer, words, 4, 0);
+                mover.release(staging_buffer);
                 Ok(4)
             }
             (None, bytes) => Ok(bytes),
             (Some(from), bytes) => {
                 let bytes = whole_words(bytes.min(most)).max(4);
-                mover.compute(MoveKernel::Accumulate, from, words, bytes, 0);
+                mover.compute(ComputeOp::Accumulate, from, words, bytes, 0);
                 Ok(bytes)
             }
         }
@@ -135,8 +136,8 @@ impl Command {
     }
 
     /// What it does to each word.
-    fn of_words(&self) -> MoveKernel {
-        if self.kernel == Kernel::Xor { MoveKernel::Xor } else { MoveKernel::Add }
+    fn of_words(&self) -> ComputeOp {
+        if self.kernel == Kernel::Xor { ComputeOp::Xor } else { ComputeOp::Add }
     }
 
     /// Writes a word whose bytes are not all on one kind of pages.
@@ -148,33 +149,33 @@ impl Command {
         caches: &Caches,
         mover: &mut Mover<'_>,
     ) -> Result<(), PageFault> {
-        let shadow = match self.kernel {
+        let staging_buffer = match self.kernel {
             Kernel::Fill => {
-                let shadow = mover.new_shadow();
-                mover.fill(mover.place(shadow, 0), 4, self.operand);
-                shadow
+                let staging_buffer = mover.new_staging_buffer();
+                mover.fill(mover.place(staging_buffer, 0), 4, self.operand);
+                staging_buffer
             }
             Kernel::None | Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum => {
-                let (word, shadow) = one_word(source, read, caches, mover)?;
+                let (word, staging_buffer) = one_word(source, read, caches, mover)?;
                 mover.compute(self.of_words(), word, word, 4, self.operand);
-                shadow
+                staging_buffer
             }
         };
-        mover.store(mover.place(shadow, 0), to, 4)?;
-        mover.release(shadow);
+        mover.store(mover.place(staging_buffer, 0), to, 4)?;
+        mover.release(staging_buffer);
         Ok(())
     }
 }
 
-/// A new shadow with the word that a use has at an address.
+/// A new staging buffer with the word that a use has at an address.
 fn one_word(
     touch: Touch,
     address: u64,
     caches: &Caches,
     mover: &mut Mover<'_>,
-) -> Result<(Place, u32), PageFault> {
-    let shadow = mover.new_shadow();
-    let (word, end) = (mover.place(shadow, 0), address + 4);
+) -> Result<(MemoryRef, u32), PageFault> {
+    let staging_buffer = mover.new_staging_buffer();
+    let (word, end) = (mover.place(staging_buffer, 0), address + 4);
     let mut at = address;
     while at < end {
         let (from, bytes) = caches.first_part(touch.access, (at, end), mover)?;
@@ -183,7 +184,7 @@ fn one_word(
         }
         at += bytes;
     }
-    Ok((word, shadow))
+    Ok((word, staging_buffer))
 }
 
 /// Words that a sum of such a range is made of: those that were read, onto which pieces of the others were added.
@@ -193,7 +194,7 @@ pub(super) fn words_to_fold(range: Range) -> u64 {
 }
 
 /// The first of so many words becomes the sum of all: the upper half onto the lower, again and again.
-pub(super) fn fold(words: Place, mut count: u64, mover: &mut Mover<'_>) {
+pub(super) fn fold(words: MemoryRef, mut count: u64, mover: &mut Mover<'_>) {
     if count == 0 {
         // There may be a part of one.
         mover.fill(words, 4, 0);
@@ -201,7 +202,7 @@ pub(super) fn fold(words: Place, mut count: u64, mover: &mut Mover<'_>) {
     while count > 1 {
         let kept = count.div_ceil(2);
         let upper = ahead(words, kept * 4);
-        mover.compute(MoveKernel::Accumulate, upper, words, (count - kept) * 4, 0);
+        mover.compute(ComputeOp::Accumulate, upper, words, (count - kept) * 4, 0);
         count = kept;
     }
 }

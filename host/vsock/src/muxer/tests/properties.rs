@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What the test believes, kept apart from what the muxer believes.
 #[derive(Default)]
-struct Witness {
+struct EngineTracer {
     offered: VecDeque<ConnectionId>,
     /// Connections the daemon holds an endpoint for.
     alive: Vec<ConnectionId>,
@@ -63,7 +63,7 @@ struct Witness {
     credit: HashMap<Ports, (u32, u32, u32)>,
 }
 
-impl Witness {
+impl EngineTracer {
     fn take_events(&mut self, muxer: &mut Muxer) {
         for event in events(muxer) {
             let id = match event {
@@ -118,20 +118,20 @@ fn pick(ids: &[ConnectionId], which: usize) -> Option<ConnectionId> {
     if ids.is_empty() { None } else { Some(ids[which % ids.len()]) }
 }
 
-fn drain(muxer: &mut Muxer, witness: &mut Witness, room: usize) {
+fn drain(muxer: &mut Muxer, tracer: &mut EngineTracer, room: usize) {
     let mut count = 0;
     while muxer.has_packet() {
         let mut payload = Vec::new();
         let header = muxer.next_packet(room, &mut payload).expect("has_packet said so");
         assert_eq!(header.len as usize, payload.len());
         assert!(payload.len() <= room);
-        witness.check_packet(&header);
+        tracer.check_packet(&header);
         count += 1;
         assert!(count < 1_000_000, "endless packets");
     }
 }
 
-fn take_step(muxer: &mut Muxer, witness: &mut Witness, step: &Step) {
+fn take_step(muxer: &mut Muxer, tracer: &mut EngineTracer, step: &Step) {
     match *step {
         Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, oddity } => {
             let header = Header {
@@ -147,39 +147,39 @@ fn take_step(muxer: &mut Muxer, witness: &mut Witness, step: &Step) {
                 fwd_cnt,
             };
             if header.operation == Operation::RST {
-                drain(muxer, witness, 4096);
+                drain(muxer, tracer, 4096);
                 let _ = muxer.receive(&header);
                 assert!(!muxer.has_packet(), "RST was answered");
             } else if muxer.receive(&header).is_ok() {
-                witness.learn(&header);
+                tracer.learn(&header);
             }
         }
         Step::Decide(yes, manual) => {
-            if let Some(id) = witness.offered.pop_front() {
+            if let Some(id) = tracer.offered.pop_front() {
                 let credit = if manual { Credit::Manual } else { Credit::Automatic };
                 muxer.decide(id, yes.then_some(credit));
                 if !yes {
-                    witness.alive.retain(|other| *other != id);
-                    witness.over.insert(id);
+                    tracer.alive.retain(|other| *other != id);
+                    tracer.over.insert(id);
                 }
             }
         }
         Step::Connect(port) => {
             if let Ok((id, _)) = muxer.connect(port, Credit::Automatic) {
-                witness.alive.push(id);
+                tracer.alive.push(id);
             }
         }
         Step::Send(which, len) => {
-            if let Some(id) = pick(&witness.alive, which) {
+            if let Some(id) = pick(&tracer.alive, which) {
                 let _ = muxer.send(id, &vec![0; len]);
             }
         }
-        Step::Finish(which) => pick(&witness.alive, which).into_iter().for_each(|id| muxer.finish(id)),
-        Step::Reset(which) => pick(&witness.alive, which).into_iter().for_each(|id| muxer.reset(id)),
+        Step::Finish(which) => pick(&tracer.alive, which).into_iter().for_each(|id| muxer.finish(id)),
+        Step::Reset(which) => pick(&tracer.alive, which).into_iter().for_each(|id| muxer.reset(id)),
         Step::Consumed(which, len) => {
-            pick(&witness.alive, which).into_iter().for_each(|id| muxer.consumed(id, len));
+            pick(&tracer.alive, which).into_iter().for_each(|id| muxer.consumed(id, len));
         }
-        Step::Drain(room) => drain(muxer, witness, room),
+        Step::Drain(room) => drain(muxer, tracer, room),
         Step::Restart => muxer.close_all(CloseReason::GuestRestarted),
     }
 }
@@ -228,18 +228,18 @@ proptest! {
     #[test]
     fn no_guest_breaks_a_limit_a_rule_or_the_muxer(steps in proptest::collection::vec(step(), 1..200)) {
         let mut muxer = Muxer::new(CID);
-        let mut witness = Witness::default();
+        let mut tracer = EngineTracer::default();
         let mut known = HashSet::new();
         for step in &steps {
-            take_step(&mut muxer, &mut witness, step);
-            witness.take_events(&mut muxer);
+            take_step(&mut muxer, &mut tracer, step);
+            tracer.take_events(&mut muxer);
             check_limits(&muxer);
             check_known(&mut muxer, &mut known);
         }
-        drain(&mut muxer, &mut witness, 4096);
+        drain(&mut muxer, &mut tracer, 4096);
         muxer.close_all(CloseReason::Disconnected);
-        witness.take_events(&mut muxer);
-        prop_assert!(witness.alive.is_empty(), "an endpoint was never told closed");
+        tracer.take_events(&mut muxer);
+        prop_assert!(tracer.alive.is_empty(), "an endpoint was never told closed");
         prop_assert_eq!(muxer.queued_bytes(), 0);
     }
 }

@@ -1,0 +1,118 @@
+//! Pages of a process that the host's engines read and write: made here, filled and mapped by the process.
+//!
+//! They are freed when the host has answered that it is done with them - that it takes them back, that it does not want
+//! them, or that it has let go of the process - and not before.
+
+use proto::attach::{AttachBacking, BrokerReply, DetachBacking, guestd_to_host};
+use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
+
+use super::state::{BackingPages, ClientState, NewRegion, Pending};
+use super::{Broker, ClientId, Machine, Purpose, refused};
+
+impl<M: Machine> Broker<M> {
+    pub(super) fn attach_backing(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
+        match self.make_backing(process, address, pages) {
+            Ok((descriptor, addresses)) => {
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.state = ClientState::AttachingBacking { process, descriptor };
+                }
+                let body =
+                    guestd_to_host::Body::AttachBacking(AttachBacking { process, address, pages: addresses });
+                self.tell_host(body, Pending::AttachBacking { client, process, address });
+            }
+            Err(words) => {
+                self.say_refusal(format!("process {process} attaches no pages: {words}"));
+                self.not_for_now(client, words);
+            }
+        }
+    }
+
+    fn make_backing(
+        &mut self,
+        process: u32,
+        address: u64,
+        pages: u32,
+    ) -> Result<(M::Descriptor, Vec<u64>), String> {
+        if pages == 0 || pages as usize > PAGES_PER_MESSAGE_MAX {
+            return Err(format!("{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"));
+        }
+        let Some(entry) = self.processes.get(&process) else {
+            return Err("the process has ended".to_owned());
+        };
+        if entry.backing.contains_key(&address) {
+            return Err(format!("what is at {address:#x} is backing already"));
+        }
+        let (user, backing) =
+            (entry.user, entry.backing.values().map(|backing| backing.memory.pages()).sum::<u32>());
+        if pages > BACKING_PAGES_MAX.saturating_sub(backing) {
+            return Err(format!("the process has backing {backing} of at most {BACKING_PAGES_MAX} pages"));
+        }
+        let NewRegion { memory, addresses, descriptor } = self.make_region(user, Purpose::Pages, pages)?;
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.backing.insert(address, BackingPages { memory, addresses: addresses.clone() });
+        }
+        Ok((descriptor, addresses))
+    }
+
+    /// A process that comes back lends what it lent before: the pages are here still.
+    pub(super) fn reattach_backing(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
+        let backing = self.processes.get(&process).and_then(|entry| entry.backing.get(&address));
+        let Some(backing) = backing.filter(|backing| backing.memory.pages() == pages) else {
+            return self.refuse(client, format!("{pages} pages at {address:#x} were not backing"));
+        };
+        let pages = backing.addresses.clone();
+        let body = guestd_to_host::Body::AttachBacking(AttachBacking { process, address, pages });
+        self.ask(client, process, body, Pending::ReattachBacking { client, process });
+    }
+
+    /// The host has the pages: hand them out.
+    pub(super) fn backing(&mut self, client: ClientId, process: u32) {
+        let Some(descriptor) = self.stop_attaching(client, process) else { return };
+        self.reply(client, BrokerReply { process, ..BrokerReply::default() }, vec![descriptor]);
+    }
+
+    /// The host does not want them, so it will not touch them.
+    pub(super) fn not_backed(&mut self, client: ClientId, process: u32, address: u64, words: String) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.backing.remove(&address);
+        }
+        if self.stop_attaching(client, process).is_some() {
+            self.not_for_now(client, words);
+        }
+    }
+
+    /// Not counted as misbehaviour: others may have used up what there is.
+    fn not_for_now(&mut self, client: ClientId, words: String) {
+        self.reply(client, refused(words), Vec::new());
+    }
+
+    /// The descriptor that the client waits for, if it is still there.
+    fn stop_attaching(&mut self, client: ClientId, process: u32) -> Option<M::Descriptor> {
+        let entry = self.clients.get_mut(&client)?;
+        match std::mem::replace(&mut entry.state, ClientState::Attached { process }) {
+            ClientState::AttachingBacking { descriptor, .. } => Some(descriptor),
+            _ => unreachable!("pages are backing for a client that waits for it"),
+        }
+    }
+
+    pub(super) fn detach_backing(&mut self, client: ClientId, process: u32, address: u64) {
+        let has = self.processes.get(&process).is_some_and(|entry| entry.backing.contains_key(&address));
+        if !has {
+            return self.refuse(client, format!("nothing is backing at {address:#x}"));
+        }
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.state = ClientState::TakingBack { process };
+        }
+        let body = guestd_to_host::Body::DetachBacking(DetachBacking { process, address });
+        self.tell_host(body, Pending::DetachBacking { client, process, address });
+    }
+
+    pub(super) fn taken_back(&mut self, client: ClientId, process: u32, address: u64) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.backing.remove(&address);
+        }
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.state = ClientState::Attached { process };
+        self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+    }
+}

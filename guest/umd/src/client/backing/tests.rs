@@ -1,0 +1,222 @@
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{mmap_anonymous, munmap};
+
+use super::*;
+
+/// Makes pages and keeps a copy of each descriptor, as the host does.
+#[derive(Default)]
+struct Broker {
+    backing: RefCell<BTreeMap<u64, File>>,
+    refuse_at: Option<u64>,
+}
+
+impl BackingProvider for Broker {
+    fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+        if self.refuse_at == Some(address) {
+            return Err(AttachError::Refused("no room".to_owned()));
+        }
+        let memory = memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, u64::from(pages) * PAGE_BYTES as u64)?;
+        let other = self.backing.borrow_mut().insert(address, File::from(memory.try_clone().unwrap()));
+        assert!(other.is_none(), "backing twice at {address:#x}");
+        Ok(memory)
+    }
+
+    fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
+        assert!(self.backing.borrow_mut().remove(&address).is_some(), "nothing is backing at {address:#x}");
+        Ok(())
+    }
+}
+
+impl Broker {
+    /// `(pages from the start, pages)` of all that is backed.
+    fn pieces(&self, memory: &Memory) -> Vec<(u64, u64)> {
+        let backing = self.backing.borrow();
+        let pieces =
+            backing.iter().map(|(address, file)| (address - memory.start(), file.metadata().unwrap().len()));
+        pieces.map(|(at, bytes)| (at / PAGE, bytes / PAGE)).collect()
+    }
+
+    /// The host writes.
+    fn write(&self, address: u64, bytes: &[u8]) {
+        let backing = self.backing.borrow();
+        let (first, file) = backing.range(..=address).next_back().expect("backing");
+        file.write_all_at(bytes, address - first).unwrap();
+    }
+}
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const DEVICE: Handle = Handle(1);
+
+/// Pages of this process.
+struct Memory(*mut u8, usize);
+
+impl Memory {
+    fn new(pages: usize) -> Self {
+        let bytes = pages * PAGE_BYTES;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        let memory = Memory(start.unwrap().cast(), bytes);
+        (0..bytes).for_each(|at| memory.set(at, (at % 253) as u8));
+        memory
+    }
+
+    fn start(&self) -> u64 {
+        self.0 as u64
+    }
+
+    fn pages(&self, pages: Range<u64>) -> Range<u64> {
+        self.start() + pages.start * PAGE..self.start() + pages.end * PAGE
+    }
+
+    fn get(&self, at: usize) -> u8 {
+        assert!(at < self.1);
+        // SAFETY: inside the mapping.
+        unsafe { self.0.add(at).read_volatile() }
+    }
+
+    fn set(&self, at: usize, byte: u8) {
+        assert!(at < self.1);
+        // SAFETY: inside the mapping.
+        unsafe { self.0.add(at).write_volatile(byte) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: ours.
+        unsafe { munmap(self.0.cast(), self.1) }.unwrap();
+    }
+}
+
+fn add(
+    backing: &mut ProcessBacking,
+    broker: &Broker,
+    allocation: u32,
+    range: Range<u64>,
+) -> Result<(), BackingError> {
+    backing.add(broker, DEVICE, Handle::NULL, Handle(allocation), range)
+}
+
+fn end(backing: &mut ProcessBacking, broker: &Broker, allocation: u32) {
+    backing.retain(broker, |handle, _, _| handle != Handle(allocation));
+}
+
+#[test]
+fn the_bytes_stay_where_they_are_and_both_sides_write_them() {
+    let (memory, broker, mut backing) = (Memory::new(3), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 7, memory.pages(0..3)).unwrap();
+    assert!((0..3 * PAGE_BYTES).all(|at| memory.get(at) == (at % 253) as u8));
+    broker.write(memory.start() + 5000, &[1, 2, 3]);
+    assert_eq!([memory.get(5000), memory.get(5001), memory.get(5002)], [1, 2, 3]);
+    memory.set(5000, 9);
+    let mut byte = [0];
+    broker.backing.borrow()[&memory.start()].read_exact_at(&mut byte, 5000).unwrap();
+    assert_eq!(byte, [9]);
+    end(&mut backing, &broker, 7);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+    assert_eq!(memory.get(5001), 2, "the program keeps its bytes");
+    add(&mut backing, &broker, 8, memory.pages(0..3)).unwrap();
+    assert_eq!(memory.get(5001), 2, "and may attach_backing them again");
+}
+
+#[test]
+fn allocations_of_the_same_pages_share_them_until_the_last_ends() {
+    let (memory, broker, mut backing) = (Memory::new(8), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(2..4)).unwrap();
+    add(&mut backing, &broker, 2, memory.pages(2..4)).unwrap();
+    add(&mut backing, &broker, 3, memory.pages(0..6)).unwrap();
+    assert_eq!(broker.pieces(&memory), [(0, 2), (2, 2), (4, 2)]);
+    end(&mut backing, &broker, 3);
+    assert_eq!(broker.pieces(&memory), [(2, 2)]);
+    end(&mut backing, &broker, 1);
+    assert_eq!(broker.pieces(&memory), [(2, 2)]);
+    end(&mut backing, &broker, 2);
+    assert_eq!(broker.pieces(&memory), []);
+}
+
+#[test]
+fn a_device_and_a_resource_take_their_allocations_with_them() {
+    let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
+    let resource = Handle(50);
+    backing.add(&broker, DEVICE, resource, Handle(1), memory.pages(0..1)).unwrap();
+    backing.add(&broker, DEVICE, Handle::NULL, Handle(2), memory.pages(1..2)).unwrap();
+    backing.add(&broker, Handle(9), Handle::NULL, Handle(3), memory.pages(2..3)).unwrap();
+    backing.retain(&broker, |_, _, of| of != resource);
+    assert_eq!(broker.pieces(&memory), [(1, 1), (2, 1)]);
+    backing.retain(&broker, |_, device, _| device != DEVICE);
+    assert_eq!(broker.pieces(&memory), [(2, 1)]);
+}
+
+#[test]
+fn what_the_program_has_replaced_is_backed_anew() {
+    let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: our own pages.
+    unsafe { mmap_anonymous(memory.0.cast(), 2 * PAGE_BYTES, protection, flags) }.unwrap();
+    memory.set(0, 77);
+    add(&mut backing, &broker, 2, memory.pages(0..2)).unwrap();
+    broker.write(memory.start() + 1, &[78]);
+    assert_eq!([memory.get(0), memory.get(1)], [77, 78]);
+    end(&mut backing, &broker, 1);
+    assert_eq!(broker.pieces(&memory), [(0, 2)], "the other allocation's");
+    end(&mut backing, &broker, 2);
+    assert_eq!(broker.pieces(&memory), []);
+}
+
+#[test]
+fn memory_that_is_not_there_or_not_the_programs_alone_is_refused_and_untouched() {
+    let (memory, broker, mut backing) = (Memory::new(4), Broker::default(), ProcessBacking::default());
+    // SAFETY: our own pages; nothing reads them before they are mapped again.
+    unsafe { munmap(memory.0.add(3 * PAGE_BYTES).cast(), PAGE_BYTES) }.unwrap();
+    let refused = add(&mut backing, &broker, 1, memory.pages(2..4)).unwrap_err();
+    assert!(matches!(refused, BackingError::NotMapped(_)), "{refused}");
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: the page that was unmapped.
+    unsafe { mmap_anonymous(memory.0.add(3 * PAGE_BYTES).cast(), PAGE_BYTES, ProtFlags::READ, flags) }
+        .unwrap();
+    let refused = add(&mut backing, &broker, 1, memory.pages(2..4)).unwrap_err();
+    assert_eq!(NtStatus::from(&refused), NtStatus::INVALID_PARAMETER);
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: as above.
+    unsafe { mmap_anonymous(memory.0.add(3 * PAGE_BYTES).cast(), PAGE_BYTES, protection, flags) }.unwrap();
+    let refused = add(&mut backing, &broker, 1, memory.pages(2..4)).unwrap_err();
+    assert_eq!(NtStatus::from(&refused), NtStatus::NOT_SUPPORTED, "{refused}");
+    for wrong in [0..PAGE, u64::MAX - 1..u64::MAX, memory.start()..memory.start()] {
+        assert!(matches!(add(&mut backing, &broker, 1, wrong), Err(BackingError::NotMapped(_))));
+    }
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+}
+
+#[test]
+fn what_fails_half_way_leaves_the_programs_bytes_and_nothing_with_the_host() {
+    let pages = PAGES_PER_MESSAGE_MAX as u64;
+    let memory = Memory::new(2 * pages as usize);
+    let broker = Broker { refuse_at: Some(memory.start() + pages * PAGE), ..Broker::default() };
+    let mut backing = ProcessBacking::default();
+    let refused = add(&mut backing, &broker, 1, memory.pages(0..2 * pages)).unwrap_err();
+    assert_eq!(NtStatus::from(&refused), NtStatus::NO_MEMORY);
+    assert!(broker.backing.borrow().is_empty() && backing.is_empty());
+    assert!((0..memory.1).step_by(997).all(|at| memory.get(at) == (at % 253) as u8));
+}
+
+#[test]
+fn a_line_of_maps_is_read_with_and_without_a_name() {
+    let line = "7f00-7f40 rw-s 00000000 00:01 2049                       /memfd:gpupv-pages (deleted)";
+    let mapping = Mapping::parse(line).unwrap();
+    assert_eq!((mapping.range.clone(), mapping.is_backed()), (0x7f00..0x7f40, true));
+    assert!(mapping.is_writable() && !mapping.is_private());
+    let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
+    assert!(
+        !mapping.is_backed() && !mapping.is_writable() && mapping.is_private() && mapping.name.is_empty()
+    );
+    assert!(Mapping::parse("nonsense").is_none() && Mapping::parse("").is_none());
+}

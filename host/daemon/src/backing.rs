@@ -1,0 +1,382 @@
+//! Pages that processes have lent to engines: mapped here for a local process, guest RAM for one in a VM.
+//!
+//! A process lends pages from an address of its own on, and names them by that address. The pages are memory that the
+//! broker made and the process maps in place of its own, so they stay where they are whatever it does meanwhile, and
+//! nothing is touched once they are taken back or the process has gone.
+//!
+//! Unsafe because it maps memory that a guest process reads and writes at the same time.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use anyhow::Context as _;
+use d3dkmt::limits::USER_END;
+use fence_page::PAGE_BYTES;
+use proto::bulk::piece_bytes;
+use proto::limits::{BACKING_MEMFD, BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use vsock_device::{GuestMemory, MemoryError};
+
+use super::limits::MAPPINGS_PER_PROCESS_MAX;
+use super::shares::Share;
+
+/// A memfd of whole pages, mapped here and by one process.
+#[derive(Debug)]
+pub struct LocalPages {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Of its client's mappings.
+    share: Option<Share>,
+}
+
+// SAFETY: the mapping belongs to this value alone and lives as long; its bytes are only copied, never referred to.
+unsafe impl Send for LocalPages {}
+
+impl LocalPages {
+    /// Makes pages, all zero, and the descriptor for the process: nobody can change its size.
+    pub fn create(pages: u32) -> anyhow::Result<(LocalPages, OwnedFd)> {
+        let bytes = pages as usize * PAGE_BYTES;
+        let memfd = rustix::fs::memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .context("cannot create memory")?;
+        rustix::fs::ftruncate(&memfd, bytes as u64)
+            .with_context(|| format!("cannot size memory to {bytes} bytes"))?;
+        let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal memory")?;
+        Ok((LocalPages::map(memfd.as_fd(), bytes)?, memfd))
+    }
+
+    /// Pages that a daemon made which was killed, from the process that has them: nobody can change their size either.
+    pub fn of(memory: impl AsFd, pages: u32) -> anyhow::Result<LocalPages> {
+        let bytes = pages as usize * PAGE_BYTES;
+        let seals = rustix::fs::fcntl_get_seals(&memory).context("what is backing again are no pages")?;
+        anyhow::ensure!(
+            seals.contains(SealFlags::GROW | SealFlags::SHRINK),
+            "the pages may change their size"
+        );
+        let actual = rustix::fs::fstat(&memory)?.st_size as u64;
+        anyhow::ensure!(bytes > 0 && actual == bytes as u64, "{actual} bytes are backing again as {bytes}");
+        LocalPages::map(memory.as_fd(), bytes)
+    }
+
+    fn map(memfd: BorrowedFd<'_>, bytes: usize) -> anyhow::Result<LocalPages> {
+        // SAFETY: a new mapping at an address of the kernel's choice; no Rust object is there.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, memfd, 0)
+        }
+        .context("cannot map memory")?;
+        let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
+        Ok(LocalPages { base, bytes, share: None })
+    }
+
+    /// The same, as a part of a client's share of mappings for as long as it is mapped.
+    pub(super) fn charged_to(self, share: Share) -> LocalPages {
+        let mut charged = self;
+        charged.share = Some(share);
+        charged
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
+        debug_assert!(offset + bytes.len() <= self.bytes);
+        let size = piece_bytes(self.base.as_ptr().addr() + offset, bytes.as_ptr().addr());
+        for (number, piece) in bytes.chunks_mut(size).enumerate() {
+            let at = offset + number * size;
+            // SAFETY: the caller keeps the range inside the mapping; `bytes` is ours alone, and does not overlap it.
+            // What the process writes meanwhile comes whole or not, as on any memory that two processors share.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), piece.as_mut_ptr(), piece.len());
+            }
+        }
+    }
+
+    /// As `memmove`, to a place that may be in the same pages.
+    fn copy(&self, offset: usize, to: &LocalPages, target: usize, bytes: usize) {
+        debug_assert!(offset + bytes <= self.bytes && target + bytes <= to.bytes);
+        // SAFETY: both ranges are inside their mappings, which live as long as the two values; they may overlap.
+        unsafe { std::ptr::copy(self.base.as_ptr().add(offset), to.base.as_ptr().add(target), bytes) }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        debug_assert!(offset + bytes.len() <= self.bytes);
+        let size = piece_bytes(bytes.as_ptr().addr(), self.base.as_ptr().addr() + offset);
+        for (number, piece) in bytes.chunks(size).enumerate() {
+            let at = offset + number * size;
+            // SAFETY: as above.
+            unsafe {
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), self.base.as_ptr().add(at), piece.len());
+            }
+        }
+    }
+}
+
+impl Drop for LocalPages {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `create`; nothing refers into it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What was attached as backing with one message.
+#[derive(Debug)]
+pub enum BackingPages {
+    Local(LocalPages),
+    /// Guest-physical address of each page.
+    Guest {
+        memory: GuestMemory,
+        pages: Vec<u64>,
+    },
+}
+
+impl BackingPages {
+    fn bytes(&self) -> u64 {
+        match self {
+            BackingPages::Local(pages) => pages.bytes as u64,
+            BackingPages::Guest { pages, .. } => (pages.len() * PAGE_BYTES) as u64,
+        }
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BackingFault> {
+        match self {
+            BackingPages::Local(pages) => pages.read(offset as usize, bytes),
+            BackingPages::Guest { memory, pages } => {
+                for (address, part) in runs(pages, offset, bytes.len()) {
+                    memory.read(address, &mut bytes[part])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BackingFault> {
+        match self {
+            BackingPages::Local(pages) => pages.write(offset as usize, bytes),
+            BackingPages::Guest { memory, pages } => {
+                for (address, part) in runs(pages, offset, bytes.len()) {
+                    memory.write(address, &bytes[part])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A range of pages as guest-physical addresses, each with the part of the bytes that lies there. Pages that follow one
+/// another in the guest's memory are one run.
+fn runs(
+    pages: &[u64],
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> + use<'_> {
+    let (mut page, mut within) = (offset as usize / PAGE_BYTES, offset as usize % PAGE_BYTES);
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let (first, start) = (pages[page] + within as u64, done);
+        done = length.min(done + PAGE_BYTES - within);
+        (page, within) = (page + 1, 0);
+        while done < length && pages[page] == pages[page - 1] + PAGE_BYTES as u64 {
+            done = length.min(done + PAGE_BYTES);
+            page += 1;
+        }
+        Some((first, start..done))
+    })
+}
+
+/// Why bytes of a process can be neither read nor written. A plain value, that an engine may meet as often as it likes.
+#[derive(Debug, thiserror::Error)]
+pub enum BackingFault {
+    #[error("{0:#x} is not backing")]
+    NotBacked(u64),
+    #[error(transparent)]
+    Guest(#[from] MemoryError),
+}
+
+/// Everything that one process has lent, by its address there. Disjoint.
+#[derive(Default, Debug)]
+pub struct ProcessBacking {
+    pieces: BTreeMap<u64, BackingPages>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl ProcessBacking {
+    /// Whether so many pages may be lent from an address on.
+    pub fn check(&self, address: u64, pages: u32) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            (1..=PAGES_PER_MESSAGE_MAX as u32).contains(&pages),
+            "{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"
+        );
+        let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= USER_END);
+        let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));
+        let end = end.with_context(|| format!("{pages} pages at {address:#x} are no pages of a process"))?;
+        let before = self.pieces.range(..end).next_back();
+        if let Some((other, backing)) = before.filter(|(other, backing)| *other + backing.bytes() > address) {
+            anyhow::bail!(
+                "{pages} pages at {address:#x} overlap the {:#x} bytes backing at {other:#x}",
+                backing.bytes()
+            );
+        }
+        let backing = self.pages();
+        anyhow::ensure!(
+            pages <= BACKING_PAGES_MAX - backing.min(BACKING_PAGES_MAX),
+            "the process has backing {backing} of at most {BACKING_PAGES_MAX} pages"
+        );
+        Ok(())
+    }
+
+    /// Whether one more piece may be mapped here: other processes of its user have to have some as well.
+    pub fn check_mappings(&self) -> anyhow::Result<()> {
+        let pieces = self.pieces.len();
+        anyhow::ensure!(
+            pieces < MAPPINGS_PER_PROCESS_MAX,
+            "the process has backing {pieces} pieces, the limit: take some back, or attach_backing larger ones"
+        );
+        Ok(())
+    }
+
+    /// Each is a mapping of its own, if it is mapped here.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn pages(&self) -> u32 {
+        (self.bytes / PAGE_BYTES as u64) as u32
+    }
+
+    /// Takes pages that [`Lent::check`] let through.
+    pub fn add(&mut self, address: u64, pages: BackingPages) {
+        self.bytes += pages.bytes();
+        self.pieces.insert(address, pages);
+    }
+
+    /// Nothing is touched there any more. False if nothing is backed at the address.
+    pub fn detach(&mut self, address: u64) -> bool {
+        let removed = self.pieces.remove(&address);
+        self.bytes -= removed.as_ref().map_or(0, BackingPages::bytes);
+        removed.is_some()
+    }
+
+    /// Reads from an address of the process on.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), BackingFault> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (backing, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
+            backing.read(offset, &mut bytes[done..done + length])?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), BackingFault> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (backing, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
+            backing.write(offset, &bytes[done..done + length])?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Copies as `memmove` does, straight from one's pages to another's, where each range is of one piece that is mapped
+    /// here: true if it is done.
+    pub fn copy(&self, address: u64, to: &ProcessBacking, target: u64, bytes: usize) -> bool {
+        let (Ok((from, offset, here)), Ok((to, target, there))) =
+            (self.find(address, bytes), to.find(target, bytes))
+        else {
+            return false;
+        };
+        match (from, to) {
+            (BackingPages::Local(from), BackingPages::Local(to)) if here == bytes && there == bytes => {
+                from.copy(offset as usize, to, target as usize, bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Where an address is, and how many of so many bytes are there.
+    fn find(&self, address: u64, length: usize) -> Result<(&BackingPages, u64, usize), BackingFault> {
+        let backing = self.pieces.range(..=address).next_back();
+        let backing = backing
+            .map(|(first, backing)| (backing, address - first))
+            .filter(|(backing, at)| *at < backing.bytes());
+        let (backing, offset) = backing.ok_or(BackingFault::NotBacked(address))?;
+        Ok((backing, offset, length.min((backing.bytes() - offset) as usize)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(count: u32) -> BackingPages {
+        BackingPages::Local(LocalPages::create(count).unwrap().0)
+    }
+
+    #[test]
+    fn what_is_backed_in_two_pieces_is_read_and_written_as_one() {
+        let mut backing = ProcessBacking::default();
+        backing.add(0x10000, pages(2));
+        backing.add(0x12000, pages(1));
+        let written: Vec<u8> = (0..0x2800).map(|at: u32| (at % 251) as u8).collect();
+        backing.write(0x10400, &written).unwrap();
+        let mut read = vec![0; written.len()];
+        backing.read(0x10400, &mut read).unwrap();
+        assert_eq!(read, written);
+        for (address, length) in [(0xFFFF, 2), (0x12FFF, 2), (0x13000, 1), (0, 1)] {
+            let error = backing.read(address, &mut vec![0; length]).unwrap_err().to_string();
+            assert!(error.ends_with("is not backing"), "{error}");
+        }
+        assert!(backing.detach(0x10000) && !backing.detach(0x10000));
+        assert!(backing.write(0x10400, &written).is_err());
+    }
+
+    #[test]
+    fn a_copy_inside_of_a_piece_is_a_memmove_and_one_across_pieces_is_not_done() {
+        let mut backing = ProcessBacking::default();
+        backing.add(0x10000, pages(2));
+        backing.add(0x12000, pages(1));
+        let written: Vec<u8> = (0..0x1000).map(|at: u32| (at % 251) as u8).collect();
+        backing.write(0x10000, &written).unwrap();
+        assert!(backing.copy(0x10000, &backing, 0x10004, 0x1000), "they overlap");
+        let mut read = vec![0; written.len()];
+        backing.read(0x10004, &mut read).unwrap();
+        assert_eq!(read, written);
+        assert!(
+            !backing.copy(0x10000, &backing, 0x11800, 0x1000) && !backing.copy(0x20000, &backing, 0x10000, 1)
+        );
+    }
+
+    #[test]
+    fn what_overlaps_is_no_page_or_is_too_much_is_refused() {
+        let mut backing = ProcessBacking::default();
+        backing.add(0x10000, pages(4));
+        let wrong = [
+            (0x10000, 1, "overlap the 0x4000 bytes backing at 0x10000"),
+            (0xF000, 2, "overlap"),
+            (0x13000, 1, "overlap"),
+            (0x14800, 1, "no pages of a process"),
+            (USER_END - 0x1000, 2, "no pages of a process"),
+            (u64::MAX - 0xFFF, 1, "no pages of a process"),
+            (0x20000, 0, "allowed are 1 to 4096"),
+            (0x20000, 4097, "allowed are 1 to 4096"),
+        ];
+        for (address, count, words) in wrong {
+            let error = backing.check(address, count).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(backing.check(0x14000, 1).is_ok() && backing.check(0xF000, 1).is_ok());
+    }
+
+    #[test]
+    fn pages_that_follow_one_another_are_one_run() {
+        let pages = [0x5000, 0x6000, 0x9000, 0xA000, 0x1000];
+        let found: Vec<_> = runs(&pages, 0x800, 0x4000).collect();
+        assert_eq!(found, [(0x5800, 0..0x1800), (0x9000, 0x1800..0x3800), (0x1000, 0x3800..0x4000)]);
+        assert_eq!(runs(&pages, 0x1000, 4).collect::<Vec<_>>(), [(0x6000, 0..4)]);
+    }
+}

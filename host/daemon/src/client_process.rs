@@ -1,0 +1,345 @@
+//! A guest process as the daemon serves it: who it is and what waits to be sent to it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use d3dkmt::{EventId, NtStatus, WakeTarget};
+use dxgkrnl::{ProcessId, VmId};
+use proto::convert::{asked_to_frame, wake_to_frame};
+use proto::limits::NAME_BYTES_MAX;
+use rustix::event::epoll;
+use rustix::net::Shutdown;
+use vsock_device::locks::{Rank, Ranked, RankedGuard};
+use vsock_device::{Connection, SendError};
+
+use super::closing::ClientFd;
+use super::counters::Counter;
+use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
+use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
+
+/// Text from a guest as it may stand on a terminal and in a line of a log.
+pub fn without_controls(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{FFFD}' } else { letter }).collect()
+}
+
+/// What is kept of a process's name.
+pub fn kept_name(name: &str) -> String {
+    let mut name = without_controls(name);
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    name
+}
+
+/// One guest process.
+#[derive(Debug)]
+pub struct ClientProcess {
+    pub id: ProcessId,
+    pub vm: VmId,
+    pub pid: u32,
+    pub name: String,
+    pub outbox: Outbox,
+    /// Calls of its that the kernel was told of.
+    pub calls: Counter,
+}
+
+impl ClientProcess {
+    /// One that nobody is connected to yet.
+    pub fn new(id: ProcessId, vm: VmId, pid: u32, name: String) -> ClientProcess {
+        ClientProcess { id, vm, pid, name, outbox: Outbox::default(), calls: Counter::default() }
+    }
+}
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub enum Sink {
+    /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
+    Local {
+        stream: Arc<ClientFd>,
+        epoll: Arc<OwnedFd>,
+        key: u64,
+    },
+    Vsock(Connection),
+}
+
+impl Sink {
+    /// Ends the stream for both ends.
+    pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
+        match self {
+            Sink::Local { stream, .. } => {
+                let stream = Arc::clone(stream);
+                Box::new(move || {
+                    let _ = rustix::net::shutdown(&stream, Shutdown::Both);
+                })
+            }
+            Sink::Vsock(connection) => {
+                let connection = connection.clone();
+                Box::new(move || connection.reset())
+            }
+        }
+    }
+}
+
+/// Bytes and wakes on their way to one guest. Appended to under the kernel lock, so their order is the kernel's;
+/// sent after leaving it, by whoever appended. Kept events are set before the bytes are sent.
+#[derive(Debug)]
+pub struct Outbox {
+    state: Ranked<OutboxState>,
+    connected: AtomicBool,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        let state = Ranked::new(Rank::Outbox, OutboxState::default());
+        Outbox { state, connected: AtomicBool::new(false) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct OutboxState {
+    sink: Option<Sink>,
+    kept: RegisteredEvents,
+    bytes: Vec<u8>,
+    /// Bytes at the head that are sent already.
+    sent: usize,
+    /// The sink said it is full: it will say when there is room.
+    blocked: bool,
+    /// When what is added next was asked for, if its guest is to be told.
+    asked_ns: Option<u64>,
+}
+
+/// What came of something for a guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Added {
+    Frame,
+    /// A kept event will be set.
+    Event,
+    /// Nobody is connected to get it.
+    Nothing,
+}
+
+/// The guest does not read, and what waits for it is over the limit.
+#[derive(Debug, thiserror::Error)]
+#[error("{waiting} bytes wait to be read by the guest, the limit is {OUTBOX_BYTES_MAX}")]
+pub struct OutboxFull {
+    waiting: usize,
+}
+
+impl Outbox {
+    fn lock(&self) -> RankedGuard<'_, OutboxState> {
+        self.state.lock_or_abort()
+    }
+
+    pub fn connect(&self, sink: Sink) {
+        self.lock().sink = Some(sink);
+        self.connected.store(true, Ordering::Release);
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    /// Nothing more is sent. The guest sees the end of the stream after what was sent.
+    pub fn disconnect(&self) {
+        if let Some(sink) = self.forget() {
+            sink.finish();
+        }
+    }
+
+    /// Ends the stream at once, for a guest that does not read: it would never come to its end.
+    pub fn cut_off(&self) {
+        if let Some(sink) = self.forget() {
+            sink.cut_off();
+        }
+    }
+
+    fn forget(&self) -> Option<Sink> {
+        self.connected.store(false, Ordering::Release);
+        let OutboxState { sink, mut kept, .. } = std::mem::take(&mut *self.lock());
+        kept.end();
+        sink
+    }
+
+    /// An event of this name is set in this way from here on.
+    pub fn register_event(&self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
+        self.lock().kept.keep(name, way)
+    }
+
+    pub fn keeps(&self, name: EventId) -> bool {
+        self.lock().kept.contains(name)
+    }
+
+    /// Events that are kept, and how often each was to be set.
+    pub fn registered_events(&self) -> Vec<(EventId, u64)> {
+        self.lock().kept.wakes().collect()
+    }
+
+    pub fn kept_count(&self) -> usize {
+        self.lock().kept.len()
+    }
+
+    /// The stream of a kept event's event channel is there. False if it is not kept any more.
+    pub fn connect_event_channel(&self, name: EventId, stream: Connection) -> bool {
+        let mut state = self.lock();
+        let connected = state.kept.connect(name, stream);
+        state.flush();
+        connected
+    }
+
+    /// The event is not set here any more; what was owed comes by the stream. False if it was not kept.
+    pub fn unregister_event(&self, name: EventId) -> bool {
+        let mut state = self.lock();
+        let owed = state.kept.forget(name);
+        state.owed_by_stream(name, owed.unwrap_or(0));
+        owed.is_some()
+    }
+
+    /// The same when the stream of its event channel has ended.
+    pub fn event_channel_gone(&self, name: EventId, stream: &Connection) {
+        let mut state = self.lock();
+        let owed = state.kept.event_channel_gone(name, stream);
+        state.owed_by_stream(name, owed.unwrap_or(0));
+    }
+
+    /// Adds one frame.
+    pub fn append(&self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+        self.lock().append(frame)
+    }
+
+    /// The guest is told that what is added next was asked for at this time.
+    pub fn asked(&self, nanos: u64) {
+        self.lock().asked_ns = Some(nanos);
+    }
+
+    /// Adds a frame that is in bytes already, with its length. A guest that is over its limit is found so by the next one.
+    pub fn append_frame(&self, frame: &[u8]) {
+        let mut state = self.lock();
+        if state.sink.is_some() {
+            state.bytes.extend_from_slice(frame);
+        }
+    }
+
+    /// Adds a wake: a kept event will be set, the others come by a frame.
+    pub fn wake(&self, target: WakeTarget, status: NtStatus) -> Result<Added, OutboxFull> {
+        let mut state = self.lock();
+        match target.event() {
+            Some(name) if state.kept.wake(name) => Ok(Added::Event),
+            _ => state.append(&wake_to_frame(target, status)),
+        }
+    }
+
+    /// Adds the last frame of a stream and sends what it can. A guest that is cut off gets none.
+    pub fn send_last(&self, frame: &proto::channel::ToGuest) {
+        if self.append(frame).is_ok() {
+            self.flush();
+        }
+    }
+
+    /// Sends what it can without blocking.
+    pub fn flush(&self) {
+        self.lock().flush();
+    }
+
+    /// The sink has room again.
+    pub fn writable(&self) {
+        let mut state = self.lock();
+        state.blocked = false;
+        state.flush();
+    }
+}
+
+impl OutboxState {
+    fn append(&mut self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+        if self.sink.is_none() {
+            return Ok(Added::Nothing);
+        }
+        if let Some(nanos) = self.asked_ns.take() {
+            proto::frame::append(&asked_to_frame(nanos), &mut self.bytes);
+        }
+        proto::frame::append(frame, &mut self.bytes);
+        let waiting = self.bytes.len() - self.sent;
+        if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
+    }
+
+    /// Adds wakes that a kept event was owed when it was forgotten: an event is set or not, and one sets it.
+    fn owed_by_stream(&mut self, name: EventId, owed: u64) {
+        if owed > 0 {
+            // A guest over its limit is found so by the next frame.
+            let _ = self.append(&wake_to_frame(name, NtStatus::SUCCESS));
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.kept.ring();
+        if !self.blocked {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        while self.sent < self.bytes.len() {
+            let Some(sink) = &self.sink else { return };
+            match sink.send(&self.bytes[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    return;
+                }
+                // The stream's reader learns of its end as well and ends the process.
+                Err(_) => {
+                    self.sink = None;
+                    return;
+                }
+            }
+        }
+        self.sent = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > 16 * 1024 {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+impl Sink {
+    fn finish(&self) {
+        match self {
+            // Whoever reads the stream has ended it or does so next; closing is enough.
+            Sink::Local { .. } => {}
+            Sink::Vsock(connection) => connection.finish(),
+        }
+    }
+
+    fn cut_off(&self) {
+        match self {
+            // The loop that reads the stream is told of its end by this.
+            Sink::Local { stream, .. } => {
+                let _ = rustix::net::shutdown(stream, Shutdown::Both);
+            }
+            Sink::Vsock(connection) => connection.reset(),
+        }
+    }
+
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Local { stream, epoll, key } => {
+                use rustix::net::SendFlags;
+                let result = rustix::net::send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                if let Err(rustix::io::Errno::AGAIN) = result {
+                    let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
+                    epoll::modify(&**epoll, stream.as_fd(), epoll::EventData::new_u64(*key), interest)?;
+                }
+                Ok(result?)
+            }
+            Sink::Vsock(connection) => {
+                match connection.send_some(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
+                    Ok(count) => Ok(count),
+                    Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),
+                    Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                }
+            }
+        }
+    }
+}

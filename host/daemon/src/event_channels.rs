@@ -1,0 +1,172 @@
+//! Event channels of a VM: for each event that guestd keeps for a process, a stream to guestd.
+//!
+//! ```text
+//!   RegisterEvent on guestd's link ──▶ a token, once usable ──▶ guestd's stream to EVENT_CHANNEL_PORT begins with it
+//!     ──▶ a byte for each wake ──▶ UnregisterEvent, or the process or guestd is gone: the stream ends
+//! ```
+//! The guest sends nothing more on it. If guestd ends the stream itself, wakes go by the process's stream again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use d3dkmt::EventId;
+use d3dkmt::limits::EVENT_CHANNELS_PER_VM_MAX;
+use proto::limits::TOKEN_BYTES;
+use vsock_device::locks::{Rank, Ranked, RankedGuard};
+use vsock_device::{CloseReason, Connection, Endpoint};
+
+use super::client_process::ClientProcess;
+use super::kernel_host::{Token, random};
+use super::pending_connections::{PendingConnection, accepted_from};
+use super::registered_events::EventSink;
+use super::vm::VmShared;
+
+/// Those whose stream is not there yet.
+pub struct EventChannels(Ranked<BTreeMap<Token, (Arc<ClientProcess>, EventId)>>);
+
+impl Default for EventChannels {
+    fn default() -> Self {
+        EventChannels(Ranked::new(Rank::EventChannels, BTreeMap::new()))
+    }
+}
+
+impl EventChannels {
+    fn lock(&self) -> RankedGuard<'_, BTreeMap<Token, (Arc<ClientProcess>, EventId)>> {
+        self.0.lock_or_abort()
+    }
+
+    /// Keeps an event of a process, whose stream is to come with this token. `kept` are those of all others of the VM.
+    pub fn announce(&self, guest: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
+        anyhow::ensure!(kept < EVENT_CHANNELS_PER_VM_MAX, "{kept} events of the VM are kept, the limit");
+        let token = random()?;
+        let mut waiting = self.lock();
+        waiting.retain(|_, (guest, name)| guest.outbox.keeps(*name));
+        guest.outbox.register_event(name, EventSink::EventChannel(None))?;
+        waiting.insert(token, (guest.clone(), name));
+        Ok(token)
+    }
+
+    /// guestd is gone, and its processes.
+    pub fn forget_all(&self) {
+        self.lock().clear();
+    }
+
+    fn redeem(&self, token: &Token) -> Option<(Arc<ClientProcess>, EventId)> {
+        self.lock().remove(token)
+    }
+}
+
+/// One connection to EVENT_CHANNEL_PORT.
+pub struct EventChannelEndpoint {
+    vm: Arc<VmShared>,
+    connection: Connection,
+    token: Vec<u8>,
+    /// Until its token has come.
+    pending_connection: Option<PendingConnection>,
+    of: Option<(Arc<ClientProcess>, EventId)>,
+}
+
+impl EventChannelEndpoint {
+    pub fn new(vm: Arc<VmShared>, connection: Connection) -> Self {
+        let pending_connection = Some(accepted_from(&vm, &connection));
+        EventChannelEndpoint { vm, connection, token: Vec::new(), pending_connection, of: None }
+    }
+
+    /// Takes the token's bytes; an error is a breach of the protocol.
+    fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        anyhow::ensure!(self.of.is_none(), "bytes come back on the stream of a event_channel");
+        self.token.extend_from_slice(bytes);
+        anyhow::ensure!(
+            self.token.len() <= TOKEN_BYTES,
+            "more than a token comes on the stream of a event_channel"
+        );
+        let Ok(token) = Token::try_from(&self.token[..]) else { return Ok(()) };
+        let (guest, name) = self.vm.event_channels.redeem(&token).ok_or_else(|| {
+            anyhow::anyhow!(
+                "the token of a event_channel is unknown, used up, or of an event that is forgotten"
+            )
+        })?;
+        self.pending_connection = None;
+        // False if it was forgotten just now: nothing will come, and guestd ends the stream.
+        if guest.outbox.connect_event_channel(name, self.connection.clone()) {
+            self.of = Some((guest, name));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Some((guest, name)) = self.of.take() {
+            guest.outbox.event_channel_gone(name, &self.connection);
+        }
+    }
+}
+
+impl Endpoint for EventChannelEndpoint {
+    fn received(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.take(bytes) {
+            self.vm.kernel_host.counters.protocol_errors.add(1);
+            self.vm.warn(|| format!("{error:#}; the connection is reset"));
+            self.end();
+            self.connection.reset();
+        }
+    }
+
+    fn peer_finished(&mut self) {
+        self.end();
+        self.connection.finish();
+    }
+
+    fn writable(&mut self) {
+        if let Some((guest, _)) = &self.of {
+            guest.outbox.flush();
+        }
+    }
+
+    fn closed(&mut self, _reason: CloseReason) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dxgkrnl::{ProcessId, VmId};
+
+    use super::*;
+
+    fn guest(id: u32) -> Arc<ClientProcess> {
+        Arc::new(ClientProcess::new(ProcessId(id), VmId(1), 1, String::new()))
+    }
+
+    #[test]
+    fn a_token_is_of_one_event_and_works_once() {
+        let (event_channels, guest) = (EventChannels::default(), guest(1));
+        let first = event_channels.announce(&guest, EventId(1), 0).unwrap();
+        let second = event_channels.announce(&guest, EventId(2), 1).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(event_channels.redeem(&second).unwrap().1, EventId(2));
+        assert!(event_channels.redeem(&second).is_none());
+        assert!(event_channels.announce(&guest, EventId(1), 2).is_err(), "it has one");
+        event_channels.forget_all();
+        assert!(event_channels.redeem(&first).is_none());
+    }
+
+    #[test]
+    fn a_vm_has_so_many_event_channels() {
+        let (event_channels, guest) = (EventChannels::default(), guest(1));
+        assert!(event_channels.announce(&guest, EventId(1), EVENT_CHANNELS_PER_VM_MAX - 1).is_ok());
+        let error =
+            event_channels.announce(&guest, EventId(2), EVENT_CHANNELS_PER_VM_MAX).unwrap_err().to_string();
+        assert!(error.contains("the limit"), "{error}");
+        assert!(!guest.outbox.keeps(EventId(2)));
+    }
+
+    #[test]
+    fn tokens_of_what_is_over_are_not_kept() {
+        let (event_channels, gone, other) = (EventChannels::default(), guest(1), guest(2));
+        let token = event_channels.announce(&gone, EventId(1), 0).unwrap();
+        gone.outbox.disconnect();
+        event_channels.announce(&other, EventId(1), 0).unwrap();
+        assert!(event_channels.redeem(&token).is_none());
+        assert_eq!(Arc::strong_count(&gone), 1, "nobody holds the process any more");
+    }
+}

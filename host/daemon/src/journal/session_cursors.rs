@@ -1,0 +1,332 @@
+//! What a daemon owes its guests, as far as the kernel does not know: which of their calls were made, and what they may not
+//! have read yet. A plain value, made of the same inputs and effects as the kernel's state: so a journal has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{DmaOp, Effects, Input, Kernel, MemoryRef, Nanos, ProcessId, StagingBuffer};
+use proto::channel::ToGuest;
+use proto::convert::{answer_to_frame, wake_to_frame};
+use proto::{Message as _, frame, trace as wire};
+
+use crate::tap::{Step, Tap};
+
+/// Bytes of answers and wakes that a guest has not said to have read. It says so after each few: one that is over this does
+/// not, and would have the daemon keep them for ever.
+const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
+
+/// See the module.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct SessionCursors {
+    /// The greatest number of a process so far: none is used twice in one journal.
+    pub processes_begun: u32,
+    accounts: BTreeMap<ProcessId, SessionCursor>,
+    /// Bytes that engines hold and nobody else has: they end with the daemon.
+    staging_buffers: BTreeSet<StagingBuffer>,
+    /// Processes whose account was found to be too long.
+    over: Vec<ProcessId>,
+}
+
+impl Tap for SessionCursors {
+    fn begins(&mut self, _now: Nanos, input: &Input) {
+        self.told(input);
+    }
+
+    fn handled(&mut self, step: Step<'_>) {
+        self.asked(step.effects);
+    }
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct SessionCursor {
+    calls: u64,
+    one_way: u64,
+    /// Answers and wakes.
+    sent: u64,
+    /// The last of them: frames with their length.
+    unread: VecDeque<Vec<u8>>,
+    unread_bytes: usize,
+}
+
+/// A session asks for what nobody has any more, or never had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the guest has read {received} answers and wakes, the daemon has those from {first} to {last}")]
+pub struct NotRetained {
+    received: u64,
+    first: u64,
+    last: u64,
+}
+
+impl SessionCursors {
+    /// The kernel is told this.
+    pub fn told(&mut self, input: &Input) {
+        match input {
+            Input::ProcessAttached { process, .. } => {
+                self.processes_begun = self.processes_begun.max(process.0);
+                self.accounts.insert(*process, SessionCursor::default());
+            }
+            Input::ProcessGone { process } => _ = self.accounts.remove(process),
+            Input::Call { process, request, .. } => {
+                if let Some(account) = self.accounts.get_mut(process) {
+                    account.calls += 1;
+                    account.one_way += u64::from(*request == 0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel has asked for this.
+    pub fn asked(&mut self, effects: &Effects) {
+        let answers = effects
+            .answers
+            .iter()
+            .map(|answer| (answer.process, answer_to_frame(answer.request, answer.status, &answer.reply)));
+        let wakes =
+            effects.events.iter().map(|event| (event.process, wake_to_frame(event.target, event.status)));
+        for (process, message) in answers.chain(wakes) {
+            if self.sent(process, &message) {
+                self.over.push(process);
+            }
+        }
+        for moved in &effects.moves {
+            self.moved(moved);
+        }
+    }
+
+    /// Processes that do not say what they read.
+    pub fn take_over(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.over)
+    }
+
+    fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
+        let Some(account) = self.accounts.get_mut(&process) else { return false };
+        let mut bytes = Vec::with_capacity(message.encoded_len() + 2);
+        frame::append(message, &mut bytes);
+        account.sent += 1;
+        account.unread_bytes += bytes.len();
+        account.unread.push_back(bytes);
+        account.unread_bytes > UNREAD_BYTES_MAX
+    }
+
+    fn moved(&mut self, moved: &DmaOp) {
+        match moved {
+            DmaOp::Release { staging_buffer } => _ = self.staging_buffers.remove(staging_buffer),
+            DmaOp::ReleaseAll { adapter } => {
+                self.staging_buffers.retain(|staging_buffer| staging_buffer.adapter != *adapter)
+            }
+            DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => {
+                let staging_buffers = moved.places().filter_map(|place| match place {
+                    MemoryRef::StagingBuffer { staging_buffer, .. } => Some(staging_buffer),
+                    MemoryRef::Memory { .. } => None,
+                });
+                self.staging_buffers.extend(staging_buffers);
+            }
+        }
+    }
+
+    /// A guest says how many answers and wakes it has read.
+    pub fn read(&mut self, process: ProcessId, received: u64) {
+        let Some(account) = self.accounts.get_mut(&process) else { return };
+        while account.sent - (account.unread.len() as u64) < received {
+            let Some(bytes) = account.unread.pop_front() else { return };
+            account.unread_bytes -= bytes.len();
+        }
+    }
+
+    /// How many answers and wakes each process is known to have read.
+    pub fn read_by_each(&self) -> Vec<(ProcessId, u64)> {
+        let read = |account: &SessionCursor| account.sent - account.unread.len() as u64;
+        self.accounts.iter().map(|(process, account)| (*process, read(account))).collect()
+    }
+
+    /// Calls that a process made.
+    pub fn calls(&self, process: ProcessId) -> u64 {
+        self.accounts.get(&process).map_or(0, |account| account.calls)
+    }
+
+    /// One-way calls that it made.
+    pub fn one_way_calls(&self, process: ProcessId) -> u64 {
+        self.accounts.get(&process).map_or(0, |account| account.one_way)
+    }
+
+    /// A guest goes on that has read so many answers and wakes: what comes behind them. They themselves are kept no longer:
+    /// behind a replay that is all since the last snapshot, for what was read is in no journal.
+    pub fn go_on_behind(
+        &mut self,
+        process: ProcessId,
+        received: u64,
+    ) -> Result<impl Iterator<Item = &[u8]>, NotRetained> {
+        let (sent, kept) =
+            self.accounts.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
+        let first = sent - kept;
+        if !(first..=sent).contains(&received) {
+            return Err(NotRetained { received, first: first + 1, last: sent });
+        }
+        self.read(process, received);
+        let unread = self.accounts.get(&process).into_iter().flat_map(|account| &account.unread);
+        Ok(unread.map(Vec::as_slice))
+    }
+
+    /// Adapters whose engines hold bytes that nobody else has.
+    pub fn adapters_with_staging_buffers(&self) -> BTreeSet<u32> {
+        self.staging_buffers.iter().map(|staging_buffer| staging_buffer.adapter).collect()
+    }
+
+    /// Processes that ended without a word of their own, with their VM, have no account any more.
+    pub fn retain_of<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+        let lives: BTreeSet<_> = kernel.processes().collect();
+        self.accounts.retain(|process, _| lives.contains(process));
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let account = |(process, account): (&ProcessId, &SessionCursor)| wire::SessionCursor {
+            process: process.0,
+            calls: account.calls,
+            one_way: account.one_way,
+            sent: account.sent,
+            unread: account.unread.iter().cloned().collect(),
+        };
+        let staging_buffer = |staging_buffer: &StagingBuffer| wire::StagingBuffer {
+            adapter: staging_buffer.adapter,
+            number: staging_buffer.number,
+        };
+        wire::Host {
+            processes_begun: self.processes_begun,
+            accounts: self.accounts.iter().map(account).collect(),
+            staging_buffers: self.staging_buffers.iter().map(staging_buffer).collect(),
+        }
+        .encode_to_vec()
+    }
+
+    /// The session cursors that these bytes are of, or what is wrong with them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<SessionCursors, String> {
+        let host = wire::Host::decode(bytes).map_err(|error| error.to_string())?;
+        let account = |account: wire::SessionCursor| {
+            let wire::SessionCursor { process, calls, one_way, sent, unread } = account;
+            let unread: VecDeque<_> = unread.into();
+            let unread_bytes = unread.iter().map(Vec::len).sum();
+            if unread.len() as u64 > sent {
+                return Err(format!("{} of {sent} answers and wakes are unread", unread.len()));
+            }
+            Ok((ProcessId(process), SessionCursor { calls, one_way, sent, unread, unread_bytes }))
+        };
+        let staging_buffer = |wire::StagingBuffer { adapter, number }| StagingBuffer { adapter, number };
+        Ok(SessionCursors {
+            processes_begun: host.processes_begun,
+            accounts: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
+            staging_buffers: host.staging_buffers.into_iter().map(staging_buffer).collect(),
+            over: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use d3dkmt::{Call, EventId, Handle, NtStatus, Reply};
+    use dxgkrnl::{Answer, HostEvent, VmId};
+
+    use super::*;
+
+    const P: ProcessId = ProcessId(3);
+
+    fn attached() -> SessionCursors {
+        let mut session_cursors = SessionCursors::default();
+        session_cursors.told(&Input::ProcessAttached {
+            process: P,
+            vm: VmId::HOST,
+            pid: 1,
+            name: String::new(),
+        });
+        session_cursors
+    }
+
+    fn call(request: u64) -> Input {
+        Input::Call { process: P, request, call: Call::CloseAdapter { adapter: Handle(1) } }
+    }
+
+    fn effects(answers: &[u64], wakes: &[u64]) -> Effects {
+        let status = NtStatus::SUCCESS;
+        let answer = |request: &u64| Answer { process: P, request: *request, status, reply: Reply::None };
+        let wake = |event: &u64| HostEvent { process: P, target: EventId(*event).into(), status };
+        Effects {
+            answers: answers.iter().map(answer).collect(),
+            events: wakes.iter().map(wake).collect(),
+            ..Effects::default()
+        }
+    }
+
+    fn count(session_cursors: &SessionCursors, received: u64) -> Result<usize, NotRetained> {
+        session_cursors.clone().go_on_behind(P, received).map(Iterator::count)
+    }
+
+    #[test]
+    fn what_was_not_read_is_there_and_what_was_read_is_not() {
+        let mut session_cursors = attached();
+        assert_eq!(count(&session_cursors, 0), Ok(0));
+        session_cursors.told(&call(1));
+        session_cursors.asked(&effects(&[1], &[7, 8]));
+        assert_eq!(
+            (0..=3).map(|read| count(&session_cursors, read)).collect::<Vec<_>>(),
+            [Ok(3), Ok(2), Ok(1), Ok(0)]
+        );
+        assert!(count(&session_cursors, 4).is_err(), "nobody can have read what was not sent");
+        session_cursors.read(P, 2);
+        assert!(count(&session_cursors, 1).is_err(), "it said that it has read it");
+        assert_eq!(count(&session_cursors, 2), Ok(1));
+        let mut gone_on = session_cursors.clone();
+        assert_eq!(gone_on.go_on_behind(P, 3).map(Iterator::count), Ok(0));
+        assert!(count(&gone_on, 2).is_err(), "who goes on has read it as well");
+        session_cursors.read(P, 100);
+        assert_eq!(count(&session_cursors, 3), Ok(0));
+    }
+
+    #[test]
+    fn calls_are_counted_and_numbers_of_processes_are_not_used_twice() {
+        let mut session_cursors = attached();
+        [5, 0, 6, 0].into_iter().for_each(|request| session_cursors.told(&call(request)));
+        assert_eq!((session_cursors.calls(P), session_cursors.one_way_calls(P)), (4, 2));
+        session_cursors.told(&Input::ProcessGone { process: P });
+        assert_eq!((session_cursors.calls(P), session_cursors.processes_begun), (0, 3));
+        session_cursors.asked(&effects(&[1], &[]));
+        assert!(session_cursors.take_over().is_empty(), "nobody is there to read it");
+    }
+
+    #[test]
+    fn a_guest_that_never_says_what_it_read_is_found() {
+        let mut session_cursors = attached();
+        let mut big = effects(&[1], &[]);
+        big.answers[0].reply = Reply::Escape(vec![0; 1 << 20]);
+        let found = (0..9).map(|_| {
+            session_cursors.asked(&big);
+            session_cursors.take_over()
+        });
+        let found = found.collect::<Vec<_>>();
+        assert!(found[..7].iter().all(Vec::is_empty) && found[8] == [P], "{found:?}");
+    }
+
+    #[test]
+    fn staging_buffers_are_held_until_they_are_released() {
+        let staging_buffer = StagingBuffer { adapter: 2, number: 9 };
+        let fill =
+            DmaOp::Fill { to: MemoryRef::StagingBuffer { staging_buffer, offset: 0 }, bytes: 4, pattern: 0 };
+        for release in [DmaOp::Release { staging_buffer }, DmaOp::ReleaseAll { adapter: 2 }] {
+            let mut session_cursors = SessionCursors::default();
+            session_cursors.asked(&Effects { moves: vec![fill], ..Effects::default() });
+            assert_eq!(session_cursors.adapters_with_staging_buffers(), [2].into());
+            session_cursors.asked(&Effects { moves: vec![release], ..Effects::default() });
+            assert!(session_cursors.adapters_with_staging_buffers().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_session_cursors_is_what_its_bytes_are_of() {
+        let mut session_cursors = attached();
+        session_cursors.told(&call(0));
+        session_cursors.asked(&effects(&[1, 2], &[3]));
+        session_cursors.read(P, 1);
+        session_cursors.staging_buffers.insert(StagingBuffer { adapter: 1, number: 4 });
+        assert_eq!(SessionCursors::from_bytes(&session_cursors.to_bytes()), Ok(session_cursors));
+        assert!(SessionCursors::from_bytes(b"no session_cursors").is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! What engines do to the bytes that processes have lent.
+
+use dxgkrnl::{DmaError, DmaOp, ProcessId, ProcessMemory};
+
+use super::HostState;
+use super::process_table::ProcessTable;
+use crate::backing::{BackingFault, ProcessBacking};
+use crate::peer::Peer;
+
+/// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
+pub(super) struct BackingAccess<'a>(pub &'a ProcessTable);
+
+impl BackingAccess<'_> {
+    fn done(
+        &self,
+        process: ProcessId,
+        act: impl FnOnce(&ProcessBacking) -> Result<(), BackingFault>,
+    ) -> bool {
+        let Some(attached) = self.0.get(process) else { return false };
+        let failed = |error: &BackingFault| format!("process {}: {error}", process.0);
+        act(&attached.backing)
+            .inspect_err(|error| self.0.log.debug(Peer::of(&attached.guest), || failed(error)))
+            .is_ok()
+    }
+}
+
+impl ProcessMemory for BackingAccess<'_> {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        self.done(process, |backing| backing.read(address, to))
+    }
+
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+        self.done(process, |backing| backing.write(address, from))
+    }
+
+    fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
+        let (source, target) = (self.0.get(from.0)?, self.0.get(to.0)?);
+        let done = source.backing.copy(from.1, &target.backing, to.1, usize::try_from(bytes).ok()?);
+        done.then_some(true)
+    }
+}
+
+impl HostState {
+    /// The moves of a step.
+    pub(super) fn perform_moves(&mut self, moves: &[DmaOp]) {
+        let HostState { dma_executor, process_table, taps, .. } = self;
+        let process_table = &*process_table;
+        let failed = &mut |one: &DmaOp, why: DmaError| process_table.move_failed(one, why);
+        match (&mut taps.recording, &taps.session_cursors) {
+            // A daemon that goes on with this journal counts them.
+            (Some(recording), Some(_)) => {
+                for (at, one) in moves.iter().enumerate() {
+                    dma_executor
+                        .perform(one, &mut BackingAccess(process_table))
+                        .unwrap_or_else(|why| failed(one, why));
+                    recording.performed(at + 1);
+                }
+            }
+            _ => dma_executor.perform_all(moves, &mut BackingAccess(process_table), failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! A sum of 4 GiB that is under way: what a step moves of it, who is answered meanwhile, and what ends it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use d3dkmt::isa::{
+    BarrierAccess, Kernel as Words, Packet, ResourceDesc, ResourceFlags, Use, WorkKind, encode,
+};
+use d3dkmt::limits::MOVED_BYTES_PER_STEP;
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, CreateContextFlags, CreatedSyncObject,
+    EscapeFlags, Handle, NtStatus, Reply, StandardAllocation, SyncObjectInfo, SyncObjectType, escape::kind,
+};
+use dxgkrnl::{DmaOp, Effects, Input, MemoryRef, Nanos, ProcessId, VmId};
+use fence_page::PAGE_BYTES;
+
+use crate::backing::{BackingPages, LocalPages};
+use crate::broker::first_memory;
+use crate::journal::JournalOptions;
+use crate::kernel_host::{FlushList, KernelHost, ReceivedCall};
+use crate::observer::{DaemonKernel, Observer};
+use crate::peer::Peer;
+use crate::{Clock, Options};
+
+/// Where the process has its pages, and as many as it lends at once.
+const HEAP: u64 = 0x7F00_0000_0000;
+const BACKING_PAGES: u32 = 4096;
+const BACKING: u64 = BACKING_PAGES as u64 * PAGE_BYTES as u64;
+/// It maps them so often, one time behind the other, and adds all of that up.
+const TIMES: u64 = 256;
+const SUMMED: u64 = TIMES * BACKING;
+/// Of the simulated engines.
+const BYTES_PER_NS: u64 = 16;
+/// What an engine may be ahead, the piece with which the step begins, and one more; and what goes through caches.
+const STEP_BYTES_MAX: u64 = 4 * MOVED_BYTES_PER_STEP;
+
+/// What a step was told, the bytes that it moved in memory of processes and elsewhere, and its answers.
+struct Seen {
+    input: String,
+    moved: u64,
+    touched: bool,
+    answers: Vec<(ProcessId, NtStatus, Reply)>,
+}
+
+#[derive(Default)]
+struct Steps(Mutex<Vec<Seen>>);
+
+impl Steps {
+    fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Steps {
+    fn step(&self, _: Nanos, input: &Input, effects: &Effects, _: &DaemonKernel) {
+        let in_memory = |place| matches!(place, MemoryRef::Memory { .. });
+        let answers = effects.answers.iter();
+        self.0.lock().unwrap().push(Seen {
+            input: input.to_string(),
+            moved: effects.moves.iter().map(DmaOp::bytes).sum(),
+            touched: effects.moves.iter().any(|one| one.places().any(in_memory)),
+            answers: answers.map(|one| (one.process, one.status, one.reply.clone())).collect(),
+        });
+    }
+}
+
+/// Two processes, of which the first has an engine at work.
+struct Summing {
+    kernel_host: Arc<KernelHost>,
+    steps: Arc<Steps>,
+    sums: ProcessId,
+    other: ProcessId,
+    device: Handle,
+    fence: CreatedSyncObject,
+}
+
+fn kernel_host(journal: Option<&Path>) -> (Arc<KernelHost>, Arc<Steps>) {
+    let steps = Arc::new(Steps::default());
+    let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
+    let journal = journal.map(|folder| JournalOptions { folder: folder.to_owned(), resume_within: None });
+    let options = Options { clock: Clock::Virtual, observer, journal, ..Options::default() };
+    (KernelHost::new(&options).unwrap(), steps)
+}
+
+impl Summing {
+    fn new(journal: Option<&Path>) -> Self {
+        let (kernel_host, steps) = kernel_host(journal);
+        let attach = |pid| {
+            let (memory, _) = first_memory(&kernel_host.budgets, Peer::Uid(0)).unwrap();
+            kernel_host.sessions().attach(VmId::HOST, pid, String::new(), memory).unwrap().0.id
+        };
+        let (sums, other) = (attach(1), attach(2));
+        let pages = LocalPages::create(BACKING_PAGES).unwrap().0;
+        kernel_host.sessions().attach_backing(sums, HEAP, BACKING_PAGES, BackingPages::Local(pages)).unwrap();
+        let fence = CreatedSyncObject::default();
+        let mut summing = Summing { kernel_host, steps, sums, other, device: Handle::NULL, fence };
+        summing.begin();
+        summing
+    }
+
+    fn call(&self, process: ProcessId, call: Call) -> Reply {
+        let mut flush_list = FlushList::default();
+        let made = ReceivedCall { request: 1, call: call.clone(), told: None };
+        assert!(self.kernel_host.call(process, made, &mut flush_list).is_none());
+        let steps = self.steps.0.lock().unwrap();
+        match steps.last().unwrap().answers.last() {
+            Some((by, NtStatus::SUCCESS | NtStatus::PENDING, reply)) if *by == process => reply.clone(),
+            answered => panic!("{call:?}: {answered:?}"),
+        }
+    }
+
+    fn adapter(&self) -> Handle {
+        match self.call(self.sums, Call::EnumAdapters { capacity: 1 }) {
+            Reply::Adapters(list) => list[0].handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn buffer(&self, address: u64, bytes: u64) -> u32 {
+        let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
+        let desc = ResourceDesc { flags, ..ResourceDesc::buffer("buffer", address, bytes) };
+        let (adapter, device, context) = (self.adapter(), self.device, Handle::NULL);
+        let data = [[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat();
+        let (kind, flags) = (kind::DRIVER_PRIVATE, EscapeFlags::empty());
+        match self.call(self.sums, Call::Escape { adapter, device, context, kind, flags, data }) {
+            Reply::Escape(data) => u32::from_le_bytes(data[4..8].try_into().unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The address from which on the pages are mapped again and again.
+    fn map(&self) -> u64 {
+        let device = self.device;
+        let queue = Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
+        let Reply::PagingQueue { queue: paging_queue, .. } = self.call(self.sums, queue) else { panic!() };
+        let create = CreateAllocation {
+            device,
+            flags: CreateAllocationFlags::EXISTING_SYS_MEM | CreateAllocationFlags::STANDARD_ALLOCATION,
+            standard: Some(StandardAllocation {
+                kind: StandardAllocation::EXISTING_HEAP,
+                size: BACKING,
+                ..Default::default()
+            }),
+            allocations: vec![AllocationInfo { system_memory: HEAP, ..Default::default() }],
+            ..CreateAllocation::default()
+        };
+        let create = Call::CreateAllocation { create: Box::new(create) };
+        let Reply::Allocations { allocations, .. } = self.call(self.sums, create) else { panic!() };
+        let mut first = 0;
+        for time in 0..TIMES {
+            let map = Call::MapGpuVirtualAddress {
+                paging_queue,
+                base: if time == 0 { 1 << 40 } else { first + time * BACKING },
+                minimum: 0,
+                maximum: 0,
+                allocation: allocations[0],
+                offset_pages: 0,
+                size_pages: u64::from(BACKING_PAGES),
+                protection: 1,
+            };
+            let Reply::GpuVirtualAddress { address, .. } = self.call(self.sums, map) else { panic!() };
+            first = if time == 0 { address } else { first };
+        }
+        self.call(self.sums, Call::MakeResident { paging_queue, allocations, priorities: vec![], flags: 0 });
+        self.kernel_host.advance(1_000_000_000);
+        first
+    }
+
+    /// Submits the sum, and a value of the fence behind it.
+    fn begin(&mut self) {
+        let Reply::Device(device) =
+            self.call(self.sums, Call::CreateDevice { adapter: self.adapter(), flags: 0 })
+        else {
+            panic!()
+        };
+        self.device = device;
+        let base = self.map();
+        let (from, to) = (self.buffer(base, SUMMED), self.buffer(base, 4));
+        let info =
+            SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
+        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let Reply::SyncObject(fence) = self.call(self.sums, create) else { panic!() };
+        self.fence = fence;
+        let context = Call::CreateContextVirtual {
+            device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.call(self.sums, context) else { panic!() };
+        let uses = vec![
+            Use::whole(from, BarrierAccess::SHADER_RESOURCE),
+            Use::whole(to, BarrierAccess::UNORDERED_ACCESS),
+        ];
+        let (kind, kernel) = (WorkKind::Dispatch, Words::Sum);
+        let packets = [
+            Packet::Work { kind, kernel, operand: 0, duration_ns: 0, uses },
+            Packet::FenceWrite { gpu_address: self.fence.gpu_address, value: 1 },
+        ];
+        let (contexts, private_data) = (vec![context].into(), encode(&packets));
+        self.call(
+            self.sums,
+            Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data },
+        );
+        self.steps.take();
+    }
+
+    /// Values of the fence, from then on.
+    fn value(&self) -> u64 {
+        let snapshot = self.kernel_host.lock().kernel.snapshot();
+        snapshot.objects.iter().find(|state| state.handle == self.fence.object).map_or(0, |state| state.value)
+    }
+
+    /// Lets so many steps' bytes be moved, and gives how many bytes there were.
+    fn go_on(&self, times: u64) -> u64 {
+        self.steps.take();
+        self.kernel_host.advance(times * MOVED_BYTES_PER_STEP / BYTES_PER_NS);
+        self.steps.take().iter().map(|seen| seen.moved).sum()
+    }
+}
+
+#[test]
+fn who_calls_while_much_is_moved_is_answered_behind_a_steps_bytes() {
+    let summing = Summing::new(None);
+    assert!(summing.go_on(16) >= 8 * MOVED_BYTES_PER_STEP);
+    // All of it should be over long ago, and nobody has told the kernel.
+    summing.kernel_host.timer.move_to(summing.kernel_host.timer.now() + 2 * SUMMED / BYTES_PER_NS);
+    for _ in 0..20 {
+        summing.steps.take();
+        summing.call(summing.other, Call::EnumAdapters { capacity: 1 });
+        let steps = summing.steps.take();
+        let inputs: Vec<_> = steps.iter().map(|seen| seen.input.split(' ').next().unwrap()).collect();
+        assert_eq!(inputs, ["deadline", "p2"]);
+        for Seen { moved, input, .. } in &steps {
+            assert!((1..=STEP_BYTES_MAX).contains(moved), "{moved} bytes in a step of {input}");
+        }
+    }
+    assert_eq!(summing.value(), 0, "a fence before its bytes");
+}
+
+/// Nothing is mapped there any more: whoever touched it would get a SIGSEGV.
+#[test]
+fn pages_that_are_taken_back_midway_are_not_touched_and_the_engine_goes_on() {
+    let summing = Summing::new(None);
+    assert!(summing.go_on(16) > 0);
+    summing.kernel_host.sessions().detach_backing(summing.sums, HEAP).unwrap();
+    assert!(summing.go_on(16) > 0, "it is told to, as hardware would go on");
+    assert_eq!(summing.value(), 0);
+}
+
+#[test]
+fn a_process_that_ends_midway_leaves_the_engine_to_others() {
+    let summing = Summing::new(None);
+    assert!(summing.go_on(16) > 0);
+    summing.kernel_host.sessions().detach(summing.sums);
+    summing.kernel_host.advance(SUMMED / BYTES_PER_NS);
+    assert!(!summing.steps.take().iter().any(|seen| seen.touched));
+    let host_state = summing.kernel_host.lock();
+    assert!(host_state.kernel.engines_idle());
+    assert_eq!(host_state.dma_executor.staging_buffers(), 0);
+}
+
+/// The engine's sum so far was nowhere but in the daemon, so its adapter is stopped; nobody waits for ever.
+#[test]
+fn a_daemon_that_is_killed_midway_goes_on_with_a_stopped_adapter() {
+    let folder = tempfile::tempdir().unwrap();
+    let summing = Summing::new(Some(folder.path()));
+    assert!(summing.go_on(16) > 0);
+    let digest = summing.kernel_host.lock().kernel.snapshot().digest();
+    drop(summing);
+    let (kernel_host, steps) = kernel_host(Some(folder.path()));
+    assert_eq!(kernel_host.lock().kernel.snapshot().digest(), digest);
+    let resumed = kernel_host.resumption().end_what_is_lost(&[]).unwrap();
+    assert_eq!(resumed.processes, 2);
+    kernel_host.resumption().go_on();
+    kernel_host.advance(SUMMED / BYTES_PER_NS);
+    assert!(!steps.take().iter().any(|seen| seen.touched));
+    assert!(kernel_host.lock().kernel.engines_idle());
+}

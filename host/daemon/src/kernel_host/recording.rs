@@ -1,0 +1,302 @@
+//! What the kernel lock records: a trace into a file, or the last of it in memory until something goes wrong.
+//!
+//! The end of the daemon, however it comes, costs a trace in a file nothing: see [`trace::Recorder`]. So nothing here
+//! waits for a batch to end, and nobody flushes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use drivers::Drivers;
+use dxgkrnl::{Input, Kernel, Nanos};
+use trace::{Recorder, Times, TraceError};
+use tracing::Level;
+
+use super::HostState;
+use crate::Options;
+use crate::durable::WriterMessage;
+use crate::journal::{Journal, JournalOptions, SessionCursors};
+use crate::limits::{SNAPSHOT_DOUBLINGS_MAX, SNAPSHOT_RETRY_BYTES};
+use crate::log_lines::LogLines;
+use crate::tap::{Step, Tap};
+use crate::timer::Timer;
+
+/// Dumps that nobody asked for: a machine that resets all day does not fill its disk.
+const DUMPS_UNASKED_MAX: u32 = 16;
+const PROGRAM: &str = concat!("gpupv ", env!("CARGO_PKG_VERSION"));
+
+/// See the module.
+pub(super) struct Recording {
+    recorder: Recorder,
+    /// Where a flight recorder leaves its dumps; `None`: it records into a file.
+    dumps: Option<PathBuf>,
+    dumped: u32,
+    /// Resets of engines and adapters that were seen.
+    resets: u64,
+    /// Snapshots that failed since the last one that did not.
+    snapshots_failed: u32,
+    /// Who writes it to the disk, and whether there is something to write that it was told of.
+    writer: Option<Sender<WriterMessage>>,
+    unwritten: bool,
+    journal: Option<Journal>,
+    log: Arc<LogLines>,
+}
+
+impl HostState {
+    /// Begins a journal, or goes on from what it has.
+    pub fn open_journal(
+        &mut self,
+        asked: &JournalOptions,
+        options: &Options,
+        timer: &Timer,
+    ) -> anyhow::Result<()> {
+        let (durable, config) = (options.durable.of_blocks(), &options.kernel);
+        let (mut journal, replayed) =
+            Journal::open(&asked.folder, durable, PROGRAM, config, &options.drivers)?;
+        let first_step = replayed.as_ref().map_or(1, |replayed| replayed.next_step);
+        match replayed {
+            Some(replayed) => {
+                timer.stand_at(replayed.now);
+                self.resume(replayed)?;
+            }
+            None => self.taps.session_cursors = Some(SessionCursors::default()),
+        }
+        let session_cursors = self.taps.session_cursors.get_or_insert_default();
+        let recorder = journal.begin(&self.kernel, session_cursors, first_step)?;
+        let recording = Recording::over(recorder, None, &self.process_table.log);
+        self.taps.recording = Some(Recording { journal: Some(journal), ..recording });
+        Ok(())
+    }
+
+    pub fn journal(&self) -> Option<&Journal> {
+        self.taps.recording.as_ref()?.journal.as_ref()
+    }
+}
+
+impl Recording {
+    /// What the options ask for, if anything.
+    pub fn new(options: &Options, log: &Arc<LogLines>) -> Result<Option<Recording>, TraceError> {
+        let (recorder, dumps) = match (&options.record, options.flight_recorder_bytes) {
+            (Some(path), _) => {
+                let durable = options.durable.of_blocks();
+                let bytes_max = options.record_max.bytes(path);
+                let recording = trace::Recording { durable, bytes_max, ..trace::Recording::default() };
+                (Recorder::create_as(path, &options.kernel, PROGRAM, recording)?, None)
+            }
+            (None, Some(bytes)) => {
+                let recorder = Recorder::in_memory(&options.kernel, PROGRAM, bytes)?;
+                (recorder, Some(options.dumps.clone()))
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Recording::over(recorder, dumps, log)))
+    }
+
+    /// Records a kernel that has run for a while: its state comes first.
+    pub fn from_here(
+        path: &Path,
+        kernel: &Kernel<Drivers>,
+        log: &Arc<LogLines>,
+    ) -> Result<Recording, TraceError> {
+        let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
+        let mut recording = Recording::over(recorder, None, log);
+        recording.snapshot(kernel.now(), kernel);
+        Ok(recording)
+    }
+
+    fn over(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
+        let (dumped, resets, snapshots_failed, writer, unwritten) = (0, 0, 0, None, false);
+        let log = Arc::clone(log);
+        Recording { recorder, dumps, dumped, resets, snapshots_failed, writer, unwritten, journal: None, log }
+    }
+
+    pub fn last_step(&self) -> u64 {
+        self.recorder.next_step() - 1
+    }
+
+    pub fn times(&mut self, times: &Times) {
+        said(&self.log, self.recorder.times(times));
+    }
+
+    /// So many moves of the last step are done.
+    pub fn performed(&mut self, moves: usize) {
+        let last_step = self.last_step();
+        if let Some(journal) = &mut self.journal {
+            journal.performed(last_step, moves);
+        }
+    }
+
+    /// What came before is not needed any more.
+    #[cold]
+    fn begin_segment(&mut self, now: Nanos, kernel: &Kernel<Drivers>, session_cursors: &SessionCursors) {
+        let Some(journal) = &mut self.journal else { return };
+        let next_step = self.recorder.next_step();
+        let next = if journal.needs_snapshot() {
+            let mut session_cursors = session_cursors.clone();
+            session_cursors.retain_of(kernel);
+            journal.begin(kernel, &session_cursors, next_step)
+        } else {
+            // The keeper reads what is in the file.
+            said(&self.log, self.recorder.flush());
+            journal.go_on(kernel.config(), session_cursors, next_step)
+        };
+        match next {
+            Ok(recorder) => {
+                self.recorder = recorder;
+                if std::mem::take(&mut self.snapshots_failed) > 0 {
+                    let line = "the journal has its next segment, and grows no more".to_owned();
+                    self.log.announce(Level::WARN, now, line);
+                }
+            }
+            Err(error) => {
+                self.snapshot_failed(now, &format!("the journal grows: its next segment: {error:#}"))
+            }
+        }
+    }
+
+    #[cold]
+    fn snapshot(&mut self, now: Nanos, kernel: &Kernel<Drivers>) {
+        match kernel.save() {
+            Ok(state) => {
+                said(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
+                self.snapshots_failed = 0;
+            }
+            Err(why) => self.snapshot_failed(now, &format!("the trace has no snapshot: {why}")),
+        }
+    }
+
+    /// It is tried again when twice as much more is recorded; said only the first time.
+    fn snapshot_failed(&mut self, now: Nanos, why: &str) {
+        if self.snapshots_failed == 0 {
+            let line = format!("{why}; it is tried again when more is recorded");
+            self.log.announce(Level::ERROR, now, line);
+        }
+        self.recorder
+            .postpone_snapshot(SNAPSHOT_RETRY_BYTES << self.snapshots_failed.min(SNAPSHOT_DOUBLINGS_MAX));
+        self.snapshots_failed += 1;
+    }
+
+    /// The kernel panicked: what the last words about the trace are.
+    pub fn panicked(&mut self) -> &'static str {
+        if self.dumps.is_some() {
+            self.dump_unasked("panic", None);
+            "the flight recorder was dumped: gpupv replay shows the call that led to it again"
+        } else if self.recorder.dropped() > 0 {
+            "the trace ends before it: recording had stopped"
+        } else {
+            "the trace has the call that led to it: gpupv replay shows it again"
+        }
+    }
+
+    #[cold]
+    fn dump_unasked(&mut self, why: &str, kernel: Option<&Kernel<Drivers>>) {
+        let Some(folder) = self.dumps.clone().filter(|_| self.dumped < DUMPS_UNASKED_MAX) else { return };
+        self.dumped += 1;
+        let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
+        match self.dump(&path, kernel) {
+            Ok(steps) => {
+                let line = format!("{why}: the last {steps} steps are in {}", path.display());
+                self.log.own(Level::WARN, line);
+            }
+            Err(error) => {
+                let line = format!("{why}: the flight recorder could not be dumped: {error}");
+                self.log.own(Level::ERROR, line);
+            }
+        }
+    }
+
+    /// Writes what a flight recorder has; how many steps.
+    pub fn dump(&self, path: &Path, kernel: Option<&Kernel<Drivers>>) -> Result<u64, String> {
+        if self.dumps.is_none() {
+            return Err(
+                "the daemon records into a file, which has everything: copy it, with its .open file".into()
+            );
+        }
+        let digest = kernel.map(|kernel| kernel.snapshot().digest());
+        self.recorder.dump(path, digest).map_err(|error| error.to_string())
+    }
+
+    /// Steps that could not be recorded.
+    pub fn dropped(&self) -> u64 {
+        self.recorder.dropped()
+    }
+
+    /// Whom to tell when there is something to write to the disk.
+    pub fn tell_when_recorded(&mut self, writer: Sender<WriterMessage>) {
+        self.writer = Some(writer);
+    }
+
+    /// Puts all that was recorded into the file; the file, for who has it written to the disk.
+    pub fn flush(&mut self) -> Option<std::fs::File> {
+        self.unwritten = false;
+        said(&self.log, self.recorder.flush());
+        self.recorder.file()
+    }
+
+    /// It may not have another step.
+    #[inline]
+    pub fn is_at_limit(&self) -> bool {
+        self.recorder.is_at_limit()
+    }
+
+    /// Ends a trace that has as many bytes as it may have: it is complete up to here. A thread waits for the disk.
+    #[cold]
+    pub fn end_at_limit(self, Step { now, kernel, .. }: Step<'_>) {
+        let (log, last_step, digest) = (Arc::clone(&self.log), self.last_step(), kernel.snapshot().digest());
+        let end = move || {
+            let ended = match self.recorder.finish(digest) {
+                Ok(_) => "is complete up to there".to_owned(),
+                Err(error) => format!("could not be ended: {error}"),
+            };
+            let more = "--record-max allows more, --flight-recorder keeps the last of it";
+            let line = format!(
+                "the recording has the size that it may have: it ends with step #{last_step} and {ended}. \
+                 The daemon goes on without ({more})"
+            );
+            log.announce(Level::WARN, now, line);
+        };
+        // Without one it has no end, as after a kill; what it has is whole.
+        let _ = std::thread::Builder::new().name("trace-ending".into()).spawn(end);
+    }
+
+    /// Ends the trace with the digest of the state.
+    pub fn finish(self, kernel: &Kernel<Drivers>) -> Result<(), TraceError> {
+        if self.dumps.is_some() {
+            return Ok(());
+        }
+        self.recorder.finish(kernel.snapshot().digest()).map(drop)
+    }
+}
+
+impl Tap for Recording {
+    #[inline]
+    fn begins(&mut self, now: Nanos, input: &Input) {
+        said(&self.log, self.recorder.begin(now, input));
+        if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
+            self.unwritten = writer.send(WriterMessage::Recorded).is_ok();
+        }
+    }
+
+    #[inline]
+    fn handled(&mut self, Step { now, effects, kernel, owed }: Step<'_>) {
+        said(&self.log, self.recorder.end(effects));
+        if self.recorder.snapshot_is_due() {
+            match owed {
+                Some(session_cursors) => self.begin_segment(now, kernel, session_cursors),
+                None => self.snapshot(now, kernel),
+            }
+        }
+        if self.dumps.is_some() && kernel.resets() != self.resets {
+            self.resets = kernel.resets();
+            self.dump_unasked("reset", Some(kernel));
+        }
+    }
+}
+
+/// A recording that stops does not stop the daemon.
+#[inline]
+fn said(log: &LogLines, result: Result<(), TraceError>) {
+    if let Err(error) = result {
+        log.own(Level::ERROR, format!("{error}; the daemon goes on without"));
+    }
+}

@@ -1,0 +1,90 @@
+//! When what happens in a step, of a daemon that asks for times. They go into the trace beside the step; the kernel
+//! never sees them.
+//!
+//! ```text
+//!   read ──▶ the kernel lock is taken, the input recorded ──▶ told ──▶ handled ──▶ effects recorded, values stored ──▶ stored
+//!                                                                  each answer and wake says when this was ──────┘
+//! ```
+
+use dxgkrnl::{Input, Nanos, ProcessId};
+use proto::channel::Times as GuestTimes;
+use trace::{Times, Woken};
+
+use super::HostState;
+use crate::timer::monotonic;
+
+/// What a guest told with a call, and when it was read.
+#[derive(Clone, Debug)]
+pub struct ClientTimestamps {
+    pub times: GuestTimes,
+    /// 0 for the host's clock, else the number of the VM.
+    pub clock: u32,
+    /// The thread that read it had woken up, if that is known; else 0.
+    pub awake_ns: u64,
+    pub read_ns: u64,
+}
+
+impl ClientTimestamps {
+    pub(super) fn into_times(self, process: ProcessId) -> Times {
+        let GuestTimes { called_ns, sent_ns, heard_host_ns, heard_ns, woken } = self.times;
+        Times {
+            process: process.0,
+            clock: self.clock,
+            called_ns,
+            sent_ns,
+            awake_ns: self.awake_ns,
+            read_ns: self.read_ns,
+            heard: (heard_ns != 0).then_some((heard_host_ns, heard_ns)),
+            woken: woken.into_iter().map(Woken::from).collect(),
+            ..Times::default()
+        }
+    }
+}
+
+/// Of the step that is under way.
+pub(super) struct Timing {
+    times: Times,
+    /// A guest told some.
+    is_told: bool,
+}
+
+impl Timing {
+    /// A step begins; `armed` is the time that the timer was armed for.
+    pub fn begin(told: Option<ClientTimestamps>, input: &Input, now: Nanos, armed: Option<Nanos>) -> Timing {
+        let is_told = told.is_some();
+        let mut times = match (input, told) {
+            (Input::Call { process, .. }, Some(told)) => told.into_times(*process),
+            (Input::Call { process, .. }, None) => Times { process: process.0, ..Times::default() },
+            _ => Times::default(),
+        };
+        if let (Input::Deadline, Some(due)) = (input, armed) {
+            times.read_ns = monotonic().saturating_sub(now.saturating_sub(due));
+        }
+        Timing { times, is_told }
+    }
+
+    pub fn told(&mut self) {
+        self.times.told_ns = monotonic();
+    }
+
+    pub fn handled(&mut self) {
+        self.times.handled_ns = monotonic();
+    }
+
+    /// Fence memory has the values; the time of that.
+    pub fn stored(&mut self) -> u64 {
+        self.times.stored_ns = monotonic();
+        self.times.stored_ns
+    }
+}
+
+impl HostState {
+    /// A step is over: its times are of interest if a guest told some, or if it woke somebody.
+    pub(super) fn record_times(&mut self, timing: Timing, has_wakes: bool) {
+        let Timing { times, is_told } = timing;
+        if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || is_told) {
+            let step = recording.last_step();
+            recording.times(&Times { step, ..times });
+        }
+    }
+}

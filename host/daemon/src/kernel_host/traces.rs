@@ -1,0 +1,90 @@
+//! The recording, as it is used outside of a step.
+
+use std::path::Path;
+use std::sync::mpsc::Sender;
+
+use dxgkrnl::ProcessId;
+
+use super::recording::Recording;
+use super::{ClientTimestamps, HostState, KernelHost, Taps};
+use crate::durable::WriterMessage;
+
+/// What this daemon records.
+#[derive(Clone, Copy)]
+pub struct Traces<'a> {
+    kernel_host: &'a KernelHost,
+}
+
+impl KernelHost {
+    pub fn traces(&self) -> Traces<'_> {
+        Traces { kernel_host: self }
+    }
+}
+
+impl Traces<'_> {
+    /// Whom to tell when there is something of a trace to write to the disk.
+    pub(crate) fn tell_when_recorded(&self, writer: Sender<WriterMessage>) {
+        if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
+            recording.tell_when_recorded(writer);
+        }
+    }
+
+    /// Puts all that was recorded into the trace's file, and gives that. Only who has it written to the disk needs this.
+    pub(crate) fn flush(&self) -> Option<std::fs::File> {
+        self.kernel_host.lock().taps.recording.as_mut()?.flush()
+    }
+
+    /// Writes what the flight recorder has into a file of its own; how many steps, or why not.
+    pub fn dump(&self, path: &Path) -> Result<u64, String> {
+        let host_state = self.kernel_host.lock();
+        let recording = host_state.taps.recording.as_ref();
+        let recording =
+            recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
+        recording.dump(path, Some(&host_state.kernel))
+    }
+
+    /// Begins a trace of a kernel that has run for a while, or ends it: for measuring. Who attached before goes on as if
+    /// nothing were recorded.
+    #[doc(hidden)]
+    pub fn record_into(&self, path: Option<&Path>) -> anyhow::Result<()> {
+        let mut host_state = self.kernel_host.lock();
+        let HostState { kernel, taps: Taps { recording, .. }, .. } = &mut *host_state;
+        if let Some(ended) = recording.take() {
+            ended.finish(kernel)?;
+        }
+        if let Some(path) = path {
+            *recording = Some(Recording::from_here(path, kernel, &self.kernel_host.log)?);
+        }
+        Ok(())
+    }
+
+    /// A trace goes on: none was asked for, or it was ended.
+    pub fn is_recording(&self) -> bool {
+        self.kernel_host.lock().taps.recording.is_some()
+    }
+
+    /// Steps that could not be recorded.
+    pub fn dropped(&self) -> u64 {
+        self.kernel_host.lock().taps.recording.as_ref().map_or(0, Recording::dropped)
+    }
+
+    /// Ends the recording with the digest of the state.
+    pub fn finish(&self) -> anyhow::Result<()> {
+        let mut host_state = self.kernel_host.lock();
+        match host_state.taps.recording.take() {
+            Some(recording) => Ok(recording.finish(&host_state.kernel)?),
+            None => Ok(()),
+        }
+    }
+
+    /// A process tells times outside of its calls.
+    pub fn tell_times(&self, process: ProcessId, told: ClientTimestamps) {
+        if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
+            recording.times(&told.into_times(process));
+        }
+    }
+
+    pub fn has_journal(&self) -> bool {
+        self.kernel_host.lock().journal().is_some()
+    }
+}

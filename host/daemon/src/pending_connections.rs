@@ -1,0 +1,233 @@
+//! Connections whose peer has not said yet what it is: a broker connection before Attach, a stream before Hello.
+//!
+//! ```text
+//!   accepted ──Attach, Hello──▶ admitted: the Newcomer is dropped
+//!       │ INTRODUCTION_NS over, or newer ones of its peer are too many
+//!       ▼
+//!     closed
+//! ```
+//! Each holds a descriptor or a place in a VM's connection table. Without a limit a few thousand idle ones keep every
+//! other client out (attacks H1, H6 and H8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use dxgkrnl::Nanos;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tracing::Level;
+use vsock_device::Connection;
+use vsock_device::locks::{Rank, Ranked};
+
+use super::limits::{INTRODUCTION_NS, NEWCOMERS_PER_PEER_MAX};
+use super::log_lines::LogLines;
+use super::peer::Peer;
+use super::timer::{NANOS_PER_SECOND, monotonic};
+use super::vm::VmShared;
+
+/// Ends a connection; called without any lock of ours.
+type Close = Box<dyn FnOnce() + Send>;
+
+struct Waiting {
+    peer: Peer,
+    deadline: Nanos,
+    close: Close,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By number: the oldest, whose deadline comes first, is the first.
+    waiting: BTreeMap<u64, Waiting>,
+    of_peer: BTreeMap<Peer, BTreeSet<u64>>,
+    next: u64,
+}
+
+impl Table {
+    fn remove(&mut self, number: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        if let Some(numbers) = self.of_peer.get_mut(&waiting.peer) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.of_peer.remove(&waiting.peer);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// The oldest of this peer, if it has too many.
+    fn one_too_many(&mut self, peer: Peer) -> Option<Waiting> {
+        let numbers = self.of_peer.get(&peer).filter(|numbers| numbers.len() > NEWCOMERS_PER_PEER_MAX)?;
+        let oldest = *numbers.first()?;
+        self.remove(oldest)
+    }
+}
+
+/// Every connection that is not admitted yet.
+pub struct PendingConnections {
+    table: Ranked<Table>,
+    /// Armed for the first deadline while there is any.
+    timer: OwnedFd,
+    log: Arc<LogLines>,
+}
+
+impl fmt::Debug for PendingConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Newcomers").finish_non_exhaustive()
+    }
+}
+
+/// One connection that is not admitted yet. Dropped when it is, or when it has ended.
+#[derive(Debug)]
+pub struct PendingConnection {
+    all: Arc<PendingConnections>,
+    number: u64,
+}
+
+impl Drop for PendingConnection {
+    fn drop(&mut self) {
+        self.all.table.lock_or_abort().remove(self.number);
+    }
+}
+
+impl PendingConnections {
+    pub fn new(log: &Arc<LogLines>) -> std::io::Result<Arc<PendingConnections>> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let (table, log) = (Ranked::new(Rank::Newcomers, Table::default()), Arc::clone(log));
+        Ok(Arc::new(PendingConnections { table, timer, log }))
+    }
+
+    /// A connection was accepted. `close` is called if its peer does not introduce itself in time.
+    pub fn accepted(
+        self: &Arc<Self>,
+        peer: Peer,
+        close: impl FnOnce() + Send + 'static,
+    ) -> PendingConnection {
+        self.accepted_at(monotonic(), peer, close)
+    }
+
+    fn accepted_at(
+        self: &Arc<Self>,
+        now: Nanos,
+        peer: Peer,
+        close: impl FnOnce() + Send + 'static,
+    ) -> PendingConnection {
+        let mut table = self.table.lock_or_abort();
+        let (number, is_first) = (table.next, table.waiting.is_empty());
+        table.next += 1;
+        let deadline = now + INTRODUCTION_NS;
+        table.waiting.insert(number, Waiting { peer, deadline, close: Box::new(close) });
+        table.of_peer.entry(peer).or_default().insert(number);
+        let ended = table.one_too_many(peer);
+        if is_first {
+            self.arm(deadline);
+        }
+        drop(table);
+        if let Some(ended) = ended {
+            self.end(ended, "newer connections of its peer are too many");
+        }
+        PendingConnection { all: Arc::clone(self), number }
+    }
+
+    /// Readable when the time of some is over: then [`Newcomers::expire`] is due.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    /// Closes each connection whose time is over.
+    pub fn expire(&self) {
+        let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+        self.expire_at(monotonic());
+    }
+
+    fn expire_at(&self, now: Nanos) {
+        loop {
+            let mut table = self.table.lock_or_abort();
+            let Some((number, waiting)) = table.waiting.first_key_value() else { return };
+            if waiting.deadline > now {
+                return self.arm(waiting.deadline);
+            }
+            let number = *number;
+            let ended = table.remove(number);
+            drop(table);
+            ended.into_iter().for_each(|ended| self.end(ended, "it did not say in time what it is"));
+        }
+    }
+
+    fn arm(&self, deadline: Nanos) {
+        let it_value = Timespec {
+            tv_sec: (deadline / NANOS_PER_SECOND) as i64,
+            tv_nsec: (deadline % NANOS_PER_SECOND) as _,
+        };
+        let spec = Itimerspec { it_interval: Timespec::default(), it_value };
+        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
+            self.log.own(Level::ERROR, format!("connections that say nothing are not closed: {error}"));
+        }
+    }
+
+    fn end(&self, Waiting { peer, close, .. }: Waiting, why: &str) {
+        self.log.debug(peer, || format!("a connection of {peer} is closed: {why}"));
+        close();
+    }
+}
+
+/// A connection from a VM was accepted that is to say what it is.
+pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnection {
+    let connection = connection.clone();
+    vm.kernel_host.pending_connections.accepted(Peer::Vm(vm.id), move || connection.reset())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const HOST: Peer = Peer::Uid(1000);
+
+    fn log() -> (Arc<PendingConnections>, Arc<Mutex<Vec<usize>>>) {
+        (PendingConnections::new(&Arc::default()).unwrap(), Arc::default())
+    }
+
+    fn connect(
+        all: &Arc<PendingConnections>,
+        now: Nanos,
+        peer: Peer,
+        id: usize,
+        closed: &Arc<Mutex<Vec<usize>>>,
+    ) -> PendingConnection {
+        let closed = Arc::clone(closed);
+        all.accepted_at(now, peer, move || closed.lock().unwrap().push(id))
+    }
+
+    #[test]
+    fn what_says_nothing_is_closed_when_its_time_is_over_and_what_is_admitted_is_not() {
+        let (all, closed) = log();
+        let silent = connect(&all, 0, HOST, 1, &closed);
+        let admitted = connect(&all, 0, HOST, 2, &closed);
+        let later = connect(&all, 1, HOST, 3, &closed);
+        drop(admitted);
+        all.expire_at(INTRODUCTION_NS - 1);
+        assert!(closed.lock().unwrap().is_empty());
+        all.expire_at(INTRODUCTION_NS);
+        assert_eq!(*closed.lock().unwrap(), [1]);
+        all.expire_at(INTRODUCTION_NS + 1);
+        assert_eq!(*closed.lock().unwrap(), [1, 3]);
+        drop((silent, later));
+        assert!(all.table.lock().waiting.is_empty() && all.table.lock().of_peer.is_empty());
+    }
+
+    #[test]
+    fn one_too_many_of_a_peer_ends_its_oldest_and_nothing_of_others() {
+        let (all, closed) = log();
+        let _other = connect(&all, 0, Peer::Uid(1), usize::MAX, &closed);
+        let own: Vec<_> =
+            (0..NEWCOMERS_PER_PEER_MAX + 2).map(|id| connect(&all, 0, HOST, id, &closed)).collect();
+        assert_eq!(*closed.lock().unwrap(), [0, 1]);
+        drop(own);
+        assert_eq!(all.table.lock().waiting.len(), 1);
+    }
+}

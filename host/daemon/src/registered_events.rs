@@ -1,0 +1,231 @@
+//! Events of a process that its broker keeps: what the driver signals sets them without a detour by the process's stream,
+//! which would cost another wake-up, of the thread that reads it.
+//!
+//! ```text
+//!   RegisterEvent ──▶ kept ──wake decided──▶ owed: n ──flush──▶ rung: the eventfd is set n times (local), or n bytes are
+//!                  │ ▲                                │     sent to its event channel, and guestd sees to the eventfd (VM)
+//!                  │ └────────────────────────────────┘ the event channel has no room: what is left stays owed
+//!                  └─ UnregisterEvent, or the event channel is gone: wakes go by the stream again, what was owed first
+//! ```
+//! An event lives in the outbox of its process, so that the order in which the kernel decided is kept: what is owed is
+//! rung before the bytes that were appended since are sent.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use d3dkmt::EventId;
+use d3dkmt::limits::REGISTERED_EVENTS_PER_PROCESS_MAX;
+use vsock_device::Connection;
+
+use super::eventfd::Setter;
+use super::shares::Share;
+
+/// How an event is set.
+#[derive(Debug)]
+pub enum EventSink {
+    /// The eventfd itself, and what it takes of its client's descriptors.
+    Eventfd(Arc<Setter>, OwnedFd, Share),
+    /// A stream to guestd, a byte for each wake; none before guestd has opened it.
+    EventChannel(Option<Connection>),
+}
+
+impl EventSink {
+    /// Sets the event so often, or less; how often.
+    fn set(&self, times: u64) -> u64 {
+        const BYTES_MAX: usize = 256;
+        match self {
+            EventSink::Eventfd(setter, event, _) => {
+                // What cannot be done now, without memory, is done at the next flush.
+                (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
+            }
+            EventSink::EventChannel(None) => 0,
+            EventSink::EventChannel(Some(connection)) => {
+                let bytes = [1; BYTES_MAX];
+                let mut left = times;
+                while left > 0 {
+                    let piece = left.min(BYTES_MAX as u64);
+                    // No room: the endpoint is told when there is. Closed: it is told that too.
+                    if connection.send(&bytes[..piece as usize]).is_err() {
+                        break;
+                    }
+                    left -= piece;
+                }
+                times - left
+            }
+        }
+    }
+
+    fn end(&self) {
+        if let EventSink::EventChannel(Some(connection)) = self {
+            connection.finish();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RegisteredEvent {
+    way: EventSink,
+    owed: u64,
+    /// All wakes so far, those that are owed included.
+    wakes: u64,
+}
+
+/// Why an event is not kept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    #[error("the broker keeps {REGISTERED_EVENTS_PER_PROCESS_MAX} events of the process, the limit")]
+    Full,
+    #[error("the broker keeps an event of this name already")]
+    Known,
+}
+
+/// Those of one process, by their names.
+#[derive(Debug, Default)]
+pub struct RegisteredEvents {
+    events: BTreeMap<EventId, RegisteredEvent>,
+    owing: bool,
+}
+
+impl RegisteredEvents {
+    pub fn keep(&mut self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
+        if self.events.contains_key(&name) {
+            return Err(RegisterError::Known);
+        }
+        if self.events.len() >= REGISTERED_EVENTS_PER_PROCESS_MAX {
+            return Err(RegisterError::Full);
+        }
+        self.events.insert(name, RegisteredEvent { way, owed: 0, wakes: 0 });
+        Ok(())
+    }
+
+    /// The stream of an event channel is there. False if no event waits for one.
+    pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
+        match self.events.get_mut(&name) {
+            Some(RegisteredEvent { way: way @ EventSink::EventChannel(None), .. }) => {
+                *way = EventSink::EventChannel(Some(connection));
+                self.owing = true;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Nothing sets it here any more. How often it was to be set and was not; `None` if it is not kept.
+    pub fn forget(&mut self, name: EventId) -> Option<u64> {
+        let kept = self.events.remove(&name)?;
+        kept.way.end();
+        Some(kept.owed)
+    }
+
+    /// An event is to be set once more. False if it is not kept.
+    pub fn wake(&mut self, name: EventId) -> bool {
+        let Some(kept) = self.events.get_mut(&name) else { return false };
+        kept.owed = kept.owed.saturating_add(1);
+        kept.wakes = kept.wakes.wrapping_add(1);
+        self.owing = true;
+        true
+    }
+
+    /// Sets what is to be set, as far as there is room.
+    pub fn ring(&mut self) {
+        if std::mem::take(&mut self.owing) {
+            for kept in self.events.values_mut().filter(|kept| kept.owed > 0) {
+                kept.owed -= kept.way.set(kept.owed);
+                self.owing |= kept.owed > 0;
+            }
+        }
+    }
+
+    /// The same when this stream of it has ended.
+    pub fn event_channel_gone(&mut self, name: EventId, stream: &Connection) -> Option<u64> {
+        match &self.events.get(&name)?.way {
+            EventSink::EventChannel(Some(event_channel))
+                if event_channel.peer_port() == stream.peer_port() =>
+            {
+                self.forget(name)
+            }
+            EventSink::EventChannel(_) | EventSink::Eventfd(..) => None,
+        }
+    }
+
+    pub fn contains(&self, name: EventId) -> bool {
+        self.events.contains_key(&name)
+    }
+
+    /// How often each was to be set so far.
+    pub fn wakes(&self) -> impl Iterator<Item = (EventId, u64)> + '_ {
+        self.events.iter().map(|(name, kept)| (*name, kept.wakes))
+    }
+
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The process is at its end.
+    pub fn end(&mut self) {
+        std::mem::take(&mut self.events).into_values().for_each(|kept| kept.way.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::peer::Peer;
+    use crate::shares::Budget;
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    fn event() -> (EventSink, OwnedFd) {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let share = Budget::new("descriptors", "", 3).take(Peer::Uid(0), 1).unwrap();
+        (EventSink::Eventfd(Arc::new(Setter::new().unwrap()), event.try_clone().unwrap(), share), event)
+    }
+
+    #[test]
+    fn an_event_is_set_as_often_as_it_was_woken_and_not_before_the_flush() {
+        let mut kept = RegisteredEvents::default();
+        let ((first, first_seen), (second, second_seen)) = (event(), event());
+        kept.keep(EventId(1), first).unwrap();
+        kept.keep(EventId(2), second).unwrap();
+        assert!(kept.wake(EventId(1)) && kept.wake(EventId(2)) && kept.wake(EventId(1)));
+        assert!(!kept.wake(EventId(3)), "it is none of ours");
+        assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
+        kept.ring();
+        assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
+        kept.ring();
+        assert_eq!(count(&first_seen), 0);
+        assert_eq!(kept.forget(EventId(1)), Some(0));
+        assert_eq!(kept.forget(EventId(1)), None);
+        assert!(!kept.wake(EventId(1)));
+    }
+
+    #[test]
+    fn a_event_channel_that_is_not_there_yet_owes_what_came_before() {
+        let mut kept = RegisteredEvents::default();
+        kept.keep(EventId(1), EventSink::EventChannel(None)).unwrap();
+        for _ in 0..3 {
+            assert!(kept.wake(EventId(1)));
+            kept.ring();
+        }
+        assert_eq!(kept.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
+        assert_eq!(kept.forget(EventId(1)), Some(3), "the stream has to bring them");
+    }
+
+    #[test]
+    fn a_process_has_so_many_and_each_name_once() {
+        let mut kept = RegisteredEvents::default();
+        for name in 0..REGISTERED_EVENTS_PER_PROCESS_MAX as u64 {
+            kept.keep(EventId(name), EventSink::EventChannel(None)).unwrap();
+        }
+        assert_eq!(kept.keep(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
+        assert_eq!(kept.keep(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
+        kept.forget(EventId(0));
+        assert_eq!(kept.keep(EventId(99), EventSink::EventChannel(None)), Ok(()));
+    }
+}

@@ -1,0 +1,114 @@
+//! The answer for programs.
+
+use dxgkrnl::why::{Cause, Missing, Object, Owner, Verdict, Waiter, WaiterKind, Why};
+use serde_json::{Value, json};
+
+/// The answer for a program. Times are nanoseconds of the daemon's clock.
+pub fn to_json(why: &Why) -> Value {
+    json!({
+        "now_ns": why.now,
+        "waiting": why.waiting,
+        "left_out": why.left_out,
+        "causes": why.causes.iter().map(|one| cause(one, why.now)).collect::<Vec<_>>(),
+    })
+}
+
+fn cause(cause: &Cause, now: u64) -> Value {
+    json!({
+        "verdict": cause.verdict.name(),
+        "stuck": cause.verdict.is_stuck(),
+        "sentence": cause.verdict.sentence(now).to_string(),
+        "about": about(cause.verdict),
+        "waiters_count": cause.waiters_count,
+        "waiters": cause.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        "root": cause.root.as_ref().map(missing),
+        "chain": cause.chain.iter().map(|step| json!({
+            "kind": step.kind.name(), "process": step.process, "text": step.text,
+        })).collect::<Vec<_>>(),
+        "back_to": cause.back_to,
+        "could_signal": cause.could.iter().map(|one| json!({
+            "process": one.process, "text": one.text,
+        })).collect::<Vec<_>>(),
+        "too_low": cause.too_low.iter().map(|one| json!({
+            "process": one.process, "text": one.text,
+        })).collect::<Vec<_>>(),
+        "gone": cause.gone.iter().map(|one| json!({
+            "at_ns": one.at, "process": party(&one.party), "text": one.text,
+        })).collect::<Vec<_>>(),
+        "released_by": cause.release.as_ref().map(|release| json!({
+            "thing": thing(&release.thing), "value": release.value, "tried": release.tried,
+        })),
+    })
+}
+
+/// What a verdict names.
+fn about(verdict: Verdict) -> Value {
+    match verdict {
+        Verdict::Progressing { due } => json!({ "due_ns": due }),
+        Verdict::WaitsFor { process } | Verdict::Frozen { process } | Verdict::NotRung { process } => {
+            json!({ "process": process })
+        }
+        Verdict::Unknown { engine: (adapter, node) } => json!({ "adapter": adapter, "node": node }),
+        Verdict::Cycle { members } => json!({ "members": members }),
+        Verdict::DeadEnd => json!({}),
+        Verdict::LostInterrupt { engine: (adapter, node), looked_at }
+        | Verdict::Hang { engine: (adapter, node), looked_at } => {
+            json!({ "adapter": adapter, "node": node, "looked_at_ns": looked_at })
+        }
+        Verdict::Suspended { process, adapter } => json!({ "process": process, "adapter": adapter }),
+        Verdict::Removed { adapter } => json!({ "adapter": adapter }),
+    }
+}
+
+fn party(party: &Owner) -> Value {
+    json!({
+        "process": party.process, "pid": party.pid, "name": party.name, "vm": party.vm, "vm_name": party.vm_name,
+    })
+}
+
+fn thing(thing: &Object) -> Value {
+    json!({
+        "number": thing.number,
+        "kind": thing.kind,
+        "name": thing.name,
+        "handles": thing.handles.iter().map(|(process, handle)| json!({
+            "process": process.0, "handle": handle.0,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn missing(missing: &Missing) -> Value {
+    json!({ "thing": thing(&missing.thing), "current": missing.current, "needed": missing.needed })
+}
+
+fn waiter(waiter: &Waiter) -> Value {
+    let (kind, event, queue, submission) = match &waiter.kind {
+        WaiterKind::Cpu { event } => ("cpu", Some(*event), None, None),
+        WaiterKind::KeyedMutex { event } => ("keyed-mutex", Some(*event), None, None),
+        WaiterKind::Queue { queue } => ("queue", None, Some(queue), None),
+        WaiterKind::Taker { queue } => ("taker", None, Some(queue), None),
+        WaiterKind::Work { queue, submission_fence_id } => {
+            ("work", None, Some(queue), Some(*submission_fence_id))
+        }
+        WaiterKind::Held { .. } => ("held", None, None, None),
+    };
+    json!({
+        "process": party(&waiter.party),
+        "kind": kind,
+        "event": event,
+        "queue": queue,
+        "submission_fence_id": submission,
+        "any": waiter.any,
+        "reached": waiter.reached,
+        "of": waiter.of,
+        "since_ns": waiter.since,
+        "ends_ns": waiter.ends,
+        "missing": waiter.missing.iter().map(missing).collect::<Vec<_>>(),
+    })
+}
+
+/// Which wait it is, as long as it lasts: for whoever tells of each once.
+pub fn identity(waiter: &Waiter) -> String {
+    let Waiter { party, kind, since, .. } = waiter;
+    format!("{} {kind:?} {since:?}", party.process)
+}

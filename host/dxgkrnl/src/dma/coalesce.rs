@@ -1,0 +1,159 @@
+//! The same bytes at the end, by fewer copies: an engine's copy goes through the lines of two caches, and when those end
+//! within the same step nobody will ever read them.
+//!
+//! ```text
+//!   S1 <- M    S2 <- S1    T <- S2    release S1, S2        what the engine asks for
+//!   S1 <- M    S2 <- M     T <- M     release S1, S2        each copy reads where the bytes came from   (forward)
+//!                          T <- M     release S1, S2        nobody reads what was written to S1 and S2  (backward)
+//! ```
+//! Moves of one step are done with nothing between them, so that memory is what it was unless a move of the step writes it.
+//! What a process writes at the same time is a race as before.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::executor::ahead;
+use super::{DmaOp, MemoryRef, StagingBuffer};
+
+/// Copies of fewer bytes are not worth the looking.
+const BYTES_MIN: u64 = 32 * 1024;
+
+/// Moves of a step that are looked at: more are done as they are.
+const MOVES_MAX: usize = 256;
+
+/// Whether there may be something to gain.
+pub(super) fn is_worth_it(moves: &[DmaOp]) -> bool {
+    let long = |one: &DmaOp| matches!(one, DmaOp::Copy { bytes, .. } if *bytes >= BYTES_MIN);
+    let release = |one: &DmaOp| matches!(one, DmaOp::Release { .. });
+    moves.len() <= MOVES_MAX && moves.iter().any(release) && moves.iter().any(long)
+}
+
+/// These moves with fewer copies.
+pub(super) fn shorten(moves: &[DmaOp]) -> Vec<DmaOp> {
+    let mut moves = read_at_origins(moves);
+    leave_out_unread(&mut moves);
+    moves
+}
+
+/// So many bytes from here on have been copied from there, and both are as they were then.
+struct Copied {
+    to: MemoryRef,
+    from: MemoryRef,
+    bytes: u64,
+}
+
+fn read_at_origins(moves: &[DmaOp]) -> Vec<DmaOp> {
+    // What lives on is kept for reading, and shares its bytes.
+    let ended = |place| moves.iter().any(|one| ends(one, place));
+    let mut known: Vec<Copied> = Vec::new();
+    let mut made = Vec::with_capacity(moves.len());
+    for one in moves {
+        let mut one = *one;
+        if let DmaOp::Copy { from, bytes, .. } = &mut one {
+            let origin = known.iter().find_map(|copied| origin(copied, *from, *bytes));
+            *from = origin.unwrap_or(*from);
+        }
+        match one {
+            DmaOp::Copy { to, bytes, .. }
+            | DmaOp::Fill { to, bytes, .. }
+            | DmaOp::Compute { to, bytes, .. } => known.retain(|copied| {
+                !overlap((copied.to, copied.bytes), (to, bytes))
+                    && !overlap((copied.from, copied.bytes), (to, bytes))
+            }),
+            DmaOp::Release { .. } | DmaOp::ReleaseAll { .. } => {
+                known.retain(|copied| ![copied.to, copied.from].iter().any(|place| ends(&one, *place)));
+            }
+        }
+        match one {
+            DmaOp::Copy { from, to: to @ MemoryRef::StagingBuffer { .. }, bytes }
+                if bytes >= BYTES_MIN && ended(to) && !overlap((from, bytes), (to, bytes)) =>
+            {
+                known.push(Copied { to, from, bytes });
+            }
+            _ => {}
+        }
+        made.push(one);
+    }
+    made
+}
+
+/// Where the bytes that are read here came from.
+fn origin(copied: &Copied, from: MemoryRef, bytes: u64) -> Option<MemoryRef> {
+    let (
+        MemoryRef::StagingBuffer { staging_buffer: a, offset: begin },
+        MemoryRef::StagingBuffer { staging_buffer: b, offset },
+    ) = (copied.to, from)
+    else {
+        return None;
+    };
+    let is_within = a == b && offset >= begin && offset + bytes <= begin + copied.bytes;
+    is_within.then(|| ahead(copied.from, offset - begin))
+}
+
+fn overlap((a, a_bytes): (MemoryRef, u64), (b, b_bytes): (MemoryRef, u64)) -> bool {
+    let meet = |a: u64, b: u64| a < b.saturating_add(b_bytes) && b < a.saturating_add(a_bytes);
+    match (a, b) {
+        (MemoryRef::Memory { process: p, address: a }, MemoryRef::Memory { process: q, address: b }) => {
+            p == q && meet(a, b)
+        }
+        (
+            MemoryRef::StagingBuffer { staging_buffer: s, offset: a },
+            MemoryRef::StagingBuffer { staging_buffer: t, offset: b },
+        ) => s == t && meet(a, b),
+        _ => false,
+    }
+}
+
+fn ends(one: &DmaOp, place: MemoryRef) -> bool {
+    let MemoryRef::StagingBuffer { staging_buffer, .. } = place else { return false };
+    match one {
+        DmaOp::Release { staging_buffer: ended } => *ended == staging_buffer,
+        DmaOp::ReleaseAll { adapter } => *adapter == staging_buffer.adapter,
+        DmaOp::Copy { .. } | DmaOp::Fill { .. } | DmaOp::Compute { .. } => false,
+    }
+}
+
+/// From the last move on: what is written to a staging buffer that ends, with no read between.
+fn leave_out_unread(moves: &mut Vec<DmaOp>) {
+    // Of each staging buffer that ends further on: what is read of it until then.
+    let mut read: BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>> = BTreeMap::new();
+    let mut kept = Vec::with_capacity(moves.len());
+    for one in moves.iter().rev() {
+        let (from, to) = match *one {
+            DmaOp::Copy { from, to, bytes } => (Some((from, bytes)), Some((to, bytes))),
+            DmaOp::Fill { to, bytes, .. } => (None, Some((to, bytes))),
+            // It reads what is there as well.
+            DmaOp::Compute { from, to, bytes, .. } => {
+                note_read(&mut read, (to, bytes));
+                (Some((from, bytes)), None)
+            }
+            DmaOp::Release { staging_buffer } => {
+                read.insert(staging_buffer, Vec::new());
+                (None, None)
+            }
+            DmaOp::ReleaseAll { .. } => (None, None),
+        };
+        if to.is_some_and(|to| is_unread(&read, to)) {
+            continue;
+        }
+        if let Some(from) = from {
+            note_read(&mut read, from);
+        }
+        kept.push(*one);
+    }
+    kept.reverse();
+    *moves = kept;
+}
+
+fn note_read(read: &mut BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>>, (place, bytes): (MemoryRef, u64)) {
+    if let MemoryRef::StagingBuffer { staging_buffer, .. } = place
+        && let Some(ranges) = read.get_mut(&staging_buffer)
+    {
+        ranges.push((place, bytes));
+    }
+}
+
+fn is_unread(read: &BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>>, to: (MemoryRef, u64)) -> bool {
+    let MemoryRef::StagingBuffer { staging_buffer, .. } = to.0 else { return false };
+    read.get(&staging_buffer).is_some_and(|ranges| !ranges.iter().any(|range| overlap(*range, to)))
+}

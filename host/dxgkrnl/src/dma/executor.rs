@@ -1,0 +1,399 @@
+//! Doing what the lane of moves says, for whoever runs the kernel: it brings the bytes of processes, this has the staging buffers.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::coalesce::{is_worth_it, shorten};
+use super::staging_buffers::StagingBuffers;
+use super::{ComputeOp, DmaOp, MemoryRef, StagingBuffer};
+use crate::ProcessId;
+
+/// Bytes that go through a buffer at once.
+const CHUNK_BYTES: u64 = 64 * 1024;
+
+/// Memory of processes that moves may touch. `false`: not all of it is there; what is there may have been touched.
+pub trait ProcessMemory {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool;
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool;
+
+    /// As `memmove`: the two may overlap. `None`: through a buffer, by the other two.
+    fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
+        let _ = (from, to, bytes);
+        None
+    }
+}
+
+/// Why a move was not done, or not to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DmaError {
+    /// Memory that is not there.
+    Memory { process: ProcessId, address: u64 },
+    /// No staging buffer is that long, or there are so many.
+    StagingBuffer(StagingBuffer),
+}
+
+impl fmt::Display for DmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DmaError::Memory { process, address } => {
+                write!(f, "memory of process {} is not all there from {address:#x} on", process.0)
+            }
+            DmaError::StagingBuffer(staging_buffer) => {
+                write!(f, "{staging_buffer} would be too long, or one too many")
+            }
+        }
+    }
+}
+
+/// The staging buffers of the adapters of one kernel.
+#[derive(Debug, Default)]
+pub struct DmaExecutor {
+    staging_buffers: StagingBuffers,
+    buffer: Vec<u8>,
+    second: Vec<u8>,
+}
+
+impl DmaExecutor {
+    /// How many staging buffers there are: none of an engine that rests.
+    pub fn staging_buffers(&self) -> usize {
+        self.staging_buffers.count()
+    }
+
+    /// Does the moves of one step, by fewer copies where that makes no difference to any byte of a process. Gives what
+    /// could not be done; what moves behind that were to write is then undefined.
+    pub fn perform_all(
+        &mut self,
+        moves: &[DmaOp],
+        memory: &mut impl ProcessMemory,
+        failed: &mut dyn FnMut(&DmaOp, DmaError),
+    ) {
+        let fewer = is_worth_it(moves).then(|| shorten(moves));
+        for one in fewer.as_deref().unwrap_or(moves) {
+            if let Err(why) = self.perform(one, memory) {
+                failed(one, why);
+            }
+        }
+    }
+
+    /// Does one move.
+    pub fn perform(&mut self, moved: &DmaOp, memory: &mut impl ProcessMemory) -> Result<(), DmaError> {
+        match *moved {
+            DmaOp::Release { staging_buffer } => {
+                self.staging_buffers.end(staging_buffer);
+                Ok(())
+            }
+            DmaOp::ReleaseAll { adapter } => {
+                self.staging_buffers.end_all(adapter);
+                Ok(())
+            }
+            DmaOp::Fill { to, bytes, pattern } => self.fill(to, bytes, pattern, memory),
+            DmaOp::Copy { from, to, bytes } => self.copy(from, to, bytes, memory),
+            DmaOp::Compute { kernel, from, to, bytes, operand } => {
+                self.compute(kernel, operand, from, to, bytes, memory)
+            }
+        }
+    }
+
+    fn fill(
+        &mut self,
+        to: MemoryRef,
+        bytes: u64,
+        pattern: u32,
+        memory: &mut impl ProcessMemory,
+    ) -> Result<(), DmaError> {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer.extend((0..CHUNK_BYTES.min(bytes).div_ceil(4)).flat_map(|_| pattern.to_le_bytes()));
+        let done = chunks(bytes, false)
+            .try_for_each(|(at, length)| self.store(ahead(to, at), &buffer[..length as usize], memory));
+        self.buffer = buffer;
+        done
+    }
+
+    fn copy(
+        &mut self,
+        from: MemoryRef,
+        to: MemoryRef,
+        bytes: u64,
+        memory: &mut impl ProcessMemory,
+    ) -> Result<(), DmaError> {
+        let there = |done, process, address| match done {
+            true => Ok(()),
+            false => Err(DmaError::Memory { process, address }),
+        };
+        // What can be moved without the buffer is.
+        match (from, to) {
+            (MemoryRef::Memory { process, address }, MemoryRef::StagingBuffer { staging_buffer, offset }) => {
+                let to = self.staging_buffers.write(staging_buffer, offset, bytes as usize)?;
+                let done = memory.read(process, address, to);
+                if !done {
+                    // Nothing of another process.
+                    to.fill(0);
+                }
+                return there(done, process, address);
+            }
+            (MemoryRef::StagingBuffer { staging_buffer, offset }, MemoryRef::Memory { process, address }) => {
+                let from = self.staging_buffers.read(staging_buffer, offset, bytes as usize)?;
+                return there(memory.write(process, address, from), process, address);
+            }
+            (
+                MemoryRef::Memory { process: owner, address: source },
+                MemoryRef::Memory { process, address },
+            ) => {
+                if let Some(done) = memory.copy((owner, source), (process, address), bytes) {
+                    return there(done, process, address);
+                }
+            }
+            (
+                MemoryRef::StagingBuffer { staging_buffer: from, offset },
+                MemoryRef::StagingBuffer { staging_buffer, offset: at },
+            ) => {
+                if self.staging_buffers.share((from, offset), (staging_buffer, at), bytes as usize) {
+                    return Ok(());
+                }
+            }
+        }
+        let mut buffer = core::mem::take(&mut self.buffer);
+        let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
+            buffer.resize(length as usize, 0);
+            self.load(ahead(from, at), &mut buffer, memory)?;
+            self.store(ahead(to, at), &buffer, memory)
+        });
+        self.buffer = buffer;
+        done
+    }
+
+    fn compute(
+        &mut self,
+        kernel: ComputeOp,
+        operand: u32,
+        from: MemoryRef,
+        to: MemoryRef,
+        bytes: u64,
+        memory: &mut impl ProcessMemory,
+    ) -> Result<(), DmaError> {
+        let mut source = core::mem::take(&mut self.buffer);
+        let mut target = core::mem::take(&mut self.second);
+        let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
+            source.resize(length as usize, 0);
+            self.load(ahead(from, at), &mut source, memory)?;
+            if let MemoryRef::StagingBuffer { staging_buffer, offset } = ahead(to, at) {
+                // Where they are: what is there is not copied to and fro. The read has it grow by zeros.
+                self.staging_buffers.read(staging_buffer, offset, source.len())?;
+                let there = self.staging_buffers.write(staging_buffer, offset, source.len())?;
+                apply_to_words(kernel, operand, &source, there);
+                return Ok(());
+            }
+            target.resize(length as usize, 0);
+            self.load(ahead(to, at), &mut target, memory)?;
+            apply_to_words(kernel, operand, &source, &mut target);
+            self.store(ahead(to, at), &target, memory)
+        });
+        (self.buffer, self.second) = (source, target);
+        done
+    }
+
+    fn load(
+        &mut self,
+        from: MemoryRef,
+        to: &mut [u8],
+        memory: &mut impl ProcessMemory,
+    ) -> Result<(), DmaError> {
+        match from {
+            MemoryRef::Memory { process, address } => match memory.read(process, address, to) {
+                true => Ok(()),
+                false => Err(DmaError::Memory { process, address }),
+            },
+            MemoryRef::StagingBuffer { staging_buffer, offset } => {
+                to.copy_from_slice(self.staging_buffers.read(staging_buffer, offset, to.len())?);
+                Ok(())
+            }
+        }
+    }
+
+    fn store(&mut self, to: MemoryRef, from: &[u8], memory: &mut impl ProcessMemory) -> Result<(), DmaError> {
+        match to {
+            MemoryRef::Memory { process, address } => match memory.write(process, address, from) {
+                true => Ok(()),
+                false => Err(DmaError::Memory { process, address }),
+            },
+            MemoryRef::StagingBuffer { staging_buffer, offset } => {
+                self.staging_buffers.write(staging_buffer, offset, from.len())?.copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// [`MoveKernel::apply`] to each word of a source and a target that are as long. One loop for each kernel is what a compiler
+/// makes vectors of.
+fn apply_to_words(kernel: ComputeOp, operand: u32, source: &[u8], target: &mut [u8]) {
+    fn each(source: &[u8], target: &mut [u8], apply: impl Fn(u32, u32) -> u32) {
+        let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        for (source, target) in source.chunks_exact(4).zip(target.chunks_exact_mut(4)) {
+            let made = apply(word(source), word(target));
+            target.copy_from_slice(&made.to_le_bytes());
+        }
+    }
+    match kernel {
+        ComputeOp::Add => each(source, target, |source, there| ComputeOp::Add.apply(source, there, operand)),
+        ComputeOp::Multiply => {
+            each(source, target, |source, there| ComputeOp::Multiply.apply(source, there, operand));
+        }
+        ComputeOp::Xor => each(source, target, |source, there| ComputeOp::Xor.apply(source, there, operand)),
+        ComputeOp::Accumulate => {
+            each(source, target, |source, there| ComputeOp::Accumulate.apply(source, there, operand));
+        }
+    }
+}
+
+/// Where so many bytes further on is.
+pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
+    match place {
+        MemoryRef::Memory { process, address } => {
+            MemoryRef::Memory { process, address: address.saturating_add(bytes) }
+        }
+        MemoryRef::StagingBuffer { staging_buffer, offset } => {
+            MemoryRef::StagingBuffer { staging_buffer, offset: offset.saturating_add(bytes) }
+        }
+    }
+}
+
+/// Whether the target may overlap the end of the source: all is read before it is written if the last bytes go first.
+fn is_behind(from: MemoryRef, to: MemoryRef) -> bool {
+    match (from, to) {
+        (MemoryRef::Memory { process: a, address: from }, MemoryRef::Memory { process: b, address: to }) => {
+            a == b && to > from
+        }
+        (
+            MemoryRef::StagingBuffer { staging_buffer: a, offset: from },
+            MemoryRef::StagingBuffer { staging_buffer: b, offset: to },
+        ) => a == b && to > from,
+        (MemoryRef::Memory { .. }, MemoryRef::StagingBuffer { .. })
+        | (MemoryRef::StagingBuffer { .. }, MemoryRef::Memory { .. }) => false,
+    }
+}
+
+/// Offset and length of each piece of so many bytes, from the last one on if `backwards`.
+fn chunks(bytes: u64, backwards: bool) -> impl Iterator<Item = (u64, u64)> {
+    let count = bytes.div_ceil(CHUNK_BYTES);
+    (0..count).map(move |number| {
+        let at = if backwards { count - 1 - number } else { number } * CHUNK_BYTES;
+        (at, CHUNK_BYTES.min(bytes - at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::super::staging_buffers::{STAGING_BUFFERS_MAX, STAGING_BYTES_MAX};
+    use super::*;
+
+    const P: ProcessId = ProcessId(1);
+    const STAGING_BUFFER: StagingBuffer = StagingBuffer { adapter: 0, number: 9 };
+
+    /// One process's memory from address 0 on.
+    struct Bytes(Vec<u8>);
+
+    impl ProcessMemory for Bytes {
+        fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+            let from = self.0.get(address as usize..address as usize + to.len()).filter(|_| process == P);
+            from.map(|from| to.copy_from_slice(from)).is_some()
+        }
+
+        fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+            let to = self.0.get_mut(address as usize..address as usize + from.len());
+            to.filter(|_| process == P).map(|to| to.copy_from_slice(from)).is_some()
+        }
+    }
+
+    fn memory(address: u64) -> MemoryRef {
+        MemoryRef::Memory { process: P, address }
+    }
+
+    fn staging_buffer(offset: u64) -> MemoryRef {
+        MemoryRef::StagingBuffer { staging_buffer: STAGING_BUFFER, offset }
+    }
+
+    #[test]
+    fn a_copy_that_overlaps_reads_all_before_it_writes() {
+        let length = 3 * CHUNK_BYTES + 5;
+        for (from, to) in [(0, 9), (9, 0), (0, CHUNK_BYTES + 1), (CHUNK_BYTES + 1, 0)] {
+            let content: Vec<u8> = (0..6 * CHUNK_BYTES).map(|at| (at * 7 + at / 256) as u8).collect();
+            let (mut dma_executor, mut bytes) = (DmaExecutor::default(), Bytes(content.clone()));
+            let mut expected = content;
+            expected.copy_within(from as usize..(from + length) as usize, to as usize);
+            let copy = DmaOp::Copy { from: memory(from), to: memory(to), bytes: length };
+            dma_executor.perform(&copy, &mut bytes).unwrap();
+            assert!(bytes.0 == expected, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn a_staging_buffer_begins_as_zeros_grows_and_ends() {
+        let (mut dma_executor, mut bytes) = (DmaExecutor::default(), Bytes(vec![0xEE; 16]));
+        let mut perform = |moved| dma_executor.perform(&moved, &mut bytes).unwrap();
+        perform(DmaOp::Fill { to: staging_buffer(8), bytes: 4, pattern: 0x0403_0201 });
+        perform(DmaOp::Copy { from: staging_buffer(4), to: memory(0), bytes: 8 });
+        let (kernel, operand) = (ComputeOp::Accumulate, 1);
+        perform(DmaOp::Compute { kernel, from: memory(4), to: staging_buffer(8), bytes: 4, operand });
+        perform(DmaOp::Copy { from: staging_buffer(8), to: memory(12), bytes: 4 });
+        assert_eq!(bytes.0, [0, 0, 0, 0, 1, 2, 3, 4, 0xEE, 0xEE, 0xEE, 0xEE, 3, 4, 6, 8]);
+        for ends in [DmaOp::Release { staging_buffer: STAGING_BUFFER }, DmaOp::ReleaseAll { adapter: 0 }] {
+            dma_executor
+                .perform(&DmaOp::Fill { to: staging_buffer(0), bytes: 4, pattern: 0 }, &mut bytes)
+                .unwrap();
+            dma_executor.perform(&DmaOp::ReleaseAll { adapter: 1 }, &mut bytes).unwrap();
+            assert_eq!(dma_executor.staging_buffers(), 1);
+            dma_executor.perform(&ends, &mut bytes).unwrap();
+            assert_eq!(dma_executor.staging_buffers(), 0);
+        }
+    }
+
+    #[test]
+    fn a_computation_where_the_bytes_are_changes_no_staging_buffer_that_shares_them() {
+        let length = CHUNK_BYTES + 4;
+        let other =
+            MemoryRef::StagingBuffer { staging_buffer: StagingBuffer { adapter: 0, number: 10 }, offset: 0 };
+        let (mut dma_executor, mut bytes) = (DmaExecutor::default(), Bytes(vec![1; 3 * length as usize]));
+        let words = 0x0101_0101u32;
+        let (kernel, operand) = (ComputeOp::Accumulate, 3);
+        for moved in [
+            DmaOp::Copy { from: memory(0), to: staging_buffer(0), bytes: length },
+            DmaOp::Copy { from: staging_buffer(0), to: other, bytes: length },
+            DmaOp::Compute { kernel, from: memory(0), to: other, bytes: length, operand },
+            // Onto itself, and beyond its end.
+            DmaOp::Compute { kernel, from: staging_buffer(8), to: staging_buffer(0), bytes: length, operand },
+            DmaOp::Copy { from: other, to: memory(length), bytes: length },
+            DmaOp::Copy { from: staging_buffer(0), to: memory(2 * length), bytes: length },
+        ] {
+            dma_executor.perform(&moved, &mut bytes).unwrap();
+        }
+        let word = |at: u64| u32::from_le_bytes(bytes.0[at as usize..][..4].try_into().unwrap());
+        for at in (0..length).step_by(4) {
+            assert_eq!(word(length + at), 2 * words + 3, "{at}");
+            let source = if at + 8 < length { words } else { 0 };
+            assert_eq!(word(2 * length + at), words + source + 3, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_and_no_staging_buffer_is_endless() {
+        let (mut dma_executor, mut bytes) = (DmaExecutor::default(), Bytes(vec![0; 16]));
+        let mut refused = |moved| dma_executor.perform(&moved, &mut bytes).unwrap_err();
+        let beyond = DmaOp::Copy { from: memory(8), to: staging_buffer(0), bytes: 12 };
+        assert_eq!(refused(beyond), DmaError::Memory { process: P, address: 8 });
+        let long = DmaOp::Fill { to: staging_buffer(STAGING_BYTES_MAX - 4), bytes: 8, pattern: 0 };
+        assert_eq!(refused(long), DmaError::StagingBuffer(STAGING_BUFFER));
+        let last = DmaOp::Fill { to: staging_buffer(u64::MAX - 1), bytes: 4, pattern: 0 };
+        assert_eq!(refused(last), DmaError::StagingBuffer(STAGING_BUFFER));
+        let mut dma_executor = DmaExecutor::default();
+        for number in 0..STAGING_BUFFERS_MAX as u64 + 1 {
+            let to =
+                MemoryRef::StagingBuffer { staging_buffer: StagingBuffer { adapter: 3, number }, offset: 0 };
+            let done = dma_executor.perform(&DmaOp::Fill { to, bytes: 4, pattern: 0 }, &mut bytes);
+            assert_eq!(done.is_ok(), number < STAGING_BUFFERS_MAX as u64);
+        }
+    }
+}

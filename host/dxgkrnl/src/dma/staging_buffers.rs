@@ -1,0 +1,168 @@
+//! The bytes of staging buffers. Two share them until one is written: an engine reads a line into its cache and keeps it for the
+//! command as well.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{DmaError, StagingBuffer};
+
+/// Bytes of one staging buffer: more than any engine of ours needs.
+pub(super) const STAGING_BYTES_MAX: u64 = 4 << 20;
+
+/// Staging buffers of all adapters together.
+pub(super) const STAGING_BUFFERS_MAX: usize = 1 << 16;
+
+/// Fewer bytes are copied.
+const SHARED_BYTES_MIN: usize = 16 * 1024;
+
+/// Of staging buffers that ended, for those that begin: making memory and clearing it takes longer than copying it.
+const SPARE_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug, Default)]
+struct StagedMemory {
+    /// What is behind the staging buffer's last byte means nothing.
+    memory: Arc<Vec<u8>>,
+    /// Where it begins there: not at 0 only in what it shares.
+    begin: usize,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct StagingBuffers {
+    held: BTreeMap<StagingBuffer, StagedMemory>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl StagedMemory {
+    fn all(&self) -> &[u8] {
+        &self.memory[self.begin..self.begin + self.bytes]
+    }
+
+    /// Nobody else has this memory, and it has room for so many bytes.
+    fn own(&mut self, bytes: usize, spare: &mut Vec<Vec<u8>>) -> &mut Vec<u8> {
+        if self.begin > 0 || Arc::get_mut(&mut self.memory).is_none() {
+            let mut copy = take_spare(spare, bytes);
+            copy.resize(copy.len().max(bytes).max(self.bytes), 0);
+            copy[..self.bytes].copy_from_slice(self.all());
+            (self.memory, self.begin) = (Arc::new(copy), 0);
+        }
+        let memory = Arc::make_mut(&mut self.memory);
+        if memory.len() < bytes {
+            memory.resize(bytes, 0);
+        }
+        memory
+    }
+}
+
+/// Memory of a staging buffer that ended, if one had as much.
+fn take_spare(spare: &mut Vec<Vec<u8>>, bytes: usize) -> Vec<u8> {
+    let at = spare.iter().position(|memory| memory.len() >= bytes);
+    at.map(|at| spare.swap_remove(at)).unwrap_or_default()
+}
+
+impl StagingBuffers {
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    pub fn end(&mut self, staging_buffer: StagingBuffer) {
+        if let Some(held) = self.held.remove(&staging_buffer) {
+            self.keep(held);
+        }
+    }
+
+    pub fn end_all(&mut self, adapter: u32) {
+        self.held.retain(|staging_buffer, _| staging_buffer.adapter != adapter);
+    }
+
+    fn keep(&mut self, held: StagedMemory) {
+        let kept: usize = self.spare.iter().map(Vec::len).sum();
+        if let Ok(memory) = Arc::try_unwrap(held.memory)
+            && memory.len() >= SHARED_BYTES_MIN
+            && kept + memory.len() <= SPARE_BYTES_MAX
+        {
+            self.spare.push(memory);
+        }
+    }
+
+    /// A staging buffer that has these bytes at least: it begins and grows, by zeros, as it is named.
+    fn named(
+        &mut self,
+        staging_buffer: StagingBuffer,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<(usize, &mut StagedMemory), DmaError> {
+        let end = offset.saturating_add(bytes as u64);
+        let is_new = !self.held.contains_key(&staging_buffer);
+        if end > STAGING_BYTES_MAX || is_new && self.held.len() >= STAGING_BUFFERS_MAX {
+            return Err(DmaError::StagingBuffer(staging_buffer));
+        }
+        Ok((end as usize, self.held.entry(staging_buffer).or_default()))
+    }
+
+    /// To read it.
+    pub fn read(
+        &mut self,
+        staging_buffer: StagingBuffer,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<&[u8], DmaError> {
+        let mut spare = core::mem::take(&mut self.spare);
+        let named = self.named(staging_buffer, offset, bytes).map(|(end, held)| {
+            if held.bytes < end {
+                let had = held.bytes;
+                held.own(end, &mut spare)[had..end].fill(0);
+                held.bytes = end;
+            }
+        });
+        self.spare = spare;
+        named?;
+        Ok(&self.held[&staging_buffer].all()[offset as usize..][..bytes])
+    }
+
+    /// To write all of it: what is there means nothing.
+    pub fn write(
+        &mut self,
+        staging_buffer: StagingBuffer,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<&mut [u8], DmaError> {
+        let mut spare = core::mem::take(&mut self.spare);
+        let named = self.named(staging_buffer, offset, bytes);
+        let named = named.map(|(end, held)| {
+            if held.memory.is_empty() {
+                held.memory = Arc::new(take_spare(&mut spare, end));
+            }
+            let (from, until) = (held.bytes, offset as usize);
+            let memory = held.own(end, &mut spare);
+            if from < until {
+                memory[from..until].fill(0);
+            }
+            held.bytes = held.bytes.max(end);
+        });
+        self.spare = spare;
+        named?;
+        let memory = self.held.get_mut(&staging_buffer).and_then(|held| Arc::get_mut(&mut held.memory));
+        let Some(memory) = memory else { unreachable!("it is this staging_buffer's own") };
+        Ok(&mut memory[offset as usize..offset as usize + bytes])
+    }
+
+    /// A staging buffer that there is not yet becomes a part of another one. `false`: it has to be copied.
+    pub fn share(
+        &mut self,
+        (from, offset): (StagingBuffer, u64),
+        to: (StagingBuffer, u64),
+        bytes: usize,
+    ) -> bool {
+        let end = offset.saturating_add(bytes as u64);
+        let may = bytes >= SHARED_BYTES_MIN && to.1 == 0 && self.held.len() < STAGING_BUFFERS_MAX;
+        let Some(held) = self.held.get(&from) else { return false };
+        if !may || end > held.bytes as u64 || self.held.contains_key(&to.0) {
+            return false;
+        }
+        let (memory, begin) = (held.memory.clone(), held.begin + offset as usize);
+        self.held.insert(to.0, StagedMemory { memory, begin, bytes });
+        true
+    }
+}

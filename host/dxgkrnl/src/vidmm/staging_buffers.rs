@@ -1,0 +1,38 @@
+//! Staging buffers of an adapter end when it is stopped or reset.
+
+use alloc::format;
+
+use crate::ProcessId;
+use crate::ddi::{EngineId, Miniport};
+use crate::dma::DmaOp;
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+
+impl<M: Miniport> Kernel<M> {
+    /// `Callback::MoveData`.
+    pub(crate) fn move_data(&mut self, engine: EngineId, moved: DmaOp, effects: &mut Effects) {
+        if self.tdr.is_resetting(engine.adapter) {
+            let text = format!("adapter {} touched memory after its reset: ignored: {moved}", engine.adapter);
+            self.note_host(text, effects);
+            return;
+        }
+        let gone = moved.processes().find(|process| !self.processes.by_id().contains_key(process));
+        if let Some(ProcessId(gone)) = gone {
+            let text =
+                format!("node {} touched memory of process {gone}, which is gone: {moved}", engine.node);
+            self.note_host(text, effects);
+            return;
+        }
+        if moved.adapters().next().is_some() {
+            self.vidmm.mark_staged(engine.adapter);
+        }
+        effects.moves.push(moved);
+    }
+
+    /// The engines of an adapter have lost what they held.
+    pub(crate) fn release_staging_buffers(&mut self, adapter: u32, effects: &mut Effects) {
+        if self.vidmm.take_staged(adapter) {
+            effects.moves.push(DmaOp::ReleaseAll { adapter });
+        }
+    }
+}

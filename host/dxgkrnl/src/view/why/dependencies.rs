@@ -1,0 +1,478 @@
+//! What each node of the graph needs.
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, SignalFlags, SyncObjectType};
+
+use super::graph::{Dependencies, Leaf, Node, WHOLE};
+use super::index::WaitIndex;
+use crate::ProcessId;
+use crate::ddi::{EngineId, EngineState, EngineWork, HwQueueId, Miniport, PendingWrite, WorkState};
+use crate::policy::ForeignMutexRelease;
+use crate::sync::keyed_mutex::State;
+use crate::sync::legacy::{Acquire, Kind, MutexOwner};
+use crate::sync::waits::{Wait, WaitItem, WaitOwner};
+use crate::tdr::Watch;
+use crate::vidsch::{DoorbellStatus, Packet, Queue, Signal};
+
+/// Of the signals under way that reach a value, so many are looked at: the first.
+const ALTERNATIVES_MAX: usize = 8;
+
+impl<M: Miniport> WaitIndex<'_, M> {
+    pub fn dependencies(&self, node: Node) -> Dependencies {
+        match node {
+            Node::Wait(slot) => {
+                let wait = self.kernel.sync.waits().at(slot);
+                let (by, cpu) = self.waits_by(wait);
+                let items = self.kernel.sync.waits().items(wait);
+                let missing = items.iter().filter(|item| !item.satisfied);
+                let value = |item: WaitItem| Node::Value { object: item.object, value: item.value, by, cpu };
+                let values = missing.map(value).collect();
+                if wait.any { Dependencies::Any(values) } else { Dependencies::All(values) }
+            }
+            Node::Acquire(id) => self.of_acquire(id),
+            Node::Value { object, value, by, cpu } => self.of_value(object, value, by, cpu),
+            Node::Turn { object, .. } => self.of_turn(object),
+            Node::Packet { queue, at, upto } => self.of_packet(queue, at, upto),
+            Node::Ready { queue, upto } => self.of_ready(queue, upto),
+            Node::Broadcast(broadcast) => self.of_broadcast(broadcast),
+            Node::Job { engine, at, upto } => self.of_job(engine, at, upto),
+            Node::Unheard { engine, submission, .. } => self.of_unheard(engine, submission),
+            Node::Unseen(object) => self.of_unseen(object),
+            Node::Engine(engine) => self.of_engine(engine),
+            Node::Ring(hw_queue) => {
+                Dependencies::Leaf(Leaf::NotRung(self.kernel.vidsch.hw_queues()[hw_queue].process))
+            }
+            Node::Process(process) => self.of_process(process),
+            Node::Frozen(process) => Dependencies::Leaf(Leaf::Frozen(process)),
+        }
+    }
+
+    /// The process that waits, and whether on its CPU.
+    pub fn waits_by(&self, wait: &Wait) -> (ProcessId, bool) {
+        match wait.owner() {
+            WaitOwner::Cpu { process, .. } => (process, true),
+            WaitOwner::Gpu { queue } => (self.kernel.vidsch.queues()[queue].process, false),
+        }
+    }
+
+    /// Signals under way; or else what other processes may do; or else what the one that waits may do itself.
+    fn of_value(&self, object: u32, value: u64, by: ProcessId, cpu: bool) -> Dependencies {
+        let kernel = self.kernel;
+        if kernel.sync.objects().value(object) >= value {
+            return Dependencies::Any(vec![Node::Unseen(object)]);
+        }
+        if kernel.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            let adapter = kernel.sync.objects()[object].adapter;
+            let is_gone = kernel.tdr.stopped_adapters().contains(&adapter);
+            let due = kernel.miniport.next_deadline();
+            return Dependencies::Leaf(if is_gone { Leaf::Removed { adapter } } else { Leaf::Live { due } });
+        }
+        let reaching = self.under_way(object).iter().filter(|one| one.value >= value);
+        let mut nodes: Vec<Node> = reaching.take(ALTERNATIVES_MAX).map(|one| one.node).collect();
+        nodes.extend(self.ring_of(object, value));
+        let signalers = self.signalers(object);
+        if nodes.is_empty() {
+            let opaque = signalers.iter().filter_map(|process| self.opaque.get(process));
+            nodes = opaque.flatten().copied().take(ALTERNATIVES_MAX).collect();
+        }
+        if !nodes.is_empty() && !self.is_doubtful(object, value) {
+            return Dependencies::Any(nodes);
+        }
+        let others: Vec<ProcessId> = signalers.iter().copied().filter(|process| *process != by).collect();
+        let may_itself = signalers.contains(&by);
+        if others.is_empty() {
+            // Who had a hand in it and is gone was not there for nothing.
+            if let Some(adapter) = self.removed(object, by) {
+                return Dependencies::Leaf(Leaf::Removed { adapter });
+            }
+            if !may_itself || self.had_help(object, value) {
+                return Dependencies::Leaf(Leaf::Dead);
+            }
+        }
+        match (cpu, others.is_empty()) {
+            (true, true) => Dependencies::Leaf(Leaf::Itself(by)),
+            (true, false) => Dependencies::Any(others.into_iter().map(Node::Process).collect()),
+            (false, _) => Dependencies::Any(signalers.into_iter().map(Node::Process).collect()),
+        }
+    }
+
+    /// Somebody else could have signaled it, or was about to, and is gone.
+    fn had_help(&self, object: u32, value: u64) -> bool {
+        self.kernel.past.of(object).any(|one| one.would_signal.is_some_and(|reached| reached >= value))
+    }
+
+    /// The ring of a queue of user-mode submission whose progress fence this is, if what is in it would do and its
+    /// engine knows nothing of it.
+    pub fn ring_of(&self, object: u32, value: u64) -> Option<Node> {
+        let id = *self.kernel.vidsch.progress_fences().get(&object)?;
+        let hw_queue = &self.kernel.vidsch.hw_queues()[id];
+        let engine = self.kernel.vidsch.queues()[hw_queue.queue].engine;
+        let is_told = self.jobs_of(engine, HwQueueId(id)).next().is_some();
+        let status = hw_queue.doorbell.as_ref().map(|doorbell| doorbell.status);
+        let is_deaf = match status {
+            Some(DoorbellStatus::Connected) => false,
+            Some(DoorbellStatus::ConnectedNotify) => self.kernel.miniport.ring_bytes(HwQueueId(id)) > 0,
+            Some(DoorbellStatus::DisconnectedRetry | DoorbellStatus::DisconnectedAbort) | None => true,
+        };
+        let is_lost = hw_queue.user_mode() && hw_queue.last_queued >= value && is_deaf && !is_told;
+        is_lost.then_some(Node::Ring(id))
+    }
+
+    /// The mutex is to be free, with this key.
+    fn of_acquire(&self, id: u64) -> Dependencies {
+        let keyed = &self.kernel.keyed;
+        let acquire = &keyed.acquires()[&id];
+        let mutex = keyed.opens()[acquire.open].mutex;
+        if let State::Owned(open) = keyed.mutexes()[mutex].state {
+            return Dependencies::Any(vec![Node::Process(keyed.opens()[open].process)]);
+        }
+        // It is free by another key: whoever takes it by that may release it with this one.
+        let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
+        let others = opens.map(|(_, open)| open.process).filter(|process| *process != acquire.process);
+        let others: BTreeSet<ProcessId> = others.collect();
+        let nodes: Vec<Node> = others.into_iter().map(Node::Process).collect();
+        if nodes.is_empty() {
+            Dependencies::Leaf(Leaf::Itself(acquire.process))
+        } else {
+            Dependencies::Any(nodes)
+        }
+    }
+
+    /// A mutex is to be released by its owner, a semaphore to be counted up by anybody.
+    fn of_turn(&self, object: u32) -> Dependencies {
+        let kernel = self.kernel;
+        let releases = |signal: &Signal, owner: MutexOwner| {
+            let foreign = kernel.config.policy.foreign_mutex_release == ForeignMutexRelease::Releases;
+            foreign || signal.process == owner.process && signal.by.contains(&owner.by)
+        };
+        let kind = kernel.sync.legacy().objects.get(&object).map(|state| &state.kind);
+        let owner = match kind {
+            Some(Kind::Mutex { owner: Some(owner) }) => Some(*owner),
+            _ => None,
+        };
+        let signals = self.under_way(object).iter().map(|one| one.node).filter(|node| {
+            let signal = self.signal_of(*node);
+            owner.is_none_or(|owner| signal.is_some_and(|signal| releases(signal, owner)))
+        });
+        let nodes: Vec<Node> = signals.take(ALTERNATIVES_MAX).collect();
+        if !nodes.is_empty() {
+            return Dependencies::Any(nodes);
+        }
+        if let Some(owner) = owner {
+            let is_gone = owner.by == Handle::NULL || !kernel.processes.by_id().contains_key(&owner.process);
+            return if is_gone {
+                Dependencies::Leaf(Leaf::Dead)
+            } else {
+                Dependencies::Any(vec![Node::Process(owner.process)])
+            };
+        }
+        let nodes: Vec<Node> = self.signalers(object).into_iter().map(Node::Process).collect();
+        if nodes.is_empty() { Dependencies::Leaf(Leaf::Dead) } else { Dependencies::Any(nodes) }
+    }
+
+    fn signal_of(&self, node: Node) -> Option<&Signal> {
+        match node {
+            Node::Packet { queue, at, .. } => {
+                match self.kernel.vidsch.queues()[queue].packets.get(at as usize)? {
+                    Packet::Signal(signal) => Some(signal),
+                    _ => None,
+                }
+            }
+            Node::Broadcast(broadcast) => Some(&self.kernel.vidsch.broadcasts()[broadcast].signal),
+            _ => None,
+        }
+    }
+
+    /// What is before it in its queue, and what it needs itself.
+    fn of_packet(&self, queue: u32, at: u32, upto: u32) -> Dependencies {
+        let state = &self.kernel.vidsch.queues()[queue];
+        let packet = &state.packets[at as usize];
+        let mut nodes = match at.checked_sub(1) {
+            Some(before) => vec![Node::Packet { queue, at: before, upto: WHOLE }],
+            None => self.before_packets(queue, state, packet),
+        };
+        match packet {
+            Packet::Wait(wait) if self.kernel.sync.waits().contains(*wait) => {
+                nodes.push(Node::Wait(wait.slot))
+            }
+            Packet::WaitAtHead(items) => {
+                let not_yet = |item: &&WaitItem| self.kernel.sync.objects().value(item.object) < item.value;
+                let (by, cpu) = (state.process, false);
+                let value = |item: &WaitItem| Node::Value { object: item.object, value: item.value, by, cpu };
+                nodes.extend(items.iter().filter(not_yet).map(value));
+            }
+            Packet::Acquire(acquire) => {
+                let wait = acquire.wait.filter(|wait| self.kernel.sync.waits().contains(*wait));
+                nodes.extend(wait.map(|wait| Node::Wait(wait.slot)));
+                let taken = acquire.objects.iter().filter(|object| self.is_taken(acquire, **object, queue));
+                nodes.extend(taken.map(|object| Node::Turn { object: *object, queue }));
+            }
+            Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
+                let pending_writes = self.kernel.miniport.pending_writes(state.engine.adapter, commands);
+                if let Some(leaf) = self.steps(state.engine, state.process, pending_writes, upto, &mut nodes)
+                {
+                    return Dependencies::Leaf(leaf);
+                }
+                nodes.push(Node::Engine(state.engine));
+            }
+            Packet::Wait(_) | Packet::Signal(_) | Packet::Broadcast(_) | Packet::PageTables(_) => {}
+        }
+        Dependencies::All(nodes)
+    }
+
+    /// Whether somebody has it, or it is used up, as the head of this queue finds it.
+    fn is_taken(&self, acquire: &Acquire, object: u32, queue: u32) -> bool {
+        let queue = &self.kernel.vidsch.queues()[queue];
+        let by = self.kernel.vidsch.contexts()[queue.context].handle;
+        match self.kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
+            Some(Kind::Mutex { owner }) => {
+                owner.is_some_and(|owner| (owner.process, owner.by) != (queue.process, by))
+            }
+            Some(Kind::Semaphore { .. }) => {
+                let wanted = acquire.objects.iter().filter(|other| **other == object).count() as u64;
+                self.kernel.sync.objects().value(object) < wanted
+            }
+            Some(Kind::Notification { .. }) | None => false,
+        }
+    }
+
+    /// What a queue has before its packets.
+    fn before_packets(&self, queue: u32, state: &Queue, head: &Packet) -> Vec<Node> {
+        let at_submission = matches!(head, Packet::Signal(signal)
+            if signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION));
+        let mut nodes = Vec::new();
+        if state.ready.is_some() {
+            nodes.push(Node::Ready { queue, upto: WHOLE });
+        }
+        if at_submission {
+            return nodes;
+        }
+        let in_flight = state.in_flight.iter().map(|one| one.submission_fence_id);
+        nodes.extend(state.running.into_iter().chain(in_flight).map(|id| self.submission(queue, id)));
+        nodes
+    }
+
+    /// A submission that is with the driver, if that knows of it.
+    pub fn submission(&self, queue: u32, submission: u64) -> Node {
+        let engine = self.kernel.vidsch.queues()[queue].engine;
+        match self.place_of(engine, submission) {
+            Some(at) => Node::Job { engine, at, upto: WHOLE },
+            None if self.work.get(&engine).is_none_or(Option::is_none) => Node::Engine(engine),
+            None => Node::Unheard { engine, submission, queue },
+        }
+    }
+
+    /// The engine is to take it.
+    fn of_ready(&self, queue: u32, upto: u32) -> Dependencies {
+        let state = &self.kernel.vidsch.queues()[queue];
+        let mut nodes = Vec::new();
+        let pending_writes = match &state.ready {
+            Some(ready) => match ready.resubmits.and_then(|id| self.place_of(state.engine, id)) {
+                Some(at) => Some(
+                    self.work[&state.engine].as_ref().map(|work| work[at as usize].pending_writes.clone()),
+                ),
+                None => Some(self.kernel.miniport.pending_writes(state.engine.adapter, &ready.commands)),
+            },
+            None => None,
+        };
+        let leaf = self.steps(state.engine, state.process, pending_writes.flatten(), upto, &mut nodes);
+        if let Some(leaf) = leaf {
+            return Dependencies::Leaf(leaf);
+        }
+        nodes.push(Node::Engine(state.engine));
+        Dependencies::All(nodes)
+    }
+
+    /// What of a buffer comes before this of it: waits in hardware; or it never gets there.
+    fn steps(
+        &self,
+        engine: EngineId,
+        process: ProcessId,
+        pending_writes: Option<Vec<PendingWrite>>,
+        upto: u32,
+        nodes: &mut Vec<Node>,
+    ) -> Option<Leaf> {
+        for one in pending_writes.into_iter().flatten().take(upto as usize) {
+            match one {
+                PendingWrite::Store { .. } => {}
+                PendingWrite::Wait { gpu_address, value } => {
+                    nodes.extend(self.hardware_wait(engine, process, gpu_address, value));
+                }
+                PendingWrite::NeverEnds => return Some(Leaf::Hung(engine)),
+            }
+        }
+        None
+    }
+
+    fn hardware_wait(
+        &self,
+        engine: EngineId,
+        process: ProcessId,
+        gpu_address: u64,
+        value: u64,
+    ) -> Option<Node> {
+        let object = self.kernel.sync.opens()[self.kernel.open_at(engine, process, gpu_address)?].object;
+        let node = Node::Value { object, value, by: process, cpu: false };
+        (self.kernel.sync.objects().value(object) < value).then_some(node)
+    }
+
+    fn of_broadcast(&self, broadcast: u32) -> Dependencies {
+        let mut nodes = Vec::new();
+        for (queue, state) in self.kernel.vidsch.queues().iter() {
+            let is_it = |packet: &Packet| matches!(packet, Packet::Broadcast(other) if *other == broadcast);
+            if let Some(at) = state.packets.iter().position(is_it) {
+                nodes.push(Node::Packet { queue, at: at as u32, upto: WHOLE });
+            }
+        }
+        Dependencies::All(nodes)
+    }
+
+    fn of_job(&self, engine: EngineId, at: u32, upto: u32) -> Dependencies {
+        let Some(Some(work)) = self.work.get(&engine) else {
+            return Dependencies::Leaf(Leaf::Unknown(engine));
+        };
+        let job: &EngineWork = &work[at as usize];
+        let mut nodes = Vec::new();
+        let due = match job.state {
+            WorkState::Hung => return Dependencies::Leaf(Leaf::Hung(engine)),
+            WorkState::Suspended => {
+                return Dependencies::Leaf(Leaf::Suspended { process: job.process, adapter: engine.adapter });
+            }
+            WorkState::Running { until } => Some(until),
+            WorkState::Waiting { gpu_address, value } => {
+                nodes.extend(self.hardware_wait(engine, job.process, gpu_address, value));
+                None
+            }
+            WorkState::Queued => {
+                let before = (0..at).filter(|other| {
+                    let other = &work[*other as usize];
+                    let runs = matches!(other.state, WorkState::Running { .. } | WorkState::Hung);
+                    runs || other.hw_queue == job.hw_queue && other.state != WorkState::Preempted
+                });
+                nodes.extend(before.map(|at| Node::Job { engine, at, upto: WHOLE }));
+                None
+            }
+            WorkState::Preempted => {
+                nodes.push(Node::Engine(engine));
+                None
+            }
+        };
+        if let Some(leaf) =
+            self.steps(engine, job.process, Some(job.pending_writes.clone()), upto, &mut nodes)
+        {
+            return Dependencies::Leaf(leaf);
+        }
+        match due {
+            Some(_) if nodes.is_empty() => Dependencies::Leaf(Leaf::Live { due }),
+            _ => Dependencies::All(nodes),
+        }
+    }
+
+    /// An interrupt that names a later submission of its engine tells of the earlier ones.
+    fn of_unheard(&self, engine: EngineId, submission: u64) -> Dependencies {
+        let work = self.work.get(&engine).and_then(Option::as_ref);
+        let later = (0..).zip(work.into_iter().flatten()).filter(|(_, one)| {
+            one.hw_queue.is_none()
+                && one.submission_fence_id > submission
+                && one.state != WorkState::Preempted
+        });
+        let nodes: Vec<Node> = later.map(|(at, _)| Node::Job { engine, at, upto: WHOLE }).collect();
+        if nodes.is_empty() {
+            Dependencies::Leaf(Leaf::LostInterrupt(engine))
+        } else {
+            Dependencies::Any(nodes)
+        }
+    }
+
+    /// The end of any buffer of a process that has it open, or wrote it, has it looked at.
+    fn of_unseen(&self, object: u32) -> Dependencies {
+        let kernel = self.kernel;
+        let wrote = |process: &crate::process::Process| process.written.contains(&object);
+        let mut writers: Vec<ProcessId> =
+            kernel.processes.by_id().iter().filter(|(_, state)| wrote(state)).map(|(id, _)| *id).collect();
+        writers.extend(self.opens(object).map(|open| open.process));
+        let mut nodes = Vec::new();
+        for (engine, work) in &self.work {
+            for (at, one) in (0..).zip(work.iter().flatten()) {
+                if writers.contains(&one.process) && one.state != WorkState::Preempted {
+                    nodes.push(Node::Job { engine: *engine, at, upto: WHOLE });
+                }
+            }
+        }
+        nodes.truncate(ALTERNATIVES_MAX);
+        if !nodes.is_empty() {
+            return Dependencies::Any(nodes);
+        }
+        // Whose interrupt it was: of the engines that the writer used, the one that is behind, or the last.
+        let behind = |engine: &&EngineId| {
+            let known = &kernel.vidsch.in_flight().engines[*engine];
+            known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues()[one.queue].process))
+                || known.hw_work.submissions_count() > 0
+        };
+        let adapter = kernel.sync.objects()[object].adapter;
+        let mut engines = kernel.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);
+        let engine = engines.clone().find(behind).or_else(|| engines.next()).copied();
+        Dependencies::Leaf(Leaf::LostInterrupt(engine.unwrap_or(EngineId { adapter, node: 0 })))
+    }
+
+    fn of_engine(&self, engine: EngineId) -> Dependencies {
+        let kernel = self.kernel;
+        let adapter = engine.adapter;
+        if kernel.tdr.stopped_adapters().contains(&adapter) {
+            return Dependencies::Leaf(Leaf::Removed { adapter });
+        }
+        let known = kernel.vidsch.in_flight().engines.get(&engine);
+        match known.map(|known| &known.watch) {
+            Some(Watch::Resetting { until, .. }) => {
+                return Dependencies::Leaf(Leaf::Live { due: Some(*until) });
+            }
+            Some(Watch::Held) => return Dependencies::Leaf(Leaf::Live { due: None }),
+            Some(Watch::Running | Watch::Preempting { .. }) | None => {}
+        }
+        let Some(Some(work)) = self.work.get(&engine) else {
+            return Dependencies::Leaf(match kernel.miniport.engine_state(engine) {
+                EngineState::Idle => Leaf::Unknown(engine),
+                EngineState::Running { until, .. } => Leaf::Live { due: Some(until) },
+                EngineState::Hung { .. } => Leaf::Hung(engine),
+            });
+        };
+        let runs = |one: &EngineWork| matches!(one.state, WorkState::Running { .. } | WorkState::Hung);
+        if let Some(at) = work.iter().position(runs) {
+            return Dependencies::Any(vec![Node::Job { engine, at: at as u32, upto: WHOLE }]);
+        }
+        // Those of software contexts are one queue.
+        let submitted = known.map_or(0, |known| known.submitted.len());
+        if submitted < crate::vidsch::HARDWARE_QUEUE_DEPTH {
+            return Dependencies::Leaf(Leaf::Live { due: None });
+        }
+        let first = known.and_then(|known| known.submitted.front());
+        first.map_or(Dependencies::Leaf(Leaf::Live { due: None }), |one| {
+            Dependencies::Any(vec![self.submission(one.queue, one.id)])
+        })
+    }
+
+    /// Free to act, or held up by all of its waits. Waits that only itself could end hold it up by its own will.
+    fn of_process(&self, process: ProcessId) -> Dependencies {
+        if self.kernel.is_frozen(process) {
+            return Dependencies::Any(vec![Node::Frozen(process)]);
+        }
+        let by_others = |wait: &&Node| !self.is_by_itself(**wait);
+        let nodes: Vec<Node> = self.waits_of(process).iter().filter(by_others).copied().collect();
+        if nodes.is_empty() { Dependencies::Leaf(Leaf::Free(process)) } else { Dependencies::Any(nodes) }
+    }
+
+    fn is_by_itself(&self, wait: Node) -> bool {
+        let of_value = |node: &Node| {
+            matches!(node, Node::Value { .. })
+                && matches!(self.dependencies(*node), Dependencies::Leaf(Leaf::Itself(_)))
+        };
+        match self.dependencies(wait) {
+            Dependencies::Leaf(leaf) => matches!(leaf, Leaf::Itself(_)),
+            Dependencies::All(nodes) => nodes.iter().any(of_value),
+            Dependencies::Any(nodes) => nodes.iter().all(of_value),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The way from a wait to what it comes down to, in words.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::Handle;
+
+use super::graph::{DependencyPath, Node};
+use super::index::WaitIndex;
+use super::report::{Missing, Source, Step, StepKind};
+use crate::ProcessId;
+use crate::ddi::{EngineId, Miniport, WorkState};
+use crate::sync::legacy::Kind;
+use crate::sync::waits::WaitOwner;
+use crate::vidsch::Packet;
+
+/// Steps of a chain that are told; of a longer one the middle is left out.
+const STEPS_MAX: usize = 24;
+
+/// Sources of one kind that are told.
+pub(super) const SOURCES_MAX: usize = 8;
+
+impl<M: Miniport> WaitIndex<'_, M> {
+    /// The steps of a way, and which of them the last one needs again.
+    pub fn chain(&self, way: &DependencyPath) -> (Vec<Step>, Option<usize>) {
+        let nodes = &way.nodes;
+        let mut steps = Vec::new();
+        let mut back_to = None;
+        for (at, node) in nodes.iter().enumerate() {
+            let (before, after) = (at.checked_sub(1).map(|at| nodes[at]), nodes.get(at + 1).copied());
+            // Of the packets of one queue the first is told, and the one that holds it up.
+            let same = |other: Option<Node>| match (node, other) {
+                (Node::Packet { queue, .. }, Some(Node::Packet { queue: other, .. })) => *queue == other,
+                _ => false,
+            };
+            if way.cycle_from == Some(at) {
+                back_to = Some(steps.len());
+            }
+            if !(same(before) && same(after)) {
+                steps.extend(self.step(*node, same(before)));
+            }
+        }
+        if steps.len() > STEPS_MAX {
+            let left_out = steps.len() - STEPS_MAX;
+            let text = format!(".. {left_out} steps more ..");
+            let step = Step { kind: StepKind::Value, text, process: None };
+            steps.splice(STEPS_MAX / 2..STEPS_MAX / 2 + left_out, [step]);
+            back_to = back_to.filter(|at| *at < STEPS_MAX / 2);
+        }
+        (steps, back_to)
+    }
+
+    fn step(&self, node: Node, holds_up: bool) -> Option<Step> {
+        let kernel = self.kernel;
+        let (kind, process, text) = match node {
+            Node::Wait(_) | Node::Acquire(_) | Node::Value { .. } | Node::Turn { .. } => {
+                return self.need(node);
+            }
+            Node::Packet { queue, at, .. } => {
+                let packets = &kernel.vidsch.queues()[queue].packets;
+                let (of, what) = (packets.len(), self.packet(&packets[at as usize]));
+                let text = match holds_up {
+                    true => format!("behind packet {} of {of} there: {what}", at + 1),
+                    false => format!("{what} is packet {} of {of} in {}", at + 1, kernel.queue_name(queue)),
+                };
+                (StepKind::Queue, Some(kernel.vidsch.queues()[queue].process), text)
+            }
+            Node::Ready { queue, .. } => {
+                let text =
+                    format!("a command buffer of {} is ready for its engine", kernel.queue_name(queue));
+                (StepKind::Queue, Some(kernel.vidsch.queues()[queue].process), text)
+            }
+            Node::Broadcast(broadcast) => {
+                let state = &kernel.vidsch.broadcasts()[broadcast];
+                let (process, remaining) = (state.signal.process, state.remaining);
+                let text =
+                    format!("a broadcast signal of p{} that {remaining} queues have to reach", process.0);
+                (StepKind::Queue, Some(process), text)
+            }
+            Node::Ring(id) => return Some(self.ring(id)),
+            Node::Job { engine, at, .. } => return self.job(engine, at),
+            Node::Unheard { engine, submission, queue } => {
+                let (engine, name) = (kernel.engine_name(engine), kernel.queue_name(queue));
+                let text =
+                    format!("{engine} is done with submission {submission} of {name}, and nobody was told");
+                (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
+            }
+            Node::Unseen(_) => {
+                let text = "the value is in memory: an engine wrote it, and no interrupt has told of it";
+                (StepKind::Engine, None, text.into())
+            }
+            Node::Engine(engine) => {
+                (StepKind::Engine, None, format!("{} is to take it", kernel.engine_name(engine)))
+            }
+            Node::Process(process) => {
+                let text = format!("{} has to act: {}", kernel.party(process), self.state_of(process));
+                (StepKind::Process, Some(process), text)
+            }
+            Node::Frozen(process) => {
+                let text = format!("{} is frozen by its guest's kernel", kernel.party(process));
+                (StepKind::Process, Some(process), text)
+            }
+        };
+        Some(Step { kind, text, process: process.map(|process| process.0) })
+    }
+
+    /// A wait, or what it needs.
+    fn need(&self, node: Node) -> Option<Step> {
+        let kernel = self.kernel;
+        let (kind, process, text) = match node {
+            Node::Wait(slot) => match kernel.sync.waits().at(slot).owner() {
+                WaitOwner::Cpu { process, event } => {
+                    (StepKind::Wait, process, format!("{} waits, event {}", kernel.party(process), event.0))
+                }
+                WaitOwner::Gpu { queue } => {
+                    let process = kernel.vidsch.queues()[queue].process;
+                    (StepKind::Wait, process, format!("{} waits", kernel.queue_name(queue)))
+                }
+            },
+            Node::Acquire(id) => {
+                let acquire = &kernel.keyed.acquires()[&id];
+                let (party, thing) = (kernel.party(acquire.process), self.missing_of(node)?.thing);
+                let text = format!("{party} acquires {thing} with key {}", acquire.key);
+                (StepKind::Wait, acquire.process, text)
+            }
+            Node::Value { by, .. } => {
+                let Missing { thing, current, needed } = self.missing_of(node)?;
+                (StepKind::Value, by, format!("{thing} is {current}, needs {needed}"))
+            }
+            Node::Turn { object, queue } => {
+                let process = kernel.vidsch.queues()[queue].process;
+                let thing = kernel.thing(object, process);
+                let text = match kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
+                    Some(Kind::Mutex { owner: Some(owner) }) if owner.by != Handle::NULL => {
+                        format!("{thing} is owned by {} of p{}", owner.by, owner.process.0)
+                    }
+                    Some(Kind::Mutex { .. }) => {
+                        format!("{thing} is owned by what ended without releasing it")
+                    }
+                    _ => format!("{thing} has count {}", kernel.sync.objects().value(object)),
+                };
+                (StepKind::Value, process, text)
+            }
+            _ => return None,
+        };
+        Some(Step { kind, text, process: Some(process.0) })
+    }
+
+    fn ring(&self, id: u32) -> Step {
+        let hw_queue = &self.kernel.vidsch.hw_queues()[id];
+        let (name, last) = (self.kernel.queue_name(hw_queue.queue), hw_queue.last_queued);
+        let status = match &hw_queue.doorbell {
+            Some(doorbell) => format!("its doorbell's status is {}", doorbell.status as u64),
+            None => "it has no doorbell".into(),
+        };
+        let text = format!("{name} has work up to {last} in its ring, {status}: no engine was told");
+        Step { kind: StepKind::Queue, text, process: Some(hw_queue.process.0) }
+    }
+
+    fn packet(&self, packet: &Packet) -> String {
+        match packet {
+            Packet::Wait(_) | Packet::WaitAtHead(_) => "a wait".into(),
+            Packet::Acquire(_) => "a wait for mutexes or semaphores".into(),
+            Packet::Signal(signal) => match signal.targets.as_slice() {
+                [(_, value)] => format!("a signal to {value}"),
+                _ => format!("a signal of {} objects", signal.targets.len()),
+            },
+            Packet::Broadcast(_) => "a broadcast signal".into(),
+            Packet::Command(bytes) => format!("a command buffer of {} bytes", bytes.len()),
+            Packet::HwCommand { progress_fence_id, .. } => {
+                format!("a command buffer up to progress {progress_fence_id}")
+            }
+            Packet::PageTables(_) => "an update of an address space".into(),
+        }
+    }
+
+    fn job(&self, engine: EngineId, at: u32) -> Option<Step> {
+        let kernel = self.kernel;
+        let work = &self.work.get(&engine)?.as_ref()?[at as usize];
+        let mut queues = kernel.vidsch.queues().iter().filter(|(_, queue)| match work.hw_queue {
+            Some(hw_queue) => queue.hw_queue == Some(hw_queue.0),
+            None => queue.hw_queue.is_none() && queue.context == work.context.0,
+        });
+        let of =
+            queues.next().map_or_else(|| format!("p{}", work.process.0), |(id, _)| kernel.queue_name(id));
+        let (engine, now) = (kernel.engine_name(engine), self.now);
+        let what = match work.submission_fence_id {
+            0 => format!("a buffer from the ring of {of}"),
+            id => format!("submission {id} of {of}"),
+        };
+        let text = match work.state {
+            WorkState::Running { until } => {
+                format!("{engine} runs {what}; its packet ends in {}", Elapsed(until.saturating_sub(now)))
+            }
+            WorkState::Hung => format!("{engine} hangs in {what}"),
+            WorkState::Waiting { .. } => format!("{engine} has {what}, which waits in hardware"),
+            WorkState::Suspended => format!("{engine} has {what}, whose context is suspended"),
+            WorkState::Queued => format!("{engine} has {what} queued"),
+            WorkState::Preempted => format!("{what} was preempted"),
+        };
+        Some(Step { kind: StepKind::Engine, text, process: Some(work.process.0) })
+    }
+
+    /// What keeps a process from acting, as far as that is known.
+    fn state_of(&self, process: ProcessId) -> String {
+        match self.waits_of(process).len() {
+            _ if self.kernel.is_frozen(process) => "frozen".into(),
+            0 => "its CPU waits for nothing".into(),
+            1 => "its CPU has a wait itself".into(),
+            waits => format!("its CPU has {waits} waits itself"),
+        }
+    }
+
+    /// What a node is about, if that is the value of something.
+    pub fn missing_of(&self, node: Node) -> Option<Missing> {
+        let kernel = self.kernel;
+        match node {
+            Node::Value { object, value: needed, by, .. } => Some(Missing {
+                thing: kernel.thing(object, by),
+                current: kernel.sync.objects().value(object),
+                needed,
+            }),
+            Node::Turn { object, queue } => {
+                let is_mutex = kernel.sync.legacy().owner(object).is_some();
+                let (current, needed) = (kernel.sync.objects().value(object), u64::from(!is_mutex));
+                Some(Missing {
+                    thing: kernel.thing(object, kernel.vidsch.queues()[queue].process),
+                    current,
+                    needed,
+                })
+            }
+            Node::Acquire(id) => {
+                let acquire = &kernel.keyed.acquires()[&id];
+                let mutex = kernel.keyed.opens()[acquire.open].mutex;
+                let thing = kernel.keyed_thing(mutex, acquire.process);
+                Some(Missing { thing, current: kernel.keyed.mutexes()[mutex].key, needed: acquire.key })
+            }
+            _ => None,
+        }
+    }
+
+    /// Who could signal an object on their own: their rights, and what they do.
+    pub fn could(&self, object: u32) -> Vec<Source> {
+        let mut sources: Vec<Source> = Vec::new();
+        let signalers = self.signalers(object);
+        for open in self.opens(object).filter(|open| signalers.contains(&open.process)) {
+            if sources.len() >= SOURCES_MAX || sources.iter().any(|one| one.process == open.process.0) {
+                continue;
+            }
+            let party = self.kernel.party(open.process);
+            let text = format!("{party} by {}: {}", open.handle, self.state_of(open.process));
+            sources.push(Source { process: open.process.0, text });
+        }
+        sources
+    }
+
+    /// Signals under way that fall short of a value: the highest first.
+    pub fn too_low(&self, object: u32, needed: u64) -> Vec<Source> {
+        let mut short: Vec<_> = self.under_way(object).iter().filter(|one| one.value < needed).collect();
+        short.sort_by_key(|one| core::cmp::Reverse(one.value));
+        let source = |one: &&super::index::PendingSignal| {
+            let step = self.step(one.node, false);
+            let text = format!("{}: up to {}", step.map_or_else(String::new, |step| step.text), one.value);
+            Source { process: one.process.0, text }
+        };
+        short.iter().take(SOURCES_MAX).map(source).collect()
+    }
+}
+
+/// A time span for people.
+pub(super) struct Elapsed(pub u64);
+
+impl core::fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        if self.0 > 1 << 62 {
+            return f.write_str("no time that is known");
+        }
+        match UNITS.iter().find(|(unit, _)| self.0 >= *unit) {
+            Some((unit, name)) => write!(f, "{}.{} {name}", self.0 / unit, self.0 % unit * 10 / unit),
+            None => write!(f, "{} ns", self.0),
+        }
+    }
+}

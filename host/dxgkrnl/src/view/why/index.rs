@@ -1,0 +1,245 @@
+//! What is looked up once for all waits: what is under way to each object, what engines have, who waits.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use d3dkmt::SyncObjectFlags;
+
+use super::graph::{Node, WHOLE};
+use crate::ddi::{EngineId, EngineWork, HwQueueId, Miniport, PendingWrite};
+use crate::kernel::Kernel;
+use crate::sync::Open;
+use crate::sync::waits::WaitOwner;
+use crate::vidsch::{Packet, Signal};
+use crate::{AdapterConfig, Nanos, ProcessId};
+
+/// So many waits of one process are looked at for what would let it act: the first of them.
+const WAITS_OF_A_PROCESS_MAX: usize = 256;
+
+/// Something that will store a value to an object, or signal it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingSignal {
+    pub value: u64,
+    pub node: Node,
+    pub process: ProcessId,
+}
+
+/// See the module.
+pub(super) struct WaitIndex<'a, M: Miniport> {
+    pub kernel: &'a Kernel<M>,
+    pub now: Nanos,
+    /// What each engine has; `None`: its driver cannot tell.
+    pub work: BTreeMap<EngineId, Option<Vec<EngineWork>>>,
+    /// By object, in the order of queues and packets.
+    under_way: BTreeMap<u32, Vec<PendingSignal>>,
+    /// Work of drivers that cannot tell what it does, by process.
+    pub opaque: BTreeMap<ProcessId, Vec<Node>>,
+    /// What holds up a process: its pending waits on the CPU, first come first.
+    waits_of: BTreeMap<ProcessId, Vec<Node>>,
+    /// Objects and values: what is under way to them is higher and needs them itself. It is not what they wait for.
+    doubtful: BTreeSet<(u32, u64)>,
+}
+
+impl<'a, M: Miniport> WaitIndex<'a, M> {
+    pub fn new(kernel: &'a Kernel<M>, now: Nanos) -> Self {
+        let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (work, doubtful) = (BTreeMap::new(), BTreeSet::new());
+        let now = now.max(kernel.now);
+        let mut look = WaitIndex { kernel, now, work, under_way, opaque, waits_of, doubtful };
+        look.look_at_engines();
+        look.look_at_queues();
+        look.look_at_waits();
+        look
+    }
+
+    fn look_at_engines(&mut self) {
+        let kernel = self.kernel;
+        for (adapter, config) in (0..).zip(&kernel.config.adapters) {
+            let own_paging = EngineId { adapter, node: AdapterConfig::OWN_PAGING_NODE };
+            let engines = config.engines(adapter).map(|(engine, _)| engine).chain([own_paging]);
+            for engine in engines {
+                let work = kernel.miniport.work(engine);
+                for (at, one) in (0..).zip(work.iter().flatten()) {
+                    self.index_pending_writes(engine, one.process, Some(&one.pending_writes), |upto| {
+                        Node::Job { engine, at, upto }
+                    });
+                }
+                self.work.insert(engine, work);
+            }
+        }
+    }
+
+    /// Takes down what a buffer will store. What cannot be told may be anything.
+    fn index_pending_writes(
+        &mut self,
+        engine: EngineId,
+        process: ProcessId,
+        pending_writes: Option<&[PendingWrite]>,
+        node: impl Fn(u32) -> Node,
+    ) {
+        let Some(pending_writes) = pending_writes else {
+            return self.opaque.entry(process).or_default().push(node(WHOLE));
+        };
+        // An engine of the basic kind tells of what it wrote when the buffer is done (FEN-017).
+        let tells_at_once = engine.node != AdapterConfig::OWN_PAGING_NODE && {
+            let nodes = &self.kernel.config.adapters[engine.adapter as usize].nodes;
+            nodes[engine.node as usize % nodes.len()].signals_at_write
+        };
+        for (upto, one) in (0..).zip(pending_writes) {
+            let PendingWrite::Store { gpu_address, value } = one else { continue };
+            if let Some(open) = self.kernel.open_at(engine, process, *gpu_address) {
+                let open = &self.kernel.sync.opens()[open];
+                // The kernel signals the fences of its paging queues.
+                if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && open.mapping.paging_queue.is_none() {
+                    continue;
+                }
+                let object = open.object;
+                let node = node(if tells_at_once { upto } else { WHOLE });
+                self.add(object, PendingSignal { value: *value, node, process });
+            }
+        }
+    }
+
+    fn add(&mut self, object: u32, under_way: PendingSignal) {
+        self.under_way.entry(object).or_default().push(under_way);
+    }
+
+    fn look_at_queues(&mut self) {
+        let kernel = self.kernel;
+        for (queue, state) in kernel.vidsch.queues().iter() {
+            let engine = state.engine;
+            if let Some(ready) = state.ready.as_ref().filter(|ready| ready.resubmits.is_none()) {
+                let pending_writes = kernel.miniport.pending_writes(engine.adapter, &ready.commands);
+                self.index_pending_writes(engine, state.process, pending_writes.as_deref(), |upto| {
+                    Node::Ready { queue, upto }
+                });
+            }
+            for (at, packet) in (0..).zip(&state.packets) {
+                match packet {
+                    Packet::Signal(signal) => {
+                        self.signal(signal, Node::Packet { queue, at, upto: WHOLE });
+                    }
+                    Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
+                        let pending_writes = kernel.miniport.pending_writes(engine.adapter, commands);
+                        let node = |upto| Node::Packet { queue, at, upto };
+                        self.index_pending_writes(engine, state.process, pending_writes.as_deref(), node);
+                    }
+                    Packet::Wait(_)
+                    | Packet::Acquire(_)
+                    | Packet::WaitAtHead(_)
+                    | Packet::Broadcast(_)
+                    | Packet::PageTables(_) => {}
+                }
+            }
+        }
+        for (broadcast, state) in kernel.vidsch.broadcasts().iter().filter(|(_, state)| !state.broken) {
+            self.signal(&state.signal, Node::Broadcast(broadcast));
+        }
+    }
+
+    fn signal(&mut self, signal: &Signal, node: Node) {
+        for (object, value) in &signal.targets {
+            self.add(*object, PendingSignal { value: *value, node, process: signal.process });
+        }
+    }
+
+    fn look_at_waits(&mut self) {
+        let kernel = self.kernel;
+        let mut add = |process: ProcessId, node: Node| {
+            let waits = self.waits_of.entry(process).or_default();
+            if waits.len() < WAITS_OF_A_PROCESS_MAX {
+                waits.push(node);
+            }
+        };
+        for (id, wait) in kernel.waits_in_order() {
+            if let WaitOwner::Cpu { process, .. } = wait.owner() {
+                add(process, Node::Wait(id.slot));
+            }
+        }
+        for (id, acquire) in kernel.keyed.acquires() {
+            add(acquire.process, Node::Acquire(*id));
+        }
+    }
+
+    /// A queue that waits for a value and then signals a higher one, which reaches the first as well, is no cycle: whoever
+    /// signals the first is another. True if members of cycles are so, which are looked at anew then.
+    pub fn doubts(&mut self, members: &[Node]) -> bool {
+        let before = self.doubtful.len();
+        for member in members {
+            if let Node::Value { object, value, .. } = *member
+                && !self.under_way(object).iter().any(|one| one.value == value)
+                && self.under_way(object).iter().any(|one| one.value > value)
+            {
+                self.doubtful.insert((object, value));
+            }
+        }
+        self.doubtful.len() > before
+    }
+
+    pub fn is_doubtful(&self, object: u32, value: u64) -> bool {
+        self.doubtful.contains(&(object, value))
+    }
+
+    pub fn under_way(&self, object: u32) -> &[PendingSignal] {
+        self.under_way.get(&object).map_or(&[], |under_way| under_way)
+    }
+
+    /// What a process waits for on the CPU.
+    pub fn waits_of(&self, process: ProcessId) -> &[Node] {
+        self.waits_of.get(&process).map_or(&[], |waits| waits)
+    }
+
+    /// The place of a submission among what its engine has.
+    pub fn place_of(&self, engine: EngineId, submission: u64) -> Option<u32> {
+        let work = self.work.get(&engine)?.as_ref()?;
+        let at = work.iter().position(|one| one.submission_fence_id == submission)?;
+        Some(at as u32)
+    }
+
+    /// The places of what an engine has of a hardware queue.
+    pub fn jobs_of(&self, engine: EngineId, hw_queue: HwQueueId) -> impl Iterator<Item = u32> {
+        let work = self.work.get(&engine).and_then(Option::as_ref);
+        let jobs = (0..).zip(work.into_iter().flatten());
+        jobs.filter(move |(_, one)| one.hw_queue == Some(hw_queue)).map(|(at, _)| at)
+    }
+
+    /// The processes that could signal an object on the CPU or by their queues, in the order of their opens, each once.
+    pub fn signalers(&self, object: u32) -> Vec<ProcessId> {
+        let mut signalers = Vec::new();
+        for open in self.opens(object).filter(|open| self.may_signal(open)) {
+            if !signalers.contains(&open.process) {
+                signalers.push(open.process);
+            }
+        }
+        signalers
+    }
+
+    /// The adapter by which somebody else has the right to signal an object, and no device any more to do it by. Or the
+    /// waiting process itself, if nobody has one.
+    pub fn removed(&self, object: u32, by: ProcessId) -> Option<u32> {
+        let right = |open: &&Open| !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.has_device(open);
+        let of_others = self.opens(object).filter(right).find(|open| open.process != by);
+        let own = || self.opens(object).filter(right).find(|_| self.signalers(object).is_empty());
+        of_others.or_else(own).map(|open| open.adapter)
+    }
+
+    pub fn opens(&self, object: u32) -> impl Iterator<Item = &'a Open> {
+        let kernel = self.kernel;
+        let state = kernel.sync.objects().get(object);
+        state.into_iter().flat_map(|state| state.opens()).map(|open| &kernel.sync.opens()[open])
+    }
+
+    fn may_signal(&self, open: &Open) -> bool {
+        !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && self.has_device(open)
+    }
+
+    /// Whether the process of an open has a device to signal by.
+    fn has_device(&self, open: &Open) -> bool {
+        let kernel = self.kernel;
+        !kernel.tdr.stopped_adapters().contains(&open.adapter)
+            && kernel.processes.devices().iter().any(|(_, device)| {
+                (device.process, device.adapter) == (open.process, open.adapter)
+                    && device.state == d3dkmt::DeviceExecutionState::ACTIVE
+            })
+    }
+}

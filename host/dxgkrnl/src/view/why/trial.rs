@@ -1,0 +1,101 @@
+//! Which single signal would release a wait: tried on a copy of the state.
+//!
+//! Candidates are the values on the way from the wait to what it comes down to, the last first: that one gives most back.
+//! A signal counts if the wait ends at once, or by what the signal sets going and would not have ended by itself.
+
+use alloc::vec::Vec;
+
+use super::graph::Node;
+use super::report::{Cause, Release, Why};
+use super::{Question, Trial};
+use crate::Input;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+
+/// Causes that something is tried for.
+const CAUSES_TRIED_MAX: usize = 16;
+
+/// Candidates of one cause.
+const CANDIDATES_MAX: usize = 4;
+
+/// Deadlines that a copy is given to go on to.
+const DEADLINES_MAX: usize = 256;
+
+impl<M: Miniport> Kernel<M> {
+    /// As [`Kernel::why`], and of each cause that does not end by itself the one signal that would end it, if there is one.
+    /// `copy` gives another kernel with this one's state: what is tried changes it.
+    pub fn why_and_what_if(&self, question: &Question, mut copy: impl FnMut() -> Option<Kernel<M>>) -> Why {
+        let (mut why, trials) = self.why_with_trials(question);
+        let causes = why.causes.iter_mut().zip(&trials);
+        let waiting =
+            causes.filter(|(cause, _)| !matches!(cause.verdict, super::Verdict::Progressing { .. }));
+        for (cause, trial) in waiting.take(CAUSES_TRIED_MAX) {
+            let Some(release) = self.release(cause, trial, &mut copy) else { continue };
+            cause.release = Some(release);
+        }
+        why
+    }
+
+    fn release(
+        &self,
+        cause: &Cause,
+        trial: &Trial,
+        copy: &mut impl FnMut() -> Option<Kernel<M>>,
+    ) -> Option<Release> {
+        let first = cause.waiters.first()?;
+        let mut ends_by_itself = None;
+        for (object, value) in trial.candidates.iter().rev().take(CANDIDATES_MAX) {
+            let mut kernel = copy()?;
+            let mut effects = Effects::default();
+            if self.sync.objects().value(*object) >= *value {
+                continue;
+            }
+            kernel.set_value(*object, *value, &mut effects);
+            kernel.run_to_idle(&mut effects);
+            let ends = !kernel.has_wait(trial.node) || {
+                kernel.resumes(trial.node)
+                    && !*ends_by_itself
+                        .get_or_insert_with(|| copy().is_none_or(|mut copy| copy.resumes(trial.node)))
+            };
+            if ends {
+                let seen_by = crate::ProcessId(first.party.process);
+                return Some(Release { thing: self.thing(*object, seen_by), value: *value, tried: true });
+            }
+        }
+        None
+    }
+
+    /// Whether a wait ends if nobody acts any more.
+    fn resumes(&mut self, node: Node) -> bool {
+        for _ in 0..DEADLINES_MAX {
+            if !self.has_wait(node) {
+                return true;
+            }
+            let Some(due) = self.next_deadline() else { return false };
+            self.handle(due, Input::Deadline, &mut Effects::default());
+        }
+        !self.has_wait(node)
+    }
+
+    /// Whether what waits, does still. A slot is nobody else's as long as nobody calls.
+    fn has_wait(&self, node: Node) -> bool {
+        match node {
+            Node::Wait(slot) => self.sync.waits().has(slot),
+            Node::Acquire(id) => self.keyed.acquires().contains_key(&id),
+            _ => true,
+        }
+    }
+}
+
+impl Trial {
+    pub(super) fn new(node: Node, way: &[Node]) -> Self {
+        let values = way.iter().filter_map(|node| match node {
+            Node::Value { object, value, .. } => Some((*object, *value)),
+            _ => None,
+        });
+        let mut candidates: Vec<(u32, u64)> = values.collect();
+        candidates.dedup();
+        Trial { node, candidates }
+    }
+}

@@ -1,0 +1,93 @@
+//! The arms, as a run of scenarios needs them: something that takes a program to its verdict.
+//!
+//! A file with a race is run in every interleaving on the model, where each outcome that it allows must come
+//! about. Over the link one order of it is run, on the live arms whichever the machine takes; `explore` does
+//! more.
+
+use drivers::Registry;
+use scenario::choose::First;
+use scenario::explore::{self, Make as _, every_way};
+use scenario::run::run;
+use scenario::{Backend, Ended, Failure, Program, Verdict};
+
+use crate::backends::{LocalRunner, VmRunner};
+use crate::output::{Steps, in_words};
+
+/// Runs programs on one arm, one after another. What a program leaves behind, the next one does not meet.
+pub trait BackendRunner {
+    fn run(&mut self, program: &Program) -> Ended;
+}
+
+/// The kernel alone, in the plain order.
+struct ModelRunner(explore::ModelBackend);
+
+impl BackendRunner for ModelRunner {
+    fn run(&mut self, program: &Program) -> Ended {
+        if program.race.is_some() {
+            return match every_way(&self.0, program, None) {
+                Ok(every) => Ended { unchecked: every.unchecked, ..Ended::of(Verdict::Passed) },
+                Err(unlike) => Ended::of(Verdict::Failed(unlike.into_failure())),
+            };
+        }
+        run(program, &mut self.0.make(program, None, 0), &mut First)
+    }
+}
+
+/// The client core and the kernel over a link that delivers whole frames in the plain order.
+struct LinkRunner(explore::LinkBackend);
+
+impl BackendRunner for LinkRunner {
+    fn run(&mut self, program: &Program) -> Ended {
+        run(program, &mut self.0.make(program, None, 0), &mut First)
+    }
+}
+
+/// What a live arm says instead of a verdict when it cannot even begin.
+fn or_broken(ended: anyhow::Result<Ended>, arm: Backend) -> Ended {
+    ended.unwrap_or_else(|error| {
+        let what = format!("the {} arm cannot run it: {}", arm.name(), in_words(&error));
+        Ended::of(Verdict::Failed(Failure { line: 0, what }))
+    })
+}
+
+impl BackendRunner for LocalRunner {
+    fn run(&mut self, program: &Program) -> Ended {
+        or_broken(LocalRunner::run(self, program), Backend::Local)
+    }
+}
+
+impl BackendRunner for VmRunner {
+    fn run(&mut self, program: &Program) -> Ended {
+        or_broken(VmRunner::run(self, program), Backend::Vm)
+    }
+}
+
+/// Runners of one arm, one for each job as far as the arm can have several.
+/// The guests of the vm arm are booted once, as many as the programs need.
+pub fn provide<'a>(
+    arm: Backend,
+    jobs: usize,
+    programs: impl Iterator<Item = &'a Program>,
+    drivers: &Registry,
+) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
+    let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();
+    match arm {
+        Backend::Model => runners.extend((0..jobs).map(|_| {
+            let arm = ModelRunner(explore::ModelBackend { drivers: drivers.clone() });
+            Box::new(arm) as Box<dyn BackendRunner + Send>
+        })),
+        Backend::Link => runners.extend((0..jobs).map(|_| {
+            let arm = LinkRunner(explore::LinkBackend { drivers: drivers.clone() });
+            Box::new(arm) as Box<dyn BackendRunner + Send>
+        })),
+        Backend::Local => {
+            let steps = Steps::new();
+            let arms = (0..jobs)
+                .map(|_| LocalRunner::with_drivers(&steps, drivers.clone()))
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            runners.extend(arms.into_iter().map(|arm| Box::new(arm) as Box<dyn BackendRunner + Send>));
+        }
+        Backend::Vm => runners.push(Box::new(VmRunner::boot(programs, drivers.clone(), &Steps::new())?)),
+    }
+    Ok(runners)
+}

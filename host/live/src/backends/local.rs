@@ -1,0 +1,195 @@
+//! The local arm: a daemon for each run, scenario clients as processes of this machine, a VM as a broker of its own.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use proto::limits::SCENARIO_CLIENT_DIES_WITH_PARENT_ENV;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use scenario::choose::First;
+use scenario::program::{Backend, Program, Vm};
+use scenario::world::{Done, Trouble};
+use scenario::{Ended, run};
+
+use crate::artifacts::Artifacts;
+use crate::artifacts::guest_command;
+use crate::output::Steps;
+use daemon::{Clock, Daemon, Options};
+
+use super::broken;
+use super::scenario_client::Pipes;
+use super::watch::Watch;
+use super::world::{LiveBackend, LiveWorld};
+
+/// A scenario client's process on this machine.
+struct LocalPipes {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Pipes for LocalPipes {
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("its input is closed")?;
+        input.write_all(bytes).context("it takes no orders")
+    }
+
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>> {
+        let output = self.child.stdout.as_mut().context("it has no output")?;
+        let timeout = at_most.map(|at_most| Timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: at_most.subsec_nanos().into(),
+        });
+        let mut ready = [PollFd::new(output, PollFlags::IN)];
+        if rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))? == 0 {
+            bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs());
+        }
+        let mut landing = vec![0; 16 * 1024];
+        let count = output.read(&mut landing).context("its output cannot be read")?;
+        if count == 0 {
+            bail!("it ended by itself: {}", self.child.wait()?);
+        }
+        landing.truncate(count);
+        Ok(landing)
+    }
+
+    fn signal(&mut self, signal: i32) -> anyhow::Result<()> {
+        let pid = Pid::from_child(&self.child);
+        let signal = Signal::from_named_raw(signal).context("no such signal")?;
+        kill_process(pid, signal).context("it cannot be signalled")
+    }
+
+    fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        self.child.wait().context("it cannot be waited for")?;
+        Ok(())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.child.id())
+    }
+}
+
+impl Drop for LocalPipes {
+    fn drop(&mut self) {
+        // Whoever ended it in order has waited already; then both do nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a scenario client as a local guest process.
+pub fn spawn_scenario_client(
+    artifacts: &Artifacts,
+    broker: &Path,
+    words: Stdio,
+) -> anyhow::Result<Box<dyn Pipes>> {
+    let mut command = guest_command(&[artifacts.scenario_client.clone().into()], broker, artifacts);
+    command.env(SCENARIO_CLIENT_DIES_WITH_PARENT_ENV, "1");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(words).spawn();
+    let mut child = child.context("the scenario client does not start")?;
+    let input = child.stdin.take();
+    Ok(Box::new(LocalPipes { child, input }))
+}
+
+/// A daemon of one run.
+struct LocalBackend<'a> {
+    program: &'a Program,
+    artifacts: &'a Artifacts,
+    options: Options,
+    /// `None` only while it is restarted.
+    daemon: Option<Daemon>,
+    /// Where scenario clients and their libraries complain.
+    last_words: File,
+    _folder: tempfile::TempDir,
+}
+
+impl LocalBackend<'_> {
+    fn vm_name(&self, vm: Vm) -> &str {
+        &self.program.vms[vm.index()]
+    }
+}
+
+impl LiveBackend for LocalBackend<'_> {
+    fn arm(&self) -> Backend {
+        Backend::Local
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("it is there but while it is restarted")
+    }
+
+    fn start_vm(&mut self, vm: Vm) -> Done {
+        let name = self.vm_name(vm);
+        let there = self.daemon().local_vm(name);
+        there.map(drop).ok_or_else(|| Trouble::Broken(format!("the daemon has no local VM {name}")))
+    }
+
+    fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
+        let broker = match vm {
+            None => self.daemon().broker_path(),
+            Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
+        };
+        spawn_scenario_client(self.artifacts, &broker, self.last_words.try_clone()?.into())
+    }
+
+    fn crash(&mut self, vm: Vm) -> Done {
+        self.daemon().crash_local_vm(self.vm_name(vm)).map_err(broken)
+    }
+
+    fn restart_daemon(&mut self) -> Done {
+        let stopped = self.daemon.take().map_or(Ok(()), Daemon::stop);
+        stopped.map_err(broken)?;
+        self.daemon = Some(Daemon::start(self.options.clone()).map_err(broken)?);
+        Ok(())
+    }
+}
+
+/// Runs programs one after the other, each with a daemon of its own.
+pub struct LocalRunner {
+    artifacts: Artifacts,
+    drivers: drivers::Registry,
+}
+
+impl LocalRunner {
+    pub fn new(steps: &Steps) -> anyhow::Result<LocalRunner> {
+        LocalRunner::with_drivers(steps, drivers::Registry::default())
+    }
+
+    /// The same with drivers of one's own.
+    pub fn with_drivers(steps: &Steps, drivers: drivers::Registry) -> anyhow::Result<LocalRunner> {
+        Ok(LocalRunner { artifacts: Artifacts::provide(steps)?, drivers })
+    }
+
+    /// One run; an error is one of the set-up.
+    pub fn run(&self, program: &Program) -> anyhow::Result<Ended> {
+        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let watch = Arc::new(Watch::default());
+        let options = Options {
+            directory: folder.path().into(),
+            async_submission: program.setting.async_submission,
+            kernel: program.setting.kernel.clone(),
+            drivers: self.drivers.clone(),
+            clock: Clock::Virtual,
+            local_vms: program.vms.clone(),
+            observer: Some(watch.clone()),
+            ..Options::default()
+        };
+        let daemon = Some(Daemon::start(options.clone())?);
+        let words = folder.path().join("last-words");
+        let last_words = File::options().create(true).append(true).open(&words)?;
+        let artifacts = &self.artifacts;
+        let mut place = LocalBackend { program, artifacts, options, daemon, last_words, _folder: folder };
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut place, watch), &mut First);
+        super::add_last_words(&mut ended, &std::fs::read_to_string(words).unwrap_or_default());
+        place.daemon.map_or(Ok(()), Daemon::stop)?;
+        Ok(ended)
+    }
+}

@@ -1,0 +1,335 @@
+//! Part of a recording, played by real processes at a daemon that is there: what they called then they call now, in the
+//! recorded order, through the C ABI.
+//!
+//! ```text
+//!   recorded step ──Names──▶ the call as it is now ──▶ scenario-client, one for each process ──▶ broker of the daemon
+//!        │                                                     │
+//!        └── what it came to then ── compared ── what it comes to now
+//! ```
+//! Nothing goes by time: a process goes on when what had woken it then has woken it now, whoever does that - a process of
+//! the part, an engine of the daemon, or somebody else who lives there - and however long it takes.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use d3dkmt::{AcquireOutcome, Call, EventId, GpuSignal, Reply, WaitOutcome};
+use dxgkrnl::{Answer, HostEvent, Input, ProcessId, VmId};
+use proto::scenario_client::{EventNumber, Outcome, Report, Task};
+use scenario::nt_handle_owners::NtHandleOwners;
+use trace::Step;
+
+use crate::artifacts::Artifacts;
+
+use self::names::Names;
+use super::local::spawn_scenario_client;
+use super::nt_handle_transfer::Mailboxes;
+use super::scenario_client::ScenarioClient;
+use super::watch::BARRIER;
+
+/// The thread of a scenario client that makes calls which return.
+const CALLS: u32 = 0;
+/// The thread that waits for events.
+const EVENTS: u32 = 1;
+
+/// Something that came to something else.
+#[derive(Debug)]
+pub struct Difference {
+    pub sequence: u64,
+    pub process: ProcessId,
+    pub text: String,
+}
+
+/// What playing came to.
+#[derive(Debug, Default)]
+pub struct PartialReplayReport {
+    pub processes: u64,
+    pub calls: u64,
+    pub wakes: u64,
+    pub differences: Vec<Difference>,
+    /// How many steps were left out, by the reason.
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+/// A process that plays another.
+struct StandIn {
+    scenario_client: ScenarioClient,
+    vm: VmId,
+    events: BTreeMap<EventId, Event>,
+    /// Acquisitions that have not returned: each has a thread of its own.
+    acquiring: BTreeMap<EventId, u64>,
+    threads: u32,
+}
+
+struct Event {
+    number: EventNumber,
+    /// How often it was set and nobody has waited for it yet.
+    set: u64,
+}
+
+/// See the module.
+pub struct PartialReplay<'a> {
+    broker: &'a Path,
+    artifacts: &'a Artifacts,
+    /// The VMs whose processes are played; `None` is all.
+    vms: Option<BTreeSet<VmId>>,
+    stand_ins: BTreeMap<ProcessId, StandIn>,
+    nt_handle_owners: NtHandleOwners<ProcessId>,
+    mailboxes: Mailboxes,
+    names: Names,
+    played: PartialReplayReport,
+}
+
+impl<'a> PartialReplay<'a> {
+    pub fn new(broker: &'a Path, artifacts: &'a Artifacts, vms: Option<BTreeSet<VmId>>) -> PartialReplay<'a> {
+        PartialReplay {
+            broker,
+            artifacts,
+            vms,
+            stand_ins: BTreeMap::new(),
+            nt_handle_owners: NtHandleOwners::default(),
+            mailboxes: Mailboxes::default(),
+            names: Names::default(),
+            played: PartialReplayReport::default(),
+        }
+    }
+
+    /// Plays what the part has of a step. `waits` is told before it may take long.
+    pub fn step(&mut self, step: &Step, waits: &mut dyn FnMut(ProcessId)) -> anyhow::Result<()> {
+        match &step.input {
+            Input::ProcessAttached { process, vm, name, .. } => self.start(*process, *vm, name)?,
+            Input::ProcessGone { process } => self.end(*process)?,
+            Input::VmDetached { vm } => {
+                let of_vm = self.stand_ins.iter().filter(|(_, stand_in)| stand_in.vm == *vm);
+                let of_vm: Vec<ProcessId> = of_vm.map(|(process, _)| *process).collect();
+                of_vm.into_iter().try_for_each(|process| self.end(process))?;
+            }
+            Input::Call { process, request, call } if self.stand_ins.contains_key(process) => {
+                self.call(step, *process, *request, call)?;
+            }
+            Input::DoorbellRung { process, .. } if self.stand_ins.contains_key(process) => {
+                self.leave_out("a store to a doorbell has no C form");
+            }
+            Input::ProcessFrozen { process, .. } if self.stand_ins.contains_key(process) => {
+                self.leave_out("a process was frozen or thawed");
+            }
+            Input::NtHandleClosed { token, .. } => {
+                for proxy in self.nt_handle_owners.nt_handle_owners(*token).collect::<Vec<_>>() {
+                    self.nt_handle_owners.close(*token, proxy);
+                    self.scenario_client(proxy)?.serve(Task::CloseShare(*token))?;
+                }
+            }
+            // What the daemon's own hardware, clock and broker do.
+            _ => {}
+        }
+        for event in &step.effects.events {
+            self.wake(step.sequence, event, waits)?;
+        }
+        Ok(())
+    }
+
+    /// What it came to. Who still lives ends in order.
+    pub fn finish(mut self) -> anyhow::Result<PartialReplayReport> {
+        for (_, stand_in) in std::mem::take(&mut self.stand_ins) {
+            stand_in.scenario_client.end()?;
+        }
+        Ok(self.played)
+    }
+
+    fn leave_out(&mut self, why: &'static str) {
+        *self.played.left_out.entry(why).or_default() += 1;
+    }
+
+    fn is_different(&mut self, sequence: u64, process: ProcessId, text: String) {
+        self.played.differences.push(Difference { sequence, process, text });
+    }
+
+    fn scenario_client(&mut self, process: ProcessId) -> anyhow::Result<&mut ScenarioClient> {
+        let stand_in = self.stand_ins.get_mut(&process);
+        stand_in
+            .map(|stand_in| &mut stand_in.scenario_client)
+            .ok_or_else(|| anyhow::anyhow!("p{} has ended", process.0))
+    }
+
+    fn start(&mut self, process: ProcessId, vm: VmId, name: &str) -> anyhow::Result<()> {
+        if self.vms.as_ref().is_some_and(|vms| !vms.contains(&vm)) {
+            return Ok(());
+        }
+        let pipes = spawn_scenario_client(self.artifacts, self.broker, std::io::stderr().into())?;
+        let mut scenario_client = ScenarioClient::new(name, pipes);
+        // The first call attaches it.
+        scenario_client.serve(Task::Call { call: BARRIER, event: None })?;
+        let (events, acquiring) = (BTreeMap::new(), BTreeMap::new());
+        self.stand_ins
+            .insert(process, StandIn { scenario_client, vm, events, acquiring, threads: EVENTS + 1 });
+        self.played.processes += 1;
+        Ok(())
+    }
+
+    fn end(&mut self, process: ProcessId) -> anyhow::Result<()> {
+        if let Some(stand_in) = self.stand_ins.remove(&process) {
+            self.nt_handle_owners.end(process);
+            stand_in.scenario_client.kill()?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, step: &Step, process: ProcessId, request: u64, call: &Call) -> anyhow::Result<()> {
+        let answer = step.effects.answers.iter();
+        let then = answer.into_iter().find(|answer| (answer.process, answer.request) == (process, request));
+        if then.is_some_and(|then| then.reply == Reply::FenceMemoryExhausted) {
+            // The library asks for more memory and calls again, then as now.
+            return Ok(());
+        }
+        let mut call = call.clone();
+        let why = match self.names.translate(process, &mut call) {
+            Err(_) => Some("it names what was not given now"),
+            Ok(()) if matches!(call, Call::CancelWait { .. }) => Some("the library cancels waits by itself"),
+            Ok(()) => self.hand_over(&call, process)?,
+        };
+        if let Some(why) = why {
+            self.leave_out(why);
+            then.into_iter().for_each(|then| self.names.lose(process, &then.reply));
+            return Ok(());
+        }
+        let event = event_of(&call).map(|event| self.event(process, event)).transpose()?;
+        let Some(stand_in) = self.stand_ins.get_mut(&process) else { return Ok(()) };
+        if let (Call::AcquireKeyedMutex { event, .. }, Some(then)) = (&call, then)
+            && matches!(then.reply, Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. })
+        {
+            let event = *event;
+            stand_in.threads += 1;
+            let tag = stand_in.scenario_client.order(stand_in.threads, Task::Call { call, event: None })?;
+            stand_in.acquiring.insert(event, tag);
+            return Ok(());
+        }
+        let tag = stand_in.scenario_client.order(CALLS, Task::Call { call: call.clone(), event })?;
+        let now = stand_in.scenario_client.report_whenever(tag)?;
+        self.played.calls += 1;
+        if let Some(token) = call.nt_handle_made().filter(|_| now.status.is_success()) {
+            self.nt_handle_owners.give(token, process);
+        }
+        match then {
+            Some(then) => self.compare(step.sequence, process, &call, then, &now),
+            None => Ok(()),
+        }
+    }
+
+    /// Sees to it that the process has the NT handle which the call opens. Gives why that is not possible.
+    fn hand_over(&mut self, call: &Call, to: ProcessId) -> anyhow::Result<Option<&'static str>> {
+        let Some(token) = call.nt_handle_opened() else { return Ok(None) };
+        if self.nt_handle_owners.lacks(token, to) {
+            let Some(from) = self.nt_handle_owners.nt_handle_owners(token).next() else { return Ok(None) };
+            let Some(taker) = self.stand_ins.get_mut(&to) else { return Ok(None) };
+            let mailbox = self.mailboxes.of(to.0, &mut taker.scenario_client)?;
+            self.scenario_client(from)?.serve(Task::SendShare { token, mailbox })?;
+            self.nt_handle_owners.give(token, to);
+        }
+        let has = self.nt_handle_owners.has(token, to);
+        Ok((!has).then_some("it opens an NT handle of a process that is not played"))
+    }
+
+    fn event(&mut self, process: ProcessId, event: EventId) -> anyhow::Result<EventNumber> {
+        let Some(stand_in) = self.stand_ins.get_mut(&process) else {
+            anyhow::bail!("p{} has ended", process.0)
+        };
+        if let Some(known) = stand_in.events.get(&event) {
+            return Ok(known.number);
+        }
+        let number = stand_in.events.len() as u64 + 1;
+        stand_in.scenario_client.serve(Task::NewEvent(number))?;
+        stand_in.events.insert(event, Event { number, set: 0 });
+        Ok(number)
+    }
+
+    fn compare(
+        &mut self,
+        sequence: u64,
+        process: ProcessId,
+        call: &Call,
+        then: &Answer,
+        now: &Report,
+    ) -> anyhow::Result<()> {
+        let reply = match &now.outcome {
+            Outcome::Reply(reply) => reply,
+            Outcome::NoCForm => {
+                self.leave_out("C has no form of it");
+                self.names.lose(process, &then.reply);
+                return Ok(());
+            }
+            Outcome::Nothing | Outcome::Value(_) => &Reply::None,
+        };
+        // What a wait is told first is between the library and the host.
+        let is_wait = matches!(call, Call::WaitFromCpu { .. });
+        let same =
+            then.status == now.status || is_wait && then.status.is_success() && now.status.is_success();
+        if !same {
+            if then.status.is_success() {
+                self.names.lose(process, &then.reply);
+            }
+            let text = format!("{}: was {}, is {}", call.name(), then.status, now.status);
+            self.is_different(sequence, process, text);
+        } else if now.status.is_success()
+            && let Err(text) = self.names.learn(process, &then.reply, reply)
+        {
+            self.is_different(sequence, process, format!("{}: {text}", call.name()));
+        }
+        let at_once = matches!(then.reply, Reply::Wait(WaitOutcome::Satisfied)) && now.status.is_success();
+        if at_once && let Call::WaitFromCpu { event, .. } = call {
+            self.await_event(process, *event)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what had woken a process of the part.
+    fn wake(
+        &mut self,
+        sequence: u64,
+        woken: &HostEvent,
+        waits: &mut dyn FnMut(ProcessId),
+    ) -> anyhow::Result<()> {
+        let Some(stand_in) = self.stand_ins.get_mut(&woken.process) else { return Ok(()) };
+        // The calls of the part lead to its guest events; nobody waits for them.
+        let Some(event) = woken.target.event() else { return Ok(()) };
+        if let Some(tag) = stand_in.acquiring.remove(&event) {
+            waits(woken.process);
+            let now = stand_in.scenario_client.report_whenever(tag)?;
+            (self.played.calls, self.played.wakes) = (self.played.calls + 1, self.played.wakes + 1);
+            if now.status != woken.status {
+                let text = format!("AcquireKeyedMutex: was {}, is {}", woken.status, now.status);
+                self.is_different(sequence, woken.process, text);
+            }
+            return Ok(());
+        }
+        if stand_in.events.contains_key(&event) {
+            waits(woken.process);
+            self.await_event(woken.process, event)?;
+        }
+        Ok(())
+    }
+
+    fn await_event(&mut self, process: ProcessId, event: EventId) -> anyhow::Result<()> {
+        let Some(stand_in) = self.stand_ins.get_mut(&process) else { return Ok(()) };
+        let Some(event) = stand_in.events.get_mut(&event) else { return Ok(()) };
+        if event.set == 0 {
+            let tag = stand_in.scenario_client.order(EVENTS, Task::AwaitEvent(event.number))?;
+            if let Outcome::Value(times) = stand_in.scenario_client.report_whenever(tag)?.outcome {
+                event.set = times;
+            }
+        }
+        event.set = event.set.saturating_sub(1);
+        self.played.wakes += 1;
+        Ok(())
+    }
+}
+
+/// The event whose HANDLE goes with a call.
+fn event_of(call: &Call) -> Option<EventId> {
+    match call {
+        Call::WaitFromCpu { event, .. } => Some(*event),
+        Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event }, .. } => Some(*event),
+        Call::CreateSynchronizationObject { info, .. } => info.event,
+        _ => None,
+    }
+}

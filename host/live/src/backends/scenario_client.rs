@@ -1,0 +1,125 @@
+//! A scenario client as the runner has it: orders go in, reports come out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use d3dkmt::NtStatus;
+use proto::frame::FrameBuffer;
+use proto::scenario_client::{Order, Outcome, Report, Task};
+use scenario::world::Done;
+
+use super::{SILENCE_MAX, broken};
+
+/// The thread of the scenario client that does what is no step of the scenario.
+pub const SERVICE: u32 = u32::MAX;
+
+/// Streams and signals of a process that runs somewhere.
+pub trait Pipes {
+    /// Writes all of it to its standard input.
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
+    /// Waits for more of its standard output; an error at its end, and when the time is over, if there is one.
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>>;
+    /// Sends a signal.
+    fn signal(&mut self, signal: i32) -> anyhow::Result<()>;
+    /// Closes its standard input.
+    fn close_input(&mut self);
+    /// Waits for its end.
+    fn wait(&mut self) -> anyhow::Result<()>;
+    /// Its pid as the daemon sees it, where that is known.
+    fn pid(&self) -> Option<u32>;
+}
+
+/// See the module.
+pub struct ScenarioClient {
+    pipes: Box<dyn Pipes>,
+    name: String,
+    frames: FrameBuffer,
+    next_tag: u64,
+    arrived: BTreeMap<u64, Report>,
+}
+
+impl ScenarioClient {
+    pub fn new(name: &str, pipes: Box<dyn Pipes>) -> ScenarioClient {
+        ScenarioClient {
+            pipes,
+            name: name.into(),
+            frames: FrameBuffer::default(),
+            next_tag: 1,
+            arrived: BTreeMap::new(),
+        }
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.pipes.pid()
+    }
+
+    /// Gives an order; its tag.
+    pub fn order(&mut self, thread: u32, task: Task) -> Done<u64> {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let mut bytes = Vec::new();
+        Order { tag, thread, task }.append(&mut bytes);
+        self.pipes.write(&bytes).map_err(|error| broken(error.context(format!("process {}", self.name))))?;
+        Ok(tag)
+    }
+
+    /// The report of an order, if it has come.
+    pub fn reported(&mut self, tag: u64) -> Option<Report> {
+        self.arrived.remove(&tag)
+    }
+
+    /// Waits for the report of an order; others that come before it are kept.
+    pub fn report(&mut self, tag: u64) -> Done<Report> {
+        self.report_within(tag, Some(SILENCE_MAX))
+    }
+
+    /// The same of an order that may take as long as it takes.
+    pub fn report_whenever(&mut self, tag: u64) -> Done<Report> {
+        self.report_within(tag, None)
+    }
+
+    fn report_within(&mut self, tag: u64, silence_max: Option<Duration>) -> Done<Report> {
+        loop {
+            if let Some(report) = self.arrived.remove(&tag) {
+                return Ok(report);
+            }
+            let bytes = self.pipes.read(silence_max);
+            let bytes = bytes.map_err(|error| broken(error.context(format!("process {}", self.name))))?;
+            self.frames.extend(&bytes);
+            while let Some(report) = Report::next(&mut self.frames).map_err(|error| broken(error.into()))? {
+                self.arrived.insert(report.tag, report);
+            }
+        }
+    }
+
+    /// Gives an order of the runner's own and waits for it.
+    pub fn serve(&mut self, task: Task) -> Done<(NtStatus, Outcome)> {
+        let tag = self.order(SERVICE, task)?;
+        let report = self.report(tag)?;
+        Ok((report.status, report.outcome))
+    }
+
+    /// As [`ScenarioClient::serve`], for what has a value.
+    pub fn value(&mut self, task: Task) -> Done<Option<u64>> {
+        match self.serve(task)? {
+            (status, Outcome::Value(value)) if status.is_success() => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    pub fn signal(&mut self, signal: i32) -> Done {
+        self.pipes.signal(signal).map_err(broken)
+    }
+
+    /// Lets it end in order and waits for that.
+    pub fn end(mut self) -> Done {
+        self.pipes.close_input();
+        self.pipes.wait().map_err(broken)
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(mut self) -> Done {
+        self.signal(libc::SIGKILL)?;
+        self.pipes.wait().map_err(broken)
+    }
+}

@@ -1,0 +1,263 @@
+//! The vm arm: QEMU guests booted once, scenario clients as processes inside.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use drivers::Registry;
+use proto::agent::exec_input;
+use scenario::choose::First;
+use scenario::program::{Backend, Program, Vm};
+use scenario::world::{Done, Trouble, unsupported};
+use scenario::{Ended, Failure, Verdict, run};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::artifacts::Artifacts;
+use crate::fleet::{Fleet, FleetPlan, guest_environment};
+use crate::output::Steps;
+use crate::virtual_machine::agent::{Output, Program as GuestProgram};
+use crate::virtual_machine::driver::Driver;
+use crate::virtual_machine::image::CopiedPath;
+use daemon::vm::VmState;
+use daemon::{Clock, Daemon, Options};
+
+use super::scenario_client::Pipes;
+use super::watch::Watch;
+use super::world::{LiveBackend, LiveWorld};
+use super::{SILENCE_MAX, broken};
+
+/// Guests at most: each takes a quarter of a GiB and a share of two cores.
+const GUESTS_MAX: usize = 3;
+const SCENARIO_CLIENT: &str = "/scenario-client";
+
+/// A scenario client's process in a guest.
+struct GuestPipes {
+    input: Option<mpsc::Sender<exec_input::Body>>,
+    output: Receiver<Vec<u8>>,
+    done: JoinHandle<anyhow::Result<u8>>,
+    name: String,
+}
+
+impl GuestPipes {
+    fn send(&self, body: exec_input::Body) -> anyhow::Result<()> {
+        let input = self.input.as_ref().context("its input is closed")?;
+        input.blocking_send(body).ok().context("it has ended")
+    }
+}
+
+impl Pipes for GuestPipes {
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.send(exec_input::Body::Stdin(bytes.to_vec()))
+    }
+
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>> {
+        let read = match at_most {
+            Some(at_most) => self.output.recv_timeout(at_most),
+            None => self.output.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match read {
+            Ok(bytes) => Ok(bytes),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs())
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("it ended by itself in the guest ({})", self.name),
+        }
+    }
+
+    fn signal(&mut self, signal: i32) -> anyhow::Result<()> {
+        self.send(exec_input::Body::Signal(signal))
+    }
+
+    fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        // The sink of its output goes with the task.
+        loop {
+            match self.output.recv_timeout(SILENCE_MAX) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => bail!("it does not end"),
+            }
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Drop for GuestPipes {
+    fn drop(&mut self) {
+        if !self.done.is_finished() && self.input.is_some() {
+            let _ = self.send(exec_input::Body::Signal(libc::SIGKILL));
+        }
+    }
+}
+
+/// Guests that are up, for one program after the other.
+struct VmBackend {
+    // In this order: the guests end before what drives their agents.
+    fleet: Option<Fleet>,
+    driver: Driver,
+    plan: FleetPlan,
+    crashed: bool,
+    /// Which guest is the program's first VM.
+    first_vm: usize,
+    /// Where scenario clients and their libraries complain.
+    last_words: Arc<Mutex<String>>,
+}
+
+fn lock(words: &Mutex<String>) -> MutexGuard<'_, String> {
+    words.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VmBackend {
+    fn fleet(&self) -> &Fleet {
+        self.fleet.as_ref().expect("the guests are up")
+    }
+
+    /// What the program says of the kernel, with the names that its VMs have here.
+    fn kernel_of(&self, program: &Program) -> dxgkrnl::Config {
+        let mut kernel = program.setting.kernel.clone();
+        let granted = kernel.grants.iter_mut().flat_map(|grant| &mut grant.vms);
+        for name in kernel.vms.iter_mut().map(|vm| &mut vm.name).chain(granted) {
+            let at = program.vms.iter().position(|known| known == name);
+            if let Some((guest, _)) = at.and_then(|at| self.fleet().guests.get(at + self.first_vm)) {
+                *name = guest.entry.shared.name.clone();
+            }
+        }
+        kernel
+    }
+
+    /// Each VM of the program is a guest; if it has processes of no VM, these have the first one.
+    fn guest_of(&self, vm: Option<Vm>) -> anyhow::Result<usize> {
+        let at = vm.map_or(0, |vm| vm.index() + self.first_vm);
+        anyhow::ensure!(at < self.fleet().guests.len(), "there is no guest for it");
+        Ok(at)
+    }
+}
+
+impl LiveBackend for VmBackend {
+    fn arm(&self) -> Backend {
+        Backend::Vm
+    }
+
+    fn daemon(&self) -> &Daemon {
+        &self.fleet().daemon
+    }
+
+    fn start_vm(&mut self, _vm: Vm) -> Done {
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
+        let guest = self.guest_of(vm)?;
+        let mut agent = self.fleet().guests[guest].1.clone();
+        let program =
+            GuestProgram { arguments: vec![SCENARIO_CLIENT.into()], environment: guest_environment() };
+        let (input, inputs) = mpsc::channel(64);
+        let (sink, output) = channel();
+        let words = self.last_words.clone();
+        let done = self.driver.handle().spawn(async move {
+            let write = |piece| match piece {
+                // Nobody is left to read when a run was given up.
+                Output::Stdout(bytes) => drop(sink.send(bytes)),
+                Output::Stderr(bytes) => lock(&words).push_str(&String::from_utf8_lossy(&bytes)),
+            };
+            agent.exec(&program, inputs, write).await
+        });
+        Ok(Box::new(GuestPipes { input: Some(input), output, done, name: name.into() }))
+    }
+
+    fn crash(&mut self, vm: Vm) -> Done {
+        let guest = self.guest_of(Some(vm)).map_err(broken)?;
+        self.crashed = true;
+        let guest = &self.fleet().guests[guest].0;
+        guest.vm.kill();
+        match guest.entry.shared.wait_for(VmState::Gone, SILENCE_MAX, || false) {
+            true => Ok(()),
+            false => Err(Trouble::Broken("the daemon has not noticed the end of a VM".into())),
+        }
+    }
+
+    fn restart_daemon(&mut self) -> Done {
+        unsupported("cannot restart the daemon: its guests end with it")
+    }
+}
+
+/// Guests that a program needs: one for each VM, and one for the processes of none.
+fn guests_of(program: &Program) -> usize {
+    let of_none = program.processes.iter().any(|process| process.vm.is_none());
+    (program.vms.len() + usize::from(of_none)).max(1)
+}
+
+/// Runs programs one after the other in guests that are booted once.
+pub struct VmRunner {
+    place: VmBackend,
+    watch: Arc<Watch>,
+}
+
+impl VmRunner {
+    /// Boots as many guests as the programs need.
+    pub fn boot<'a>(
+        programs: impl Iterator<Item = &'a Program>,
+        drivers: Registry,
+        steps: &Steps,
+    ) -> anyhow::Result<VmRunner> {
+        let artifacts = Artifacts::provide(steps)?;
+        let needed = programs.map(guests_of).filter(|guests| *guests <= GUESTS_MAX).max();
+        let watch = Arc::new(Watch::default());
+        let options =
+            Options { clock: Clock::Virtual, observer: Some(watch.clone()), drivers, ..Options::default() };
+        let with =
+            vec![CopiedPath { host: artifacts.scenario_client.clone(), guest: SCENARIO_CLIENT.into() }];
+        let plan = FleetPlan { options, count: needed.unwrap_or(1) as u32, with, ..FleetPlan::default() };
+        let driver = Driver::start()?;
+        let fleet = Some(driver.handle().block_on(Fleet::boot(&plan, steps))?);
+        Ok(VmRunner {
+            place: VmBackend { fleet, driver, plan, crashed: false, first_vm: 0, last_words: Arc::default() },
+            watch,
+        })
+    }
+
+    /// One run; an error is one of the set-up.
+    pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
+        let guests = guests_of(program);
+        if guests > GUESTS_MAX {
+            let what = format!(
+                "the vm arm has {GUESTS_MAX} guests, the scenario needs {guests}: say `skip vm \"..\"`"
+            );
+            return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
+        }
+        self.place.first_vm = guests - program.vms.len();
+        if std::mem::take(&mut self.place.crashed) {
+            if let Some(fleet) = self.place.fleet.take() {
+                fleet.end()?;
+            }
+            let booted = self.place.driver.handle().block_on(Fleet::boot(&self.place.plan, &Steps::new()))?;
+            self.place.fleet = Some(booted);
+        }
+        self.watch.reset();
+        let kernel_host = &self.place.fleet().daemon.kernel_host;
+        kernel_host
+            .replace_kernel(self.place.kernel_of(program), program.setting.async_submission)
+            .context("the guests of the run before are still there")?;
+        let watch = self.watch.clone();
+        lock(&self.place.last_words).clear();
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First);
+        super::add_last_words(&mut ended, &lock(&self.place.last_words));
+        Ok(ended)
+    }
+}
+
+impl Drop for VmRunner {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.place.fleet.take().map(Fleet::end) {
+            tracing::error!("the guests did not end in order: {error:#}");
+        }
+    }
+}

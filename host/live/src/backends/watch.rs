@@ -1,0 +1,161 @@
+//! What happens in the daemon's kernel, as the runner needs it: the checker after every step, who got a
+//! wake, who came and went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
+use dxgkrnl::{Effects, Input, Nanos, ProcessId};
+use scenario::checker::{Checker, InputSummary, may_wait};
+
+use daemon::Observer;
+use daemon::observer::DaemonKernel;
+
+use super::SILENCE_MAX;
+
+#[derive(Default)]
+struct Seen {
+    checker: Checker,
+    /// Processes there are, with the pid they attached with.
+    attached: BTreeMap<ProcessId, u32>,
+    wakes: BTreeMap<ProcessId, u64>,
+    /// CPU waits that each has registered so far.
+    registered: BTreeMap<ProcessId, u64>,
+    /// Got a wake since the last time this was asked.
+    woken: BTreeSet<ProcessId>,
+    notes: Vec<String>,
+    /// NT handles of shared objects.
+    nt_handles: usize,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Watch {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything: another kernel begins.
+    pub fn reset(&self) {
+        *self.lock() = Seen::default();
+    }
+
+    /// The newest process that attached with this pid and is not known; with `None` the newest of all.
+    pub fn attached(&self, pid: Option<u32>, known: &[Option<ProcessId>]) -> Option<ProcessId> {
+        let seen = self.lock();
+        let fits = |(id, other): &(&ProcessId, &u32)| {
+            pid.is_none_or(|pid| pid == **other) && !known.contains(&Some(**id))
+        };
+        seen.attached.iter().rev().find(fits).map(|(id, _)| *id)
+    }
+
+    pub fn wakes(&self, process: ProcessId) -> u64 {
+        self.lock().wakes.get(&process).copied().unwrap_or(0)
+    }
+
+    pub fn registered(&self, process: ProcessId) -> u64 {
+        self.lock().registered.get(&process).copied().unwrap_or(0)
+    }
+
+    pub fn take_woken(&self) -> BTreeSet<ProcessId> {
+        std::mem::take(&mut self.lock().woken)
+    }
+
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    pub fn take_violations(&self) -> Vec<String> {
+        self.lock().checker.take_violations()
+    }
+
+    /// Waits until the kernel has nothing of the process; false if it keeps it.
+    pub fn wait_until_gone(&self, process: ProcessId) -> bool {
+        let seen = self.lock();
+        let waited =
+            self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.attached.contains_key(&process));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Waits until the kernel has no more NT handles than that; false if it keeps more.
+    pub fn wait_until_handles(&self, at_most: usize) -> bool {
+        let seen = self.lock();
+        let waited = self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.nt_handles > at_most);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// The call of a scenario client's barrier, which is none of the scenario's.
+pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: 1 };
+
+fn is_barrier(input: &Input) -> bool {
+    matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
+}
+
+/// The caller sleeps until a wake comes.
+fn sleeps(reply: &Reply) -> bool {
+    match reply {
+        Reply::Wait(outcome) => *outcome == WaitOutcome::Registered,
+        Reply::KeyedMutexAcquire { outcome, .. } => *outcome == AcquireOutcome::Registered,
+        _ => false,
+    }
+}
+
+/// The thread that makes this call may sleep in it.
+pub fn may_sleep(call: &Call) -> bool {
+    match call {
+        Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. } => true,
+        other => may_wait(other),
+    }
+}
+
+impl Observer for Watch {
+    fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
+        let is_quiet = effects.events.is_empty() && effects.stores.is_empty() && effects.answers.len() <= 1;
+        if is_barrier(input) && is_quiet {
+            return;
+        }
+        let mut seen = self.lock();
+        let seen = &mut *seen;
+        seen.nt_handles = kernel.nt_handles();
+        seen.checker.step(&InputSummary::of(input), effects, kernel);
+        for event in &effects.events {
+            *seen.wakes.entry(event.process).or_default() += 1;
+            seen.woken.insert(event.process);
+        }
+        let mut of_call = None;
+        if let Input::Call { process, request, call } = input {
+            of_call = Some((*process, *request));
+            let is_late = effects.answer_to(*process, *request).is_none() && *request != 0;
+            if is_late && may_sleep(call) {
+                *seen.registered.entry(*process).or_default() += 1;
+            }
+        }
+        for answer in &effects.answers {
+            if of_call != Some((answer.process, answer.request)) {
+                seen.woken.insert(answer.process);
+            }
+            if sleeps(&answer.reply) {
+                *seen.registered.entry(answer.process).or_default() += 1;
+            }
+        }
+        seen.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
+        match input {
+            Input::ProcessAttached { process, pid, .. } => {
+                seen.attached.insert(*process, *pid);
+            }
+            Input::ProcessGone { .. } | Input::VmDetached { .. } => {
+                let alive: BTreeSet<ProcessId> = kernel.processes().collect();
+                seen.attached.retain(|process, _| alive.contains(process));
+                self.changed.notify_all();
+            }
+            Input::NtHandleClosed { .. } => self.changed.notify_all(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Shrinking, at the end: names as a person gives them, the statuses that were seen, no name that nobody
+//! uses.
+
+use super::shrink::{ActPosition, Shrinker, act_at};
+use crate::program::{Action, Expected, Kind, Program, fence_name};
+
+const PROCESSES: [&str; 4] = ["p", "q", "r", "s"];
+const THREADS: [&str; 4] = ["t", "u", "v", "w"];
+const VMS: [&str; 2] = ["A", "B"];
+
+/// First names of each kind. With more, the first one's letter and a number.
+const fn names(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Adapter => &["L"],
+        Kind::Device => &["D", "E"],
+        Kind::Context => &["C", "K"],
+        Kind::Object => &["F", "G", "H"],
+        Kind::KeyedMutex => &["M"],
+        Kind::PagingQueue => &["P"],
+        Kind::HwQueue => &["Q", "R"],
+        Kind::Allocation => &["A", "B"],
+        Kind::Resource => &["R", "S"],
+        Kind::List => &["L"],
+        Kind::Messages => &["M"],
+        Kind::Doorbell => &["Z"],
+        Kind::Address => &["V"],
+        Kind::Share => &["N", "O"],
+        Kind::Event => &["e", "f"],
+        Kind::Call => &["W", "X", "Y"],
+        Kind::Register => &["x", "y", "z"],
+    }
+}
+
+pub(super) fn finish(shrinker: &mut Shrinker<'_>) {
+    fill(shrinker);
+    for at in 0..shrinker.best.steps.len() {
+        let place = ActPosition::Step(at);
+        let unnamed = |act: &crate::program::Act| act.binding.is_some() && act.expected != Expected::Blocks;
+        if act_at(&mut shrinker.best, place).is_some_and(|act| unnamed(act)) {
+            shrinker.takes_act(place, |act| act.binding = None);
+        }
+    }
+    rename(shrinker);
+}
+
+fn name(from: &[&str], at: usize) -> String {
+    from.get(at).map_or_else(|| format!("{}{at}", from[0]), |name| (*name).into())
+}
+
+fn rename(shrinker: &mut Shrinker<'_>) {
+    let mut candidate: Program = shrinker.best.clone();
+    for (at, vm) in candidate.vms.iter_mut().enumerate() {
+        *vm = name(&VMS, at);
+    }
+    let mut threads = 0;
+    for at in 0..candidate.threads.len() {
+        let process = candidate.threads[at].process.index();
+        let is_main = candidate.processes[process].main.index() == at;
+        candidate.threads[at].name = if is_main {
+            name(&PROCESSES, process)
+        } else {
+            threads += 1;
+            name(&THREADS, threads - 1)
+        };
+    }
+    for at in 0..candidate.processes.len() {
+        candidate.processes[at].name = name(&PROCESSES, at);
+    }
+    let kinds: Vec<Kind> = candidate.bindings.iter().map(|binding| binding.kind).collect();
+    let of_queue = |at: usize| at > 0 && kinds[at - 1].has_fence();
+    for at in 0..kinds.len() {
+        let earlier = (0..at).filter(|other| kinds[*other] == kinds[at] && !of_queue(*other)).count();
+        candidate.bindings[at].name = match of_queue(at) {
+            true => fence_name(&candidate.bindings[at - 1].name),
+            false => name(names(kinds[at]), earlier),
+        };
+    }
+    shrinker.takes(candidate);
+}
+
+/// What was seen becomes what is expected: of all calls, or else of those where it can be said.
+fn fill(shrinker: &mut Shrinker<'_>) {
+    let mut whole = shrinker.best.clone();
+    for at in 0..whole.steps.len() {
+        if let Some(expected) = seen(shrinker, at)
+            && let Some(act) = act_at(&mut whole, ActPosition::Step(at))
+        {
+            act.expected = expected;
+        }
+    }
+    if shrinker.takes(whole) {
+        return;
+    }
+    for at in 0..shrinker.best.steps.len() {
+        if let Some(expected) = seen(shrinker, at) {
+            shrinker.takes_act(ActPosition::Step(at), |act| act.expected = expected);
+        }
+    }
+}
+
+/// What a call that may say anything came to.
+fn seen(shrinker: &Shrinker<'_>, at: usize) -> Option<Expected> {
+    let step = shrinker.best.steps.get(at)?;
+    match &step.action {
+        Action::Act(act) if act.expected == Expected::Any => {}
+        _ => return None,
+    }
+    let (_, status) = shrinker.ended.answers.iter().find(|(line, _)| *line == step.line)?;
+    Some(status.map_or(Expected::Blocks, Expected::Status))
+}

@@ -1,0 +1,266 @@
+//! Where the blocks of a file are, and what is missing between them.
+//!
+//! ```text
+//!   scan      header by header through the file; where none stands, on to the next that is sound
+//!   arrange   by number, each behind the one it links to; what is missing, cut off or foreign becomes Lost
+//! ```
+//! Contents are looked at when they are read.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use crate::Lost;
+use crate::block::{BlockHeader, HEADER_BYTES, Kind, MAGIC, NoHeader};
+
+/// Bytes of which a part at a time is looked at for the next block.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A trace to read from: a file, or bytes behind a cursor.
+pub(crate) trait Source: Read + Seek + Send {}
+impl<T: Read + Seek + Send> Source for T {}
+
+/// A block whose header is sound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BlockPosition {
+    pub offset: u64,
+    /// Where it ends: before its content does if it is cut off.
+    pub end: u64,
+    pub header: BlockHeader,
+    /// What the next block links to.
+    pub crc: u32,
+}
+
+impl BlockPosition {
+    pub fn bytes(&self) -> u64 {
+        self.end - self.offset
+    }
+
+    fn is_whole(&self) -> bool {
+        self.bytes() == HEADER_BYTES as u64 + u64::from(self.header.length)
+    }
+
+    /// All of it is lost.
+    pub fn lost(&self, why: String) -> Lost {
+        let BlockHeader { first_step, .. } = self.header;
+        let to = Some(self.header.next_step());
+        Lost { from: first_step, to, bytes: self.bytes(), offset: self.offset, why }
+    }
+
+    /// In words: what and where.
+    pub fn name(&self) -> String {
+        format!("block {} ({})", self.header.number, self.header.kind.name())
+    }
+}
+
+/// Fills the buffer from an offset on.
+pub(crate) fn read_at(source: &mut dyn Source, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    source.seek(SeekFrom::Start(offset))?;
+    source.read_exact(buffer)
+}
+
+/// What was found in a file of `length` bytes.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// In the order of the file.
+    pub places: Vec<BlockPosition>,
+    /// The version of a sound block of another format, if the file begins with one.
+    pub other_version: Option<u32>,
+}
+
+pub(crate) fn scan(source: &mut dyn Source, length: u64) -> io::Result<Scan> {
+    let mut scan = Scan::default();
+    let mut trace = None;
+    let mut at = 0;
+    while at + HEADER_BYTES as u64 <= length {
+        let mut bytes = [0; HEADER_BYTES];
+        read_at(source, at, &mut bytes)?;
+        let sound = match BlockHeader::from_bytes(&bytes) {
+            Ok(header) => Some(header).filter(|header| *trace.get_or_insert(header.trace) == header.trace),
+            Err(NoHeader::Version(version)) if at == 0 => {
+                scan.other_version = Some(version);
+                return Ok(scan);
+            }
+            _ => None,
+        };
+        at = match sound {
+            Some(header) => {
+                let end = (at + HEADER_BYTES as u64 + u64::from(header.length)).min(length);
+                scan.places.push(BlockPosition { offset: at, end, header, crc: BlockHeader::crc(&bytes) });
+                end
+            }
+            None => {
+                // The last block may have lost some of its bytes, and then says that it ends too far on.
+                let from = scan.places.last().map_or(at + 1, |last| last.offset + HEADER_BYTES as u64);
+                let found = next_block(source, from, length, trace)?.unwrap_or(length);
+                if let Some(last) = scan.places.last_mut() {
+                    last.end = last.end.min(found);
+                }
+                found
+            }
+        };
+    }
+    Ok(scan)
+}
+
+/// Where the next sound header stands, from an offset on.
+fn next_block(
+    source: &mut dyn Source,
+    from: u64,
+    length: u64,
+    trace: Option<u64>,
+) -> io::Result<Option<u64>> {
+    let mut window = Vec::new();
+    let mut at = from;
+    while at + HEADER_BYTES as u64 <= length {
+        let bytes = usize::try_from(length - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+        window.resize(bytes, 0);
+        read_at(source, at, &mut window)?;
+        for (place, candidate) in window.windows(HEADER_BYTES).enumerate() {
+            if candidate[..MAGIC.len()] != MAGIC {
+                continue;
+            }
+            let candidate = candidate.try_into().expect("a header's length");
+            if BlockHeader::from_bytes(candidate)
+                .is_ok_and(|header| trace.is_none_or(|trace| trace == header.trace))
+            {
+                return Ok(Some(at + place as u64));
+            }
+        }
+        // The last bytes may be the beginning of a header.
+        at += (bytes + 1 - HEADER_BYTES) as u64;
+    }
+    Ok(None)
+}
+
+/// What a reader goes through.
+#[derive(Clone, Debug)]
+pub(crate) enum ScanPart {
+    Block(BlockPosition),
+    Lost(Lost),
+}
+
+impl ScanPart {
+    /// Number of the first step that is in it, or was.
+    pub fn first_step(&self) -> u64 {
+        match self {
+            ScanPart::Block(place) => place.header.first_step,
+            ScanPart::Lost(lost) => lost.from,
+        }
+    }
+}
+
+/// A file's parts in the order of their numbers.
+pub(crate) struct Arranged {
+    pub parts: Vec<ScanPart>,
+    /// Blocks that stand before one with a lower number: they are read where they belong.
+    pub out_of_place: u32,
+    /// Number of the block, and of the step, that would come next.
+    pub next_number: u32,
+    pub next_step: u64,
+    pub ended: bool,
+}
+
+/// Puts what was found in a file of `length` bytes in order. Its first step has the number `first_step`.
+pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) -> Arranged {
+    let out_of_place = places.windows(2).filter(|two| two[1].header.number < two[0].header.number).count();
+    let sorted = sequence(places);
+    let mut gaps = gaps(&sorted, length);
+    let mut arranged = Arranged {
+        parts: Vec::with_capacity(sorted.len()),
+        out_of_place: out_of_place as u32,
+        next_number: 0,
+        next_step: first_step,
+        ended: false,
+    };
+    for place in sorted {
+        let gap = gaps.iter().position(|gap| gap.1 == place.offset).map(|at| gaps.remove(at));
+        arranged.missing_before(&place, gap);
+        arranged.block(place);
+    }
+    for (begin, end) in gaps {
+        let (bytes, offset, from) = (end - begin, begin, arranged.next_step);
+        let (to, why) = if arranged.ended {
+            (Some(from), "bytes after the end of the trace".to_owned())
+        } else if end == length {
+            (None, format!("block {} is damaged or cut off", arranged.next_number))
+        } else {
+            (Some(from), "bytes that are no block of this trace".to_owned())
+        };
+        arranged.parts.push(ScanPart::Lost(Lost { from, to, bytes, offset, why }));
+    }
+    arranged
+}
+
+impl Arranged {
+    /// What should stand before a block and does not.
+    pub fn missing_before(&mut self, place: &BlockPosition, gap: Option<(u64, u64)>) {
+        let BlockHeader { number, first_step, .. } = place.header;
+        let blocks = match number.saturating_sub(self.next_number) {
+            0 => None,
+            1 => Some(format!("block {}", self.next_number)),
+            _ => Some(format!("blocks {} to {}", self.next_number, number - 1)),
+        };
+        let why = match (blocks, gap) {
+            (None, None) if first_step <= self.next_step => return,
+            (None, None) => format!("steps are missing before block {number}"),
+            (None, Some(_)) => format!("bytes before block {number} are no block"),
+            (Some(blocks), None) => format!("{blocks} missing"),
+            (Some(blocks), Some(_)) => format!("{blocks} damaged"),
+        };
+        let (begin, end) = gap.unwrap_or((place.offset, place.offset));
+        let (from, to) = (self.next_step, Some(first_step.max(self.next_step)));
+        self.parts.push(ScanPart::Lost(Lost { from, to, bytes: end - begin, offset: begin, why }));
+        self.next_step = first_step.max(self.next_step);
+    }
+
+    fn block(&mut self, place: BlockPosition) {
+        self.next_number = place.header.number.saturating_add(1);
+        self.next_step = place.header.next_step();
+        let is_whole = place.is_whole();
+        self.ended |= place.header.kind == Kind::End && is_whole;
+        self.parts.push(if is_whole {
+            ScanPart::Block(place)
+        } else {
+            ScanPart::Lost(place.lost(format!("{} is cut off", place.name())))
+        });
+    }
+}
+
+/// Those blocks that are one recording, by number: of two with one number the first, and none that does not link to
+/// the one before it or has steps that were there before.
+fn sequence(places: &[BlockPosition]) -> Vec<BlockPosition> {
+    let mut sorted = places.to_vec();
+    // Stable: what stands first comes first.
+    sorted.sort_by_key(|place| place.header.number);
+    let mut kept: Vec<BlockPosition> = Vec::with_capacity(sorted.len());
+    for place in sorted {
+        let follows = kept.last().is_none_or(|before| {
+            let BlockHeader { number, link, first_step, .. } = place.header;
+            let is_next = before.header.number.checked_add(1) == Some(number);
+            number > before.header.number
+                && (!is_next || link == before.crc)
+                && first_step >= before.header.next_step()
+        });
+        if follows {
+            kept.push(place);
+        }
+    }
+    kept
+}
+
+/// What of a file belongs to no block: begin and end, in the order of the file.
+fn gaps(places: &[BlockPosition], length: u64) -> Vec<(u64, u64)> {
+    let mut taken: Vec<(u64, u64)> = places.iter().map(|place| (place.offset, place.end)).collect();
+    taken.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut at = 0;
+    for (begin, end) in taken {
+        if begin > at {
+            gaps.push((at, begin));
+        }
+        at = at.max(end);
+    }
+    if length > at {
+        gaps.push((at, length));
+    }
+    gaps
+}

@@ -1,0 +1,176 @@
+//! What QEMU has told a device about its guest, so that another daemon's device can be told the same. A value: it sends
+//! nothing.
+//!
+//! Everything that QEMU says replaces what it said before of the same thing, so the last of each is enough. Only where a
+//! ring stands is not as QEMU left it: the guest and the device have gone on since. Its used ring is in guest memory,
+//! whose descriptors we have, and says how far the device had come: chains that a killed device had taken and not given
+//! back are taken once more.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::wire::{Message, Request};
+
+/// Bytes of one region in a memory table: guest-physical address, size, QEMU's address, offset into the file.
+const REGION_BYTES: usize = 32;
+/// Where the index is in a used ring, behind its flags.
+const USED_INDEX_OFFSET: u64 = 2;
+/// In the payload of messages about a kick, call or error: there is no descriptor. The rest is the ring's number.
+const NO_DESCRIPTOR: u64 = 1 << 8;
+const RING_MASK: u64 = 0xff;
+/// Where QEMU's address of the used ring is in SET_VRING_ADDR.
+const USED_ADDRESS_OFFSET: usize = 16;
+
+/// Said of the device as a whole, in the order in which a device wants to hear it.
+const OF_DEVICE: [Request; 4] =
+    [Request::SET_PROTOCOL_FEATURES, Request::SET_OWNER, Request::SET_FEATURES, Request::SET_MEM_TABLE];
+
+/// The same of each ring. It starts with its kick.
+const OF_RING: [Request; 7] = [
+    Request::SET_VRING_NUM,
+    Request::SET_VRING_BASE,
+    Request::SET_VRING_ADDR,
+    Request::SET_VRING_ERR,
+    Request::SET_VRING_CALL,
+    Request::SET_VRING_KICK,
+    Request::SET_VRING_ENABLE,
+];
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Setup {
+    /// By what is said, and of which ring; 0 for the device.
+    said: BTreeMap<(Request, u64), Message>,
+}
+
+/// The ring that a message is about.
+fn ring_of(message: &Message) -> Option<u64> {
+    match message.request {
+        Request::SET_VRING_KICK | Request::SET_VRING_CALL | Request::SET_VRING_ERR => {
+            Some(message.u64_at(0) & RING_MASK)
+        }
+        request if OF_RING.contains(&request) => Some(u64::from(message.u32_at(0))),
+        Request::GET_VRING_BASE => Some(u64::from(message.u32_at(0))),
+        _ => None,
+    }
+}
+
+impl Setup {
+    /// A device was told this.
+    pub fn told(&mut self, message: Message) {
+        match ring_of(&message) {
+            // Stopped: it starts again with another kick.
+            Some(ring) if message.request == Request::GET_VRING_BASE => {
+                self.said.remove(&(Request::SET_VRING_KICK, ring));
+            }
+            Some(ring) => _ = self.said.insert((message.request, ring), message),
+            None if OF_DEVICE.contains(&message.request) => {
+                self.said.insert((message.request, 0), message);
+            }
+            // Questions, and a configuration space that is read-only.
+            None => {}
+        }
+    }
+
+    fn value_of(&self, request: Request) -> u64 {
+        self.said.get(&(request, 0)).map_or(0, |message| message.u64_at(0))
+    }
+
+    /// Features that QEMU has taken.
+    pub fn features(&self) -> u64 {
+        self.value_of(Request::SET_FEATURES)
+    }
+
+    /// Protocol features that QEMU has taken.
+    pub fn protocol_features(&self) -> u64 {
+        self.value_of(Request::SET_PROTOCOL_FEATURES)
+    }
+
+    /// Everything a device must be told to be where the last one was, in order. Rings that run are where guest memory
+    /// says that they are now.
+    pub fn again(&self) -> io::Result<Vec<ReplayedMessage<'_>>> {
+        let of_device = OF_DEVICE.iter().filter_map(|request| self.said.get(&(*request, 0)));
+        let mut again: Vec<_> = of_device.map(ReplayedMessage::AsSaid).collect();
+        let rings = self.said.keys().filter(|(request, _)| OF_RING.contains(request)).map(|(_, ring)| *ring);
+        let rings = rings.collect::<std::collections::BTreeSet<_>>();
+        for ring in rings {
+            for request in OF_RING {
+                match self.said.get(&(request, ring)) {
+                    Some(_) if request == Request::SET_VRING_BASE && self.runs(ring) => {
+                        let mut payload = (ring as u32).to_le_bytes().to_vec();
+                        payload.extend(u32::from(self.used_index(ring)?).to_le_bytes());
+                        again.push(ReplayedMessage::Base(Message::new(request, payload)));
+                    }
+                    Some(message) => again.push(ReplayedMessage::AsSaid(message)),
+                    None => {}
+                }
+            }
+        }
+        Ok(again)
+    }
+
+    fn runs(&self, ring: u64) -> bool {
+        self.said.contains_key(&(Request::SET_VRING_KICK, ring))
+    }
+
+    /// Eventfds of rings that run: a device that was killed may have taken a kick and not looked, or put something into
+    /// a ring and not called. One more of each costs a look.
+    pub fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let events = self.said.iter().filter(|((request, ring), _)| {
+            matches!(*request, Request::SET_VRING_KICK | Request::SET_VRING_CALL) && self.runs(*ring)
+        });
+        events.flat_map(|(_, message)| &message.descriptors).map(AsFd::as_fd)
+    }
+
+    /// How far a device had come in a ring.
+    fn used_index(&self, ring: u64) -> io::Result<u16> {
+        let address = self.said.get(&(Request::SET_VRING_ADDR, ring));
+        let address = address.map_or(0, |message| message.u64_at(USED_ADDRESS_OFFSET));
+        let outside = || {
+            let words = format!("the used ring of queue {ring} at {address:#x} is outside of guest memory");
+            io::Error::new(io::ErrorKind::InvalidData, words)
+        };
+        let (file, offset) = self
+            .in_memory(address.checked_add(USED_INDEX_OFFSET).ok_or_else(outside)?)
+            .ok_or_else(outside)?;
+        let mut index = [0; 2];
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut index, offset))?;
+        if read == index.len() { Ok(u16::from_le_bytes(index)) } else { Err(outside()) }
+    }
+
+    /// The file and the place in it of an address of QEMU's.
+    fn in_memory(&self, address: u64) -> Option<(&OwnedFd, u64)> {
+        let table = self.said.get(&(Request::SET_MEM_TABLE, 0))?;
+        let regions = (0..table.descriptors.len()).map(|at| {
+            let field = |number: usize| table.u64_at(8 + at * REGION_BYTES + number * 8);
+            (&table.descriptors[at], field(1), field(2), field(3))
+        });
+        regions.into_iter().find_map(|(file, bytes, start, offset)| {
+            let inside = address.checked_sub(start).filter(|inside| *inside < bytes)?;
+            Some((file, offset.checked_add(inside)?))
+        })
+    }
+}
+
+/// One message to a new device.
+#[derive(Debug)]
+pub(super) enum ReplayedMessage<'a> {
+    AsSaid(&'a Message),
+    /// Where a ring stands now.
+    Base(Message),
+}
+
+impl ReplayedMessage<'_> {
+    pub fn message(&self) -> &Message {
+        match self {
+            ReplayedMessage::AsSaid(message) => message,
+            ReplayedMessage::Base(message) => message,
+        }
+    }
+}
+
+/// Without a descriptor a ring is to be looked at again and again, which no device of ours does.
+pub(super) fn is_polled(message: &Message) -> bool {
+    message.request == Request::SET_VRING_KICK && message.u64_at(0) & NO_DESCRIPTOR != 0
+}
