@@ -49,9 +49,9 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     record::fact("pipelined_signals", "frame_bytes", bytes as u64);
     record::fact("pipelined_signals", "signals", count * u64::from(plan.rounds));
     record::fact("pipelined_signals", "messages", messages_sent() - before);
-    for (arm, used) in [("ours", of_ours), ("peer", of_peer)] {
+    for (series, used) in [("ours", of_ours), ("peer", of_peer)] {
         for (name, sum) in used {
-            record::fact("pipelined_signals", &format!("{arm}_{name}"), sum);
+            record::fact("pipelined_signals", &format!("{series}_{name}"), sum);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What is printed: one JSON object a line.
 //!
 //! ```text
-//!   {"figure": "sync_call", "round": 3, "arms": {"ours": {"p50": .., "p99": .., "count": ..}, "peer": ..}}
+//!   {"figure": "sync_call", "round": 3, "series": {"ours": {"p50": .., "p99": .., "count": ..}, "peer": ..}}
 //!   {"figure": "satisfied_wait", "fact": "messages", "value": 0}
 //!   {"ask": "small"}
 //! ```
@@ -13,7 +13,7 @@ use anyhow::ensure;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
-/// Samples of one arm in one round.
+/// Samples of one series in one round.
 #[derive(Default, Debug)]
 pub struct Samples(Vec<f64>);
 
@@ -58,17 +58,17 @@ impl Samples {
 }
 
 /// Prints one round.
-pub fn round(figure: &str, round: u32, arms: &mut [(&str, Samples)]) -> anyhow::Result<()> {
+pub fn round(figure: &str, round: u32, series: &mut [(&str, Samples)]) -> anyhow::Result<()> {
     let mut shown = Map::new();
-    for (name, samples) in arms {
+    for (name, samples) in series {
         ensure!(!samples.0.is_empty(), "nothing was measured of {name}");
         samples.0.sort_by(f64::total_cmp);
-        let arm = json!({
+        let series = json!({
             "p50": samples.quantile(0.5), "p99": samples.quantile(0.99), "count": samples.0.len()
         });
-        shown.insert((*name).into(), arm);
+        shown.insert((*name).into(), series);
     }
-    line(&json!({ "figure": figure, "round": round, "arms": Value::Object(shown) }));
+    line(&json!({ "figure": figure, "round": round, "series": Value::Object(shown) }));
     Ok(())
 }
 

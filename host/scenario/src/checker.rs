@@ -1,4 +1,4 @@
-//! What must hold after every step of the kernel, on every arm, whatever the scenario.
+//! What must hold after every step of the kernel, on every backend, whatever the scenario.
 //!
 //! The checker knows only what went in and what came out: from the stores it keeps the memory that the
 //! guests see, from calls and answers the waits that are asleep. It holds that against each other and
@@ -72,7 +72,7 @@ enum InputKind {
         event: EventId,
     },
     /// An event that may come without a wait: of a packet, or of a CPU_NOTIFICATION.
-    Arms {
+    Backends {
         event: EventId,
     },
     /// Objects or devices go: waits may end with them.
@@ -143,11 +143,11 @@ fn of_call(call: &Call) -> (InputKind, Option<u64>) {
         }
         Call::CancelWait { event } => (InputKind::Cancel { event: *event }, None),
         Call::CreateSynchronizationObject { info, .. } => match info.event {
-            Some(event) => (InputKind::Arms { event }, None),
+            Some(event) => (InputKind::Backends { event }, None),
             None => (InputKind::Other, None),
         },
         Call::SignalFromGpu { signal, .. } => match signal {
-            GpuSignal::CpuEvent { event } => (InputKind::Arms { event: *event }, None),
+            GpuSignal::CpuEvent { event } => (InputKind::Backends { event: *event }, None),
             GpuSignal::Monitored { values, .. } => (InputKind::Other, values.iter().copied().max()),
             GpuSignal::Legacy { fence_value, .. } => (InputKind::Other, Some(*fence_value)),
         },
@@ -396,7 +396,7 @@ impl Checker {
             answer.process == process && told.request.is_none_or(|of| of == answer.request)
         };
         let Some(answer) = effects.answers.iter().find(is_of_call) else {
-            if let InputKind::Arms { event } = told.kind {
+            if let InputKind::Backends { event } = told.kind {
                 self.processes.entry(process).or_default().armed.push(event);
             }
             return;
@@ -446,7 +446,7 @@ impl Checker {
                 view.asleep.retain(|sleeper| sleeper.event != *event);
                 view.acquiring.retain(|acquire| acquire != event);
             }
-            InputKind::Arms { event } => view.armed.push(*event),
+            InputKind::Backends { event } => view.armed.push(*event),
             InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany | InputKind::Other => {}
         }
     }

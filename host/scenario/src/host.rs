@@ -1,4 +1,4 @@
-//! The host's side of the arms that have no daemon: the kernel, its clock, the checker.
+//! The host's side of the backends that have no daemon: the kernel, its clock, the checker.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};

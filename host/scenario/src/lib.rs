@@ -1,4 +1,4 @@
-//! Scenarios: one file, one verdict, on every arm.
+//! Scenarios: one file, one verdict, on every backend.
 //!
 //! ```text
 //!  .scn text ──parse──▶ Program (one for each case) ──run──▶ World: model | link | local | vm ──▶ verdict
@@ -6,8 +6,8 @@
 //!        random, shrink ───┘                    checker after every step of the kernel
 //! ```
 //!
-//! `script` is the language, `program` what it says, `run` the runner, `world` what an arm is, `checker`
-//! the laws that hold whatever the scenario. The model and link arms are here; the live ones need a daemon
+//! `script` is the language, `program` what it says, `run` the runner, `world` what a backend is, `checker`
+//! the laws that hold whatever the scenario. The model and link backends are here; the live ones need a daemon
 //! and are in `gpupv`.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Memory of processes on the arms that have none: what allocations are of, by its address. Moves of engines are done on it, as
+//! Memory of processes on the backends that have none: what allocations are of, by its address. Moves of engines are done on it, as
 //! the daemon does them on pinned pages.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The model arm: the kernel alone. A call is one step of it; wakes arrive at once, unless the process is
+//! The model backend: the kernel alone. A call is one step of it; wakes arrive at once, unless the process is
 //! frozen or its stream held.
 
 use std::collections::BTreeMap;
@@ -487,7 +487,7 @@ fn is_submission(call: &Call) -> bool {
 }
 
 impl World for ModelWorld<'_> {
-    fn arm(&self) -> Backend {
+    fn backend(&self) -> Backend {
         Backend::Model
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use d3dkmt::ShareToken;
 
-/// The holders of every NT handle of a run. `P` is how the arm numbers processes.
+/// The holders of every NT handle of a run. `P` is how the backend numbers processes.
 #[derive(Debug)]
 pub struct NtHandleOwners<P>(BTreeMap<ShareToken, Vec<NtHandleOwner<P>>>);
 

@@ -1,4 +1,4 @@
-//! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
+//! What a backend gives the runner: processes, threads and calls, and a look at what came of them.
 
 use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::why::Why;
@@ -10,7 +10,7 @@ use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// `event` is the program's number of the event that goes with the call: of a wait that returns at
-    /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the arm's affair.
+    /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the backend's affair.
     Call { call: Call, event: Option<u32> },
     /// The store to a queue's doorbell, with the command buffers that its ring holds beyond those seen before.
     Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
@@ -42,24 +42,24 @@ pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
 /// Why a run cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The arm cannot do this; the file must say so.
+    /// The backend cannot do this; the file must say so.
     #[error("{0}")]
     Unsupported(String),
-    /// The arm itself failed.
+    /// The backend itself failed.
     #[error("{0}")]
     Broken(String),
 }
 
 pub type Done<T = ()> = Result<T, Trouble>;
 
-/// What an arm answers that cannot do it: `what` goes on from the arm's name, as "cannot ask a frozen process".
+/// What a backend answers that cannot do it: `what` goes on from the backend's name, as "cannot ask a frozen process".
 pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
     Err(Trouble::Unsupported(what.into()))
 }
 
-/// One run of one program on one arm. Numbers of VMs, processes, threads are the program's.
+/// One run of one program on one backend. Numbers of VMs, processes, threads are the program's.
 pub trait World {
-    fn arm(&self) -> Backend;
+    fn backend(&self) -> Backend;
 
     fn start_vm(&mut self, vm: Vm) -> Done;
     fn start_process(&mut self, process: Process) -> Done;
@@ -80,7 +80,7 @@ pub trait World {
     fn make_move(&mut self, which: usize) -> Done {
         unreachable!("there is no move {which}")
     }
-    /// Waits until nothing more happens by itself. For arms without [`World::moves`].
+    /// Waits until nothing more happens by itself. For backends without [`World::moves`].
     fn rest(&mut self) -> Done {
         Ok(())
     }
@@ -108,7 +108,7 @@ pub trait World {
     }
     /// How often the event was set since this was last asked.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
-    /// Frames the process has sent so far; `None` if the arm has no frames.
+    /// Frames the process has sent so far; `None` if the backend has no frames.
     fn messages(&mut self, process: Process) -> Done<Option<u64>>;
     /// Wakes the kernel has given the process so far.
     fn wakes(&mut self, process: Process) -> u64;
@@ -131,7 +131,7 @@ pub trait World {
     }
 }
 
-/// What every arm that runs a program needs to tell before it does.
-pub fn declared_skip(program: &Program, arm: Backend) -> Option<&str> {
-    program.not_on.iter().find(|(other, _)| *other == arm).map(|(_, reason)| reason.as_str())
+/// What every backend that runs a program needs to tell before it does.
+pub fn declared_skip(program: &Program, backend: Backend) -> Option<&str> {
+    program.not_on.iter().find(|(other, _)| *other == backend).map(|(_, reason)| reason.as_str())
 }

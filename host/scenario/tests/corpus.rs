@@ -1,4 +1,4 @@
-//! The corpus under tests/scenarios on the model arm: every file, every case; of a race every way that it
+//! The corpus under tests/scenarios on the model backend: every file, every case; of a race every way that it
 //! can go, and each allowed outcome reached by one of them.
 
 use std::collections::BTreeSet;
@@ -47,9 +47,9 @@ fn programs(path: &Path) -> Result<Vec<Program>, String> {
     })
 }
 
-/// Whether a file of the corpus may be skipped on the model arm: only if it says so.
+/// Whether a file of the corpus may be skipped on the model backend: only if it says so.
 fn says_skip_model(program: &Program) -> bool {
-    program.not_on.iter().any(|(arm, _)| *arm == Backend::Model)
+    program.not_on.iter().any(|(backend, _)| *backend == Backend::Model)
 }
 
 /// What is wrong with a case.
@@ -105,7 +105,7 @@ fn corpus_passes(world: for<'a> fn(&'a Program) -> ModelWorld<'a>) {
 }
 
 #[test]
-fn every_case_of_the_corpus_passes_on_the_model_arm() {
+fn every_case_of_the_corpus_passes_on_the_model_backend() {
     corpus_passes(|program| ModelWorld::new(program, None));
 }
 
@@ -162,8 +162,8 @@ fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
     for path in files() {
         for program in programs(&path).expect("they parse: another test says how not") {
             for seed in 1..5 {
-                let over_link =
-                    (!program.not_on.iter().any(|(arm, _)| *arm == Backend::Link)).then(|| program.clone());
+                let over_link = (!program.not_on.iter().any(|(backend, _)| *backend == Backend::Link))
+                    .then(|| program.clone());
                 for program in over_link.into_iter().chain(crashes(&program, seed)) {
                     let ended = run_once(&LinkBackend::default(), &program, None, seed, &mut chooser(seed));
                     if let Some(failure) = failure(&ended) {

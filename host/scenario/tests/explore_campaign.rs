@@ -119,7 +119,7 @@ fn progress_comes_to_the_total() {
     assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
 }
 
-/// An arm that takes no bugs: its checkers have nothing to see.
+/// A backend that takes no bugs: its checkers have nothing to see.
 struct Blind;
 
 impl Make for Blind {

@@ -1,4 +1,4 @@
-//! Exhaustive exploration, crashes, and an arm that has moves of its own.
+//! Exhaustive exploration, crashes, and a backend that has moves of its own.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ impl SlowWorld<'_> {
 }
 
 impl World for SlowWorld<'_> {
-    fn arm(&self) -> Backend {
+    fn backend(&self) -> Backend {
         Backend::Link
     }
     fn start_vm(&mut self, vm: Vm) -> Done {
@@ -144,12 +144,12 @@ fn every_interleaving_is_run_and_counted() {
 }
 
 #[test]
-fn what_an_arm_cannot_check_before_a_race_is_told() {
+fn what_an_backend_cannot_check_before_a_race_is_told() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
                 expect messages p = 999\nrace p | t\n  signal D F=1 -> ok | x = read F\nforbidden F=0\n";
     let program = parse(text).expect("it is a scenario").remove(0);
     let ways = every_way(&ModelBackend::default(), &program, None).expect("as the file says");
-    assert_eq!(ways.unchecked, [(6, "this arm has no messages to count")]);
+    assert_eq!(ways.unchecked, [(6, "this backend has no messages to count")]);
 }
 
 #[test]
@@ -185,14 +185,14 @@ fn too_many_interleavings_are_an_error_that_says_so() {
 }
 
 #[test]
-fn moves_of_the_arm_are_ways_too() {
+fn moves_of_the_backend_are_ways_too() {
     let program = litmus("allowed x=0 W=ok, x=1 W=ok, x=2 W=ok\nforbidden W=asleep");
     let ways = every_way(&Slow, &program, None).expect("as the file says");
     assert!(ways.interleavings > 12, "{}", ways.interleavings);
 }
 
 #[test]
-fn planted_bugs_are_found_on_an_arm_with_moves() {
+fn planted_bugs_are_found_on_an_backend_with_moves() {
     for planted in PlantedBug::ALL {
         let plan = Plan {
             program: None,

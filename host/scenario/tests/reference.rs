@@ -147,8 +147,8 @@ fn every_word_has_its_section_and_no_section_is_about_anything_else() {
 }
 
 #[test]
-fn the_page_says_what_each_arm_is() {
-    for arm in scenario::Backend::ALL {
-        assert!(PAGE.contains(&format!("| {} |", arm.name())), "{}", arm.name());
+fn the_page_says_what_each_backend_is() {
+    for backend in scenario::Backend::ALL {
+        assert!(PAGE.contains(&format!("| {} |", backend.name())), "{}", backend.name());
     }
 }

@@ -15,8 +15,8 @@ No results yet. `just conformance` makes them, or by hand:
   mkdir -p target/conformance
   cargo test --no-fail-fast 2>&1 | tee target/conformance/cargo-test.txt
   cargo run -p conformance
-and for scenarios, on each arm (model, link, local, vm):
-  gpupv scenario run --arm ARM --json > target/conformance/scenarios-ARM.json
+and for scenarios, on each backend (model, link, local, vm):
+  gpupv scenario run --backend BACKEND --json > target/conformance/scenarios-BACKEND.json
 ";
 
 /// Which rules to show one by one.

@@ -107,16 +107,16 @@ fn test_outcome(claims: &Claims, results: &Results, name: &TestName) -> Outcome 
     }
 }
 
-/// It passed if some case passed on some arm and none failed.
+/// It passed if some case passed on some backend and none failed.
 fn scenario_outcome(results: &Results, file: &str) -> Outcome {
     let found: Vec<_> = results.scenarios.iter().filter(|result| result.file == file).collect();
     if let Some(failed) = found.iter().find(|result| result.ended == Ended::Failed) {
-        let words = [failed.case.as_str(), "on arm", &failed.arm, &failed.reason];
+        let words = [failed.case.as_str(), "on backend", &failed.backend, &failed.reason];
         Outcome::Failed(words.join(" ").trim().to_owned())
     } else if found.iter().any(|result| result.ended == Ended::Passed) {
         Outcome::Passed
     } else if let Some(skipped) = found.first() {
-        Outcome::NotRun(format!("skipped on every arm: {}", skipped.reason))
+        Outcome::NotRun(format!("skipped on every backend: {}", skipped.reason))
     } else {
         Outcome::NotRun("it is not in the results".into())
     }

@@ -43,7 +43,7 @@ p  signal D F=4         -> ok
 expect F = 5
 ";
 
-/// The arm without messages cannot look; the other one counts.
+/// The backend without messages cannot look; the other one counts.
 const DIVERGING: &str = "\
 scenario \"nobody sends ninety messages\"
 skip local \"a <reason> & more\"
@@ -130,7 +130,7 @@ fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
     for (arguments, wanted) in [
         (&["chek", "all"][..], "'check'"),
         (&["run", "all", "--jsn"], "'--json'"),
-        (&["run", "all", "--arm", "modle"], "'model'"),
+        (&["run", "all", "--backend", "modle"], "'model'"),
         (&["run", "all", "--jobs", "0"], "--jobs"),
         (&["run"], "<PATH>"),
         (&["run", "all", "--case", "nowhere"], "no case is left"),
@@ -143,7 +143,7 @@ fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
 }
 
 #[test]
-fn a_failure_shows_its_line_and_a_divergence_its_arms() {
+fn a_failure_shows_its_line_and_a_divergence_its_backends() {
     let folder = mixed();
     let output = scenario(folder.path(), &["run", "all"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -152,7 +152,7 @@ fn a_failure_shows_its_line_and_a_divergence_its_arms() {
         "all/deep/b.scn:7: expected F = 5, found: 4\n",
         "  7 | expect F = 5\n    on model, link\n",
         "\nall/c.scn diverges: passed on model, failed on link\n",
-        "\n1 expectation not checked on model: this arm has no messages to count\n    all/c.scn:5\n",
+        "\n1 expectation not checked on model: this backend has no messages to count\n    all/c.scn:5\n",
     ] {
         assert!(text.contains(wanted), "no {wanted:?} in {text}");
     }
@@ -164,12 +164,15 @@ fn cases_are_chosen_by_name_and_tag() {
     let folder = mixed();
     for (arguments, last) in [
         (&["run", "all", "--tag", "quick"][..], "6 passed, 0 failed"),
-        (&["run", "all", "--tag", "quick", "--arm", "model"], "3 passed, 0 failed"),
-        (&["run", "all", "--case", "value=6", "--arm", "model,link"], "2 passed, 0 failed"),
-        (&["run", "all", "--case", "ninety", "--arm", "model"], "1 passed, 0 failed"),
-        (&["run", "all", "all/a.scn", "all/a.scn", "--tag", "fences", "--arm", "link"], "3 passed, 0 failed"),
+        (&["run", "all", "--tag", "quick", "--backend", "model"], "3 passed, 0 failed"),
+        (&["run", "all", "--case", "value=6", "--backend", "model,link"], "2 passed, 0 failed"),
+        (&["run", "all", "--case", "ninety", "--backend", "model"], "1 passed, 0 failed"),
+        (
+            &["run", "all", "all/a.scn", "all/a.scn", "--tag", "fences", "--backend", "link"],
+            "3 passed, 0 failed",
+        ),
         // Skipped everywhere: nothing is set up for it.
-        (&["run", "all/c.scn", "--arm", "local"], "0 passed, 0 failed, 1 skipped"),
+        (&["run", "all/c.scn", "--backend", "local"], "0 passed, 0 failed, 1 skipped"),
     ] {
         let output = scenario(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
@@ -196,14 +199,14 @@ fn results_are_json_for_programs() {
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 10);
     let keys =
-        ["arm", "case", "duration_ms", "file", "line", "reason", "title", "unchecked", "verdict", "what"];
+        ["backend", "case", "duration_ms", "file", "line", "reason", "title", "unchecked", "verdict", "what"];
     for result in results {
         let found: Vec<&str> = result.as_object().expect("an object").keys().map(String::as_str).collect();
         assert_eq!(found, keys);
     }
     let failed: Vec<&Value> = results.iter().filter(|result| result["verdict"] == "failed").collect();
     let (diverging, failing) = (failed[0], failed[2]);
-    assert_eq!((&diverging["file"], &diverging["arm"]), (&"all/c.scn".into(), &"link".into()));
+    assert_eq!((&diverging["file"], &diverging["backend"]), (&"all/c.scn".into(), &"link".into()));
     assert_eq!((&failing["file"], &failing["line"]), (&"all/deep/b.scn".into(), &7.into()));
     let unchecked = results.iter().find(|result| result["file"] == "all/c.scn").expect("it is there");
     assert_eq!(unchecked["unchecked"][0]["line"], 5);
@@ -313,7 +316,7 @@ fn has_ended(process: &OwnedFd, seconds: i64) -> bool {
 fn a_run_does_not_hang_on_what_it_cannot_log() {
     let folder = folder_with(&[("a.scn", SOUND)]);
     for stderr in [full(), closed()] {
-        let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "-vv"]);
+        let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "-vv"]);
         command.current_dir(folder.path()).stdout(Stdio::null()).stderr(stderr);
         assert_eq!(ends(command).code(), Some(0));
     }
@@ -378,7 +381,7 @@ fn working_scenario_client(runner: u32) -> Option<Pid> {
 fn a_stopped_scenario_client_does_not_outlive_a_killed_runner() {
     let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
     let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many))]);
-    let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "--jobs", "1"]);
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "--jobs", "1"]);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut runner = command.spawn().expect("gpupv starts");
     let scenario_client = loop {
@@ -416,5 +419,5 @@ all/deep/b.scn: a value goes astray
     let output = scenario(folder.path(), &["list", "all", "--json"]);
     let json: Value = serde_json::from_str(stdout(&output)).expect("JSON");
     assert_eq!(json["files"][0]["cases"], serde_json::json!(["value=5", "value=6", "value=7"]));
-    assert_eq!(json["files"][1]["skips"][0]["arm"], "local");
+    assert_eq!(json["files"][1]["skips"][0]["backend"], "local");
 }

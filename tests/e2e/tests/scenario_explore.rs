@@ -42,7 +42,7 @@ fn ranges_shards_and_what_does_not_go_together_are_refused_with_the_reason() {
         (&["explore", "--random", "--shard", "4/4"], "0/4 to 3/4"),
         (&["explore", "--random", "--shard", "4"], "a shard is K/N"),
         (&["explore", "--random", "--crashes"], "cannot be used with"),
-        (&["explore", "--random", "--arm", "local"], "[possible values: model, link]"),
+        (&["explore", "--random", "--backend", "local"], "[possible values: model, link]"),
         (&["explore", "--random", "--plant", "lost-wak"], "'lost-wake'"),
         (&["explore", "--random", "--report", "/no/such/folder/x"], "cannot write /no/such/folder/x"),
         (&["explore", "litmus.scn", "--shard", "0/2"], "name them with --seeds"),
@@ -59,10 +59,11 @@ fn ranges_shards_and_what_does_not_go_together_are_refused_with_the_reason() {
 }
 
 #[test]
-fn the_canary_dies_on_both_arms_and_sound_code_passes() {
+fn the_canary_dies_on_both_backends_and_sound_code_passes() {
     let folder = tempfile::tempdir().expect("a folder");
-    for arm in ["model", "link"] {
-        let output = scenario(folder.path(), &["explore", "--random", "--seeds", "0..200", "--arm", arm]);
+    for backend in ["model", "link"] {
+        let output =
+            scenario(folder.path(), &["explore", "--random", "--seeds", "0..200", "--backend", backend]);
         assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
         let text = stdout(&output);
         assert!(text.starts_with("canary: seed ") && text.ends_with("\n200 passed, 0 failed\n"), "{text}");
@@ -88,7 +89,7 @@ fn a_planted_bug_is_found_shrunk_and_seen_again() {
         assert!(stdout(&again).contains("lost wake: "), "{line}: {}", stdout(&again));
     }
     // The shrunk scenario is a file like any other; nothing is wrong with the kernel as it is.
-    let output = scenario(folder.path(), &["run", "found", "--arm", "model"]);
+    let output = scenario(folder.path(), &["run", "found", "--backend", "model"]);
     let lines = stdout(&output).lines().count();
     assert!(output.status.code().is_some_and(|code| code < 2) && lines > 0, "{}", stderr(&output));
     let saved = fs::read_dir(folder.path().join("found")).expect("a folder").next().expect("a file");
@@ -141,7 +142,7 @@ fn every_interleaving_of_a_race_is_run() {
 #[test]
 fn what_a_file_skips_is_told_with_the_reason_and_never_counts_as_passed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let skips = |arm: &str| LITMUS.replacen('\n', &format!("\nskip {arm} \"not for it\"\n"), 1);
+    let skips = |backend: &str| LITMUS.replacen('\n', &format!("\nskip {backend} \"not for it\"\n"), 1);
     fs::write(folder.path().join("no_link.scn"), skips("link")).expect("writable");
     fs::write(folder.path().join("no_model.scn"), skips("model")).expect("writable");
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
@@ -150,7 +151,10 @@ fn what_a_file_skips_is_told_with_the_reason_and_never_counts_as_passed() {
             &["no_link.scn", "--seeds", "0..9"][..],
             "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped",
         ),
-        (&["no_link.scn", "--arm", "link"], "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped"),
+        (
+            &["no_link.scn", "--backend", "link"],
+            "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped",
+        ),
         (&["no_model.scn"], "1 skipped on model: not for it\n0 passed, 0 failed, 1 skipped"),
         (&["."], "1 skipped on model: not for it\n2 passed, 0 failed, 1 skipped"),
         (

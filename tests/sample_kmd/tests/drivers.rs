@@ -77,10 +77,10 @@ fn both_go_on_when_they_are_restored_before_each_step() {
 /// The same scenarios with a daemon in this process and real guest processes: no VM, no root.
 #[test]
 fn both_do_it_with_real_processes() {
-    let arm = LocalRunner::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
+    let backend = LocalRunner::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
     for text in [LOSSY, HANG_EVENT_CHANNEL] {
         let program = program(text);
-        assert_eq!(arm.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }
 }
 
@@ -91,7 +91,7 @@ fn a_command_line_of_ones_own_knows_the_drivers() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sample-kmd"));
         let command =
-            command.args(["scenario", "run", "--arm", "model,link"]).arg(format!("{folder}/{scenario}"));
+            command.args(["scenario", "run", "--backend", "model,link"]).arg(format!("{folder}/{scenario}"));
         command.output().expect("it starts")
     };
     for scenario in ["lossy.scn", "hang_bell.scn"] {

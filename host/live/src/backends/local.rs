@@ -1,4 +1,4 @@
-//! The local arm: a daemon for each run, scenario clients as processes of this machine, a VM as a broker of its own.
+//! The local backend: a daemon for each run, scenario clients as processes of this machine, a VM as a broker of its own.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -118,7 +118,7 @@ impl LocalBackend<'_> {
 }
 
 impl LiveBackend for LocalBackend<'_> {
-    fn arm(&self) -> Backend {
+    fn backend(&self) -> Backend {
         Backend::Local
     }
 

@@ -1,4 +1,4 @@
-//! Scenarios on the live arms: a real daemon in this process, real processes that call the real C ABI.
+//! Scenarios on the live backends: a real daemon in this process, real processes that call the real C ABI.
 //!
 //! ```text
 //!  runner ──▶ LiveWorld ──orders──▶ scenario-client (a process, or a process of a guest)
@@ -10,7 +10,7 @@
 //!
 //! Time is virtual here too: the daemon's clock moves when the scenario says so. Nothing is waited for by
 //! time: a step is over when every scenario client that has anything to do has passed a barrier (`proto::scenario_client`), and
-//! the watch tells which those are. Only an arm that is broken runs into [`SILENCE_MAX`].
+//! the watch tells which those are. Only a backend that is broken runs into [`SILENCE_MAX`].
 
 mod local;
 mod nt_handle_transfer;
@@ -29,10 +29,10 @@ pub use local::LocalRunner;
 pub use partial_replay::{PartialReplay, PartialReplayReport};
 pub use vm::VmRunner;
 
-/// A scenario client that owes a report for so long has been lost: the arm failed, whatever the scenario says.
+/// A scenario client that owes a report for so long has been lost: the backend failed, whatever the scenario says.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The arm itself failed.
+/// The backend itself failed.
 fn broken(error: anyhow::Error) -> Trouble {
     Trouble::Broken(crate::output::in_words(&error))
 }

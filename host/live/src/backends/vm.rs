@@ -1,4 +1,4 @@
-//! The vm arm: QEMU guests booted once, scenario clients as processes inside.
+//! The vm backend: QEMU guests booted once, scenario clients as processes inside.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,7 +142,7 @@ impl VmBackend {
 }
 
 impl LiveBackend for VmBackend {
-    fn arm(&self) -> Backend {
+    fn backend(&self) -> Backend {
         Backend::Vm
     }
 
@@ -229,7 +229,7 @@ impl VmRunner {
         let guests = guests_of(program);
         if guests > GUESTS_MAX {
             let what = format!(
-                "the vm arm has {GUESTS_MAX} guests, the scenario needs {guests}: say `skip vm \"..\"`"
+                "the vm backend has {GUESTS_MAX} guests, the scenario needs {guests}: say `skip vm \"..\"`"
             );
             return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
         }

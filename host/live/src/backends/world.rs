@@ -20,7 +20,7 @@ use super::{SILENCE_MAX, broken};
 
 /// Where the processes of a run live.
 pub trait LiveBackend {
-    fn arm(&self) -> Backend;
+    fn backend(&self) -> Backend;
     fn daemon(&self) -> &Daemon;
     fn start_vm(&mut self, vm: Vm) -> Done;
     /// Starts a scenario client.
@@ -233,8 +233,8 @@ fn event_number(event: u32) -> u64 {
 }
 
 impl<P: LiveBackend> World for LiveWorld<'_, P> {
-    fn arm(&self) -> Backend {
-        self.place.arm()
+    fn backend(&self) -> Backend {
+        self.place.backend()
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {

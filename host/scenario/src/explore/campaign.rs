@@ -15,12 +15,12 @@ use crate::run::{Ended, Verdict};
 use crate::script::{self, print};
 
 /// The seed that is run first, with each of the planted bugs: it fails, or the checkers are blind. One
-/// that fails on every arm here.
+/// that fails on every backend here.
 pub const CANARY: u64 = 931;
 
 /// Seeds that a thread takes at a time.
 const CHUNK: u64 = 32;
-/// Seeds that a shrunk program is tried with, on arms where the seed has a say in how it runs.
+/// Seeds that a shrunk program is tried with, on backends where the seed has a say in how it runs.
 const SHRINK_SEEDS: u64 = 4;
 
 /// What to explore.

@@ -23,8 +23,8 @@ pub enum Class {
     Expectation,
     /// The code panicked.
     Panic,
-    /// The arm failed, or cannot do what the program asks for.
-    Arm,
+    /// The backend failed, or cannot do what the program asks for.
+    Backend,
 }
 
 impl Class {
@@ -38,7 +38,7 @@ impl Class {
         Class::Outcome,
         Class::Expectation,
         Class::Panic,
-        Class::Arm,
+        Class::Backend,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -52,11 +52,13 @@ impl Class {
             Class::Outcome => "outcome",
             Class::Expectation => "expectation",
             Class::Panic => "panic",
-            Class::Arm => "arm",
+            Class::Backend => "backend",
         }
     }
 
+    /// The class of this name. Reports of version 0.1 have `arm` for [`Class::Backend`].
     pub fn from_name(name: &str) -> Option<Class> {
+        let name = if name == "arm" { Class::Backend.name() } else { name };
         Class::ALL.into_iter().find(|class| class.name() == name)
     }
 
@@ -77,8 +79,8 @@ impl Class {
             Class::LeftBehind
         } else if what.starts_with("the race ended in") {
             Class::Outcome
-        } else if what.starts_with("the ") && what.contains(" arm ") {
-            Class::Arm
+        } else if what.starts_with("the ") && what.contains(" backend ") {
+            Class::Backend
         } else {
             Class::Expectation
         }

@@ -17,7 +17,7 @@ pub struct ExhaustiveReport {
     pub interleavings: u64,
     /// Each allowed outcome as the file writes it, with how many interleavings end in it.
     pub histogram: Vec<(String, u64)>,
-    /// Lines that the arm has no way to check, each with the reason.
+    /// Lines that the backend has no way to check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Unlike {
     }
 }
 
-/// Runs every interleaving of the program's race, and of the arm's own moves.
+/// Runs every interleaving of the program's race, and of the backend's own moves.
 pub fn every_way<M: Make>(
     make: &M,
     program: &Program,

@@ -4,12 +4,12 @@
 //!            ┌─ random(seed) ───────┐                          ┌─ every_way: a litmus file, all interleavings
 //!  seed ─────┤                      ├─▶ Program ─▶ run_once ───┼─ campaign:  many seeds ─▶ Report
 //!            └─ a file, crashes(..) ┘      ▲           ▲       └─ log:       all one run did, as text
-//!                                          │        Make: an arm
+//!                                          │        Make: a backend
 //!                          shrink ◀── the same class of failure
 //! ```
 //!
 //! Everything here is a function of a program and a seed: no clock, no thread and no machine has a part in
-//! it. An arm joins by [`Make`].
+//! it. A backend joins by [`Make`].
 
 mod campaign;
 mod class;
@@ -54,7 +54,7 @@ use crate::program::Program;
 use crate::run::{Ended, Failure, Verdict, run};
 use crate::world::World;
 
-/// An arm, as the explorer needs it: something that makes a world for each run.
+/// A backend, as the explorer needs it: something that makes a world for each run.
 ///
 /// The world must be a function of what it is given: no clock, no randomness but the seed's.
 pub trait Make: Sync {
@@ -62,12 +62,12 @@ pub trait Make: Sync {
     where
         Self: 'a;
 
-    /// A new world. What behaviour of its own the arm draws - delays, orders, faults of a link - it draws
+    /// A new world. What behaviour of its own the backend draws - delays, orders, faults of a link - it draws
     /// from the seed. `planted` goes into the kernel.
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> Self::World<'a>;
 }
 
-/// The model arm. It draws nothing: a call is one step there.
+/// The model backend. It draws nothing: a call is one step there.
 #[derive(Clone, Debug, Default)]
 pub struct ModelBackend {
     /// The drivers that programs may name.
@@ -82,7 +82,7 @@ impl Make for ModelBackend {
     }
 }
 
-/// The link arm. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
+/// The link backend. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
 /// chooser's affair.
 #[derive(Clone, Debug, Default)]
 pub struct LinkBackend {

@@ -1,7 +1,7 @@
 //! From a recording to a scenario: what the kernel was told becomes what actors do.
 //!
 //! Handles become names where they were given, waits become waits with an event, times become virtual ones. What a
-//! scenario cannot say is left out, and told: [`Omitted`]. What the arms do by themselves is not said either: fence
+//! scenario cannot say is left out, and told: [`Omitted`]. What the backends do by themselves is not said either: fence
 //! memory, the system's clock, the deadlines of engines.
 
 mod calls;
@@ -169,7 +169,7 @@ impl<'a> Builder<'a> {
                 };
                 self.push(Action::Act(act));
             }
-            // What the arms do by themselves.
+            // What the backends do by themselves.
             Input::FenceMemoryAdded { .. }
             | Input::FenceMemoryMapped { .. }
             | Input::MemoryChanged { .. }

@@ -1,4 +1,4 @@
-//! The calls of the link arm, as the C ABI makes them of the client core.
+//! The calls of the link backend, as the C ABI makes them of the client core.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A process of the link arm: a session of the client core, its threads as futures, its stream as bytes.
+//! A process of the link backend: a session of the client core, its threads as futures, its stream as bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The link arm: the real guest client core and the kernel, with a simulated stream between.
+//! The link backend: the real guest client core and the kernel, with a simulated stream between.
 //!
 //! ```text
 //!   Session (guest/client) ──frames──▶ [under way to the host] ──▶ kernel ──▶ checker
@@ -189,7 +189,7 @@ impl<'a> LinkWorld<'a> {
 }
 
 impl World for LinkWorld<'_> {
-    fn arm(&self) -> Backend {
+    fn backend(&self) -> Backend {
         Backend::Link
     }
 

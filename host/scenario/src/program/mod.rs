@@ -46,7 +46,7 @@ indexes! {
     Binding
 }
 
-/// The arms that a scenario can run on.
+/// The backends that a scenario can run on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Backend {
     /// The kernel alone, in virtual time.
@@ -72,7 +72,7 @@ impl Backend {
     }
 
     pub fn from_name(name: &str) -> Option<Backend> {
-        Backend::ALL.into_iter().find(|arm| arm.name() == name)
+        Backend::ALL.into_iter().find(|backend| backend.name() == name)
     }
 }
 
@@ -461,7 +461,7 @@ pub struct Program {
     pub case: String,
     pub covers: Vec<String>,
     pub tags: Vec<String>,
-    /// Arms it is not for, with the reason.
+    /// Backends it is not for, with the reason.
     pub not_on: Vec<(Backend, String)>,
     pub setting: Setting,
     pub vms: Vec<String>,

@@ -12,7 +12,7 @@ impl Results {
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let results: Vec<Value> = self.cases.iter().map(result).collect();
-        let names = |arms: &[Backend]| arms.iter().map(|arm| arm.name()).collect::<Vec<_>>();
+        let names = |backends: &[Backend]| backends.iter().map(|backend| backend.name()).collect::<Vec<_>>();
         let divergences = self.divergences().into_iter().map(|divergence| {
             let (passed, failed) = (names(&divergence.passed), names(&divergence.failed));
             json!({"file": divergence.file, "case": divergence.case, "passed": passed, "failed": failed})
@@ -41,7 +41,7 @@ fn result(result: &CaseResult) -> Value {
         "file": result.file,
         "case": result.case,
         "title": result.title,
-        "arm": result.arm.name(),
+        "backend": result.backend.name(),
         "verdict": result.word(),
         "line": line,
         "what": what,

@@ -1,4 +1,4 @@
-//! Results as JUnit XML, for continuous integration: a suite for each arm.
+//! Results as JUnit XML, for continuous integration: a suite for each backend.
 
 use std::io;
 use std::time::Duration;
@@ -27,11 +27,11 @@ impl Results {
         let all: Vec<&CaseResult> = self.cases.iter().collect();
         let suites = with_counts(xml, "testsuites", "gpupv scenario", &all);
         suites.write_inner_content(|xml| {
-            for arm in Backend::ALL {
+            for backend in Backend::ALL {
                 let results: Vec<&CaseResult> =
-                    all.iter().copied().filter(|result| result.arm == arm).collect();
+                    all.iter().copied().filter(|result| result.backend == backend).collect();
                 if !results.is_empty() {
-                    let suite = with_counts(xml, "testsuite", arm.name(), &results);
+                    let suite = with_counts(xml, "testsuite", backend.name(), &results);
                     suite.write_inner_content(|xml| {
                         results.iter().try_for_each(|result| write_case(xml, result))
                     })?;

@@ -1,8 +1,8 @@
 //! What a run of scenarios came to, for people and for programs.
 //!
-//! [`Results`] holds a result for each case on each arm. It is written as text ([`Results::text`]), JSON
+//! [`Results`] holds a result for each case on each backend. It is written as text ([`Results::text`]), JSON
 //! ([`Results::json`]), JUnit XML ([`Results::junit`]) and TAP 14 ([`Results::tap`]). None of them lets pass
-//! what an arm could not look at: such lines are in every form, with the reason.
+//! what a backend could not look at: such lines are in every form, with the reason.
 
 mod json;
 mod junit;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::program::Backend;
 use crate::run::Verdict;
 
-/// What one case came to on one arm.
+/// What one case came to on one backend.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaseResult {
     /// The file as it was named.
@@ -24,9 +24,9 @@ pub struct CaseResult {
     /// Empty if the file has no matrix.
     pub case: String,
     pub title: String,
-    pub arm: Backend,
+    pub backend: Backend,
     pub verdict: Verdict,
-    /// Lines that the arm has no way to check, each with the reason.
+    /// Lines that the backend has no way to check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
     /// The line of the file that failed, as it is written there.
     pub source: Option<String>,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub skipped: usize,
 }
 
-/// A case that passed on some arms and failed on others: the arms are to agree.
+/// A case that passed on some backends and failed on others: the backends are to agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Divergence {
     /// The case, as [`CaseResult::name`] gives it.
@@ -80,7 +80,7 @@ pub struct Divergence {
 /// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Results {
-    /// Ordered by file, case and arm.
+    /// Ordered by file, case and backend.
     pub cases: Vec<CaseResult>,
     /// Runs that were left out after the first failure.
     pub left_out: usize,
@@ -105,13 +105,13 @@ impl Results {
     }
 
     pub fn divergences(&self) -> Vec<Divergence> {
-        let arms_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Backend> {
-            results.iter().filter(|result| wanted(&result.verdict)).map(|result| result.arm).collect()
+        let backends_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Backend> {
+            results.iter().filter(|result| wanted(&result.verdict)).map(|result| result.backend).collect()
         };
         let mut divergences = Vec::new();
         for results in self.by_case() {
-            let passed = arms_that(results, |verdict| matches!(verdict, Verdict::Passed));
-            let failed = arms_that(results, |verdict| matches!(verdict, Verdict::Failed(_)));
+            let passed = backends_that(results, |verdict| matches!(verdict, Verdict::Passed));
+            let failed = backends_that(results, |verdict| matches!(verdict, Verdict::Failed(_)));
             if !passed.is_empty() && !failed.is_empty() {
                 let first = &results[0];
                 let (name, file, case) = (first.name(), first.file.clone(), first.case.clone());
@@ -123,6 +123,6 @@ impl Results {
 }
 
 /// `model, link`
-fn arm_names(arms: &[Backend]) -> String {
-    arms.iter().map(|arm| arm.name()).collect::<Vec<_>>().join(", ")
+fn backend_names(backends: &[Backend]) -> String {
+    backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")
 }

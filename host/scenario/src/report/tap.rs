@@ -21,7 +21,7 @@ impl Results {
 
 fn write_point(tap: &mut String, number: usize, result: &CaseResult) {
     let not = if matches!(result.verdict, Verdict::Failed(_)) { "not " } else { "" };
-    let name = escape(&format!("{} on {}", result.name(), result.arm.name()));
+    let name = escape(&format!("{} on {}", result.name(), result.backend.name()));
     write!(tap, "{not}ok {number} - {name}").expect("writing to a string cannot fail");
     if let Verdict::Skipped(reason) = &result.verdict {
         write!(tap, " # SKIP {}", escape(reason)).expect("writing to a string cannot fail");

@@ -7,12 +7,12 @@ use crate::program::Backend;
 use crate::report::{CaseResult, Results};
 use crate::run::{Failure, Verdict};
 
-fn result(file: &str, case: &str, arm: Backend, verdict: Verdict) -> CaseResult {
+fn result(file: &str, case: &str, backend: Backend, verdict: Verdict) -> CaseResult {
     CaseResult {
         file: file.into(),
         case: case.into(),
         title: "a title".into(),
-        arm,
+        backend,
         verdict,
         unchecked: Vec::new(),
         source: None,
@@ -27,7 +27,7 @@ fn failed(line: u32, what: &str) -> Verdict {
 /// A case of each kind.
 fn some() -> Results {
     let mut unchecked = result("a.scn", "", Backend::Model, Verdict::Passed);
-    unchecked.unchecked = vec![(9, "this arm has no messages to count"); 2];
+    unchecked.unchecked = vec![(9, "this backend has no messages to count"); 2];
     let mut diverges = result("b#1.scn", "value=5", Backend::Link, failed(7, "expected <ok>, found: \"no\""));
     diverges.source = Some("p  signal D F=1 -> ok".into());
     let cases = vec![
@@ -51,7 +51,7 @@ b#1.scn:7: expected <ok>, found: \"no\"
 c.scn: something is left
     on model, link
 b#1.scn [value=5] diverges: passed on model, failed on link
-2 expectations not checked on model: this arm has no messages to count
+2 expectations not checked on model: this backend has no messages to count
     a.scn:9
 2 skipped on local: a stream cannot be held here
 2 passed, 3 failed, 2 skipped
@@ -88,7 +88,7 @@ fn programs_read_json() {
     assert_eq!(results.len(), 7);
     assert_eq!(
         results[3].to_string(),
-        "{\"arm\":\"link\",\"case\":\"value=5\",\"duration_ms\":2.0,\"file\":\"b#1.scn\",\"line\":7,\
+        "{\"backend\":\"link\",\"case\":\"value=5\",\"duration_ms\":2.0,\"file\":\"b#1.scn\",\"line\":7,\
          \"reason\":null,\"title\":\"a title\",\"unchecked\":[],\"verdict\":\"failed\",\
          \"what\":\"expected <ok>, found: \\\"no\\\"\"}"
     );
@@ -108,7 +108,7 @@ fn junit_reads_back_with_the_same_counts() {
     let says = |failure: &Vec<(String, String)>| failure[0].1.contains("expected <ok>, found: \"no\"");
     assert!(failures.iter().any(says), "escaped and back: {failures:?}");
     assert_eq!(elements(&junit, b"skipped").len(), 2);
-    assert!(junit.contains("a.scn:9 not checked: this arm has no messages to count"), "{junit}");
+    assert!(junit.contains("a.scn:9 not checked: this backend has no messages to count"), "{junit}");
 }
 
 /// The attributes of every element of this name.
@@ -157,9 +157,9 @@ ok 1 - a.scn on model
   ---
   unchecked:
     - line: 9
-      reason: "this arm has no messages to count"
+      reason: "this backend has no messages to count"
     - line: 9
-      reason: "this arm has no messages to count"
+      reason: "this backend has no messages to count"
   ...
 ok 2 - a.scn on local # SKIP a stream cannot be held here
 ok 3 - b\#1.scn [value=5] on model

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
 use crate::program::Backend;
-use crate::report::{CaseResult, Counts, Results, arm_names};
+use crate::report::{CaseResult, Counts, Results, backend_names};
 use crate::run::{Failure, Verdict};
 
 impl Results {
@@ -13,7 +13,7 @@ impl Results {
     ///   7 | p  signal D F=1 -> ok
     ///     on link, case value=5
     /// waits.scn [value=5] diverges: passed on model, failed on link
-    /// 2 expectations not checked on model: this arm has no messages to count
+    /// 2 expectations not checked on model: this backend has no messages to count
     ///     waits.scn:9
     /// 3 skipped on local: a stream cannot be held here
     /// 4 passed, 1 failed, 3 skipped
@@ -21,7 +21,7 @@ impl Results {
     pub fn text(&self) -> String {
         let mut text = self.failures();
         for divergence in self.divergences() {
-            let (passed, failed) = (arm_names(&divergence.passed), arm_names(&divergence.failed));
+            let (passed, failed) = (backend_names(&divergence.passed), backend_names(&divergence.failed));
             line(
                 &mut text,
                 format_args!("{} diverges: passed on {passed}, failed on {failed}", divergence.name),
@@ -36,7 +36,7 @@ impl Results {
         text
     }
 
-    /// Each failure of a case once, with the arms it was seen on.
+    /// Each failure of a case once, with the backends it was seen on.
     fn failures(&self) -> String {
         let mut text = String::new();
         let mut count = 0;
@@ -45,14 +45,14 @@ impl Results {
             for result in results {
                 let Verdict::Failed(failure) = &result.verdict else { continue };
                 match told.iter_mut().find(|(_, known, _)| *known == failure) {
-                    Some((.., arms)) => arms.push(result.arm),
-                    None => told.push((result, failure, vec![result.arm])),
+                    Some((.., backends)) => backends.push(result.backend),
+                    None => told.push((result, failure, vec![result.backend])),
                 }
             }
-            for (result, failure, arms) in told {
+            for (result, failure, backends) in told {
                 count += 1;
                 if count <= FAILURES_SHOWN_MAX {
-                    write_failure(&mut text, result, failure, &arms);
+                    write_failure(&mut text, result, failure, &backends);
                 }
             }
         }
@@ -62,13 +62,14 @@ impl Results {
         text
     }
 
-    /// What arms could not look at, by arm and reason.
+    /// What backends could not look at, by backend and reason.
     fn write_unchecked(&self, text: &mut String) {
         let mut groups: Vec<(Backend, &str, usize, Vec<String>)> = Vec::new();
         for result in &self.cases {
             for (number, reason) in &result.unchecked {
                 let place = result.place(*number);
-                let known = groups.iter_mut().find(|(arm, why, ..)| *arm == result.arm && why == reason);
+                let known =
+                    groups.iter_mut().find(|(backend, why, ..)| *backend == result.backend && why == reason);
                 match known {
                     Some((_, _, count, places)) => {
                         *count += 1;
@@ -76,14 +77,14 @@ impl Results {
                             places.push(place);
                         }
                     }
-                    None => groups.push((result.arm, reason, 1, vec![place])),
+                    None => groups.push((result.backend, reason, 1, vec![place])),
                 }
             }
         }
-        groups.sort_by_key(|(arm, ..)| *arm);
-        for (arm, reason, count, places) in groups {
+        groups.sort_by_key(|(backend, ..)| *backend);
+        for (backend, reason, count, places) in groups {
             let what = if count == 1 { "expectation" } else { "expectations" };
-            line(text, format_args!("{count} {what} not checked on {}: {reason}", arm.name()));
+            line(text, format_args!("{count} {what} not checked on {}: {reason}", backend.name()));
             let more = match places.len().saturating_sub(PLACES_SHOWN_MAX) {
                 0 => String::new(),
                 more => format!(" and {more} more lines"),
@@ -93,19 +94,19 @@ impl Results {
         }
     }
 
-    /// Skips by arm and reason.
+    /// Skips by backend and reason.
     fn write_skips(&self, text: &mut String) {
         let mut groups: Vec<(Backend, &str, usize)> = Vec::new();
         for result in &self.cases {
             let Verdict::Skipped(reason) = &result.verdict else { continue };
-            match groups.iter_mut().find(|(arm, why, _)| *arm == result.arm && why == reason) {
+            match groups.iter_mut().find(|(backend, why, _)| *backend == result.backend && why == reason) {
                 Some((.., count)) => *count += 1,
-                None => groups.push((result.arm, reason, 1)),
+                None => groups.push((result.backend, reason, 1)),
             }
         }
-        groups.sort_by_key(|(arm, ..)| *arm);
-        for (arm, reason, count) in groups {
-            line(text, format_args!("{count} skipped on {}: {reason}", arm.name()));
+        groups.sort_by_key(|(backend, ..)| *backend);
+        for (backend, reason, count) in groups {
+            line(text, format_args!("{count} skipped on {}: {reason}", backend.name()));
         }
     }
 }
@@ -124,11 +125,11 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("writing to a string cannot fail");
 }
 
-fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, arms: &[Backend]) {
+fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, backends: &[Backend]) {
     line(text, format_args!("{}: {}", result.place(failure.line), failure.what));
     if let Some(source) = &result.source {
         line(text, format_args!("  {} | {source}", failure.line));
     }
     let case = if result.case.is_empty() { String::new() } else { format!(", case {}", result.case) };
-    line(text, format_args!("    on {}{case}", arm_names(arms)));
+    line(text, format_args!("    on {}{case}", backend_names(backends)));
 }

@@ -40,11 +40,11 @@ pub enum Verdict {
     Skipped(String),
 }
 
-/// A verdict with what the arm could not look at.
+/// A verdict with what the backend could not look at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
     pub verdict: Verdict,
-    /// Lines that this arm has no way to check, each with the reason.
+    /// Lines that this backend has no way to check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
     /// Which of the race's allowed outcomes it was.
     pub outcome: Option<usize>,
@@ -217,8 +217,8 @@ fn run_looking<'a, W: World>(
     choose: &mut dyn Choose,
     look: Look<'_, 'a, W>,
 ) -> Ended {
-    let arm = world.arm();
-    if let Some(reason) = declared_skip(program, arm) {
+    let backend = world.backend();
+    if let Some(reason) = declared_skip(program, backend) {
         return Ended::skipped(reason);
     }
     let mut run = Run {
@@ -242,12 +242,13 @@ fn run_looking<'a, W: World>(
         Ok(outcome) => (Verdict::Passed, outcome),
         Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), None),
         Err(Stop::Trouble(Trouble::Unsupported(what))) => {
-            let what = format!("the {} arm {what}: say `skip {} \"..\"`", arm.name(), arm.name());
+            let what = format!("the {} backend {what}: say `skip {} \"..\"`", backend.name(), backend.name());
             (Verdict::Failed(Failure { line, what }), None)
         }
-        Err(Stop::Trouble(Trouble::Broken(what))) => {
-            (Verdict::Failed(Failure { line, what: format!("the {} arm failed: {what}", arm.name()) }), None)
-        }
+        Err(Stop::Trouble(Trouble::Broken(what))) => (
+            Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
+            None,
+        ),
     };
     Ended { verdict, unchecked: run.unchecked, outcome, answers: run.answers }
 }

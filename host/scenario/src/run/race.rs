@@ -13,7 +13,7 @@ impl<'a, W: World> Run<'a, W> {
     /// Runs the columns of a race, one choice after the other.
     pub(super) fn race(&mut self, columns: &'a [Column], choose: &mut dyn Choose) -> Checked {
         let mut next = vec![0; columns.len()];
-        let live = matches!(self.world.arm(), Backend::Local | Backend::Vm);
+        let live = matches!(self.world.backend(), Backend::Local | Backend::Vm);
         loop {
             let ready = |run: &Self, at: usize, next: &[usize]| {
                 next[at] < columns[at].steps.len() && run.busy[columns[at].thread.index()].is_none()

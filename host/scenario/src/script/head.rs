@@ -1,4 +1,4 @@
-//! The statements that describe a scenario: title, rules, tags, arms, settings.
+//! The statements that describe a scenario: title, rules, tags, backends, settings.
 
 use d3dkmt::limits;
 use dxgkrnl::{AdapterConfig, Policy};
@@ -68,15 +68,18 @@ impl Reader<'_> {
     pub fn skip(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
         self.check_early(first)?;
         let place = cursor.place();
-        let arm = cursor.choice("an arm", &Backend::ALL.map(|arm| (arm.name(), arm)))?;
-        if self.names.program.not_on.iter().any(|(other, _)| *other == arm) {
-            return Err(ScriptError::new(place, format!("the {} arm is skipped already", arm.name())));
+        let backend = cursor.choice("a backend", &Backend::ALL.map(|backend| (backend.name(), backend)))?;
+        if self.names.program.not_on.iter().any(|(other, _)| *other == backend) {
+            return Err(ScriptError::new(
+                place,
+                format!("the {} backend is skipped already", backend.name()),
+            ));
         }
         let reason = cursor.text("the reason, in quotes")?;
         if reason.text.trim().is_empty() {
             return Err(ScriptError::new(reason.place, "the reason says nothing"));
         }
-        self.names.program.not_on.push((arm, reason.text.clone()));
+        self.names.program.not_on.push((backend, reason.text.clone()));
         cursor.end()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::script::print::quoted;
 
-/// A scenario to begin with: it passes on every arm and says what its lines are for.
+/// A scenario to begin with: it passes on every backend and says what its lines are for.
 pub fn template(title: &str) -> String {
     let title = if title.trim().is_empty() { "one process waits for another" } else { title };
     format!("scenario {}\n{BODY}", quoted(title))

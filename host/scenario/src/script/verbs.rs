@@ -35,7 +35,7 @@ pub const STATEMENTS: &[Word] = words! {
     "litmus", "litmus \"TITLE\"", "the first line of a file with a race";
     "covers", "covers ID ID ..", "the rules that the file is about";
     "tags", "tags WORD ..", "words to choose files by";
-    "skip", "skip ARM \"REASON\"", "an arm that cannot run the file, and why";
+    "skip", "skip BACKEND \"REASON\"", "a backend that cannot run the file, and why";
     "config", "config adapters = N; config async_submission; config SWITCH = VALUE; config adapter|engine|engines|target|registry|feature|tdr|grant|vm|system ..", "hardware, policy switches, TDR settings, what VMs have and may share";
     "matrix", "matrix NAME = VALUE VALUE ..", "a case for each value; `$NAME` stands for it";
     "given", "given NAME = VALUE when AXIS is|not|below|at_least VALUE and ..; .. otherwise", "what a case expects, computed";

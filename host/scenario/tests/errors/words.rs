@@ -177,7 +177,7 @@ skip local
 skip local ""
 skip vm "a"
 skip vm "b""#),
-r#"x.scn:2:6: `remote` is not an arm
+r#"x.scn:2:6: `remote` is not a backend
   2 | skip remote "no"
     |      ^^^^^^ there are: model, link, local, vm
 x.scn:3:11: expected the reason, in quotes, found the end of the line
@@ -186,7 +186,7 @@ x.scn:3:11: expected the reason, in quotes, found the end of the line
 x.scn:4:12: the reason says nothing
   4 | skip local ""
     |            ^^
-x.scn:6:6: the vm arm is skipped already
+x.scn:6:6: the vm backend is skipped already
   6 | skip vm "b"
     |      ^^"#),
 ];

@@ -58,10 +58,10 @@ impl Drawing {
         }
         self.program.tags =
             ["quick", "a-b", "2x"][..self.below(4) as usize].iter().map(|tag| (*tag).into()).collect();
-        for arm in Backend::ALL {
+        for backend in Backend::ALL {
             if self.random.one_in(6) {
                 let reason = format!("r{}", self.text());
-                self.program.not_on.push((arm, reason));
+                self.program.not_on.push((backend, reason));
             }
         }
         let first = AdapterConfig::default();

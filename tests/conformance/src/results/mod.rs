@@ -15,12 +15,12 @@ pub use scenarios::ScenarioResult;
 pub enum Ended {
     Passed,
     Failed,
-    /// Not run, though it could have been: ignored, or not for this arm.
+    /// Not run, though it could have been: ignored, or not for this backend.
     Skipped,
 }
 
-/// The arms of scenarios; each has a file of its own.
-pub const ARMS: [&str; 4] = ["model", "link", "local", "vm"];
+/// The backends of scenarios; each has a file of its own.
+pub const BACKENDS: [&str; 4] = ["model", "link", "local", "vm"];
 
 #[derive(Debug, Default)]
 pub struct Results {
@@ -32,7 +32,7 @@ pub struct Results {
 
 impl Results {
     /// Reads what there is: `cargo-test.txt` (or `test_output` in its stead, which has to be there) and
-    /// `scenarios-ARM.json`.
+    /// `scenarios-BACKEND.json`.
     pub fn read(root: &Path, folder: &Path, test_output: Option<&Path>) -> anyhow::Result<Self> {
         let mut results = Self::default();
         let usual = folder.join("cargo-test.txt");
@@ -40,10 +40,10 @@ impl Results {
         if test_output.is_some() || output.exists() {
             results.tests = cargo_test::parse(&results.text(output)?);
         }
-        for arm in ARMS {
-            let path = folder.join(format!("scenarios-{arm}.json"));
+        for backend in BACKENDS {
+            let path = folder.join(format!("scenarios-{backend}.json"));
             if path.exists() {
-                let read = scenarios::parse(&results.text(&path)?, arm, root);
+                let read = scenarios::parse(&results.text(&path)?, backend, root);
                 results.scenarios.extend(read.with_context(|| format!("in {}", path.display()))?);
             }
         }

@@ -2,8 +2,8 @@
 //! some under `results`.
 //!
 //! ```json
-//! {"file": "tests/scenarios/waits/any.scn", "case": "types=mutex", "arm": "model", "verdict": "passed"}
-//! {"results": [{"file": "..", "case": "..", "arm": "vm", "verdict": "skipped", "reason": "needs exact time"}]}
+//! {"file": "tests/scenarios/waits/any.scn", "case": "types=mutex", "backend": "model", "verdict": "passed"}
+//! {"results": [{"file": "..", "case": "..", "backend": "vm", "verdict": "skipped", "reason": "needs exact time"}]}
 //! ```
 //! The verdict is `passed`, `failed` or `skipped`. What else is in a result is not ours.
 
@@ -20,7 +20,7 @@ pub struct ScenarioResult {
     /// As seen from the root of the tree.
     pub file: String,
     pub case: String,
-    pub arm: String,
+    pub backend: String,
     pub ended: Ended,
     pub reason: String,
 }
@@ -30,14 +30,14 @@ struct Written {
     file: String,
     #[serde(default)]
     case: Option<String>,
-    arm: Option<String>,
+    backend: Option<String>,
     verdict: String,
     #[serde(default)]
     reason: Option<String>,
 }
 
-/// `arm` is for results that do not name theirs.
-pub fn parse(text: &str, arm: &str, root: &Path) -> anyhow::Result<Vec<ScenarioResult>> {
+/// `backend` is for results that do not name theirs.
+pub fn parse(text: &str, backend: &str, root: &Path) -> anyhow::Result<Vec<ScenarioResult>> {
     let mut results = Vec::new();
     for (number, value) in (1..).zip(serde_json::Deserializer::from_str(text).into_iter::<Value>()) {
         let value = value.with_context(|| format!("value {number}"))?;
@@ -50,13 +50,13 @@ pub fn parse(text: &str, arm: &str, root: &Path) -> anyhow::Result<Vec<ScenarioR
             other => vec![other],
         };
         for value in values {
-            results.push(read(value, arm, root).with_context(|| format!("value {number}"))?);
+            results.push(read(value, backend, root).with_context(|| format!("value {number}"))?);
         }
     }
     Ok(results)
 }
 
-fn read(value: Value, arm: &str, root: &Path) -> anyhow::Result<ScenarioResult> {
+fn read(value: Value, backend: &str, root: &Path) -> anyhow::Result<ScenarioResult> {
     let written: Written = serde_json::from_value(value)?;
     let ended = match written.verdict.as_str() {
         "passed" => Ended::Passed,
@@ -69,7 +69,7 @@ fn read(value: Value, arm: &str, root: &Path) -> anyhow::Result<ScenarioResult> 
     Ok(ScenarioResult {
         file: file.display().to_string(),
         case: written.case.unwrap_or_default(),
-        arm: written.arm.unwrap_or_else(|| arm.to_owned()),
+        backend: written.backend.unwrap_or_else(|| backend.to_owned()),
         ended,
         reason: written.reason.unwrap_or_default(),
     })
@@ -82,15 +82,15 @@ mod tests {
     fn shown(text: &str) -> Vec<String> {
         let results = parse(text, "link", Path::new("/tree")).unwrap();
         let shown = |result: &ScenarioResult| {
-            let ScenarioResult { file, case, arm, ended, reason } = result;
-            format!("{file} {case} {arm} {ended:?} {reason}")
+            let ScenarioResult { file, case, backend, ended, reason } = result;
+            format!("{file} {case} {backend} {ended:?} {reason}")
         };
         results.iter().map(shown).collect()
     }
 
     #[test]
     fn one_object_a_line() {
-        let text = r#"{"file": "tests/a.scn", "case": "x", "arm": "model", "verdict": "passed", "reason": null}
+        let text = r#"{"file": "tests/a.scn", "case": "x", "backend": "model", "verdict": "passed", "reason": null}
 {"file": "/tree/tests/b.scn", "case": null, "verdict": "skipped", "reason": "no time", "ns": 3}"#;
         assert_eq!(shown(text), ["tests/a.scn x model Passed ", "tests/b.scn  link Skipped no time"]);
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn one_document() {
         let text = r#"{"passed": 0, "results": [
-            {"file": "./a.scn", "case": "x", "arm": "vm", "verdict": "failed", "reason": "value 3"}]}"#;
+            {"file": "./a.scn", "case": "x", "backend": "vm", "verdict": "failed", "reason": "value 3"}]}"#;
         assert_eq!(shown(text), ["a.scn x vm Failed value 3"]);
     }
 

@@ -88,12 +88,11 @@ fn the_output_of_another_run_can_be_given() {
 #[test]
 fn a_scenario_passes_if_it_passed_somewhere_and_failed_nowhere() {
     let file = "tests/scenarios/a.scn";
-    let result =
-        |arm, verdict| json!({"file": file, "case": "x", "arm": arm, "verdict": verdict, "reason": "so"});
+    let result = |backend, verdict| json!({"file": file, "case": "x", "backend": backend, "verdict": verdict, "reason": "so"});
     for (model, link, wanted) in [
         ("passed", "skipped", None),
-        ("passed", "failed", Some("failed: x on arm link so")),
-        ("skipped", "skipped", Some("did not run: skipped on every arm: so")),
+        ("passed", "failed", Some("failed: x on backend link so")),
+        ("skipped", "skipped", Some("did not run: skipped on every backend: so")),
     ] {
         let planted = Planted::new().with(file, "covers FEN-001\nexpect value f 3\n").blessed();
         planted.write(&format!("{RESULTS_FOLDER}/scenarios-model.json"), &result("model", model).to_string());

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use lab::Lab;
 
-/// Programs whose output must be the same on both arms.
+/// Programs whose output must be the same on both backends.
 const SAME_OUTPUT: [&str; 21] = [
     "fence_tour",
     "fork_tour",
@@ -60,7 +60,7 @@ fn two_guests() {
             failed.push(name.to_owned());
         }
     };
-    check("the output is the same on both arms", &mut lab, &|lab| cases::same_output(lab, &local));
+    check("the output is the same on both backends", &mut lab, &|lab| cases::same_output(lab, &local));
     let cases: [(&str, Case); 11] = [
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),

@@ -80,7 +80,7 @@ pub struct Definition {
     pub id: &'static str,
     pub title: &'static str,
     pub unit: Unit,
-    /// Name of the peer's arm and what it is; empty if there is none.
+    /// Name of the peer's series and what it is; empty if there is none.
     pub peer: (&'static str, &'static str),
     pub goal: Goal,
     /// The goal in a VM, where it differs.
@@ -96,10 +96,10 @@ pub enum Quantile {
 }
 
 impl Quantile {
-    fn of(self, arm: &Series) -> f64 {
+    fn of(self, series: &Series) -> f64 {
         match self {
-            Quantile::P50 => arm.p50,
-            Quantile::P99 => arm.p99,
+            Quantile::P50 => series.p50,
+            Quantile::P99 => series.p99,
         }
     }
 }
@@ -384,10 +384,12 @@ pub fn results(place: Target, collected: &Collected) -> Vec<Outcome> {
 
 fn outcome(place: Target, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
     let rounds = collected.rounds.get(definition.id)?;
-    let arm = |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
-    let (ours, peers) = (arm("ours"), arm(definition.peer.0));
-    let compared = |arm: &[Series]| arm.iter().map(|arm| definition.of.of(arm)).collect::<Vec<_>>();
-    let p99 = |arm: &[Series]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
+    let series =
+        |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
+    let (ours, peers) = (series("ours"), series(definition.peer.0));
+    let compared =
+        |series: &[Series]| series.iter().map(|series| definition.of.of(series)).collect::<Vec<_>>();
+    let p99 = |series: &[Series]| median(&series.iter().map(|series| series.p99).collect::<Vec<_>>());
     let pairs = compared(&ours).into_iter().zip(compared(&peers));
     let ratios: Vec<f64> = pairs.map(|(ours, peer)| ours / peer).collect();
     let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));

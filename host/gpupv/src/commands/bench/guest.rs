@@ -26,7 +26,7 @@ use crate::virtual_machine::image::CopiedPath;
 
 pub(super) const PROGRAM_IN_GUEST: &str = "/guest-bench";
 
-/// One arm of one round.
+/// One series of one round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Series {
     pub p50: f64,
@@ -41,10 +41,10 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Adds a round of arms with one value each.
-    pub fn add_round(&mut self, figure: &str, arms: &[(&str, f64)]) {
-        let arm = |value| Series { p50: value, p99: value };
-        let round = arms.iter().map(|(name, value)| ((*name).to_owned(), arm(*value))).collect();
+    /// Adds a round of series with one value each.
+    pub fn add_round(&mut self, figure: &str, series: &[(&str, f64)]) {
+        let exact = |value| Series { p50: value, p99: value };
+        let round = series.iter().map(|(name, value)| ((*name).to_owned(), exact(*value))).collect();
         self.rounds.entry(figure.into()).or_default().push(round);
     }
 
@@ -61,9 +61,10 @@ impl Collected {
             self.add_fact(&figure, name, value["value"].as_f64().with_context(unclear)?);
             return Ok(figure);
         }
-        let arms = value["arms"].as_object().with_context(unclear)?;
-        let arm = |value: &Value| Some(Series { p50: value["p50"].as_f64()?, p99: value["p99"].as_f64()? });
-        let round = arms.iter().map(|(name, value)| Some((name.clone(), arm(value)?)));
+        let series = value["series"].as_object().with_context(unclear)?;
+        let quantiles =
+            |value: &Value| Some(Series { p50: value["p50"].as_f64()?, p99: value["p99"].as_f64()? });
+        let round = series.iter().map(|(name, value)| Some((name.clone(), quantiles(value)?)));
         let round = round.collect::<Option<BTreeMap<_, _>>>().with_context(unclear)?;
         self.rounds.entry(figure.clone()).or_default().push(round);
         Ok(figure)
@@ -238,12 +239,12 @@ mod tests {
     #[test]
     fn records_are_taken_in_and_nonsense_is_named() {
         let mut collected = Collected::default();
-        let round = r#"{"figure":"a","round":0,"arms":{"ours":{"p50":2.0,"p99":3.0,"count":9}}}"#;
+        let round = r#"{"figure":"a","round":0,"series":{"ours":{"p50":2.0,"p99":3.0,"count":9}}}"#;
         assert_eq!(collected.add_line(round).unwrap(), "a");
         assert_eq!(collected.add_line(r#"{"figure":"a","fact":"messages","value":0}"#).unwrap(), "a");
         assert_eq!(collected.rounds["a"][0]["ours"], Series { p50: 2.0, p99: 3.0 });
         assert_eq!(collected.facts["a"], [("messages".to_owned(), 0.0)]);
-        for nonsense in ["", "{}", r#"{"figure":"a"}"#, r#"{"figure":"a","arms":{"ours":{}}}"#] {
+        for nonsense in ["", "{}", r#"{"figure":"a"}"#, r#"{"figure":"a","series":{"ours":{}}}"#] {
             assert!(format!("{:#}", collected.add_line(nonsense).unwrap_err()).contains("no record"));
         }
     }

@@ -1,7 +1,7 @@
-//! The arms, as a run of scenarios needs them: something that takes a program to its verdict.
+//! The backends, as a run of scenarios needs them: something that takes a program to its verdict.
 //!
 //! A file with a race is run in every interleaving on the model, where each outcome that it allows must come
-//! about. Over the link one order of it is run, on the live arms whichever the machine takes; `explore` does
+//! about. Over the link one order of it is run, on the live backends whichever the machine takes; `explore` does
 //! more.
 
 use drivers::Registry;
@@ -13,7 +13,7 @@ use scenario::{Backend, Ended, Failure, Program, Verdict};
 use crate::backends::{LocalRunner, VmRunner};
 use crate::output::{Steps, in_words};
 
-/// Runs programs on one arm, one after another. What a program leaves behind, the next one does not meet.
+/// Runs programs on one backend, one after another. What a program leaves behind, the next one does not meet.
 pub trait BackendRunner {
     fn run(&mut self, program: &Program) -> Ended;
 }
@@ -42,10 +42,10 @@ impl BackendRunner for LinkRunner {
     }
 }
 
-/// What a live arm says instead of a verdict when it cannot even begin.
-fn or_broken(ended: anyhow::Result<Ended>, arm: Backend) -> Ended {
+/// What a live backend says instead of a verdict when it cannot even begin.
+fn or_broken(ended: anyhow::Result<Ended>, backend: Backend) -> Ended {
     ended.unwrap_or_else(|error| {
-        let what = format!("the {} arm cannot run it: {}", arm.name(), in_words(&error));
+        let what = format!("the {} backend cannot run it: {}", backend.name(), in_words(&error));
         Ended::of(Verdict::Failed(Failure { line: 0, what }))
     })
 }
@@ -62,30 +62,32 @@ impl BackendRunner for VmRunner {
     }
 }
 
-/// Runners of one arm, one for each job as far as the arm can have several.
-/// The guests of the vm arm are booted once, as many as the programs need.
+/// Runners of one backend, one for each job as far as the backend can have several.
+/// The guests of the vm backend are booted once, as many as the programs need.
 pub fn provide<'a>(
-    arm: Backend,
+    backend: Backend,
     jobs: usize,
     programs: impl Iterator<Item = &'a Program>,
     drivers: &Registry,
 ) -> anyhow::Result<Vec<Box<dyn BackendRunner + Send>>> {
     let mut runners: Vec<Box<dyn BackendRunner + Send>> = Vec::new();
-    match arm {
+    match backend {
         Backend::Model => runners.extend((0..jobs).map(|_| {
-            let arm = ModelRunner(explore::ModelBackend { drivers: drivers.clone() });
-            Box::new(arm) as Box<dyn BackendRunner + Send>
+            let backend = ModelRunner(explore::ModelBackend { drivers: drivers.clone() });
+            Box::new(backend) as Box<dyn BackendRunner + Send>
         })),
         Backend::Link => runners.extend((0..jobs).map(|_| {
-            let arm = LinkRunner(explore::LinkBackend { drivers: drivers.clone() });
-            Box::new(arm) as Box<dyn BackendRunner + Send>
+            let backend = LinkRunner(explore::LinkBackend { drivers: drivers.clone() });
+            Box::new(backend) as Box<dyn BackendRunner + Send>
         })),
         Backend::Local => {
             let steps = Steps::new();
-            let arms = (0..jobs)
+            let backends = (0..jobs)
                 .map(|_| LocalRunner::with_drivers(&steps, drivers.clone()))
                 .collect::<anyhow::Result<Vec<_>>>()?;
-            runners.extend(arms.into_iter().map(|arm| Box::new(arm) as Box<dyn BackendRunner + Send>));
+            runners.extend(
+                backends.into_iter().map(|backend| Box::new(backend) as Box<dyn BackendRunner + Send>),
+            );
         }
         Backend::Vm => runners.push(Box::new(VmRunner::boot(programs, drivers.clone(), &Steps::new())?)),
     }

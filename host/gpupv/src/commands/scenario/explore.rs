@@ -29,7 +29,7 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
 /// Seeds that are run if none are named.
 const SEEDS: u64 = 1000;
 
-/// The arms whose runs are a function of a seed.
+/// The backends whose runs are a function of a seed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeededBackend {
     /// The kernel alone
@@ -46,7 +46,7 @@ impl SeededBackend {
         }
     }
 
-    fn arm(self) -> Backend {
+    fn backend(self) -> Backend {
         match self {
             SeededBackend::Model => Backend::Model,
             SeededBackend::Link => Backend::Link,
@@ -90,9 +90,9 @@ pub struct ExploreArgs {
     /// The seeds from A up to B, without B [default: 0..1000; of a race every interleaving instead]
     #[arg(long, value_name = "A..B")]
     pub seeds: Option<SeedRange>,
-    /// The arm to run on [default: link; model for every interleaving of a race]
-    #[arg(long, value_name = "ARM")]
-    pub arm: Option<SeededBackend>,
+    /// The backend to run on [default: link; model for every interleaving of a race]
+    #[arg(long, alias = "arm", value_name = "BACKEND")]
+    pub backend: Option<SeededBackend>,
     /// Only cases with this text in their name or title
     #[arg(long, value_name = "TEXT", conflicts_with = "random")]
     pub case: Option<String>,
@@ -141,20 +141,20 @@ impl Subject {
 
     /// The command that explores it, without its seeds.
     fn command(&self, args: &ExploreArgs) -> String {
-        let arm = self.arm(args).name();
+        let backend = self.backend(args).name();
         let crashes = if args.crashes { " --crashes" } else { "" };
         let plant = args.plant.map(|bug| format!(" --plant {}", bug.name())).unwrap_or_default();
-        format!("gpupv scenario explore {} --arm {arm}{crashes}{plant}", self.words)
+        format!("gpupv scenario explore {} --backend {backend}{crashes}{plant}", self.words)
     }
 
-    fn arm(&self, args: &ExploreArgs) -> SeededBackend {
+    fn backend(&self, args: &ExploreArgs) -> SeededBackend {
         let usual = if self.is_exhaustive(args) { SeededBackend::Model } else { SeededBackend::Link };
-        args.arm.unwrap_or(usual)
+        args.backend.unwrap_or(usual)
     }
 
-    /// Why its file is not for the arm, if it says so.
+    /// Why its file is not for the backend, if it says so.
     fn skip(&self, args: &ExploreArgs) -> Option<&str> {
-        declared_skip(self.program.as_ref()?, self.arm(args).arm())
+        declared_skip(self.program.as_ref()?, self.backend(args).backend())
     }
 
     fn plan(&self, args: &ExploreArgs) -> Plan {
@@ -207,7 +207,7 @@ pub struct Totals {
     /// Races of which every interleaving was run.
     races_passed: usize,
     races_failed: usize,
-    /// Cases that their files skip, by arm and reason.
+    /// Cases that their files skip, by backend and reason.
     skipped: BTreeMap<(Backend, String), usize>,
 }
 
@@ -219,7 +219,7 @@ impl Totals {
 
     fn explore<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
         if let Some(reason) = subject.skip(args) {
-            *self.skipped.entry((subject.arm(args).arm(), reason.into())).or_default() += 1;
+            *self.skipped.entry((subject.backend(args).backend(), reason.into())).or_default() += 1;
             return Ok(());
         }
         match &subject.program {
@@ -294,24 +294,24 @@ pub fn conclude(whole: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
             one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
     }
-    for ((arm, reason), count) in &whole.skipped {
-        say(format_args!("{count} skipped on {}: {reason}", arm.name()));
+    for ((backend, reason), count) in &whole.skipped {
+        say(format_args!("{count} skipped on {}: {reason}", backend.name()));
     }
     let counts = whole.counts();
     say(format_args!("{counts}"));
     Ok(if counts.failed == 0 { OK } else { VERDICT_FAILED })
 }
 
-/// The checkers can see: the canary's seed fails on the arm with each planted bug.
-fn check_canary(arm: SeededBackend) -> bool {
-    let result = match arm {
+/// The checkers can see: the canary's seed fails on the backend with each planted bug.
+fn check_canary(backend: SeededBackend) -> bool {
+    let result = match backend {
         SeededBackend::Model => canary(&ModelBackend::default()),
         SeededBackend::Link => canary(&LinkBackend::default()),
     };
     match result {
         Ok(()) => say(format_args!(
             "canary: seed {CANARY} fails on {} with each planted bug, as it must",
-            arm.name()
+            backend.name()
         )),
         Err(ref lives) => say(format_args!("{lives}")),
     }
@@ -325,10 +325,10 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(seed) = args.log {
         let [subject] = subjects.as_slice() else { bail!("--log takes one case: choose it by --case") };
         if let Some(reason) = subject.skip(args) {
-            say(format_args!("1 skipped on {}: {reason}", subject.arm(args).name()));
+            say(format_args!("1 skipped on {}: {reason}", subject.backend(args).name()));
             return Ok(OK);
         }
-        return Ok(match subject.arm(args) {
+        return Ok(match subject.backend(args) {
             SeededBackend::Model => print_log(&model, subject, args, seed),
             SeededBackend::Link => print_log(&link, subject, args, seed),
         });
@@ -337,14 +337,14 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
         bail!("--shard is for seeds: name them with --seeds");
     }
     args.output.prepare()?;
-    for arm in [SeededBackend::Model, SeededBackend::Link] {
-        if subjects.iter().any(|subject| subject.arm(args) == arm) && !check_canary(arm) {
+    for backend in [SeededBackend::Model, SeededBackend::Link] {
+        if subjects.iter().any(|subject| subject.backend(args) == backend) && !check_canary(backend) {
             return Ok(VERDICT_FAILED);
         }
     }
     let mut whole = Totals::default();
     for subject in &subjects {
-        match subject.arm(args) {
+        match subject.backend(args) {
             SeededBackend::Model => whole.explore(&model, subject, args)?,
             SeededBackend::Link => whole.explore(&link, subject, args)?,
         }

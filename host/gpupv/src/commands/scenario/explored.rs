@@ -20,10 +20,10 @@ pub struct Explored {
 
 impl Explored {
     /// ```text
-    /// random, seeds 0..10000: gpupv scenario explore --random --arm link
+    /// random, seeds 0..10000: gpupv scenario explore --random --backend link
     /// seed 71: lost wake: a wait of process 1 is asleep, ..
-    ///   at commit 0123456789ab, again by: gpupv scenario explore --random --arm link --seeds 71..72
-    ///   everything it does: gpupv scenario explore --random --arm link --log 71
+    ///   at commit 0123456789ab, again by: gpupv scenario explore --random --backend link --seeds 71..72
+    ///   everything it does: gpupv scenario explore --random --backend link --log 71
     ///   shrunk to 7 lines, which fail with seed 71:
     ///     scenario ".."
     ///   9999 passed

@@ -25,7 +25,7 @@ struct Summary<'a> {
     file: &'a ScenarioFile,
     tags: BTreeSet<&'a str>,
     covers: BTreeSet<&'a str>,
-    /// Arms that no case, or some cases, are for, each with the reason.
+    /// Backends that no case, or some cases, are for, each with the reason.
     skips: BTreeSet<(Backend, &'a str)>,
 }
 
@@ -38,7 +38,7 @@ fn summary(file: &ScenarioFile) -> Summary<'_> {
         tags: all(file, |program| program.tags.iter().map(String::as_str).collect()),
         covers: all(file, |program| program.covers.iter().map(String::as_str).collect()),
         skips: all(file, |program| {
-            program.not_on.iter().map(|(arm, reason)| (*arm, reason.as_str())).collect()
+            program.not_on.iter().map(|(backend, reason)| (*backend, reason.as_str())).collect()
         }),
     }
 }
@@ -59,14 +59,15 @@ fn print(summary: &Summary<'_>) {
             say(format_args!("    {what} {}", words.iter().copied().collect::<Vec<_>>().join(" ")));
         }
     }
-    for (arm, reason) in &summary.skips {
-        say(format_args!("    not on {}: {reason}", arm.name()));
+    for (backend, reason) in &summary.skips {
+        say(format_args!("    not on {}: {reason}", backend.name()));
     }
 }
 
 fn to_json(summary: &Summary<'_>) -> Value {
     let cases: Vec<&str> = summary.file.programs.iter().map(|program| program.case.as_str()).collect();
-    let skips = summary.skips.iter().map(|(arm, reason)| json!({"arm": arm.name(), "reason": reason}));
+    let skips =
+        summary.skips.iter().map(|(backend, reason)| json!({"backend": backend.name(), "reason": reason}));
     json!({
         "file": summary.file.name,
         "title": title(summary.file),

@@ -1,7 +1,7 @@
 //! `gpupv scenario`: writes, checks, lists, runs and explores scenarios.
 //!
 //! ```text
-//!  PATH.. ──files──▶ cases ──run──▶ arms (one runner for each job) ──▶ scenario::report ──▶ text, JSON, JUnit, TAP
+//!  PATH.. ──files──▶ cases ──run──▶ backends (one runner for each job) ──▶ scenario::report ──▶ text, JSON, JUnit, TAP
 //! ```
 
 mod backends;
@@ -39,9 +39,9 @@ pub enum ScenarioCommand {
     New(new::NewArgs),
     /// Read scenarios and tell everything that is wrong with them
     Check(check::CheckArgs),
-    /// Show the cases of scenarios, what they cover, the arms they are not for
+    /// Show the cases of scenarios, what they cover, the backends they are not for
     List(list::ListArgs),
-    /// Run scenarios: every case on every arm, and the arms must agree
+    /// Run scenarios: every case on every backend, and the backends must agree
     Run(run::RunArgs),
     /// Run what seeds draw: interleavings, links, crashes, whole programs; of a race every interleaving
     Explore(Box<explore::ExploreArgs>),

@@ -1,4 +1,4 @@
-//! A panic of an arm is a finding about one case: it is caught with its words, and the rest goes on.
+//! A panic of a backend is a finding about one case: it is caught with its words, and the rest goes on.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

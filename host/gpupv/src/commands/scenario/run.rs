@@ -1,4 +1,4 @@
-//! `gpupv scenario run`: every case on every arm.
+//! `gpupv scenario run`: every case on every backend.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{PathArgs, backends};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
-/// An arm by its name, or all of them.
+/// A backend by its name, or all of them.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackendChoice {
     /// The kernel alone, in virtual time
@@ -28,17 +28,17 @@ pub enum BackendChoice {
     Local,
     /// The same processes in QEMU guests
     Vm,
-    /// Every arm
+    /// Every backend
     All,
 }
 
 impl BackendChoice {
-    fn is(self, arm: Backend) -> bool {
+    fn is(self, backend: Backend) -> bool {
         match self {
-            BackendChoice::Model => arm == Backend::Model,
-            BackendChoice::Link => arm == Backend::Link,
-            BackendChoice::Local => arm == Backend::Local,
-            BackendChoice::Vm => arm == Backend::Vm,
+            BackendChoice::Model => backend == Backend::Model,
+            BackendChoice::Link => backend == Backend::Link,
+            BackendChoice::Local => backend == Backend::Local,
+            BackendChoice::Vm => backend == Backend::Vm,
             BackendChoice::All => true,
         }
     }
@@ -49,9 +49,9 @@ impl BackendChoice {
 pub struct RunArgs {
     #[command(flatten)]
     pub paths: PathArgs,
-    /// The arm to run on; may be given several times
-    #[arg(long = "arm", value_name = "ARM", value_delimiter = ',', default_values = ["model", "link"])]
-    pub arms: Vec<BackendChoice>,
+    /// The backend to run on; may be given several times
+    #[arg(long = "backend", alias = "arm", value_name = "BACKEND", value_delimiter = ',', default_values = ["model", "link"])]
+    pub backends: Vec<BackendChoice>,
     /// Only cases with this text in their name or title
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
@@ -150,7 +150,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// Runs the cases on each arm in turn.
+/// Runs the cases on each backend in turn.
 fn run_on(
     chosen: &[Backend],
     works: &[Work<'_>],
@@ -159,31 +159,32 @@ fn run_on(
 ) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
-    for arm in chosen {
-        let is_needed = works.iter().any(|work| declared_skip(work.program, *arm).is_none());
-        // Nothing is set up for an arm that every case skips: a runner that is never asked will do.
-        let of = if is_needed { *arm } else { Backend::Model };
+    for backend in chosen {
+        let is_needed = works.iter().any(|work| declared_skip(work.program, *backend).is_none());
+        // Nothing is set up for a backend that every case skips: a runner that is never asked will do.
+        let of = if is_needed { *backend } else { Backend::Model };
         let programs = works.iter().map(|work| work.program);
-        provided.push((*arm, backends::provide(of, jobs.min(works.len()), programs, drivers)?));
+        provided.push((*backend, backends::provide(of, jobs.min(works.len()), programs, drivers)?));
     }
     let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
-    let mut by_arm = Vec::new();
-    for (arm, runners) in provided {
-        let results = run_all(arm, runners, works, args.fail_fast, &progress);
+    let mut by_backend = Vec::new();
+    for (backend, runners) in provided {
+        let results = run_all(backend, runners, works, args.fail_fast, &progress);
         let is_over = args.fail_fast && results.iter().any(CaseResult::has_failed);
-        by_arm.push(results);
+        by_backend.push(results);
         if is_over {
             break;
         }
     }
     progress.finish();
-    Ok(in_order(by_arm, chosen.len() * works.len()))
+    Ok(in_order(by_backend, chosen.len() * works.len()))
 }
 
-/// By file, case and arm.
-fn in_order(by_arm: Vec<Vec<CaseResult>>, runs: usize) -> Results {
-    let mut cases: Vec<_> = by_arm.into_iter().flat_map(|results| results.into_iter().enumerate()).collect();
-    // The sort is stable: of one case the arms keep their order.
+/// By file, case and backend.
+fn in_order(by_backend: Vec<Vec<CaseResult>>, runs: usize) -> Results {
+    let mut cases: Vec<_> =
+        by_backend.into_iter().flat_map(|results| results.into_iter().enumerate()).collect();
+    // The sort is stable: of one case the backends keep their order.
     cases.sort_by_key(|(at, _)| *at);
     let left_out = runs - cases.len();
     Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }
@@ -192,7 +193,7 @@ fn in_order(by_arm: Vec<Vec<CaseResult>>, runs: usize) -> Results {
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let files = Corpus::read_sound(&args.paths.paths)?;
     let works = args.works(&files)?;
-    let is_chosen = |arm: &Backend| args.arms.iter().any(|choice| choice.is(*arm));
+    let is_chosen = |backend: &Backend| args.backends.iter().any(|choice| choice.is(*backend));
     let chosen: Vec<Backend> = Backend::ALL.into_iter().filter(is_chosen).collect();
     let sinks = Sinks::open(args)?;
     let results = run_on(&chosen, &works, args, drivers)?;

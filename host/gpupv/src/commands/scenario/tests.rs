@@ -40,7 +40,7 @@ fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
     let file = file();
     let works: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
     let runners = provide(Backend::Model, jobs, std::iter::empty(), &Registry::default())
-        .expect("the model arm is always there");
+        .expect("the model backend is always there");
     let runners =
         runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn BackendRunner + Send>);
     run_all(Backend::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
@@ -57,7 +57,7 @@ fn a_panic_fails_its_case_and_no_other() {
     let counts = results.counts();
     assert_eq!((counts.passed, counts.failed), (CASES - 5, 5));
     let text = results.text();
-    assert!(text.contains("numbers.scn: the model arm panicked: no n=12 (host/gpupv/"), "{text}");
+    assert!(text.contains("numbers.scn: the model backend panicked: no n=12 (host/gpupv/"), "{text}");
     assert!(text.contains("numbers.scn:8: ") && text.contains("  8 | expect F = 0\n"), "{text}");
 }
 

@@ -19,10 +19,10 @@ pub struct Work<'a> {
     pub program: &'a Program,
 }
 
-/// Runs every case on one arm. With `fail_fast` what comes after the first failure in the order of the work
+/// Runs every case on one backend. With `fail_fast` what comes after the first failure in the order of the work
 /// is left out.
 pub fn run_all(
-    arm: Backend,
+    backend: Backend,
     runners: Vec<Box<dyn BackendRunner + Send>>,
     works: &[Work<'_>],
     fail_fast: bool,
@@ -38,7 +38,7 @@ pub fn run_all(
             if at >= end.load(Ordering::Relaxed) {
                 return results;
             }
-            let result = run_one(arm, runner.as_mut(), works[at]);
+            let result = run_one(backend, runner.as_mut(), works[at]);
             if fail_fast && result.has_failed() {
                 end.fetch_min(at + 1, Ordering::Relaxed);
             }
@@ -48,22 +48,22 @@ pub fn run_all(
     };
     let mut results: Vec<(usize, CaseResult)> = std::thread::scope(|scope| {
         let jobs: Vec<_> = runners.into_iter().map(|runner| scope.spawn(|| run_some(runner))).collect();
-        jobs.into_iter().flat_map(|job| job.join().expect("panics of arms are caught")).collect()
+        jobs.into_iter().flat_map(|job| job.join().expect("panics of backends are caught")).collect()
     });
     results.sort_by_key(|(at, _)| *at);
     results.truncate(end.load(Ordering::Relaxed));
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn run_one(arm: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> CaseResult {
+fn run_one(backend: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> CaseResult {
     let Work { file, program } = work;
     let begin = Instant::now();
-    let (verdict, unchecked) = match declared_skip(program, arm) {
+    let (verdict, unchecked) = match declared_skip(program, backend) {
         Some(reason) => (Verdict::Skipped(reason.into()), Vec::new()),
         None => match panics::catch(|| runner.run(program)) {
             Ok(ended) => (ended.verdict, ended.unchecked),
             Err(said) => {
-                let what = format!("the {} arm panicked: {said}", arm.name());
+                let what = format!("the {} backend panicked: {said}", backend.name());
                 (Verdict::Failed(Failure { line: 0, what }), Vec::new())
             }
         },
@@ -76,7 +76,7 @@ fn run_one(arm: Backend, runner: &mut dyn BackendRunner, work: Work<'_>) -> Case
         file: file.name.clone(),
         case: program.case.clone(),
         title: program.title.clone(),
-        arm,
+        backend,
         verdict,
         unchecked,
         source,

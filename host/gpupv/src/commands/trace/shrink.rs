@@ -18,7 +18,7 @@ use crate::output::{OK, Steps, complain, say};
 #[command(
     after_help = "Without --keep what is stuck at the end stays, and if a law of the model is broken, that. What was \
                         stuck and then killed is not stuck at the end: say --until. The scenario ends with what it \
-                        shows, as `expect why p dead-end F>=4`, and passes on every arm for as long as that happens."
+                        shows, as `expect why p dead-end F>=4`, and passes on every backend for as long as that happens."
 )]
 pub struct ShrinkArgs {
     /// The trace file (.gvt), from its first step on

@@ -17,7 +17,7 @@ use crate::program::{
 use crate::run::Run;
 use crate::world::World;
 
-/// The arm fills in the ids of events.
+/// The backend fills in the ids of events.
 const NO_EVENT: EventId = EventId(u64::MAX);
 
 /// What NT handles can be of.

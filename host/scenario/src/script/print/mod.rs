@@ -64,8 +64,8 @@ impl Printer<'_> {
         if !program.tags.is_empty() {
             let _ = writeln!(head, "tags {}", program.tags.join(" "));
         }
-        for (arm, reason) in &program.not_on {
-            let _ = writeln!(head, "skip {} {}", arm.name(), quoted(reason));
+        for (backend, reason) in &program.not_on {
+            let _ = writeln!(head, "skip {} {}", backend.name(), quoted(reason));
         }
         head += &settings::write(&program.setting.kernel);
         if program.setting.async_submission {

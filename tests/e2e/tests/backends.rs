@@ -1,4 +1,4 @@
-//! One file, one verdict: the whole corpus on every arm, by the command line that users have.
+//! One file, one verdict: the whole corpus on every backend, by the command line that users have.
 //!
 //! The results stay in target/conformance, where the conformance program reads them.
 
@@ -10,42 +10,45 @@ use e2e::programs::{gpupv, tree};
 use serde_json::Value;
 
 /// Runs the corpus and gives what it printed, with the results.
-fn run_corpus(arms: &[&str]) -> (Output, Vec<Value>) {
+fn run_corpus(backends: &[&str]) -> (Output, Vec<Value>) {
     let folder = tree().join("target/conformance");
     std::fs::create_dir_all(&folder).expect("a folder for results");
-    let name = arms.join("-");
+    let name = backends.join("-");
     let file: PathBuf = folder.join(format!("corpus-{name}.json"));
     let mut command = gpupv(&["scenario", "run", "tests/scenarios", "--json-file"]);
     command.current_dir(tree()).arg(&file);
-    for arm in arms {
-        command.args(["--arm", arm]);
+    for backend in backends {
+        command.args(["--backend", backend]);
     }
     let output = command.output().expect("gpupv starts");
     let text = std::fs::read_to_string(&file).expect("results are written");
     let results: Value = serde_json::from_str(&text).expect("results are JSON");
     let results = results["results"].as_array().expect("a list of results").clone();
-    for arm in arms {
-        let of_arm: Vec<&Value> = results.iter().filter(|result| result["arm"] == *arm).collect();
-        let text = serde_json::json!({ "results": of_arm }).to_string();
-        std::fs::write(folder.join(format!("scenarios-{arm}.json")), text).expect("results can be kept");
+    for backend in backends {
+        let of_backend: Vec<&Value> = results.iter().filter(|result| result["backend"] == *backend).collect();
+        let text = serde_json::json!({ "results": of_backend }).to_string();
+        std::fs::write(folder.join(format!("scenarios-{backend}.json")), text).expect("results can be kept");
     }
     (output, results)
 }
 
-/// Every case passes, or is one that its file keeps from this arm; each arm runs most of them.
+/// Every case passes, or is one that its file keeps from this backend; each backend runs most of them.
 #[track_caller]
-fn all_pass(arms: &[&str]) {
-    let (output, results) = run_corpus(arms);
+fn all_pass(backends: &[&str]) {
+    let (output, results) = run_corpus(backends);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let last = text.lines().last().unwrap_or_default();
     assert!(last.contains(" passed, 0 failed"), "{last}");
-    for arm in arms {
+    for backend in backends {
         let count = |verdict: &str| {
-            results.iter().filter(|result| result["arm"] == *arm && result["verdict"] == verdict).count()
+            results
+                .iter()
+                .filter(|result| result["backend"] == *backend && result["verdict"] == verdict)
+                .count()
         };
         let (passed, skipped) = (count("passed"), count("skipped"));
-        assert!(passed >= 600 && skipped * 10 < passed, "{arm}: {passed} passed, {skipped} skipped");
+        assert!(passed >= 600 && skipped * 10 < passed, "{backend}: {passed} passed, {skipped} skipped");
     }
 }
 
