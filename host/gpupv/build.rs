@@ -1,8 +1,8 @@
-//! Tells the binary the commit it is made from: what a seed does is a fact about one state of the code.
+//! Records in the binary the commit that it is built from: a seed's run depends on the state of the code.
 
 use std::process::Command;
 
-/// What decides over what a seed does.
+/// Directories whose content determines the run of a seed.
 const SOURCES: [&str; 6] =
     ["host/dxgkrnl/src", "host/kmd/src", "host/scenario/src", "shared", "proto", "guest/client/src"];
 

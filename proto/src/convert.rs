@@ -75,8 +75,8 @@ pub fn wake_to_frame(target: impl Into<WakeTarget>, status: NtStatus) -> ToGuest
 }
 
 /// The frame that says when the answer or wake behind it was asked for.
-pub fn asked_to_frame(nanos: u64) -> ToGuest {
-    ToGuest { request: 0, status: 0, body: Some(to_guest::Body::AskedNs(nanos)) }
+pub fn host_time_to_frame(nanos: u64) -> ToGuest {
+    ToGuest { request: 0, status: 0, body: Some(to_guest::Body::HostTimeNs(nanos)) }
 }
 
 /// What a frame from the host says.
@@ -101,7 +101,7 @@ pub enum FromHost {
     /// One-way calls that were made so far.
     Applied(u64),
     /// When the answer or wake that comes next was asked for, by the host's clock.
-    Asked(u64),
+    HostTime(u64),
 }
 
 /// Reads a frame from the host.
@@ -116,7 +116,7 @@ pub fn from_host(frame: ToGuest) -> Result<FromHost, ConvertError> {
         Some(Body::Welcome(welcome)) => return Ok(FromHost::Welcome(welcome)),
         Some(Body::Goodbye(reason)) => return Ok(FromHost::Goodbye(reason)),
         Some(Body::Applied(calls)) => return Ok(FromHost::Applied(calls)),
-        Some(Body::AskedNs(nanos)) => return Ok(FromHost::Asked(nanos)),
+        Some(Body::HostTimeNs(nanos)) => return Ok(FromHost::HostTime(nanos)),
         Some(Body::Wake(0)) => {
             return Err(ConvertError::BadValue { message: "Wake", field: "event", value: 0 });
         }
@@ -152,7 +152,7 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
         Some(Body::Invalid(error)) => Err(error),
         Some(Body::Welcome(_)) => Err(ConvertError::Unexpected("a Welcome")),
         Some(Body::Applied(_)) => Err(ConvertError::Unexpected("a count of calls")),
-        Some(Body::AskedNs(_)) => Err(ConvertError::Unexpected("a time")),
+        Some(Body::HostTimeNs(_)) => Err(ConvertError::Unexpected("a time")),
         Some(Body::Goodbye(_)) => Err(ConvertError::Unexpected("a Goodbye")),
         Some(Body::Wake(_)) => Err(ConvertError::Unexpected("a Wake")),
         Some(Body::GuestEvent(_)) => Err(ConvertError::Unexpected("a guest event")),

@@ -1,8 +1,8 @@
-//! What was heard of the host by its own clock, for a process that tells times (`Times` in `channel.proto`).
+//! Host timestamps of answers and wakes, for a process that reports times (`Times` in `channel.proto`).
 
 use d3dkmt::EventId;
 
-/// An answer or wake of which the host said when it was asked for.
+/// An answer or wake that arrived with a host timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedMessage {
     /// By the host's clock.
@@ -14,31 +14,31 @@ pub struct TimedMessage {
 /// What a wake was for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// A thread that waits goes on.
+    /// A waiting thread resumes.
     Waiter(EventId),
     /// An event is set.
     Event(EventId),
 }
 
-/// Keeps what is heard until somebody takes it; nothing unless the host says when things were asked for.
+/// The timed messages since the last `take`. Empty unless the host sends timestamps.
 #[derive(Debug, Default)]
 pub(crate) struct HostTimes {
-    /// Of the answer or wake that comes next.
-    asked_ns: Option<u64>,
+    /// The host's timestamp for the next answer or wake.
+    host_time_ns: Option<u64>,
     heard: Vec<TimedMessage>,
 }
 
-/// So much is kept for who never takes it.
+/// Messages kept at most, because a process may never take them.
 const HEARD_MAX: usize = 1024;
 
 impl HostTimes {
-    pub fn asked(&mut self, nanos: u64) {
-        self.asked_ns = Some(nanos);
+    pub fn set(&mut self, nanos: u64) {
+        self.host_time_ns = Some(nanos);
     }
 
-    /// An answer or a wake came.
+    /// Records an answer or a wake that arrived.
     pub fn came(&mut self, woken: Option<Woken>) {
-        if let Some(host_ns) = self.asked_ns.take().filter(|_| self.heard.len() < HEARD_MAX) {
+        if let Some(host_ns) = self.host_time_ns.take().filter(|_| self.heard.len() < HEARD_MAX) {
             self.heard.push(TimedMessage { host_ns, woken });
         }
     }

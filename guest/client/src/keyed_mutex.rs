@@ -1,9 +1,9 @@
 //! Acquiring a keyed mutex, which may sleep.
 //!
 //! ```text
-//!   AcquireKeyedMutex ─▶ acquired, timed out, abandoned: told at once, with what the mutex holds
-//!                    └─▶ registered ─▶ wake: SUCCESS ─▶ ReadKeyedMutex: what the mutex holds
-//!                                         TIMEOUT, ABANDONED: nothing is told of it
+//!   AcquireKeyedMutex ─▶ acquired, timed out, abandoned: answered at once, with the mutex's data
+//!                    └─▶ registered ─▶ wake: SUCCESS ─▶ ReadKeyedMutex: the mutex's data
+//!                                         TIMEOUT, ABANDONED: no data
 //! ```
 
 use d3dkmt::{AcquireOutcome, Call, Handle, NtStatus, Reply};
@@ -12,12 +12,12 @@ use crate::pending_calls::Answer;
 use crate::port::Port;
 use crate::session::{Session, succeeded};
 
-/// An acquire that came to an end: also one whose time was up (W-192).
+/// A completed acquire, which may have timed out (W-192).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acquired {
     /// SUCCESS, TIMEOUT or ABANDONED.
     pub status: NtStatus,
-    /// What the last release stored; 0 if the mutex was not got.
+    /// What the last release stored; 0 if the mutex was not acquired.
     pub fence_value: u64,
     pub private_data: Vec<u8>,
 }
@@ -49,16 +49,16 @@ impl<P: Port> Session<P> {
                     &Reply::KeyedMutexAcquire { outcome, private_data },
                 )),
             },
-            // The wake that ended a registered one.
+            // The wake that completes a registered acquire.
             Reply::Wait(_) if status == NtStatus::SUCCESS => self.read_keyed_mutex(mutex).await,
-            // Only the owner is told what the mutex holds (W-192, W-198); by now another thread may own it by this
+            // Only the owner gets the mutex's data (W-192, W-198); by now another thread may own the mutex by this
             // handle.
             Reply::Wait(_) => Ok(Acquired { status, fence_value: 0, private_data: Vec::new() }),
             other => Err(self.unexpected("AcquireKeyedMutex", &other)),
         }
     }
 
-    /// What the mutex holds that is the caller's now.
+    /// Reads the data of a mutex that the caller now owns.
     async fn read_keyed_mutex(&self, mutex: Handle) -> Result<Acquired, NtStatus> {
         match succeeded(self.call(&Call::ReadKeyedMutex { mutex }).await)? {
             Reply::KeyedMutexData { fence_value, private_data } => {

@@ -6,11 +6,11 @@
 //!                    ├ umd: one stream, read by the threads that wait; it blocks inside, so that each
 //!                    │      future is complete at its first poll
 //!                    └ simulated: bytes in, bytes out; a future is pending until they come
-//!                          both ─▶ Desk: who waits for which answer or wake
+//!                          both ─▶ PendingCalls: which caller waits for which answer or wake
 //! ```
 //!
-//! No thread, socket, descriptor, clock or async runtime: a port that has them brings them. The
-//! futures are plain state machines, neither boxed nor spawned, so a blocking port pays nothing.
+//! No thread, socket, descriptor, clock or async runtime: a port that needs them has its own. The futures are plain
+//! state machines, neither boxed nor spawned, so a blocking port has no overhead.
 #![forbid(unsafe_code)]
 
 mod greeting;
@@ -38,8 +38,8 @@ pub use port::{CallerEvent, Location, NotAnEvent, Port, RegisteredEvent, SendErr
 pub use queues::{CreatedQueue, NewContext};
 pub use session::{CreatedFence, Session};
 
-/// Polls once, with nobody to be woken: for a port that blocks inside, and for a simulator that
-/// polls again whenever it has brought something.
+/// Polls once, with a waker that does nothing: for a port that blocks inside, and for a simulator that polls again
+/// after each delivery.
 pub fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

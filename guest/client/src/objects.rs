@@ -1,9 +1,8 @@
-//! What this process knows of its own handles: enough to answer a satisfied wait without a message
-//! and to read a C union the right way. The host remains the judge; a handle that is not known here
-//! is simply forwarded.
+//! What this process knows of its own handles: enough to answer a satisfied wait without a message and to choose the
+//! right member of a C union. The host decides; a call with a handle that is not known here is forwarded.
 //!
-//! A handle leaves this table *before* the host is told that it is destroyed (F-69), so that it is
-//! never found here after the host gave its number to something else.
+//! A handle leaves this table *before* the destroy call is sent (F-69), so a lookup here never finds a number that the
+//! host has reused.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -15,17 +14,17 @@ use crate::port::Location;
 /// A sync object of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Object<L> {
-    /// `None` for an object that was opened and has no value of its own here.
+    /// `None` for an object that was opened and has no value in this process.
     pub object_type: Option<SyncObjectType>,
     pub device: Handle,
     pub flags: SyncObjectFlags,
-    /// Where its value stands: monitored fences only.
+    /// Where its value is stored: monitored fences only.
     pub location: Option<L>,
     /// CPU_NOTIFICATION: the name under which its event is armed.
     pub event: Option<EventId>,
 }
 
-/// How `WaitFromGpu` and `SignalFromGpu` mean their union.
+/// Which member of their value union `WaitFromGpu` and `SignalFromGpu` use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueForm {
     /// A pointer to one value for each object.
@@ -39,12 +38,12 @@ pub enum ValueForm {
 #[derive(Debug)]
 struct Tables<L> {
     adapters: HashMap<Handle, Luid>,
-    /// With the adapter that each was made on.
+    /// The adapter of each device.
     devices: HashMap<Handle, Option<Luid>>,
     objects: HashMap<Handle, Object<L>>,
-    /// With the device of each.
+    /// The device of each context.
     contexts: HashMap<Handle, Handle>,
-    /// Paging queues and hardware queues: whose they are, and the fence that goes with each.
+    /// Paging queues and hardware queues: the owner and the progress fence of each.
     queues: HashMap<Handle, Queue>,
 }
 
@@ -84,7 +83,7 @@ impl<L: Location> Objects<L> {
         self.write().adapters.insert(adapter, luid);
     }
 
-    /// Closing the last handle of an adapter destroys its devices. The names of the events that end with them.
+    /// Closing the last handle of an adapter destroys its devices. Returns the events that are destroyed with them.
     pub fn adapter_closing(&self, adapter: Handle) -> Vec<EventId> {
         let mut tables = self.write();
         let Some(luid) = tables.adapters.remove(&adapter) else { return Vec::new() };
@@ -102,8 +101,8 @@ impl<L: Location> Objects<L> {
         tables.devices.insert(device, luid);
     }
 
-    /// A device takes its monitored fences along; other objects outlive it. The names of the events that end with it:
-    /// those that the driver signals (EVT-017).
+    /// Forgets a device and its monitored fences; other objects outlive it. Returns the events that are destroyed with
+    /// it: those that the driver signals (EVT-017).
     pub fn device_destroying(&self, device: Handle) -> Vec<EventId> {
         self.write().forget_device(device)
     }
@@ -116,19 +115,19 @@ impl<L: Location> Objects<L> {
         self.read().contexts.get(&context).copied()
     }
 
-    /// A context takes its hardware queues along.
+    /// Forgets a context and its hardware queues.
     pub fn context_destroying(&self, context: Handle) {
         let mut tables = self.write();
         tables.contexts.remove(&context);
         tables.forget_queues_of(context);
     }
 
-    /// A queue of this device or context, with its fence, which is in the table of objects.
+    /// Records a queue of this device or context and its fence, which is in the table of objects.
     pub fn queue_created(&self, queue: Handle, owner: Handle, fence: Handle) {
         self.write().queues.insert(queue, Queue { owner, fence });
     }
 
-    /// A queue takes its fence along (FEN-091).
+    /// Forgets a queue and its fence (FEN-091).
     pub fn queue_destroying(&self, queue: Handle) {
         let mut tables = self.write();
         if let Some(Queue { fence, .. }) = tables.queues.remove(&queue) {
@@ -148,7 +147,7 @@ impl<L: Location> Objects<L> {
         self.write().objects.remove(&handle)
     }
 
-    /// How the union beside these objects is meant: the first object decides.
+    /// Which member of the value union is used for these objects: the first object decides.
     pub fn value_form(&self, objects: &[Handle]) -> ValueForm {
         const MONITORED_FENCE: SyncObjectType = SyncObjectType::MONITORED_FENCE;
         const NATIVE_FENCE: SyncObjectType = SyncObjectType::NATIVE_FENCE;
@@ -161,8 +160,7 @@ impl<L: Location> Objects<L> {
         }
     }
 
-    /// True when the wait is known to hold already, from the fence memory alone. False means: ask
-    /// the host. Allocates nothing.
+    /// True if the fence memory alone shows that the wait is satisfied. False: ask the host. Allocates nothing.
     pub fn reached(&self, device: Handle, objects: &[Handle], values: &[u64], any: bool) -> bool {
         let tables = self.read();
         if !tables.devices.contains_key(&device) {
@@ -171,7 +169,7 @@ impl<L: Location> Objects<L> {
         let mut all_reached = true;
         let mut any_reached = false;
         for (handle, value) in objects.iter().zip(values) {
-            // All must be fences that this device may wait for, or the host has something to say.
+            // Unless all are fences that this device may wait for, the host decides.
             let Some(location) = tables.objects.get(handle).and_then(|object| waitable(object, device))
             else {
                 return false;

@@ -1,4 +1,4 @@
-//! The pending calls: who waits for which answer or wake.
+//! The pending calls: which caller waits for which answer or wake.
 //!
 //! ```text
 //!             begin                   dispatch                     collect
@@ -13,8 +13,8 @@
 //!                     └── registered ─▶ its wake ───────▶ over: satisfied, with the wake's status
 //! ```
 //!
-//! A plain value: it never blocks, writes or wakes. What must happen outside the lock around it, it
-//! hands back as [`Delivery`]. `E` is an event that is kept, `B` the event channel of somebody who waits.
+//! A plain value: it never blocks, writes or wakes. It returns as [`Delivery`] what the caller must do after it
+//! releases the lock. `E` is an event that outlives the call; `B` is the parker of a waiting thread or task.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ use proto::frame::{FrameBuffer, decode};
 use crate::host_times::{HostTimes, TimedMessage, Woken};
 use crate::port::Wakes;
 
-/// What a call answers once the transport is lost. The one place that says so.
+/// The status of every call once the transport is lost.
 pub const TRANSPORT_LOST: NtStatus = NtStatus::DEVICE_REMOVED;
 
-/// What to do once the lock around the pending calls is left.
+/// What to do after the lock around the pending calls is released.
 #[derive(Debug)]
 pub enum Delivery<E, B> {
     /// Set the event.
     Set(E),
-    /// Let whoever waits with this event channel look at the pending calls.
+    /// Wake the waiter with this parker, so that it checks the pending calls.
     Ring(B),
 }
 
@@ -46,13 +46,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A call that came to nothing.
+    /// The answer of a call that failed.
     pub fn refused(status: NtStatus) -> Answer {
         Answer { status, reply: Reply::None }
     }
 }
 
-/// A call under way: what its caller waits for next.
+/// A call in progress: what its caller waits for next.
 #[derive(Debug)]
 pub struct Exchange {
     request: u64,
@@ -61,11 +61,11 @@ pub struct Exchange {
 
 #[derive(Debug)]
 enum Awaited {
-    /// The answer ends it; a refusal makes the armed name void.
+    /// The answer completes it; a refusal disarms the armed name.
     Answer { armed: Option<EventId> },
     /// The answer says whether a wake of this name will follow.
     AnswerBeforeWake(EventId),
-    /// The wake of this name ends it.
+    /// The wake of this name completes it.
     Wake(EventId),
 }
 
@@ -86,18 +86,18 @@ struct ExpectedAnswer<B> {
 /// What a wake of one name does.
 #[derive(Debug)]
 enum ExpectedWake<E, B> {
-    /// Ends a blocking wait.
+    /// Completes a blocking wait.
     Waiter { arrived: Option<NtStatus>, parker: B },
-    /// Sets an event once and is forgotten.
+    /// Sets an event once and is then removed.
     EventOnce(E),
     /// Sets an event each time (CPU_NOTIFICATION).
     EventEachTime(E),
 }
 
-/// Who waits for what.
+/// The calls and wakes that await a message of the host.
 #[derive(Debug)]
 pub struct PendingCalls<E, B> {
-    // Few at a time, and looked at cold, right after a wake: no hashing.
+    // BTreeMap: there are few entries, and each lookup follows a wake with a cold cache, where hashing costs more.
     answers: BTreeMap<u64, ExpectedAnswer<B>>,
     wakes: BTreeMap<EventId, ExpectedWake<E, B>>,
     armed: usize,
@@ -105,7 +105,7 @@ pub struct PendingCalls<E, B> {
     last_request: u64,
     /// Answers and wakes that were read.
     received: u64,
-    /// One-way calls that the host is known to have made, and who waits for it to have made more.
+    /// One-way calls that the host has acknowledged, and the waiters for a higher count.
     applied: u64,
     awaits_applied: Vec<B>,
     host_times: HostTimes,
@@ -130,22 +130,22 @@ impl<E, B> Default for PendingCalls<E, B> {
 }
 
 impl<E: Clone, B: Clone> PendingCalls<E, B> {
-    /// Begins a call: expects its answer, and arms its wakes. `None` when the transport is lost.
+    /// Begins a call: expects its answer and arms its wakes. `None` if the transport is lost.
     pub fn begin_call(&mut self, wakes: &Wakes<E>, parker: B) -> Option<Exchange> {
         let request = self.expect_answer(parker)?;
         self.arm(wakes);
         Some(Exchange { request, awaited: Awaited::Answer { armed: wakes.name() } })
     }
 
-    /// Begins a call that may register a wait: expects its answer and the wake of this name. `None`
-    /// when the transport is lost.
+    /// Begins a call that may register a wait: expects its answer and the wake of this name. `None` if the transport is
+    /// lost.
     pub fn begin_wait(&mut self, event: EventId, parker: B) -> Option<Exchange> {
         let request = self.expect_answer(parker.clone())?;
         self.wakes.insert(event, ExpectedWake::Waiter { arrived: None, parker });
         Some(Exchange { request, awaited: Awaited::AnswerBeforeWake(event) })
     }
 
-    /// Arms the wakes of a call that has no answer; false when the transport is lost.
+    /// Arms the wakes of a call that has no answer; false if the transport is lost.
     pub fn begin_post(&mut self, wakes: &Wakes<E>) -> bool {
         if !self.lost {
             self.arm(wakes);
@@ -157,7 +157,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         if self.lost {
             return None;
         }
-        // From 1: request 0 has no answer.
+        // Numbers begin at 1, because request 0 has no answer.
         self.last_request += 1;
         self.answers.insert(self.last_request, ExpectedAnswer { arrived: None, parker });
         Some(self.last_request)
@@ -181,7 +181,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         }
     }
 
-    /// Forgets a call that never left.
+    /// Forgets a call that was never sent.
     pub fn withdraw(&mut self, exchange: &Exchange) {
         self.answers.remove(&exchange.request);
         match exchange.awaited {
@@ -192,7 +192,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         }
     }
 
-    /// What the call came to, once everything that it waits for is there.
+    /// The outcome of the call, once everything that it waits for has arrived.
     pub fn collect(&mut self, exchange: &mut Exchange) -> Option<Answer> {
         match exchange.awaited {
             Awaited::Answer { armed } => {
@@ -208,7 +208,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                     self.forget_wake(event);
                     return Some(answer);
                 }
-                // The wake may be there already.
+                // The wake may have arrived already.
                 exchange.awaited = Awaited::Wake(event);
                 self.collect_wake(event)
             }
@@ -233,9 +233,9 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         Some(Answer { status, reply: Reply::Wait(WaitOutcome::Satisfied) })
     }
 
-    /// Gives every whole frame to whoever expects it; a name that nobody expects is ignored
-    /// (EVT-027). Event channels are rung of those that are `asleep`: the others look at the pending calls anyway. The
-    /// error says why nothing more can be read.
+    /// Delivers every complete frame to the call or wait that expects it; ignores a name without a waiter (EVT-027).
+    /// Wakes the parkers that are `asleep`: the other waiters check the pending calls anyway. The error says why
+    /// nothing more can be read.
     pub fn dispatch(
         &mut self,
         frames: &mut FrameBuffer,
@@ -256,7 +256,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                     self.received += 1;
                     self.wake(event, status, &asleep, deliveries);
                 }
-                // The program chose this number, so it names nothing of this desk's (EVT-022).
+                // The process chose this number, so it names no wake of this table (EVT-022).
                 FromHost::GuestEvent { .. } => {
                     self.received += 1;
                     self.host_times.came(None);
@@ -265,7 +265,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                     self.applied = self.applied.max(calls);
                     self.awaits_applied.iter().for_each(|parker| ring(parker, &asleep, deliveries));
                 }
-                FromHost::Asked(nanos) => self.host_times.asked(nanos),
+                FromHost::HostTime(nanos) => self.host_times.set(nanos),
                 FromHost::Goodbye(reason) => return Err(format!("the host closed the session: {reason}")),
                 FromHost::Welcome(_) => return Err("the host sent a second Welcome".to_owned()),
             }
@@ -300,7 +300,8 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         self.host_times.came(woken);
     }
 
-    /// Whether so many one-way calls were made by the host, or never will be; else the event channel is rung when it tells of more.
+    /// True if the host has made `calls` one-way calls, or never will. Otherwise `parker` is woken when the host
+    /// reports more.
     pub fn await_applied(&mut self, calls: u64, parker: &B, is_same: impl Fn(&B, &B) -> bool) -> bool {
         let over = self.lost || self.applied >= calls;
         let known = self.awaits_applied.iter().position(|other| is_same(other, parker));
@@ -312,13 +313,13 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         over
     }
 
-    /// The session goes on over another stream, whose host has made so many one-way calls.
+    /// The session is resumed over another stream, whose host has made `applied` one-way calls.
     pub fn resumed(&mut self, applied: u64) {
         self.applied = applied;
     }
 
-    /// The stream is gone: every pending call and wait completes, every armed event is handed back
-    /// to be set. True the first time.
+    /// The stream is lost: every pending call and wait completes, and every armed event is returned to be set. True the
+    /// first time.
     pub fn lose(&mut self, deliveries: &mut Vec<Delivery<E, B>>) -> bool {
         if std::mem::replace(&mut self.lost, true) {
             return false;
@@ -345,7 +346,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
 }
 
 impl<E, B> PendingCalls<E, B> {
-    /// The stream is gone; nothing more will arrive.
+    /// The stream is lost; nothing more will arrive.
     pub fn is_lost(&self) -> bool {
         self.lost
     }
@@ -355,17 +356,17 @@ impl<E, B> PendingCalls<E, B> {
         self.received
     }
 
-    /// What was heard of the host by its own clock since this was asked last.
+    /// The timed messages since the last call of this function.
     pub fn take_heard(&mut self) -> Vec<TimedMessage> {
         self.host_times.take()
     }
 
-    /// One-way calls that the host is known to have made.
+    /// One-way calls that the host has acknowledged.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Wakes that set events: somebody must read the stream for them though nobody waits.
+    /// Wakes that set events: a thread must read the stream for them even when no caller waits.
     pub fn armed(&self) -> usize {
         self.armed
     }
@@ -392,7 +393,7 @@ fn ring<E, B: Clone>(parker: &B, asleep: &impl Fn(&B) -> bool, deliveries: &mut 
 }
 
 fn nonsense(error: impl std::fmt::Display) -> String {
-    format!("the host sent nonsense: {error}")
+    format!("the host sent a frame that cannot be decoded: {error}")
 }
 
 fn read_message(frame: &[u8]) -> Result<FromHost, String> {

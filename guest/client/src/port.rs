@@ -1,4 +1,4 @@
-//! The port: what a session needs of the world, and nothing of how the world waits.
+//! The port: what a session needs from its environment. A session does not know how a port waits.
 
 use d3dkmt::{Call, EventId, Handle, NtStatus};
 use proto::Message;
@@ -7,41 +7,41 @@ use proto::limits::FRAME_BYTES_MAX;
 
 use crate::pending_calls::{Answer, TRANSPORT_LOST};
 
-/// The number given is no event of this process.
+/// The given number is no event of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not an eventfd")]
 pub struct NotAnEvent;
 
-/// An event that is kept beyond the call: it can be set whatever the caller does with its own.
+/// An event that outlives the call: it can be set even after the caller closes its own descriptor.
 pub trait RegisteredEvent: Clone {
     fn set(&self);
 }
 
-/// An event of the caller, for the length of the call.
+/// An event of the caller, valid during the call.
 pub trait CallerEvent {
     type Registered: RegisteredEvent;
 
     /// Sets the event during the call.
     fn set(&self) -> Result<(), NotAnEvent>;
 
-    /// Our own reference, for after the call.
+    /// A reference of the library's own, for use after the call.
     fn keep(&self) -> Result<Self::Registered, NotAnEvent>;
 }
 
-/// Where one fence's value stands.
+/// Where one fence's value is stored.
 pub trait Location: Clone {
     /// The fence value now: one load.
     fn value(&self) -> u64;
 }
 
-/// Why a frame did not leave.
+/// Why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
     #[error("the message of {bytes} bytes is over the limit of {FRAME_BYTES_MAX} (GPV-009)")]
     TooLong { bytes: usize },
     #[error("the transport is lost")]
     Lost,
-    #[error("no thread can be made that delivers the event")]
+    #[error("cannot create the thread that delivers the event")]
     NoThread,
 }
 
@@ -55,7 +55,7 @@ impl From<SendError> for NtStatus {
     }
 }
 
-/// Refuses a frame that no host would read (GPV-009).
+/// Refuses a frame longer than a host accepts (GPV-009).
 pub fn check_length(frame: &ToHost) -> Result<(), SendError> {
     let bytes = frame.encoded_len();
     if bytes > FRAME_BYTES_MAX { Err(SendError::TooLong { bytes }) } else { Ok(()) }
@@ -81,8 +81,8 @@ impl<E> Wakes<E> {
     }
 }
 
-/// One guest process's way to the host and to its fence memory. A [`Session`](crate::Session) decides,
-/// its port acts. What takes time is a future; it may just as well block and be complete at once.
+/// A client process's connection to the host and to its fence memory. A [`Session`](crate::Session) decides, its port
+/// acts. Operations that may wait return futures; a port may block inside and complete them at the first poll.
 pub trait Port {
     type Event: RegisteredEvent;
     type CallerEvent: CallerEvent<Registered = Self::Event>;
@@ -92,43 +92,42 @@ pub trait Port {
     /// again if it is refused.
     fn call(&self, call: &Call, wakes: &Wakes<Self::Event>) -> impl Future<Output = Answer>;
 
-    /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
-    /// long as it takes. Anything but a registered wait is answered at once.
+    /// Makes a call that registers a wait named `event`, and waits until that wait completes, without a time limit.
+    /// Anything but a registered wait is answered at once.
     fn call_and_wait(&self, call: &Call, event: EventId) -> impl Future<Output = Answer>;
 
     /// Makes a call without an answer.
     fn post(&self, call: &Call, wakes: &Wakes<Self::Event>) -> impl Future<Output = Result<(), SendError>>;
 
-    /// An event that a driver will set, from before the host knows of it until it is forgotten. Whoever has a shorter
-    /// way to it than the process's stream may be told of it here.
+    /// A driver will set this event. Called before the host learns of the event, and valid until `forget_wake`. A port
+    /// with a shorter path than the process's stream can set it up here.
     fn expect_driver(&self, _name: EventId, _event: &Self::Event) {}
 
-    /// Wakes of this name mean nothing any more.
+    /// Later wakes of this name are ignored.
     fn forget_wake(&self, event: EventId);
 
-    /// Devices may have been destroyed: memory that belongs to a device for which `lives` is false is free.
+    /// Devices may have been destroyed: the port frees the memory of each device for which `lives` is false.
     fn devices_ended(&self, _lives: impl Fn(Handle) -> bool) {}
 
     /// Nothing can be sent or will arrive.
     fn is_lost(&self) -> bool;
 
-    /// The host may have ended the transport although nobody has read that yet.
+    /// The host may have closed the transport although no thread has read that yet.
     fn may_be_lost(&self) -> bool {
         self.is_lost()
     }
 
-    /// The place of a slot, if the fence memory holds it.
+    /// The location of a slot, if the fence memory has that slot.
     fn locate(&self, slot: u32) -> Option<Self::Location>;
 
-    /// Slots of all fence memory.
+    /// The number of slots in all fence memory.
     fn slots(&self) -> u32;
 
-    /// Brings at least `slots_wanted` more slots, unless another operation has brought some since there
-    /// were `slots_before`. Without a transport there is nothing to bring and nothing to say: success,
-    /// and the next call tells.
+    /// Adds at least `slots_wanted` slots, unless another operation has added some since there were `slots_before`.
+    /// Succeeds without effect if the transport is lost, because the next call reports that.
     fn grow_memory(&self, slots_before: u32, slots_wanted: u32)
     -> impl Future<Output = Result<(), NtStatus>>;
 
-    /// A line for the person who runs the program.
+    /// Prints a line for the user of the program.
     fn log(&self, line: std::fmt::Arguments<'_>);
 }

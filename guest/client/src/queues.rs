@@ -1,4 +1,4 @@
-//! Contexts, hardware queues, paging queues and native fences: what comes with a fence of its own.
+//! Contexts, hardware queues, paging queues and native fences: objects that come with a fence of their own.
 
 use d3dkmt::{
     Call, CreateContextFlags, Handle, HwQueueFlags, NtStatus, Reply, ShareToken, SyncObjectFlags,
@@ -19,7 +19,7 @@ pub struct NewContext {
     pub private_data: Vec<u8>,
 }
 
-/// A queue with the fence that tells how far it is.
+/// A queue with its progress fence.
 #[derive(Clone, Debug)]
 pub struct CreatedQueue<L> {
     pub queue: Handle,
@@ -53,7 +53,7 @@ impl<P: Port> Session<P> {
         self.call(&Call::DestroyContext { context }).await.status
     }
 
-    /// `D3DKMTCreateHwQueue`. The progress fence may be waited for by the CPU.
+    /// `D3DKMTCreateHwQueue`. The CPU may wait for the progress fence.
     pub async fn create_hw_queue(
         &self,
         context: Handle,
@@ -64,7 +64,7 @@ impl<P: Port> Session<P> {
         match self.call_with_memory(&call, &Wakes::None).await? {
             Reply::HwQueue { queue, progress_fence } => {
                 let fence = self.locate(progress_fence)?;
-                // A fence of no known device is the host's to judge.
+                // The host decides about a fence whose device is not known here.
                 let device = self.objects.device_of_context(context).unwrap_or(Handle::NULL);
                 Ok(self.keep_queue(queue, context, fence, device))
             }
@@ -113,7 +113,7 @@ impl<P: Port> Session<P> {
         CreatedQueue { queue, fence }
     }
 
-    /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105), which has no place to read.
+    /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105), whose value the CPU cannot read.
     pub async fn create_native_fence(
         &self,
         device: Handle,

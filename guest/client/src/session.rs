@@ -1,4 +1,4 @@
-//! A session: one guest process as the host knows it.
+//! A session: one client process as the host knows it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +13,8 @@ use crate::objects::{Object, Objects};
 use crate::pending_calls::Answer;
 use crate::port::{Location, Port, Wakes};
 
-/// One guest process's session with the host. Any number of operations may be under way at a time. An
-/// operation is not cancelled by dropping its future: what it waits for stays expected, as with a
-/// thread that was killed.
+/// A client process's session with the host. Any number of operations may be in progress at a time. Dropping the future
+/// of an operation does not cancel it: its answer stays expected, as for a thread that was killed.
 #[derive(Debug)]
 pub struct Session<P: Port> {
     pub(crate) port: P,
@@ -26,7 +25,7 @@ pub struct Session<P: Port> {
     next_event: AtomicU64,
 }
 
-/// A created or opened sync object, with the place of its value.
+/// A created or opened sync object, with the location of its value.
 #[derive(Clone, Debug)]
 pub struct CreatedFence<L> {
     pub object: Handle,
@@ -34,7 +33,7 @@ pub struct CreatedFence<L> {
     /// Monitored fences only.
     pub location: Option<L>,
     pub gpu_address: u64,
-    /// The GPU address holds once the device's paging fence has this value; 0: at once (FEN-062).
+    /// The GPU address is valid once the device's paging fence has this value; 0: at once (FEN-062).
     pub paging_fence_value: u64,
 }
 
@@ -49,12 +48,13 @@ impl<P: Port> Session<P> {
         Session { port, objects: Objects::default(), welcome, status, next_event: AtomicU64::new(1) }
     }
 
-    /// No device of this process has stopped, as far as can be known without asking: one load. Whoever has
-    /// read a fence value before it does not miss a stop that came before that value.
+    /// True if no device of this process has stopped, as far as one load from the status slot can show. A caller that
+    /// has read a fence value first does not miss a stop that preceded that value.
     pub(crate) fn all_devices_work(&self) -> bool {
         match &self.status {
             Some(status) => status.value() == 0,
-            // A host without statuses is trusted, one that named no slot of ours is asked each time.
+            // A host without status slots is trusted. If the host named a slot that does not exist here, each call asks
+            // the host.
             None => self.welcome.status_slot_plus_one == 0,
         }
     }
@@ -73,12 +73,12 @@ impl<P: Port> Session<P> {
         self.welcome.recording
     }
 
-    /// The transport is gone: every call answers [`TRANSPORT_LOST`](crate::TRANSPORT_LOST).
+    /// The transport is lost: every call answers [`TRANSPORT_LOST`](crate::TRANSPORT_LOST).
     pub fn is_lost(&self) -> bool {
         self.port.is_lost()
     }
 
-    /// Makes a call that concerns nothing this side keeps track of, and waits for its answer.
+    /// Makes a call on objects that this side does not track, and waits for its answer.
     pub async fn call(&self, call: &Call) -> Answer {
         self.port.call(call, &Wakes::None).await
     }
@@ -134,8 +134,8 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// `D3DKMTGetDeviceState`. A device that is ACTIVE is found so without a message, as long as the host has stored that every
-    /// device of this process is (GPV-026).
+    /// `D3DKMTGetDeviceState`. Answered as ACTIVE without a message while the host's status slot says that every device
+    /// of this process is ACTIVE (GPV-026).
     pub async fn device_state(&self, device: Handle, state_type: u32) -> Answer {
         if state_type == device_state_type::EXECUTION && self.is_active(device) {
             let reply = Reply::DeviceState(DeviceExecutionState::ACTIVE.0);
@@ -144,8 +144,9 @@ impl<P: Port> Session<P> {
         self.call(&Call::GetDeviceState { device, state_type }).await
     }
 
-    /// A one-way call that was sent before may have stopped the device: then only the host's answer comes behind it. A program
-    /// that makes no other call must notice the end of the transport.
+    /// Whether `device` is known to be ACTIVE. Not with asynchronous submission: an earlier one-way call may stop the
+    /// device, and only the host's answer is ordered after it. `may_be_lost` is for a program that makes no other call
+    /// and must still notice a lost transport.
     fn is_active(&self, device: Handle) -> bool {
         let Welcome { recording, async_submission, .. } = self.welcome;
         !recording
@@ -162,7 +163,7 @@ impl<P: Port> Session<P> {
         self.call_that_ends_devices(&Call::DestroyDevice { device }, events).await
     }
 
-    /// A call after which the driver signals these events no more; until its answer it may (EVT-016).
+    /// A call after which the driver no longer signals these events; until its answer it may (EVT-016).
     async fn call_that_ends_devices(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
         let status = self.call(call).await.status;
         events.into_iter().for_each(|event| self.port.forget_wake(event));
@@ -227,13 +228,13 @@ impl<P: Port> Session<P> {
     pub async fn open_legacy_sync_object(&self, shared_handle: Handle) -> Result<Handle, NtStatus> {
         let call = Call::OpenSynchronizationObject { shared_handle };
         let opened = self.make_fence(&call, &Wakes::None).await?;
-        // Which of the legacy types it is makes no difference here.
+        // Any legacy type will do here.
         let object_type = Some(SyncObjectType::FENCE);
         self.keep(&opened, object_type, Handle::NULL, SyncObjectFlags::empty());
         Ok(opened.object)
     }
 
-    /// Notes an object that has no event.
+    /// Records an object that has no event.
     pub(crate) fn keep(
         &self,
         fence: &CreatedFence<P::Location>,
@@ -246,7 +247,7 @@ impl<P: Port> Session<P> {
             .object_created(fence.object, Object { object_type, device, flags, location, event: None });
     }
 
-    /// `D3DKMTDestroySynchronizationObject`. The handle is gone here before the host is told (F-69).
+    /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69).
     pub async fn destroy_sync_object(&self, object: Handle) -> NtStatus {
         if let Some(Object { event: Some(event), .. }) = self.objects.object_destroying(object) {
             self.port.forget_wake(event);
@@ -265,8 +266,8 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// Makes a call that may need a fence slot; brings more fence memory when the host asks for it,
-    /// twice as much each time.
+    /// Makes a call that may need a fence slot. When the host has none left, adds fence memory, twice as much each
+    /// time, and repeats the call.
     pub(crate) async fn call_with_memory(
         &self,
         call: &Call,
@@ -299,9 +300,9 @@ impl<P: Port> Session<P> {
         Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value })
     }
 
-    /// The host answered a call with what belongs to another: its defect, said once a call.
+    /// Logs a reply of the wrong kind, which is a defect of the host.
     pub(crate) fn unexpected(&self, call: &str, reply: &Reply) -> NtStatus {
-        self.port.log(format_args!("the host answered {call} with {reply:?}"));
+        self.port.log(format_args!("the host answered {call} with a reply of another call: {reply:?}"));
         NtStatus::INTERNAL_ERROR
     }
 }

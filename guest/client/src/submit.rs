@@ -1,5 +1,5 @@
-//! What goes into a context's queue: command buffers, GPU waits, GPU signals. With asynchronous
-//! submission (the host's Welcome says so) they are one-way and always succeed (GPV-015).
+//! Packets for a context's queue: command buffers, GPU waits, GPU signals. With asynchronous submission (the host's
+//! Welcome says so) they are one-way and always succeed (GPV-015).
 
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags};
 
@@ -9,13 +9,13 @@ use crate::session::Session;
 
 impl<P: Port> Session<P> {
     /// `D3DKMTSubmitCommand`, `D3DKMTWaitForSynchronizationObjectFromGpu` and
-    /// `D3DKMTSignalSynchronizationObjectFromGpu`: whatever queues a packet.
+    /// `D3DKMTSignalSynchronizationObjectFromGpu`: every call that enqueues a packet.
     pub async fn submit(&self, call: &Call) -> NtStatus {
         self.submit_with(call, &Wakes::None).await
     }
 
-    /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent (FEN-036): the event is set
-    /// once when every context has come to the packet.
+    /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent (FEN-036): the event is set once when every
+    /// context has reached the packet.
     pub async fn signal_event_from_gpu(
         &self,
         contexts: Handles,
@@ -28,7 +28,7 @@ impl<P: Port> Session<P> {
         self.submit_with(&call, &Wakes::Once(event, kept)).await
     }
 
-    /// Counts that no host takes are refused here, also of a one-way call, whose status would be lost (GPV-025).
+    /// Refuses counts above the host's limits here, also for a one-way call, whose status would be lost (GPV-025).
     async fn submit_with(&self, call: &Call, wakes: &Wakes<P::Event>) -> NtStatus {
         if !call.counts_fit() {
             return NtStatus::INVALID_PARAMETER;
@@ -43,7 +43,7 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// How the value union beside these objects is meant.
+    /// Which member of the value union is used for these objects.
     pub fn value_form(&self, objects: &[Handle]) -> ValueForm {
         self.objects.value_form(objects)
     }

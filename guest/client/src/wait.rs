@@ -10,9 +10,8 @@ use crate::port::{CallerEvent, NotAnEvent, Port, RegisteredEvent, Wakes};
 use crate::session::Session;
 
 impl<P: Port> Session<P> {
-    /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Without an event it returns when the wait is
-    /// over, however long that takes; with one it returns at once, and the event is set once (W-105,
-    /// W-107, FEN-031).
+    /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Without an event it returns when the wait completes, without a time
+    /// limit; with an event it returns at once, and the event is set once (W-105, W-107, FEN-031).
     pub async fn wait_from_cpu(
         &self,
         device: Handle,
@@ -36,7 +35,7 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// The wait needs no message: everything is known here, the values are there, and no device has stopped.
+    /// The wait needs no message: every object is known here, the values are reached, and no device has stopped.
     fn holds_already(
         &self,
         device: Handle,
@@ -48,7 +47,7 @@ impl<P: Port> Session<P> {
             && flags.unknown() == 0
             && !self.port.is_lost()
             && self.objects.reached(device, objects, values, flags.contains(WaitFromCpuFlags::WAIT_ANY))
-            // After the values: see there.
+            // After the values: see `all_devices_work`.
             && self.all_devices_work()
     }
 

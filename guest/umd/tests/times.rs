@@ -9,7 +9,7 @@ use d3dkmt::{Call, EventId, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{CallerEvent, CreatedFence, Session, block_on};
 use host::{ADAPTER, DEVICE, Peer, connect, create_fence, welcome};
 use proto::channel::{Times, Welcome, to_host};
-use proto::convert::{asked_to_frame, call_from_body};
+use proto::convert::{call_from_body, host_time_to_frame};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -38,11 +38,11 @@ fn wait(session: &Session, fence: &CreatedFence, event: Option<&OwnedFd>) {
 }
 
 /// Answers a call that is made meanwhile; its times.
-fn answered(session: &Session, peer: &mut Peer, asked_ns: u64) -> Times {
+fn answered(session: &Session, peer: &mut Peer, host_time_ns: u64) -> Times {
     thread::scope(|scope| {
         let calling = scope.spawn(|| call(session));
         let (times, request, _) = timed_call(peer);
-        peer.send(&asked_to_frame(asked_ns));
+        peer.send(&host_time_to_frame(host_time_ns));
         peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(0));
         calling.join().unwrap();
         times
@@ -64,11 +64,11 @@ fn timed_session() -> (std::sync::Arc<Session>, Peer, CreatedFence) {
 }
 
 /// A wait that is registered and then woken; its name.
-fn woken(peer: &mut Peer, asked_ns: u64) -> u64 {
+fn woken(peer: &mut Peer, host_time_ns: u64) -> u64 {
     let (_, request, call) = timed_call(peer);
     let Call::WaitFromCpu { event: EventId(event), .. } = call else { panic!("{call:?}") };
     peer.answer_wait(request, WaitOutcome::Registered);
-    peer.send(&asked_to_frame(asked_ns));
+    peer.send(&host_time_to_frame(host_time_ns));
     peer.wake(EventId(event), NtStatus::SUCCESS);
     event
 }
@@ -79,11 +79,11 @@ fn a_call_is_told_from_its_begin_and_the_soonest_of_what_was_heard_with_the_next
     let before = now();
     let first = answered(&session, &mut peer, 1_000);
     assert!(before <= first.called_ns && first.called_ns <= first.sent_ns && first.sent_ns <= now());
-    assert_eq!((first.heard_host_ns, first.heard_ns, first.woken.len()), (0, 0, 0), "nobody said when");
+    assert_eq!((first.received_host_ns, first.received_ns, first.woken.len()), (0, 0, 0), "nobody said when");
     let second = answered(&session, &mut peer, 2_000);
-    assert_eq!(second.heard_host_ns, 1_000);
-    assert!(first.sent_ns <= second.heard_ns && second.heard_ns <= second.called_ns);
-    assert_eq!(answered(&session, &mut peer, 3_000).heard_host_ns, 2_000, "each is told once");
+    assert_eq!(second.received_host_ns, 1_000);
+    assert!(first.sent_ns <= second.received_ns && second.received_ns <= second.called_ns);
+    assert_eq!(answered(&session, &mut peer, 3_000).received_host_ns, 2_000, "each is told once");
     assert!(session.port().channel().tells_times());
 }
 

@@ -74,7 +74,7 @@ pub struct Channel {
     count: u64,
     /// Taken by the guest's outbox once Hello is accepted.
     sink: Option<Sink>,
-    guest: Option<Arc<ClientProcess>>,
+    client: Option<Arc<ClientProcess>>,
     /// Until Hello is accepted.
     pending_connection: Option<PendingConnection>,
     /// It is welcomed when all guests of a daemon that goes on are back. Not looked at since, perhaps.
@@ -116,7 +116,7 @@ impl Channel {
             frames: FrameBuffer::default(),
             count: 0,
             sink: Some(sink),
-            guest: None,
+            client: None,
             unwelcomed: false,
             one_way: 0,
             calls: VecDeque::new(),
@@ -136,8 +136,8 @@ impl Channel {
     }
 
     /// The process, once Hello is accepted.
-    pub fn guest(&self) -> Option<&Arc<ClientProcess>> {
-        self.guest.as_ref()
+    pub fn client(&self) -> Option<&Arc<ClientProcess>> {
+        self.client.as_ref()
     }
 
     /// Takes bytes of the stream; [`Channel::turn`] looks at them.
@@ -183,13 +183,13 @@ impl Channel {
         self.frames.release();
         self.more = *more.as_ref().unwrap_or(&false);
         let more = more?;
-        let is_cut_off = self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected());
+        let is_cut_off = self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
         if is_cut_off && !self.is_unwelcomed() { Err(ProtocolError::NotReading) } else { Ok(more) }
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         // What it did before comes first, and its turn goes into that.
-        if self.guest.as_ref().is_some_and(|guest| self.kernel_host.go_on_for(guest.id)) {
+        if self.client.as_ref().is_some_and(|client| self.kernel_host.go_on_for(client.id)) {
             return Ok(true);
         }
         let mut calls = std::mem::take(&mut self.calls);
@@ -203,20 +203,20 @@ impl Channel {
                 // What came before a breach of the protocol is done like everything else.
                 Err(broken) => self.broken = Some(broken),
             }
-            if let Some(guest) = &self.guest {
-                self.kernel_host.prefetch(guest.id, &calls);
-                guest.calls.add(calls.len() as u64);
+            if let Some(client) = &self.client {
+                self.kernel_host.prefetch(client.id, &calls);
+                client.calls.add(calls.len() as u64);
                 self.one_way += calls.iter().filter(|made| made.request == 0).count() as u64;
             }
         }
-        if let Some(guest) = &self.guest {
+        if let Some(client) = &self.client {
             while let Some(made) = calls.pop_front() {
-                if let Some(kept) = self.kernel_host.call(guest.id, made, &mut self.flush_list) {
+                if let Some(kept) = self.kernel_host.call(client.id, made, &mut self.flush_list) {
                     calls.push_front(kept);
                     break;
                 }
                 // A wake of somebody else is never held back for the rest of this batch.
-                self.flush_list.flush_others(guest.id);
+                self.flush_list.flush_others(client.id);
             }
         }
         self.calls = calls;
@@ -232,12 +232,12 @@ impl Channel {
     /// A guest of a journal keeps its one-way calls until it knows that they were made.
     fn tell_one_way(&mut self) {
         self.one_way = 0;
-        let Some(guest) = &self.guest else { return };
-        if let Some(calls) = self.kernel_host.sessions().one_way_calls(guest.id) {
+        let Some(client) = &self.client else { return };
+        if let Some(calls) = self.kernel_host.sessions().one_way_calls(client.id) {
             let body = Some(to_guest::Body::Applied(calls));
             // One that does not read is found so by an answer or a wake.
-            let _ = guest.outbox.append(&ToGuest { request: 0, status: 0, body });
-            guest.outbox.flush();
+            let _ = client.outbox.append(&ToGuest { request: 0, status: 0, body });
+            client.outbox.flush();
         }
     }
 
@@ -250,7 +250,7 @@ impl Channel {
         for _ in 0..frames_max {
             let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
             let frame = self.count;
-            if self.guest.is_none() && self.frames.missing() > HELLO_BYTES_MAX {
+            if self.client.is_none() && self.frames.missing() > HELLO_BYTES_MAX {
                 return Err(ProtocolError::LongHello);
             }
             let message = match self.frames.next_frame() {
@@ -262,21 +262,21 @@ impl Channel {
             self.count += 1;
             self.kernel_host.counters.frames_received.add(1);
             let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
-            match (&self.guest, body) {
+            match (&self.client, body) {
                 (None, to_host::Body::Hello(hello)) => {
                     self.hello(&hello)?;
                 }
                 (None, _) => return Err(ProtocolError::NoHello),
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
-                (Some(guest), to_host::Body::Received(received)) => {
-                    self.kernel_host.sessions().was_read(guest.id, received)
+                (Some(client), to_host::Body::Received(received)) => {
+                    self.kernel_host.sessions().was_read(client.id, received)
                 }
-                (Some(_), to_host::Body::Times(times)) => self.told_times(times),
+                (Some(_), to_host::Body::Times(times)) => self.timestamps_times(times),
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
-                    let (request, told) = (message.request, self.next_times.take());
-                    calls.push_back(ReceivedCall { request, call, told });
+                    let (request, timestamps) = (message.request, self.next_times.take());
+                    calls.push_back(ReceivedCall { request, call, timestamps });
                 }
             }
         }
@@ -284,50 +284,50 @@ impl Channel {
     }
 
     /// Times of the call that comes next; those that nobody asked for are nobody's business.
-    fn told_times(&mut self, times: Times) {
-        let Some(guest) = self.guest.as_ref().filter(|_| self.kernel_host.times) else { return };
+    fn timestamps_times(&mut self, times: Times) {
+        let Some(client) = self.client.as_ref().filter(|_| self.kernel_host.times) else { return };
         let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
         let about_a_call = times.called_ns != 0;
-        let told = ClientTimestamps { times, clock, awake_ns, read_ns };
+        let timestamps = ClientTimestamps { times, clock, awake_ns, read_ns };
         if about_a_call {
             // A second one without a call in between takes the place of the first.
-            self.next_times = Some(Box::new(told));
+            self.next_times = Some(Box::new(timestamps));
         } else {
-            self.kernel_host.traces().tell_times(guest.id, told);
+            self.kernel_host.traces().tell_times(client.id, timestamps);
         }
     }
 
     fn hello(&mut self, hello: &Hello) -> Result<(), ProtocolError> {
         let greeting = SessionHello::of(hello)?;
         let token = hello.token.as_slice().try_into().map_err(|_| ProtocolError::Token)?;
-        let guest = self.kernel_host.sessions().redeem(&token, |guest| self.is_stream_of(guest))?;
-        let guest = guest.ok_or(ProtocolError::Token)?;
+        let client = self.kernel_host.sessions().redeem(&token, |client| self.is_stream_of(client))?;
+        let client = client.ok_or(ProtocolError::Token)?;
         let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
-        let guest = self.guest.insert(guest);
+        let client = self.client.insert(client);
         self.pending_connection = None;
         if self.kernel_host.resumption().is_resuming() {
             self.unwelcomed = true;
-            let back = self.kernel_host.resumption().is_back(guest, sink, greeting);
+            let back = self.kernel_host.resumption().is_back(client, sink, greeting);
             back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
         } else {
-            let greeted = self.kernel_host.sessions().greet(guest, sink, greeting);
+            let greeted = self.kernel_host.sessions().greet(client, sink, greeting);
             greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
         }
     }
 
     /// Its Hello is accepted, and its Welcome still to come.
     fn is_unwelcomed(&mut self) -> bool {
-        self.unwelcomed &= self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected());
+        self.unwelcomed &= self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
         self.unwelcomed
     }
 
-    fn is_stream_of(&self, guest: &ClientProcess) -> Result<(), ProtocolError> {
-        if guest.vm != self.vm {
-            return Err(ProtocolError::WrongVm { of: guest.vm.0, from: self.vm.0 });
+    fn is_stream_of(&self, client: &ClientProcess) -> Result<(), ProtocolError> {
+        if client.vm != self.vm {
+            return Err(ProtocolError::WrongVm { of: client.vm.0, from: self.vm.0 });
         }
         match self.process {
-            Some(stream) if stream != guest.id => {
-                Err(ProtocolError::WrongProcess { of: guest.id.0, stream: stream.0 })
+            Some(stream) if stream != client.id => {
+                Err(ProtocolError::WrongProcess { of: client.id.0, stream: stream.0 })
             }
             _ => Ok(()),
         }
@@ -349,21 +349,21 @@ impl Channel {
     /// Says why the stream is closed: to the log, and to the guest if it still listens.
     pub fn close_with(&mut self, error: &ProtocolError) {
         self.kernel_host.counters.protocol_errors.add(1);
-        let process = self.guest.as_ref().map_or("a stream without a process".into(), |guest| {
-            format!("process {} (pid {}, {})", guest.id.0, guest.pid, guest.name)
+        let process = self.client.as_ref().map_or("a stream without a process".into(), |client| {
+            format!("process {} (pid {}, {})", client.id.0, client.pid, client.name)
         });
-        let peer = self.guest.as_ref().map_or(self.peer, |guest| Peer::of(guest));
+        let peer = self.client.as_ref().map_or(self.peer, |client| Peer::of(client));
         self.kernel_host
             .log
             .warn(peer, || format!("vm {}, {process}: {error}; the stream is closed", self.vm.0));
         let goodbye = goodbye(&error.to_string());
-        match (&self.guest, &self.sink) {
+        match (&self.client, &self.sink) {
             (_, Some(sink)) => {
                 let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
             }
-            (Some(guest), None) => {
+            (Some(client), None) => {
                 self.flush_list.flush();
-                guest.outbox.send_last(&goodbye);
+                client.outbox.send_last(&goodbye);
             }
             (None, None) => {}
         }

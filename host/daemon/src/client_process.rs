@@ -1,4 +1,4 @@
-//! A guest process as the daemon serves it: who it is and what waits to be sent to it.
+//! A client process as the daemon serves it: its identity, and what waits to be sent to it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use d3dkmt::{EventId, NtStatus, WakeTarget};
 use dxgkrnl::{ProcessId, VmId};
-use proto::convert::{asked_to_frame, wake_to_frame};
+use proto::convert::{host_time_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
 use rustix::net::Shutdown;
@@ -19,12 +19,12 @@ use super::counters::Counter;
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 use super::registered_events::{EventSink, RegisterError, RegisteredEvents};
 
-/// Text from a guest as it may stand on a terminal and in a line of a log.
+/// Returns text from a guest with control characters replaced, safe for a terminal and for a line of a log.
 pub fn without_controls(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{FFFD}' } else { letter }).collect()
 }
 
-/// What is kept of a process's name.
+/// Returns a process's name without control characters, cut to [`NAME_BYTES_MAX`].
 pub fn kept_name(name: &str) -> String {
     let mut name = without_controls(name);
     while name.len() > NAME_BYTES_MAX {
@@ -33,7 +33,7 @@ pub fn kept_name(name: &str) -> String {
     name
 }
 
-/// One guest process.
+/// One client process.
 #[derive(Debug)]
 pub struct ClientProcess {
     pub id: ProcessId,
@@ -41,18 +41,18 @@ pub struct ClientProcess {
     pub pid: u32,
     pub name: String,
     pub outbox: Outbox,
-    /// Calls of its that the kernel was told of.
+    /// Calls of this process that were passed to the kernel.
     pub calls: Counter,
 }
 
 impl ClientProcess {
-    /// One that nobody is connected to yet.
+    /// A client process without a stream.
     pub fn new(id: ProcessId, vm: VmId, pid: u32, name: String) -> ClientProcess {
         ClientProcess { id, vm, pid, name, outbox: Outbox::default(), calls: Counter::default() }
     }
 }
 
-/// Where the bytes go.
+/// The stream to which an outbox writes.
 #[derive(Debug)]
 pub enum Sink {
     /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
@@ -65,7 +65,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Ends the stream for both ends.
+    /// Returns a function that closes the stream in both directions.
     pub fn closer(&self) -> Box<dyn FnOnce() + Send> {
         match self {
             Sink::Local { stream, .. } => {
@@ -82,8 +82,8 @@ impl Sink {
     }
 }
 
-/// Bytes and wakes on their way to one guest. Appended to under the kernel lock, so their order is the kernel's;
-/// sent after leaving it, by whoever appended. Kept events are set before the bytes are sent.
+/// Bytes and wakes for one client process. Both are appended under the kernel lock, so their order is the kernel's. The
+/// appending thread sends them after it unlocks. Registered events are set before the bytes are sent.
 #[derive(Debug)]
 pub struct Outbox {
     state: Ranked<OutboxState>,
@@ -102,27 +102,27 @@ struct OutboxState {
     sink: Option<Sink>,
     kept: RegisteredEvents,
     bytes: Vec<u8>,
-    /// Bytes at the head that are sent already.
+    /// Bytes at the head that are already sent.
     sent: usize,
-    /// The sink said it is full: it will say when there is room.
+    /// The sink reported that it is full; it reports when there is room.
     blocked: bool,
-    /// When what is added next was asked for, if its guest is to be told.
-    asked_ns: Option<u64>,
+    /// When the next appended item was requested, if the client is to receive that time.
+    host_time_ns: Option<u64>,
 }
 
-/// What came of something for a guest.
+/// How an item for a client process is delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Added {
     Frame,
-    /// A kept event will be set.
+    /// A registered event will be set.
     Event,
-    /// Nobody is connected to get it.
+    /// No stream is connected, so it is dropped.
     Nothing,
 }
 
-/// The guest does not read, and what waits for it is over the limit.
+/// The client does not read, and its unread bytes are over the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("{waiting} bytes wait to be read by the guest, the limit is {OUTBOX_BYTES_MAX}")]
+#[error("{waiting} bytes wait to be read by the client, the limit is {OUTBOX_BYTES_MAX}")]
 pub struct OutboxFull {
     waiting: usize,
 }
@@ -141,14 +141,14 @@ impl Outbox {
         self.connected.load(Ordering::Acquire)
     }
 
-    /// Nothing more is sent. The guest sees the end of the stream after what was sent.
+    /// Disconnects the stream. The client reads what was sent, then the end of the stream.
     pub fn disconnect(&self) {
         if let Some(sink) = self.forget() {
             sink.finish();
         }
     }
 
-    /// Ends the stream at once, for a guest that does not read: it would never come to its end.
+    /// Closes the stream at once, because a client that does not read would never reach its end.
     pub fn cut_off(&self) {
         if let Some(sink) = self.forget() {
             sink.cut_off();
@@ -162,7 +162,7 @@ impl Outbox {
         sink
     }
 
-    /// An event of this name is set in this way from here on.
+    /// Registers an event: from here on it is set through `way`.
     pub fn register_event(&self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
         self.lock().kept.keep(name, way)
     }
@@ -171,7 +171,7 @@ impl Outbox {
         self.lock().kept.contains(name)
     }
 
-    /// Events that are kept, and how often each was to be set.
+    /// Registered events, and how often each was to be set.
     pub fn registered_events(&self) -> Vec<(EventId, u64)> {
         self.lock().kept.wakes().collect()
     }
@@ -180,7 +180,7 @@ impl Outbox {
         self.lock().kept.len()
     }
 
-    /// The stream of a kept event's event channel is there. False if it is not kept any more.
+    /// Connects the stream of a registered event's event channel. False if the event is no longer registered.
     pub fn connect_event_channel(&self, name: EventId, stream: Connection) -> bool {
         let mut state = self.lock();
         let connected = state.kept.connect(name, stream);
@@ -188,7 +188,7 @@ impl Outbox {
         connected
     }
 
-    /// The event is not set here any more; what was owed comes by the stream. False if it was not kept.
+    /// Unregisters an event; a wake that it was owed is sent as a frame. False if it was not registered.
     pub fn unregister_event(&self, name: EventId) -> bool {
         let mut state = self.lock();
         let owed = state.kept.forget(name);
@@ -196,7 +196,7 @@ impl Outbox {
         owed.is_some()
     }
 
-    /// The same when the stream of its event channel has ended.
+    /// The same, when the stream of its event channel is closed.
     pub fn event_channel_gone(&self, name: EventId, stream: &Connection) {
         let mut state = self.lock();
         let owed = state.kept.event_channel_gone(name, stream);
@@ -208,12 +208,12 @@ impl Outbox {
         self.lock().append(frame)
     }
 
-    /// The guest is told that what is added next was asked for at this time.
-    pub fn asked(&self, nanos: u64) {
-        self.lock().asked_ns = Some(nanos);
+    /// The client receives `nanos` as the time at which the next appended item was requested.
+    pub fn set_host_time(&self, nanos: u64) {
+        self.lock().host_time_ns = Some(nanos);
     }
 
-    /// Adds a frame that is in bytes already, with its length. A guest that is over its limit is found so by the next one.
+    /// Adds an encoded frame, with its length prefix. A client over its limit is detected at its next frame.
     pub fn append_frame(&self, frame: &[u8]) {
         let mut state = self.lock();
         if state.sink.is_some() {
@@ -221,7 +221,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a wake: a kept event will be set, the others come by a frame.
+    /// Adds a wake: a registered event will be set, any other is sent as a frame.
     pub fn wake(&self, target: WakeTarget, status: NtStatus) -> Result<Added, OutboxFull> {
         let mut state = self.lock();
         match target.event() {
@@ -230,7 +230,7 @@ impl Outbox {
         }
     }
 
-    /// Adds the last frame of a stream and sends what it can. A guest that is cut off gets none.
+    /// Adds the last frame of a stream and sends what it can. A disconnected client gets none.
     pub fn send_last(&self, frame: &proto::channel::ToGuest) {
         if self.append(frame).is_ok() {
             self.flush();
@@ -255,18 +255,18 @@ impl OutboxState {
         if self.sink.is_none() {
             return Ok(Added::Nothing);
         }
-        if let Some(nanos) = self.asked_ns.take() {
-            proto::frame::append(&asked_to_frame(nanos), &mut self.bytes);
+        if let Some(nanos) = self.host_time_ns.take() {
+            proto::frame::append(&host_time_to_frame(nanos), &mut self.bytes);
         }
         proto::frame::append(frame, &mut self.bytes);
         let waiting = self.bytes.len() - self.sent;
         if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
     }
 
-    /// Adds wakes that a kept event was owed when it was forgotten: an event is set or not, and one sets it.
+    /// Sends the wakes that an event was owed when it was unregistered, as one frame: an event is set or not.
     fn owed_by_stream(&mut self, name: EventId, owed: u64) {
         if owed > 0 {
-            // A guest over its limit is found so by the next frame.
+            // A client over its limit is detected at its next frame.
             let _ = self.append(&wake_to_frame(name, NtStatus::SUCCESS));
             self.flush();
         }
@@ -288,7 +288,7 @@ impl OutboxState {
                     self.blocked = true;
                     return;
                 }
-                // The stream's reader learns of its end as well and ends the process.
+                // The stream's reader also sees the error and detaches the process.
                 Err(_) => {
                     self.sink = None;
                     return;
@@ -306,7 +306,7 @@ impl OutboxState {
 impl Sink {
     fn finish(&self) {
         match self {
-            // Whoever reads the stream has ended it or does so next; closing is enough.
+            // The stream's reader has closed it or does so next; dropping it is enough.
             Sink::Local { .. } => {}
             Sink::Vsock(connection) => connection.finish(),
         }
@@ -314,7 +314,7 @@ impl Sink {
 
     fn cut_off(&self) {
         match self {
-            // The loop that reads the stream is told of its end by this.
+            // The loop that reads the stream then sees its end.
             Sink::Local { stream, .. } => {
                 let _ = rustix::net::shutdown(stream, Shutdown::Both);
             }

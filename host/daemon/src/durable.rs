@@ -55,23 +55,23 @@ pub(super) enum WriterMessage {
 
 /// Sees to it that what is recorded is on the disk soon. It sleeps until something is recorded. Dropping it ends it.
 pub(super) struct DiskWriter {
-    teller: Sender<WriterMessage>,
+    sender: Sender<WriterMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DiskWriter {
     pub fn start(kernel_host: Arc<KernelHost>, interval: Duration) -> std::io::Result<DiskWriter> {
-        let (teller, told) = channel();
-        kernel_host.traces().tell_when_recorded(teller.clone());
-        let run = move || write_often(&kernel_host, interval, &told);
+        let (sender, messages) = channel();
+        kernel_host.traces().tell_when_recorded(sender.clone());
+        let run = move || write_often(&kernel_host, interval, &messages);
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
-        Ok(DiskWriter { teller, thread: Some(thread) })
+        Ok(DiskWriter { sender, thread: Some(thread) })
     }
 }
 
-fn write_often(kernel_host: &KernelHost, interval: Duration, told: &Receiver<WriterMessage>) {
-    while told.recv() == Ok(WriterMessage::Recorded) {
-        if told.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+fn write_often(kernel_host: &KernelHost, interval: Duration, messages: &Receiver<WriterMessage>) {
+    while messages.recv() == Ok(WriterMessage::Recorded) {
+        if messages.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         // The kernel lock is left before the disk is waited for.
@@ -83,7 +83,7 @@ fn write_often(kernel_host: &KernelHost, interval: Duration, told: &Receiver<Wri
 
 impl Drop for DiskWriter {
     fn drop(&mut self) {
-        let _ = self.teller.send(WriterMessage::Stop);
+        let _ = self.sender.send(WriterMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

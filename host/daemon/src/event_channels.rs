@@ -36,13 +36,13 @@ impl EventChannels {
     }
 
     /// Keeps an event of a process, whose stream is to come with this token. `kept` are those of all others of the VM.
-    pub fn announce(&self, guest: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
+    pub fn announce(&self, client: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
         anyhow::ensure!(kept < EVENT_CHANNELS_PER_VM_MAX, "{kept} events of the VM are kept, the limit");
         let token = random()?;
         let mut waiting = self.lock();
-        waiting.retain(|_, (guest, name)| guest.outbox.keeps(*name));
-        guest.outbox.register_event(name, EventSink::EventChannel(None))?;
-        waiting.insert(token, (guest.clone(), name));
+        waiting.retain(|_, (client, name)| client.outbox.keeps(*name));
+        client.outbox.register_event(name, EventSink::EventChannel(None))?;
+        waiting.insert(token, (client.clone(), name));
         Ok(token)
     }
 
@@ -81,22 +81,22 @@ impl EventChannelEndpoint {
             "more than a token comes on the stream of a event_channel"
         );
         let Ok(token) = Token::try_from(&self.token[..]) else { return Ok(()) };
-        let (guest, name) = self.vm.event_channels.redeem(&token).ok_or_else(|| {
+        let (client, name) = self.vm.event_channels.redeem(&token).ok_or_else(|| {
             anyhow::anyhow!(
                 "the token of a event_channel is unknown, used up, or of an event that is forgotten"
             )
         })?;
         self.pending_connection = None;
         // False if it was forgotten just now: nothing will come, and guestd ends the stream.
-        if guest.outbox.connect_event_channel(name, self.connection.clone()) {
-            self.of = Some((guest, name));
+        if client.outbox.connect_event_channel(name, self.connection.clone()) {
+            self.of = Some((client, name));
         }
         Ok(())
     }
 
     fn end(&mut self) {
-        if let Some((guest, name)) = self.of.take() {
-            guest.outbox.event_channel_gone(name, &self.connection);
+        if let Some((client, name)) = self.of.take() {
+            client.outbox.event_channel_gone(name, &self.connection);
         }
     }
 }
@@ -117,8 +117,8 @@ impl Endpoint for EventChannelEndpoint {
     }
 
     fn writable(&mut self) {
-        if let Some((guest, _)) = &self.of {
-            guest.outbox.flush();
+        if let Some((client, _)) = &self.of {
+            client.outbox.flush();
         }
     }
 
@@ -133,36 +133,36 @@ mod tests {
 
     use super::*;
 
-    fn guest(id: u32) -> Arc<ClientProcess> {
+    fn client(id: u32) -> Arc<ClientProcess> {
         Arc::new(ClientProcess::new(ProcessId(id), VmId(1), 1, String::new()))
     }
 
     #[test]
     fn a_token_is_of_one_event_and_works_once() {
-        let (event_channels, guest) = (EventChannels::default(), guest(1));
-        let first = event_channels.announce(&guest, EventId(1), 0).unwrap();
-        let second = event_channels.announce(&guest, EventId(2), 1).unwrap();
+        let (event_channels, client) = (EventChannels::default(), client(1));
+        let first = event_channels.announce(&client, EventId(1), 0).unwrap();
+        let second = event_channels.announce(&client, EventId(2), 1).unwrap();
         assert_ne!(first, second);
         assert_eq!(event_channels.redeem(&second).unwrap().1, EventId(2));
         assert!(event_channels.redeem(&second).is_none());
-        assert!(event_channels.announce(&guest, EventId(1), 2).is_err(), "it has one");
+        assert!(event_channels.announce(&client, EventId(1), 2).is_err(), "it has one");
         event_channels.forget_all();
         assert!(event_channels.redeem(&first).is_none());
     }
 
     #[test]
     fn a_vm_has_so_many_event_channels() {
-        let (event_channels, guest) = (EventChannels::default(), guest(1));
-        assert!(event_channels.announce(&guest, EventId(1), EVENT_CHANNELS_PER_VM_MAX - 1).is_ok());
+        let (event_channels, client) = (EventChannels::default(), client(1));
+        assert!(event_channels.announce(&client, EventId(1), EVENT_CHANNELS_PER_VM_MAX - 1).is_ok());
         let error =
-            event_channels.announce(&guest, EventId(2), EVENT_CHANNELS_PER_VM_MAX).unwrap_err().to_string();
+            event_channels.announce(&client, EventId(2), EVENT_CHANNELS_PER_VM_MAX).unwrap_err().to_string();
         assert!(error.contains("the limit"), "{error}");
-        assert!(!guest.outbox.keeps(EventId(2)));
+        assert!(!client.outbox.keeps(EventId(2)));
     }
 
     #[test]
     fn tokens_of_what_is_over_are_not_kept() {
-        let (event_channels, gone, other) = (EventChannels::default(), guest(1), guest(2));
+        let (event_channels, gone, other) = (EventChannels::default(), client(1), client(2));
         let token = event_channels.announce(&gone, EventId(1), 0).unwrap();
         gone.outbox.disconnect();
         event_channels.announce(&other, EventId(1), 0).unwrap();

@@ -197,16 +197,21 @@ impl GuestdEndpoint {
             Body::RegisterEvent(event) => {
                 self.register_event(&event).map(|token| Reply::EventChannel(token.to_vec()))
             }
-            Body::UnregisterEvent(RegisteredEvent { process, event }) => self.guest(process).map(|guest| {
+            Body::UnregisterEvent(RegisteredEvent { process, event }) => self.client(process).map(|client| {
                 // One that is not kept is forgotten.
-                guest.outbox.unregister_event(EventId(event));
+                client.outbox.unregister_event(EventId(event));
                 Reply::Forgotten(true)
             }),
-            Body::Settle(process) => self.guest(process).map(|guest| {
+            Body::Settle(process) => self.client(process).map(|client| {
                 let event_channel =
                     |(name, wakes): (EventId, u64)| rung::EventChannel { event: name.0, wakes };
                 Reply::Rung(Rung {
-                    event_channels: guest.outbox.registered_events().into_iter().map(event_channel).collect(),
+                    event_channels: client
+                        .outbox
+                        .registered_events()
+                        .into_iter()
+                        .map(event_channel)
+                        .collect(),
                 })
             }),
             Body::Detach(_) => Ok(Reply::Detached(true)),
@@ -253,22 +258,26 @@ impl GuestdEndpoint {
     }
 
     fn owns(&self, process: ProcessId) -> bool {
-        self.guest(process.0).is_ok()
+        self.client(process.0).is_ok()
     }
 
     /// A process of this VM.
-    fn guest(&self, process: u32) -> anyhow::Result<Arc<ClientProcess>> {
-        let guest =
-            self.vm.kernel_host.sessions().guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
-        guest.ok_or_else(|| not_attached(ProcessId(process)))
+    fn client(&self, process: u32) -> anyhow::Result<Arc<ClientProcess>> {
+        let client = self
+            .vm
+            .kernel_host
+            .sessions()
+            .client(ProcessId(process))
+            .filter(|client| client.vm == self.vm.id);
+        client.ok_or_else(|| not_attached(ProcessId(process)))
     }
 
     /// Has guestd set an event of a process. Gives the token of its event channel.
     fn register_event(&self, event: &RegisteredEvent) -> anyhow::Result<Token> {
-        let guest = self.guest(event.process)?;
-        let of_vm = self.vm.kernel_host.sessions().guests_of(self.vm.id);
-        let kept = of_vm.iter().map(|guest| guest.outbox.kept_count()).sum();
-        self.vm.event_channels.announce(&guest, EventId(event.event), kept)
+        let client = self.client(event.process)?;
+        let of_vm = self.vm.kernel_host.sessions().clients_of(self.vm.id);
+        let kept = of_vm.iter().map(|client| client.outbox.kept_count()).sum();
+        self.vm.event_channels.announce(&client, EventId(event.event), kept)
     }
 
     /// Pages of guest RAM for a process of this VM.
@@ -354,11 +363,11 @@ impl Replies {
 }
 
 fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> anyhow::Result<Attached> {
-    let (guest, token) =
+    let (client, token) =
         vm.kernel_host.sessions().attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
-    let right = vm.kernel_host.sessions().resume_right(guest.id);
+    let right = vm.kernel_host.sessions().resume_right(client.id);
     let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
-    Ok(Attached { process: guest.id.0, token: token.to_vec(), resume_token, resume_ms })
+    Ok(Attached { process: client.id.0, token: token.to_vec(), resume_token, resume_ms })
 }
 
 fn take_pages(memory: &mut FenceMemory, pages: &[u64]) -> anyhow::Result<()> {

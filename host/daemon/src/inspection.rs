@@ -15,13 +15,13 @@ pub fn inspection(kernel_host: &KernelHost, vms: &VmRegistry) -> Inspection {
 
 /// The kernel's state, and the daemon around it.
 pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspection) -> Inspection {
-    let guests = kernel_host.sessions().guests();
+    let clients = kernel_host.sessions().clients();
     let counters = &kernel_host.counters;
     let (threads, resident_bytes) = own_size();
     for process in &mut inspection.processes {
-        let guest = guests.iter().find(|guest| guest.id.0 == process.id);
-        process.connected = guest.is_some_and(|guest| guest.outbox.is_connected());
-        process.calls = guest.map_or(0, |guest| guest.calls.count());
+        let client = clients.iter().find(|client| client.id.0 == process.id);
+        process.connected = client.is_some_and(|client| client.outbox.is_connected());
+        process.calls = client.map_or(0, |client| client.calls.count());
     }
     Inspection {
         now_ns: kernel_host.timer.now(),

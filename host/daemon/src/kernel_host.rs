@@ -1,16 +1,17 @@
 //! The kernel lock: the one lock around the kernel.
 //!
-//! Whoever has bytes from a guest takes it, calls the kernel, stores fence values, appends answers and
-//! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
-//! the wake-up that it causes need no other thread.
+//! A thread with bytes from a client locks it, calls the kernel, stores fence values, appends answers and wakes to the
+//! outboxes of their processes, and unlocks it. Only then are outboxes sent. So a signal and the wake-up that it causes
+//! need no other thread.
 //!
-//! Here are the lock and the step. What else is done under the lock has a file for each topic, and is reached by a view:
+//! This file has the lock and the step. The rest of what is done under the lock has a file for each topic, reached by a
+//! view:
 //! ```text
-//!   seat.sessions()    attach, memory, lend, greet, detach    over Roster, who is attached
-//!   seat.nt_handles()  made, seen, closed                     over NtHandleTable
-//!   seat.resumption()  going on from a journal                over Resuming
-//!   seat.traces()      what is recorded                       over Recording
-//!   seat.views()       snapshot, why                          over a copy of the kernel, where that can be
+//!   kernel_host.sessions()    attach, memory, backing, greet, detach    over ProcessTable
+//!   kernel_host.nt_handles()  made, seen, closed                        over NtHandleTable
+//!   kernel_host.resumption()  resuming from a journal                   over Resuming
+//!   kernel_host.traces()      what is recorded                          over Recording
+//!   kernel_host.views()       snapshot, why                             over a copy of the kernel, where possible
 //! ```
 
 mod dma;
@@ -68,22 +69,22 @@ pub use timing::ClientTimestamps;
 pub use traces::Traces;
 pub use views::Views;
 
-/// A call as a guest made it, and what the guest told of times with it. `request` 0 is one-way.
+/// A call as a client process made it, with the timestamps that the client sent. `request` 0 is one-way.
 #[derive(Debug)]
 pub struct ReceivedCall {
     pub request: u64,
     pub call: Call,
-    pub told: Option<Box<ClientTimestamps>>,
+    pub timestamps: Option<Box<ClientTimestamps>>,
 }
 
-/// Effects of one lane that the next step finds room for.
+/// Capacity, in effects, that a lane keeps from one step to the next.
 const EFFECTS_KEPT: usize = 4096;
 
 /// The kernel and all that must change together with it.
 struct HostState {
     kernel: Kernel<Drivers>,
     taps: Taps,
-    /// Guests of the daemon before this one are waited for.
+    /// Set while the daemon waits for client processes of the daemon before it.
     resuming: Option<Resuming>,
     effects: Effects,
     dma_executor: DmaExecutor,
@@ -92,10 +93,10 @@ struct HostState {
     armed: Option<Nanos>,
 }
 
-/// What follows each step, in this order: what guests are owed is known when the trace is written.
+/// Consumers of each step, in this order: the journal counts what clients are owed before the trace is written.
 #[derive(Default)]
 struct Taps {
-    /// With a journal.
+    /// `Some` with a journal.
     session_cursors: Option<SessionCursors>,
     recording: Option<Recording>,
     observed: Option<ObserverTap>,
@@ -118,32 +119,32 @@ impl Taps {
     }
 }
 
-/// See the module.
+/// Owner of the kernel lock and of everything shared beside it.
 pub struct KernelHost {
     host_state: Ranked<HostState>,
-    /// Held by who waits for the kernel lock, until it is taken: see [`Seat::give_way`].
+    /// Held by a thread while it waits for the kernel lock: see [`KernelHost::yield_to_waiters`].
     turnstile: Ranked<()>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub pending_connections: Arc<PendingConnections>,
     pub counters: Counters,
-    /// What there is little of, and who has it.
+    /// Scarce resources of the daemon, and each client's share.
     pub budgets: Budgets,
-    /// The log lines about clients, and those of code under the lock.
+    /// Log lines about clients, and of code that runs under the lock.
     pub log: Arc<LogLines>,
-    /// Everything is recorded, for somebody to look at: guests forward every wait.
+    /// Every step is recorded for people to read: clients forward every wait.
     pub recording: bool,
-    /// Guests are asked for times, which go into the trace.
+    /// Clients are asked for timestamps, which go into the trace.
     pub times: bool,
-    /// How long guests are waited for, and wait, with a journal; `None`: as long as it takes.
+    /// With a journal: how long the daemon waits for its clients, and they for it; `None` is without limit.
     pub resume_within: Option<Duration>,
-    /// Readable when a guest that is waited for is back, or has ended.
+    /// An eventfd, readable when an awaited client has returned or is gone.
     returns: OnceLock<Arc<OwnedFd>>,
     drivers: Registry,
     async_submission: AtomicBool,
-    /// Told of whatever may have had much memory.
+    /// Notified when something that may have had much memory is freed.
     pub(super) ended: Arc<Ended>,
-    /// As the last step left it, for who asks without the kernel lock.
+    /// Copy of the kernel's backlog flag after the last step, read without the kernel lock.
     has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -153,7 +154,7 @@ fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
     Kernel::new(config, drivers)
 }
 
-/// What a running daemon can be made to meet.
+/// A fault that can be injected into a running daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Injection {
     Fault(Fault),
@@ -164,7 +165,7 @@ pub enum Injection {
     },
 }
 
-/// Reads an injection from its words, over the adapters of a configuration; or says what is wrong with them.
+/// Parses an injection, against the adapters of a configuration; an error says what is wrong with the text.
 pub type ReadInjection = fn(&str, &dxgkrnl::Config) -> Result<Injection, String>;
 
 /// Why the kernel cannot be replaced.
@@ -176,36 +177,36 @@ pub enum Busy {
     Recording,
 }
 
-/// Guests that have something to send to, collected under the kernel lock and served after leaving it.
+/// Clients whose outboxes have something to send, collected under the kernel lock and flushed after it is released.
 #[derive(Default)]
 pub struct FlushList(Vec<Arc<ClientProcess>>);
 
 impl FlushList {
-    fn add(&mut self, guest: &Arc<ClientProcess>) {
-        if !self.0.iter().any(|other| Arc::ptr_eq(other, guest)) {
-            self.0.push(guest.clone());
+    fn add(&mut self, client: &Arc<ClientProcess>) {
+        if !self.0.iter().any(|other| Arc::ptr_eq(other, client)) {
+            self.0.push(client.clone());
         }
     }
 
-    /// Sends to everybody but `held`, whose own answers may wait for the end of its batch.
+    /// Flushes all but `held`, whose own answers may wait for the end of its batch.
     pub fn flush_others(&mut self, held: ProcessId) {
-        self.0.retain(|guest| {
-            if guest.id != held {
-                guest.outbox.flush();
+        self.0.retain(|client| {
+            if client.id != held {
+                client.outbox.flush();
             }
-            guest.id == held
+            client.id == held
         });
     }
 
     pub fn flush(&mut self) {
-        for guest in self.0.drain(..) {
-            guest.outbox.flush();
+        for client in self.0.drain(..) {
+            client.outbox.flush();
         }
     }
 }
 
-/// Whoever was added hears of it: nobody's wake waits for something else to be sent. Made before the kernel lock is taken, so that
-/// it is left after that.
+/// Flushes on drop, so that no wake waits for something else to be sent. Create the list before locking the kernel, so
+/// that it drops after the unlock.
 impl Drop for FlushList {
     fn drop(&mut self) {
         self.flush();
@@ -258,8 +259,8 @@ impl KernelHost {
     }
 
     fn lock(&self) -> RankedGuard<'_, HostState> {
-        // A panic of the kernel ends the process where it happens; anywhere else under the kernel lock it is as
-        // much a bug of ours, and the state is not to be trusted after it.
+        // A panic of the kernel aborts the process where it happens. A panic elsewhere under the lock is a bug of gpupv
+        // as well, and the state cannot be trusted after it.
         if let Some(host_state) = self.host_state.try_lock_or_abort() {
             return host_state;
         }
@@ -267,55 +268,63 @@ impl KernelHost {
         self.host_state.lock_or_abort()
     }
 
-    /// Lets who waits for the kernel lock have it next. Whoever leaves it and takes it again at once, as for each call of a
-    /// flood, has it before the other is awake, so that thread says so between two turns of its guest's.
+    /// Lets a waiting thread lock the kernel next. A thread that unlocks and locks again at once, as for each call of a
+    /// flood, would win before the waiter is awake. So that thread calls this between two turns of its client.
     pub fn yield_to_waiters(&self) {
         drop(self.turnstile.lock());
     }
 
-    /// Runs the kernel. Should it panic, that is a bug of ours: the trace has the input already, and the daemon ends.
+    /// Runs the kernel. A panic is a bug of gpupv: the trace has the input already, and the daemon aborts.
     fn handle(&self, host_state: &mut HostState, now: Nanos, input: Input, effects: &mut Effects) {
         let kernel = std::panic::AssertUnwindSafe(|| host_state.kernel.handle(now, input, effects));
         if std::panic::catch_unwind(kernel).is_err() {
             let trace = match &mut host_state.taps.recording {
                 Some(recording) => recording.panicked(),
-                None => "start with --record to have the call that leads to it",
+                None => "start with --record to record the call that leads to it",
             };
-            let words = format!("the kernel model panicked, a bug of gpupv; the daemon ends; {trace}");
+            let words =
+                format!("the kernel model panicked, which is a bug of gpupv; the daemon aborts; {trace}");
             self.log.own(Level::ERROR, words);
             self.log.say_all();
             std::process::abort();
         }
     }
 
-    /// What a guest calls next: see [`Kernel::expect`].
+    /// Announces a client's next calls: see [`Kernel::prefetch`].
     pub fn prefetch(&self, process: ProcessId, calls: &VecDeque<ReceivedCall>) {
         if calls.len() > 1 {
-            self.lock().kernel.prefetch(process, calls.iter().map(|made| &made.call));
+            self.lock().kernel.prefetch(process, calls.iter().map(|call| &call.call));
         }
     }
 
-    /// One call of a guest; effects are performed, what is to be sent is left to `dirty`. It is given back if it comes after
-    /// something that the kernel still does for the process: see [`Seat::go_on_for`].
+    /// Runs one call of a client process: effects are performed, and what is to be sent is left to `flush_list`.
+    /// Returns the call if the kernel has unfinished work of this process that comes before it: see
+    /// [`KernelHost::go_on_for`].
     pub fn call(
         &self,
         process: ProcessId,
-        made: ReceivedCall,
+        call: ReceivedCall,
         flush_list: &mut FlushList,
     ) -> Option<ReceivedCall> {
         let mut host_state = self.lock();
         let now = self.timer.now();
         self.do_what_is_due(&mut host_state, now, flush_list);
         if host_state.kernel.is_behind(process) {
-            return Some(made);
+            return Some(call);
         }
-        let ReceivedCall { request, call, told } = made;
-        let told = told.map(|told| *told);
-        self.step_behind(&mut host_state, now, Input::Call { process, request, call }, told, flush_list);
+        let ReceivedCall { request, call, timestamps } = call;
+        let timestamps = timestamps.map(|timestamps| *timestamps);
+        self.step_behind(
+            &mut host_state,
+            now,
+            Input::Call { process, request, call },
+            timestamps,
+            flush_list,
+        );
         None
     }
 
-    /// Goes on with what the kernel has left to do, if some of it comes before the next call of this process; true if so.
+    /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.
     pub fn go_on_for(&self, process: ProcessId) -> bool {
         if !self.has_backlog.load(Ordering::Relaxed) {
             return false;
@@ -337,32 +346,32 @@ impl KernelHost {
         }
     }
 
-    /// The timer has come, or the kernel has left something to do.
+    /// Steps the kernel because the timer has expired or the kernel has unfinished work.
     pub fn deadline(&self) {
         self.timer.acknowledge();
         self.yield_to_waiters();
         self.input(Input::Deadline);
     }
 
-    /// Anything else that happened; effects are performed and sent.
+    /// Steps the kernel with any other input; effects are performed and sent.
     pub fn input(&self, input: Input) {
         let mut flush_list = FlushList::default();
         self.step(&mut self.lock(), input, &mut flush_list);
     }
 
-    /// Tells the kernel what the system's clock says. Who hands in the time says that as well.
+    /// Passes the system's time to the kernel. With a virtual clock the caller passes it.
     pub fn tell_system_time(&self) {
         if self.timer.clock() == Clock::Monotonic {
             self.input_once_back(Input::SystemTime { utc_100ns: utc_100ns() });
         }
     }
 
-    /// Has something go wrong with the hardware.
+    /// Injects a hardware fault.
     pub fn fault(&self, fault: Fault) {
         self.input(Input::Fault(fault));
     }
 
-    /// Has something go wrong. Gives it in words; an error says why it cannot happen, and then nothing has.
+    /// Injects a fault and returns its text. An error says why it cannot happen; then nothing has changed.
     pub fn inject(&self, injection: Injection) -> Result<String, String> {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
@@ -382,13 +391,13 @@ impl KernelHost {
         Ok(text)
     }
 
-    /// Makes the kernel wrong from here on, until it is replaced: proof that checkers can fail.
+    /// Plants a bug in the kernel until it is replaced: proof that checkers can fail.
     #[doc(hidden)]
     pub fn plant(&self, bug: PlantedBug) {
         self.lock().kernel.plant(bug);
     }
 
-    /// Moves a virtual clock on, stopping at each time that the kernel wants to be told.
+    /// Advances a virtual clock, stopping at each deadline of the kernel.
     ///
     /// # Panics
     ///
@@ -405,8 +414,8 @@ impl KernelHost {
         self.timer.move_to(end);
     }
 
-    /// Starts over with a new kernel that has the same VMs and nothing else; a virtual clock starts over
-    /// as well. Numbers of processes go on.
+    /// Replaces the kernel by a new one with the same VMs and nothing else; a virtual clock restarts at 0. Process
+    /// numbers continue.
     pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
         let mut host_state = self.lock();
         match host_state.process_table.count() {
@@ -426,10 +435,10 @@ impl KernelHost {
         Ok(())
     }
 
-    /// Tells the kernel about an event; performs what it asks for, in the order of the lanes.
+    /// Steps the kernel with an input and performs its effects, in the order of the lanes.
     ///
-    /// What an engine was due to do by then is a step of its own before it: else its wake-ups would be told of a call
-    /// that has nothing to do with them.
+    /// Work that engines were due to do by then is a step of its own before it. Otherwise its wake-ups would be
+    /// attributed to an unrelated call.
     fn step(&self, host_state: &mut HostState, input: Input, flush_list: &mut FlushList) {
         let now = self.timer.now();
         if !matches!(input, Input::Deadline) {
@@ -444,17 +453,17 @@ impl KernelHost {
         }
     }
 
-    /// The same once what was due is done.
+    /// The same, after due work is done.
     fn step_behind(
         &self,
         host_state: &mut HostState,
         now: Nanos,
         input: Input,
-        told: Option<ClientTimestamps>,
+        timestamps: Option<ClientTimestamps>,
         flush_list: &mut FlushList,
     ) {
-        self.step_at(host_state, now, input, told, flush_list);
-        // No timer goes on with it.
+        self.step_at(host_state, now, input, timestamps, flush_list);
+        // A virtual clock has no timer that would continue the backlog.
         while self.timer.clock() == Clock::Virtual && host_state.kernel.has_backlog() {
             self.step_at(host_state, now, Input::Deadline, None, flush_list);
         }
@@ -465,10 +474,10 @@ impl KernelHost {
         host_state: &mut HostState,
         now: Nanos,
         input: Input,
-        told: Option<ClientTimestamps>,
+        timestamps: Option<ClientTimestamps>,
         flush_list: &mut FlushList,
     ) {
-        let mut timing = self.times.then(|| Timing::begin(told, &input, now, host_state.armed));
+        let mut timing = self.times.then(|| Timing::begin(timestamps, &input, now, host_state.armed));
         host_state.taps.begins(now, &input);
         let mut effects = std::mem::take(&mut host_state.effects);
         let named = named_by(&input);
@@ -477,7 +486,7 @@ impl KernelHost {
             host_state.nt_handles.forget_vm(*vm);
         }
         if let Some(timing) = &mut timing {
-            timing.told();
+            timing.recorded();
         }
         self.handle(host_state, now, input, &mut effects);
         if let Some(timing) = &mut timing {
@@ -495,7 +504,7 @@ impl KernelHost {
         }
         step(host_state, &effects, |taps, step| taps.observed.performed(step));
         effects.clear();
-        // A step of rare size keeps no memory behind.
+        // An exceptionally large step leaves no memory allocated.
         effects.moves.shrink_to(EFFECTS_KEPT);
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
@@ -506,12 +515,12 @@ impl KernelHost {
         self.arm(host_state);
     }
 
-    /// The timer is armed for what the kernel wants.
+    /// Arms the timer for the kernel's next deadline.
     fn arm(&self, host_state: &mut HostState) {
         let has_backlog = host_state.kernel.has_backlog();
         if self.has_backlog.load(Ordering::Relaxed) != has_backlog {
             self.has_backlog.store(has_backlog, Ordering::Relaxed);
-            // What was left is done.
+            // The unfinished work is done.
             if !has_backlog {
                 self.ended.tell();
             }
@@ -541,19 +550,19 @@ impl KernelHost {
             }
         }
         self.counters.fence_stores.add(effects.stores.len() as u64);
-        let asked_ns = timing.map(Timing::stored);
+        let host_time_ns = timing.map(Timing::stored);
         for answer in &mut effects.answers {
-            // Data of an answer are big. Whoever observes is shown them, else they move.
+            // An answer's data can be large: they are cloned only if an observer needs them afterwards.
             let reply = match &self.observer {
                 Some(_) => answer.reply.clone(),
                 None => std::mem::replace(&mut answer.reply, Reply::None),
             };
             let frame = convert::answer_into_frame(answer.request, answer.status, reply);
-            self.post(host_state, answer.process, asked_ns, flush_list, |outbox| outbox.append(&frame));
+            self.post(host_state, answer.process, host_time_ns, flush_list, |outbox| outbox.append(&frame));
         }
         for event in &effects.events {
             self.counters.wakes.add(1);
-            self.post(host_state, event.process, asked_ns, flush_list, |outbox| {
+            self.post(host_state, event.process, host_time_ns, flush_list, |outbox| {
                 outbox.wake(event.target, event.status)
             });
         }
@@ -571,34 +580,34 @@ impl KernelHost {
         &self,
         host_state: &HostState,
         process: ProcessId,
-        asked_ns: Option<u64>,
+        host_time_ns: Option<u64>,
         flush_list: &mut FlushList,
         add: impl FnOnce(&Outbox) -> Result<Added, OutboxFull>,
     ) {
         let Some(attached) = host_state.process_table.get(process) else { return };
-        if let Some(asked_ns) = asked_ns {
-            attached.guest.outbox.asked(asked_ns);
+        if let Some(host_time_ns) = host_time_ns {
+            attached.client.outbox.set_host_time(host_time_ns);
         }
-        match add(&attached.guest.outbox) {
+        match add(&attached.client.outbox) {
             Ok(Added::Frame) => {
                 self.counters.frames_sent.add(1);
-                flush_list.add(&attached.guest);
+                flush_list.add(&attached.client);
             }
-            Ok(Added::Event) => flush_list.add(&attached.guest),
+            Ok(Added::Event) => flush_list.add(&attached.client),
             Ok(Added::Nothing) => {}
             Err(full @ OutboxFull { .. }) => {
-                let vm = attached.guest.vm.0;
+                let vm = attached.client.vm.0;
                 host_state
                     .process_table
                     .warn(process, || format!("process {} of vm {vm} is cut off: {full}", process.0));
-                attached.guest.outbox.cut_off();
+                attached.client.outbox.cut_off();
             }
         }
     }
 }
 
 impl HostState {
-    /// Whether time has something to do. What the kernel has left of other steps is not in the way of the next.
+    /// Whether a deadline has passed. The backlog of other steps does not delay the next.
     fn is_due(&self, now: Nanos) -> bool {
         let due = match self.kernel.has_backlog() {
             true => self.kernel.next_event(),

@@ -195,10 +195,10 @@ impl Daemon {
     /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
     /// error if it is gone already.
     pub fn cut(&self, process: ProcessId) {
-        let Some(guest) = self.kernel_host.sessions().guest(process) else { return };
-        guest.outbox.cut_off();
+        let Some(client) = self.kernel_host.sessions().client(process) else { return };
+        client.outbox.cut_off();
         match &self.local {
-            Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),
+            Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == client.vm) => local.cut(process),
             _ => {
                 self.kernel_host.sessions().detach(process);
             }

@@ -206,7 +206,7 @@ impl LocalLoop {
         for vm in vms.iter().filter(|vm| !state.kernel_host.sessions().has_vm(vm.id)) {
             state.kernel_host.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
         }
-        state.kernel_host.resumption().told_of_guests(event_channel.clone());
+        state.kernel_host.resumption().told_of_clients(event_channel.clone());
         state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
         Ok(LocalLoop { commands: sender, event_channel, thread })
@@ -359,9 +359,9 @@ impl Loop {
 
     /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
     fn crash(&mut self, vm: VmId) {
-        for guest in self.kernel_host.sessions().guests_of(vm) {
-            guest.outbox.cut_off();
-            self.end_process(guest.id);
+        for client in self.kernel_host.sessions().clients_of(vm) {
+            client.outbox.cut_off();
+            self.end_process(client.id);
         }
         let of_vm = |(key, source): (&u64, &Source)| match source {
             Source::Listener { vm: of, .. } | Source::Broker { vm: of, .. } => (*of == vm).then_some(*key),
@@ -560,7 +560,7 @@ impl Loop {
             }
             (Request::Settle, Some(process)) => {
                 // What is owed is set before an answer is sent; unless there was no memory for it then.
-                self.kernel_host.sessions().guest(process).iter().for_each(|guest| guest.outbox.flush());
+                self.kernel_host.sessions().client(process).iter().for_each(|client| client.outbox.flush());
                 answer(connection, process, &[])
             }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
@@ -594,14 +594,14 @@ impl Loop {
         let setter = self.setter.clone().context("this system cannot set events of other processes")?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
-        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
+        let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
         let share = self.kernel_host.budgets.descriptors.take(event.peer(), 1)?;
-        Ok(guest.outbox.register_event(name, EventSink::Eventfd(setter, event.known_harmless(), share))?)
+        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event.known_harmless(), share))?)
     }
 
     fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
-        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
-        anyhow::ensure!(guest.outbox.unregister_event(name), "event {} is not kept", name.0);
+        let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
+        anyhow::ensure!(client.outbox.unregister_event(name), "event {} is not kept", name.0);
         Ok(())
     }
 
@@ -626,17 +626,17 @@ impl Loop {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (guest, token) =
+        let (client, token) =
             self.kernel_host.sessions().attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
-        let result = self.watch_process(&guest, peer, pid, ours, &mut keys).and_then(|()| {
-            let right = self.kernel_host.sessions().resume_right(guest.id);
+        let result = self.watch_process(&client, peer, pid, ours, &mut keys).and_then(|()| {
+            let right = self.kernel_host.sessions().resume_right(client.id);
             // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
             let keeps_events = self.setter.is_some() && right.is_none();
             let events_max = if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
             let (resume_token, resume_ms) =
                 right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
-            let (token, process) = (token.to_vec(), guest.id.0);
+            let (token, process) = (token.to_vec(), client.id.0);
             let reply = BrokerReply {
                 token,
                 process,
@@ -649,32 +649,32 @@ impl Loop {
             broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
         });
         if let Some(Source::Broker { process, share, .. }) = self.sources.get_mut(&key) {
-            (*process, *share) = (Some(guest.id), Some(process_share));
+            (*process, *share) = (Some(client.id), Some(process_share));
         }
-        self.keys_of.insert(guest.id, keys);
+        self.keys_of.insert(client.id, keys);
         result
     }
 
     fn watch_process(
         &mut self,
-        guest: &ClientProcess,
+        client: &ClientProcess,
         peer: Peer,
         pid: Pid,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
-        let process = guest.id;
+        let process = client.id;
         // A process that has ended by now is noticed by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             let _share = Some(self.kernel_host.budgets.descriptors.take(peer, 1)?);
             keys.push(self.add(Source::Pid { process, pidfd, _share })?);
         }
-        self.watch_stream(guest, peer, stream, keys)
+        self.watch_stream(client, peer, stream, keys)
     }
 
     fn watch_stream(
         &mut self,
-        guest: &ClientProcess,
+        client: &ClientProcess,
         peer: Peer,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
@@ -682,7 +682,7 @@ impl Loop {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
         let share = Some(descriptors.take(peer, 1)?);
         let stream = Arc::new(ClientFd::socket(stream, peer, share, closers));
-        let (vm, process) = (guest.vm, guest.id);
+        let (vm, process) = (client.vm, client.id);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
         let channel = Box::new(Channel::new(self.kernel_host.clone(), vm, Some(process), sink));
         keys.push(self.add(Source::Stream { vm, process, stream, channel, last_reads: None })?);
@@ -693,8 +693,8 @@ impl Loop {
         let Some(Source::Stream { vm, stream, channel, .. }) = self.sources.get_mut(&key) else { return };
         if flags.contains(epoll::EventFlags::OUT) {
             let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
-            if let Some(guest) = channel.guest() {
-                guest.outbox.writable();
+            if let Some(client) = channel.client() {
+                client.outbox.writable();
             }
         }
         self.turns.join(*vm, key);

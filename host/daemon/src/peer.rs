@@ -19,8 +19,8 @@ pub enum Peer {
 
 impl Peer {
     /// Whom a process counts as: its VM, or itself if it is one of the host.
-    pub fn of(guest: &ClientProcess) -> Peer {
-        if guest.vm == VmId::HOST { Peer::Process(guest.id) } else { Peer::Vm(guest.vm) }
+    pub fn of(client: &ClientProcess) -> Peer {
+        if client.vm == VmId::HOST { Peer::Process(client.id) } else { Peer::Vm(client.vm) }
     }
 }
 

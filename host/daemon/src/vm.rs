@@ -159,22 +159,22 @@ impl VmShared {
 
     /// A process holds so many bytes that are not worked off, by its place among those that do. Cuts one off if all hold
     /// too many.
-    fn holds(&self, place: &mut Option<u64>, bytes: usize, guest: &Arc<ClientProcess>) {
-        let over = self.status().held.set(place, bytes, guest);
-        if let Some((guest, all)) = over {
-            let (id, process) = (self.id.0, guest.id.0);
+    fn holds(&self, place: &mut Option<u64>, bytes: usize, client: &Arc<ClientProcess>) {
+        let over = self.status().held.set(place, bytes, client);
+        if let Some((client, all)) = over {
+            let (id, process) = (self.id.0, client.id.0);
             tracing::warn!(
                 "vm {id}: process {process} is cut off: the VM's processes have sent {all} bytes that are not worked off, \
                  the limit is {HELD_BYTES_PER_VM_MAX}, and it has held some of them for the longest time"
             );
-            guest.outbox.cut_off();
+            client.outbox.cut_off();
         }
     }
 
     /// Ends every process of this VM.
     pub fn detach_processes(&self) {
-        for guest in self.kernel_host.sessions().guests_of(self.id) {
-            self.kernel_host.sessions().detach(guest.id);
+        for client in self.kernel_host.sessions().clients_of(self.id) {
+            self.kernel_host.sessions().detach(client.id);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The `gpupv` command line, for a program of one's own too: [`main`] with drivers of one's own is all of it.
+//! The `gpupv` command line. A program with its own drivers calls [`main`] with them.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100)]
 struct Cli {
-    /// Say more: refused calls with their reason, connections, VMs (-vv: everything)
+    /// Log more: refused calls with their reason, connections, VMs (-vv: everything)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -28,37 +28,37 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// The tour: a guest boots, a C program runs in it, recorded, replayed; a hang is explained
+    /// The tour: boot a guest, run a C program in it, record it, replay it, and explain a hang
     Demo(demo::DemoArgs),
-    /// What this machine lacks, and the command that mends it
+    /// Show what this machine lacks to run guests, and the commands that install it
     Doctor(doctor::DoctorArgs),
     /// Run a program as a local guest process, with a daemon in this process
     Run(run::RunArgs),
-    /// Real guests in QEMU
+    /// Run programs in QEMU guests
     Vm(vm::VmArgs),
-    /// The daemon by itself: local processes and VMs attach to it
+    /// Run the daemon by itself; local processes and VMs attach to it
     Serve(serve::ServeArgs),
     /// Show the live state of a daemon
     Inspect(inspect::InspectArgs),
-    /// What a daemon does now: processes, engines, fences that move, who has waited longest
+    /// Show the activity of a daemon: processes, engines, changing fences, the longest waits
     Top(top::TopArgs),
-    /// Have something go wrong in a daemon: an engine hangs, an interrupt is lost, an adapter stops
+    /// Inject a fault into a daemon: an engine hangs, an interrupt is lost, an adapter stops
     Inject(inject::InjectArgs),
-    /// Why a wait does not end: of a daemon that runs, or of a trace
+    /// Explain why a wait does not complete, in a running daemon or in a trace
     Why(why::WhyArgs),
-    /// Replay a recorded trace and compare
+    /// Replay a recorded trace and compare the results
     Replay(replay::ReplayArgs),
-    /// What a command list did: what overlapped, what the debug layer says of it, which of its commands race
+    /// Explain a command list: overlapping commands, debug-layer messages, races
     Explain(explain::ExplainArgs),
-    /// Recorded traces: look at them, draw them, count, compare, see what is lost
+    /// Work with recorded traces: show, draw, count, compare, find lost records
     Trace(trace::TraceArgs),
-    /// Scenarios: write, check, list, run and explore them
+    /// Write, check, list, run and explore scenarios
     Scenario(scenario::ScenarioArgs),
-    /// This machine's figures, each beside a raw peer in the same run
+    /// Measure this machine's figures, each next to a raw peer in the same run
     Bench(bench::BenchArgs),
 }
 
-/// All of `gpupv`, where configurations and scenarios may name these drivers: the `main` of a program.
+/// Runs the whole `gpupv` command line; configurations and scenarios may name these drivers.
 pub fn main(drivers: &Registry) -> ExitCode {
     let cli = Cli::parse();
     let level = match cli.verbose {
@@ -71,8 +71,8 @@ pub fn main(drivers: &Registry) -> ExitCode {
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
-        // It would say so on the same standard error and panic if that is full or closed, in a thread of the
-        // daemon that others wait for. What cannot be logged is lost.
+        // The layer would report a write error on the same standard error, and panic if that is full or closed. The
+        // panic would hit a daemon thread that others wait for. A line that cannot be logged is dropped.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();

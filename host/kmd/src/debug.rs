@@ -1,13 +1,13 @@
-//! The debug layer: what crate `barriers` says of a process's command lists, kept until it is read.
+//! The debug layer: messages of crate `barriers` about a process's command lists, kept until the process reads them.
 //!
-//! Off until the process turns it on. A submission is looked at when its turn comes to run: with the layouts that the
-//! ones before it have left. Messages go to people as they come, [`NOTES_PER_SUBMISSION_MAX`] of a submission, and into a
-//! queue of [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`] that an escape reads and empties; what finds it full is counted. It says
-//! what is wrong and changes nothing: lists run as they would without it.
+//! The layer is off until the process turns it on. It checks a submission when the submission starts, with the layouts
+//! that earlier submissions left. It logs the first [`NOTES_PER_SUBMISSION_MAX`] messages of a submission at once. It
+//! also puts messages into a queue of [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`], which an escape reads and empties.
+//! Messages that do not fit are counted. The layer changes nothing: lists run as they would without it.
 //!
-//! Fences that fence barriers name are native ones: their waits are in hardware. What the process says of one
-//! (`DESCRIBE_FENCE`) are its flags and its name; of one that it says nothing of, lists, queues and the CPU may use it. A message
-//! is read as `d3dkmt::list_escape` has it.
+//! Fences in fence barriers are native fences: their waits are in hardware. A process can set the flags and the name of
+//! a fence with `DESCRIBE_FENCE`; without that, lists, queues and the CPU may use it. `d3dkmt::list_escape` defines the
+//! format of a message.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
@@ -26,16 +26,16 @@ use serde::{Deserialize, Serialize};
 use crate::native::NativeFences;
 use crate::resources::{Resources, Space};
 
-/// Messages of one submission that are told at once.
+/// Most messages of one submission that are logged at once.
 const NOTES_PER_SUBMISSION_MAX: usize = 16;
 
-/// What is said.
+/// Which messages a process gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Level {
     Off,
-    /// Off to the process: it looks for an engine tracer.
+    /// Off for the process; the layer checks lists for an engine tracer only.
     Silent,
-    /// Hazards, errors, and what is worse.
+    /// Messages of severity `Hazard` and above.
     Errors,
     All,
 }
@@ -60,33 +60,33 @@ struct Layer {
     device: Device,
     kept: VecDeque<Message>,
     lost: u64,
-    /// What runs, or ran last, of each queue.
+    /// The submission of each queue that runs or ran last.
     submissions: BTreeMap<(EngineId, Agent), u64>,
 }
 
-/// Where a submission runs, and whose turn it is in.
+/// The engine and the queue of a submission.
 pub(crate) struct Submitter {
     pub engine: EngineId,
     pub engine_type: EngineType,
     pub queue: Agent,
 }
 
-/// The layers of all processes.
+/// The debug layers of all processes.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DebugLayers {
     layers: BTreeMap<Space, Layer>,
     /// By adapter.
     capabilities: Vec<Capabilities>,
     policy: Policy,
-    /// Somebody wants to hear of every process's lists.
+    /// An engine tracer is installed: lists of every process are checked.
     watched: bool,
 }
 
 /// D3DKMT_DRIVERVERSION of WDDM 3.0, the first that has enhanced barriers.
 const ENHANCED_BARRIERS_WDDM: u32 = 3000;
 
-/// What the hardware can do for fence barriers: waits are in hardware, for native fences; and for fences that somebody else may
-/// signal the queue must be the process's own.
+/// Tier of fence barriers that the hardware supports. Tier 1 needs hardware waits, that is, native fences. Tier 2, for
+/// fences that another process may signal, needs user-mode submission as well.
 fn tier(adapter: &AdapterConfig) -> FenceBarrierTier {
     let own_queues = adapter.nodes.iter().any(|node| node.user_mode_submission);
     match adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE) {
@@ -96,7 +96,7 @@ fn tier(adapter: &AdapterConfig) -> FenceBarrierTier {
     }
 }
 
-/// What is known of a fence that the process has said this of, or nothing.
+/// Flags of a fence for the validator, from the process's description, or the defaults without one.
 pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFlags {
     use list_escape::FenceFlags as Said;
     let said = described.unwrap_or(Said::ALLOW_COMMAND_LIST_BARRIERS | Said::ALLOW_QUEUE_AND_CPU_SYNC);
@@ -108,7 +108,7 @@ pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFl
     }
 }
 
-/// What the configuration says of scopes.
+/// Interpretation of scopes that the configuration selects.
 pub(crate) fn scope_reading(policy: &config::Policy) -> ScopeReading {
     ScopeReading {
         indirect_execution: policy.execute_indirect_scope == config::ExecuteIndirectScope::Execution,
@@ -116,7 +116,7 @@ pub(crate) fn scope_reading(policy: &config::Policy) -> ScopeReading {
     }
 }
 
-/// The switches of rules that the configuration has.
+/// Rule options that the configuration selects.
 fn rules_policy(policy: &config::Policy) -> Policy {
     Policy {
         sync_none_access: match policy.sync_none_access {
@@ -148,7 +148,7 @@ fn queue_type(engine: EngineType) -> QueueType {
 }
 
 impl Layer {
-    /// Keeps what is to be said of this, and gives how much of it.
+    /// Queues the messages that the level lets through, and returns them.
     fn keep<'m>(&mut self, messages: impl Iterator<Item = &'m Message>) -> Vec<&'m Message> {
         let said: Vec<_> = messages.filter(|message| self.level.says(message.severity)).collect();
         for message in &said {
@@ -184,7 +184,7 @@ impl DebugLayers {
         DebugLayers { watched, ..self }
     }
 
-    /// The layer of a process, which an engine tracer has without its asking.
+    /// The layer of a process. With an engine tracer, every process has one.
     fn layer(&mut self, space: Space) -> Option<&mut Layer> {
         if self.watched && !self.layers.contains_key(&space) {
             self.begin(space, Level::Silent);
@@ -199,7 +199,7 @@ impl DebugLayers {
         self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });
     }
 
-    /// Somebody has one.
+    /// Whether any process has a debug layer.
     pub fn is_any(&self) -> bool {
         !self.layers.is_empty()
     }
@@ -208,7 +208,8 @@ impl DebugLayers {
         self.watched || self.layers.contains_key(&space)
     }
 
-    /// Turned on, it knows the resources and fences that there are, each texture in the layout that it was created with.
+    /// Sets the level of a process. A layer that is turned on knows the existing resources and fences; each texture is
+    /// in the layout that it was created with.
     pub fn set(
         &mut self,
         space: Space,
@@ -224,7 +225,7 @@ impl DebugLayers {
         if let Some(layer) = self.layer(space) {
             let level = if level == Level::Off { Level::Silent } else { level };
             if layer.level == Level::Silent || level == Level::Silent {
-                // To the process another one begins.
+                // The process sees a new, empty layer.
                 (layer.kept, layer.lost) = (VecDeque::new(), 0);
             }
             layer.level = level;
@@ -239,7 +240,7 @@ impl DebugLayers {
         }
     }
 
-    /// A native fence is mapped there, or the process has said something else of it.
+    /// Adds a native fence that was mapped at this address, or that the process described anew.
     pub fn fence_opened(
         &mut self,
         space: Space,
@@ -279,7 +280,7 @@ impl DebugLayers {
         said.iter().for_each(|message| note(space, message.to_string(), callbacks));
     }
 
-    /// A submission's turn has come. Gives all that there is to say of it, if an engine tracer is there.
+    /// Checks a submission that starts. Returns all of its messages if an engine tracer is installed, else none.
     pub fn check(
         &mut self,
         space: Space,
@@ -291,7 +292,7 @@ impl DebugLayers {
         let Some(layer) = self.layer(space) else { return Vec::new() };
         let outcome = layer.device.submit(queue_type(by.engine_type), packets);
         let Ok(outcome) = outcome else { return Vec::new() };
-        // One submission of a queue is behind the other: the one before is over, or lost.
+        // A queue runs one submission after the other, so the previous one is complete or lost.
         if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {
             layer.device.retire(before);
         }
@@ -305,14 +306,15 @@ impl DebugLayers {
         if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
     }
 
-    /// A fence has another value, by whatever but a SignalBarrier of the space's own, which was looked at with its list.
+    /// Records a new fence value. A SignalBarrier of the same process is not recorded here: it was checked with its
+    /// list.
     pub fn stored(&mut self, space: Space, gpu_address: u64, value: u64) {
         if let Some(layer) = self.layers.get_mut(&space) {
             layer.device.fence_stored(gpu_address, value);
         }
     }
 
-    /// A submission is over.
+    /// Retires the submission that ran on this queue.
     pub fn ended(&mut self, space: Space, engine: EngineId, queue: Agent) {
         if let Some(layer) = self.layers.get_mut(&space)
             && let Some(submission) = layer.submissions.remove(&(engine, queue))
@@ -325,7 +327,7 @@ impl DebugLayers {
         self.layers.remove(&space);
     }
 
-    /// As many messages as there is room for, the oldest first, which are kept no more.
+    /// Moves as many messages as fit into `data`, oldest first, and removes them from the queue.
     pub fn read(&mut self, space: Space, data: &mut [u8]) -> Result<(), NtStatus> {
         let layer = self.layers.get_mut(&space).filter(|layer| layer.level != Level::Silent);
         let layer = layer.ok_or(NtStatus::INVALID_PARAMETER)?;

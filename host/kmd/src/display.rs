@@ -1,9 +1,8 @@
 //! Displays: the periodic frame notifications of each target.
 //!
 //! A target has a vsync every `vsync_ns`, the first at time 0. A notification is due its `Time` before each vsync,
-//! from the first that comes after it was created. Only notifications want time: a display at rest has no deadline.
-//! One that is told late notifies for each vsync it missed, as it would have if told in time; after a sleep of more
-//! than [`MISSED_MAX`] vsyncs for the last so many only.
+//! starting with the first due time after its creation. A display without notifications has no deadline. A notification
+//! that is processed late fires once for each vsync that it missed, but at most for the last [`MISSED_MAX`] of them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -28,7 +27,7 @@ struct Notification {
 /// The displays of all adapters.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Displays {
-    /// From one vsync to the next, by adapter and target.
+    /// Vsync period in nanoseconds, by adapter and target.
     targets: BTreeMap<(u32, u32), Nanos>,
     /// By `hNotification`.
     notifications: BTreeMap<u64, Notification>,
@@ -85,7 +84,7 @@ impl Displays {
         self.notifications.values().map(|one| one.due).min()
     }
 
-    /// The notification that is due first, by `now` at the latest, interrupts.
+    /// Raises the interrupt of the earliest notification that is due by `now`, if there is one.
     pub fn notify(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
         let first = self.notifications.values_mut().filter(|one| one.due <= now).min_by_key(|one| one.due);
         let Some(one) = first else { return };
@@ -96,7 +95,7 @@ impl Displays {
         callbacks.push(Callback::NotifyInterrupt(interrupt));
         match one.due.checked_add(one.vsync_ns) {
             Some(due) => one.due = due,
-            // The end of time: there is no further vsync.
+            // The next vsync is beyond the range of Nanos.
             None => self.notifications.retain(|_, other| other.notification_id != notification_id),
         }
     }

@@ -8,28 +8,32 @@
 //!     `------------------'   Hang packet
 //!        nothing can run     ------------> Hung (left when its context is destroyed or the adapter stops)
 //! ```
-//! The first buffer runs that may: its context is not suspended, it does not wait for a native fence, and no earlier
-//! one of its queue is there. So each hardware queue is in order, and one that waits holds up no other. The buffers of
-//! contexts without hardware queues are one queue: nobody but the kernel switches between them, and DMA_COMPLETED of
-//! one says that those before it are done (SCH-005).
+//! The engine runs the oldest buffer that may start: its context is not suspended, it does not wait for a native fence,
+//! and its queue has no earlier buffer. So each hardware queue is in order, and a queue that waits blocks no other.
+//! The buffers of contexts without hardware queues are one queue: only the kernel switches between them, and
+//! DMA_COMPLETED of one means that all earlier ones are complete (SCH-005).
 //!
-//! A context that is suspended is set aside at the end of the packet that runs, and that is acknowledged; one that
-//! hangs never is.
+//! A suspended context stops at the end of the running packet; then the engine acknowledges the suspend. It never
+//! acknowledges the suspend of a context that hangs.
 //!
 //! Preemption (`preempt`) is for contexts without hardware queues: the engine stops between two packets of a command
-//! buffer. A Busy packet runs to its end first, as a draw call does; a Hang packet has no end. What is left of the
-//! buffer and of theirs is queued behind it is saved, as in the save areas of their contexts, until it is submitted
-//! again; then `DMA_PREEMPTED` is reported. An engine that runs nothing of theirs reports it at once.
+//! buffer. A Busy packet runs to its end first, as a draw call does; a Hang packet has no end. The engine saves the
+//! rest of the buffer and the buffers queued behind it, as in the save areas of their contexts, until they are
+//! submitted again. Then it reports `DMA_PREEMPTED`. An engine that runs no buffer of such a context reports it at
+//! once.
 //!
-//! Reset (`reset`): the buffer that runs is aborted, the others of such contexts are saved. Hardware queues lose what the
-//! context that ran has, and nothing else.
+//! Reset (`reset`): the running buffer is aborted, and the other buffers of such contexts are saved. Of the hardware
+//! queues, only those of the context that ran lose their buffers.
 //!
-//! Commands of lists run beside each other (`list/`): such a buffer is at a boundary when none runs. See `engine/lists.rs`.
+//! Commands of lists run in parallel (`list/`): such a buffer is at a boundary when no command runs. See
+//! `engine/lists.rs`.
 //!
-//! Faults: a hang makes the packet that runs a Hang packet, or else the next one to run; an interrupt
-//! that is to be lost is left out of what is called back, and nothing else changes; a page fault ends the buffer
-//! that runs at that packet, and if a reset is to follow the engine does nothing more until then. What is lost leaves its
-//! caches unwritten.
+//! Injected faults:
+//! - A hang turns the running packet, or else the next one, into a Hang packet.
+//! - A lost interrupt is not called back; nothing else changes.
+//! - A page fault aborts the running buffer at its packet. If a reset is to follow, the engine runs nothing until then.
+//!
+//! An aborted buffer does not write its caches back.
 
 mod commands;
 mod foresight;
@@ -61,21 +65,21 @@ use crate::list::{Buffer, Lists, Scope};
 use crate::page_table::PageFault;
 use crate::queues::DdiCall;
 
-/// What a command buffer comes from, and what becomes of it.
+/// How a command buffer was submitted, which decides how its completion is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Origin {
-    /// A context's own queue: DMA_COMPLETED tells of its end.
+    /// To a context without hardware queues: DMA_COMPLETED reports completion.
     Context,
-    /// The kernel, for a hardware queue: the progress fence tells.
+    /// By the kernel, to a hardware queue: the progress fence reports completion.
     HwQueue { hw_queue: HwQueueId, progress_fence_id: u64 },
-    /// A ring of that many bytes.
+    /// From a ring buffer; `bytes` is what the buffer occupies there.
     Ring { hw_queue: HwQueueId, bytes: usize },
 }
 
-/// A command buffer that an engine is given.
+/// A command buffer as it is submitted to an engine.
 pub(crate) struct NewJob {
     pub origin: Origin,
-    /// 0 for what comes from a ring.
+    /// 0 for a buffer from a ring.
     pub submission_fence_id: u64,
     pub context: HwContext,
     pub process: ProcessId,
@@ -86,40 +90,40 @@ pub(crate) struct NewJob {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
     pub origin: Origin,
-    /// 0 for what comes from a ring.
+    /// 0 for a buffer from a ring.
     pub submission_fence_id: u64,
     pub context: HwContext,
     pub process: ProcessId,
     commands: Commands,
-    /// When the packet that runs ends; `None` for one that never does.
+    /// When the running packet ends; `None` for a packet that never ends.
     pub until: Option<Nanos>,
-    /// Waits for this value of the fence at this address, since that time.
+    /// The fence wait that blocks it: GPU address, value, and the time since when it waits.
     pub waits_for: Option<(u64, u64, Nanos)>,
-    /// It has run, and may wait now: the engine has read it.
+    /// Whether the engine has started it; it may wait for a fence since.
     pub begun: bool,
-    /// Of command lists what was read and is not done.
+    /// The command lists that were read and are not complete.
     scope: Option<Box<Scope>>,
-    /// What an engine tracer calls it; 0 if there is none.
+    /// Its number for the engine tracer; 0 without a tracer.
     number: u64,
 }
 
 impl Job {
-    /// The same work under another id.
+    /// The same buffer under another submission fence id.
     pub fn resubmitted(self, submission_fence_id: u64) -> Self {
         Job { submission_fence_id, ..self }
     }
 
-    /// There is something of it that is not done.
+    /// Whether it has commands that are not complete.
     fn has_more(&self) -> bool {
         self.scope.is_some() || !self.commands.is_empty()
     }
 
-    /// Commands of it run: this is no boundary.
+    /// Whether commands of it run, so that it is not at a boundary.
     fn is_busy(&self) -> bool {
         self.scope.as_ref().is_some_and(|scope| scope.is_running())
     }
 
-    /// Memory that it takes, the same in every build: saved states and replays count with it.
+    /// Bytes charged for it. The number is the same in every build, because saved states and replays depend on it.
     fn weight(&self) -> usize {
         const JOB_BYTES: usize = 512;
         const { assert!(size_of::<Job>() <= JOB_BYTES) };
@@ -130,7 +134,7 @@ impl Job {
         Buffer { process: self.process, number: self.number }
     }
 
-    /// Whose buffer it is; those of one queue, and all without, run in order.
+    /// Its hardware queue. Buffers of one queue run in order, and so do all buffers without one.
     fn hw_queue(&self) -> Option<HwQueueId> {
         match self.origin {
             Origin::Context => None,
@@ -138,12 +142,12 @@ impl Job {
         }
     }
 
-    /// The kernel switches between contexts without hardware queues.
+    /// Whether the kernel can preempt it: only contexts without hardware queues are preempted.
     fn is_preemptible(&self) -> bool {
         self.origin == Origin::Context
     }
 
-    /// What interrupt 12 says of it.
+    /// The work that interrupt 12 reports as faulted.
     fn faulted_work(&self, flags: PageFaultFlags) -> FaultedWork {
         if flags.contains(PageFaultFlags::FENCE_INVALID) {
             return if flags.contains(PageFaultFlags::HW_CONTEXT_VALID) {
@@ -159,7 +163,7 @@ impl Job {
             Origin::HwQueue { hw_queue, progress_fence_id } => {
                 FaultedWork::Queue { hw_queue, progress_fence_id }
             }
-            // What a ring's buffer will write is between its process and the hardware.
+            // The kernel does not know which fence values a buffer of a ring writes.
             Origin::Ring { hw_queue, .. } => FaultedWork::Queue { hw_queue, progress_fence_id: 0 },
         }
     }
@@ -169,25 +173,25 @@ impl Job {
 pub(crate) struct Engine {
     id: EngineId,
     signals_at_write: bool,
-    /// FenceWrite and markers can store a monitored fence (FEN-015).
+    /// Whether FenceWrite and markers can store a monitored fence (FEN-015).
     writes_fences: bool,
     releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
-    /// Since when nothing else could have run: of a context's buffer since its last boundary, of a hardware queue's since it
-    /// was started.
+    /// Since when nothing else could run: the last boundary of a context's buffer, or the start of a hardware queue's
+    /// buffer.
     since: Nanos,
-    /// What does not run.
+    /// Buffers that do not run.
     queue: Lines,
-    /// Suspended contexts, with the suspends that are yet to be acknowledged.
+    /// Suspended contexts, with the suspend fences that are not acknowledged yet.
     suspended: BTreeMap<HwContext, Vec<u64>>,
     /// Buffers that were preempted, or queued at a reset.
     saved: Saved,
-    /// The preemption request that is not answered.
+    /// The pending preemption request.
     preempting: Option<u64>,
-    /// The last id of a context without hardware queues whose work is done, or that a reset aborted.
+    /// The last submission fence id of a context without hardware queues that completed or was aborted by a reset.
     completed: u64,
-    /// The greatest id that it was given.
+    /// The greatest submission fence id that was submitted.
     submitted: u64,
     /// Nothing runs until the reset is over (TDR-021).
     halted: bool,
@@ -221,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// A command buffer that has run nothing yet.
+    /// A new command buffer of which nothing has run.
     pub fn job(&self, new: NewJob) -> Job {
         let NewJob { origin, submission_fence_id, context, process, commands } = new;
         Job {
@@ -244,12 +248,12 @@ impl Engine {
         self.start_next(ddi);
     }
 
-    /// What was preempted, or queued at a reset, under this id.
+    /// Removes the saved buffer with this id: one that was preempted, or was queued at a reset.
     pub fn take_saved(&mut self, submission_fence_id: u64) -> Option<Job> {
         self.saved.remove(submission_fence_id)
     }
 
-    /// Stops at the next boundary, or reports at once that there is nothing to stop (TDR-034).
+    /// Preempts the running buffer at its next boundary, or reports at once if there is nothing to preempt (TDR-034).
     pub fn preempt(&mut self, preemption_fence_id: u64, callbacks: &mut Vec<Callback>) {
         self.preempting = Some(preemption_fence_id);
         if !self.running.as_ref().is_some_and(Job::is_preemptible) {
@@ -257,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Everything that is left is saved.
+    /// Saves the queued buffers and reports DMA_PREEMPTED.
     fn preempted(&mut self, callbacks: &mut Vec<Callback>) {
         let Some(preemption_fence_id) = self.preempting.take() else { return };
         self.save_queue();
@@ -270,13 +274,13 @@ impl Engine {
         self.queue.take_line(None).for_each(|job| self.saved.insert(job));
     }
 
-    /// `DxgkDdiResetEngine`: the last id that is aborted.
+    /// `DxgkDdiResetEngine`. Returns the last submission fence id that was aborted.
     pub fn reset(&mut self, callbacks: &mut Vec<Callback>) -> Result<u64, ResetFailed> {
         self.abort(callbacks)?;
         Ok(self.completed)
     }
 
-    /// Aborts what runs, and gives it.
+    /// Aborts the running buffer and returns it.
     fn abort(&mut self, callbacks: &mut Vec<Callback>) -> Result<Option<Job>, ResetFailed> {
         if let Some(left) = self.faults.resets_failing.checked_sub(1) {
             self.faults.resets_failing = left;
@@ -293,15 +297,15 @@ impl Engine {
         Ok(aborted)
     }
 
-    /// `DxgkDdiResetHwEngine`: the same, and nothing runs until it is resumed. The context that ran: its hardware
-    /// queues are empty. Suspends need no acknowledgement any more.
+    /// `DxgkDdiResetHwEngine`: aborts the running buffer; nothing runs until the engine is resumed. Returns the context
+    /// that ran; its hardware queues are emptied. Pending suspends are no longer acknowledged.
     pub fn reset_hw(&mut self, ddi: &mut DdiCall<'_>) -> Result<Option<HwContext>, ResetFailed> {
         let aborted = self.abort(ddi.callbacks)?;
         self.halted = true;
         self.suspended.values_mut().for_each(Vec::clear);
         let Some(aborted) = aborted else { return Ok(None) };
         let culprit = aborted.context;
-        // The kernel ends what the culprit has here besides.
+        // The kernel discards the other buffers of the culprit.
         self.completed = self.completed.max(self.saved.last_of(culprit));
         ddi.shared.drop_ring_bytes(&aborted);
         for line in self.queue.lines_of(culprit) {
@@ -316,7 +320,7 @@ impl Engine {
         self.start_next(ddi);
     }
 
-    /// The packet that runs, or else the next one, faults.
+    /// Makes the running packet, or else the next one, fault.
     pub fn page_fault(&mut self, fault: PageFault, ddi: &mut DdiCall<'_>) {
         match self.running.take() {
             Some(job) => {
@@ -353,17 +357,17 @@ impl Engine {
         self.interrupt(interrupt, ddi.callbacks);
     }
 
-    /// One more of the resets to come fails.
+    /// Makes one more of the next resets fail.
     pub fn fail_reset(&mut self) {
         self.faults.resets_failing = self.faults.resets_failing.saturating_add(1);
     }
 
-    /// When the running packet ends, if it does.
+    /// When the running packet ends; `None` if nothing runs or the packet never ends.
     pub fn busy_until(&self) -> Option<Nanos> {
         self.running.as_ref()?.until
     }
 
-    /// The running packet's time is over: the buffer goes on from that time, not from now.
+    /// Finishes the running packet. The buffer continues from the packet's end time, not from now.
     pub fn finish_packet(&mut self, ddi: &mut DdiCall<'_>) {
         let Some(mut job) = self.running.take() else { return };
         let Some(clock) = job.until.take() else {
@@ -388,7 +392,7 @@ impl Engine {
         }
     }
 
-    /// Drops the buffer of a context without hardware queues; the next one starts if it was the one that runs.
+    /// Drops a buffer of a context without hardware queues. If it was running, the next buffer starts.
     pub fn drop_submission(&mut self, submission_fence_id: u64, ddi: &mut DdiCall<'_>) {
         self.queue.remove(submission_fence_id);
         self.saved.remove(submission_fence_id);
@@ -397,7 +401,7 @@ impl Engine {
         self.drop_running(is_it, ddi);
     }
 
-    /// Drops everything of a hardware queue.
+    /// Drops all buffers of a hardware queue.
     pub fn drop_hw_queue(&mut self, hw_queue: HwQueueId, ddi: &mut DdiCall<'_>) {
         self.queue.take_line(Some(hw_queue)).for_each(drop);
         self.drop_running(|job| job.hw_queue() == Some(hw_queue), ddi);
@@ -411,14 +415,14 @@ impl Engine {
         self.start_next(ddi);
     }
 
-    /// What a context that ends has saved is lost.
+    /// Drops the saved buffers of a destroyed context.
     pub fn forget_context(&mut self, context: HwContext) {
         self.suspended.remove(&context);
         self.queue.resume(context);
         self.saved.forget_context(context);
     }
 
-    /// Nothing of the context is started from here on.
+    /// Suspends a context: no buffer of it starts until it is resumed. `Pending` if one runs.
     pub fn suspend(&mut self, context: HwContext, suspend_fence: u64) -> Suspend {
         let owed = self.suspended.entry(context).or_default();
         match &self.running {
@@ -436,7 +440,7 @@ impl Engine {
         self.start_next(ddi);
     }
 
-    /// Looks at the waits for a fence again.
+    /// Checks the hardware waits for a fence against its current value, and starts a buffer whose wait is satisfied.
     pub fn look_at_waits(&mut self, fence: NativeFenceId, ddi: &mut DdiCall<'_>) {
         let Some(current) = ddi.shared.native.value(fence) else { return };
         let places: Vec<_> = ddi.shared.native.places_of(fence).collect();
@@ -466,12 +470,12 @@ impl Engine {
         self.start_next(ddi);
     }
 
-    /// One more of the interrupts to come is lost.
+    /// Loses one more of the next interrupts.
     pub fn lose_interrupt(&mut self) {
         self.faults.interrupts_lost = self.faults.interrupts_lost.saturating_add(1);
     }
 
-    /// The packet that runs, or else the next one, never ends.
+    /// Makes the running packet, or else the next one, never end.
     pub fn hang(&mut self) {
         match &mut self.running {
             Some(job) => job.until = None,
@@ -479,7 +483,7 @@ impl Engine {
         }
     }
 
-    /// Drops everything; nothing is called back. All that it was given is over, as the kernel counts too (SCH-007).
+    /// Drops all buffers without a callback. All submissions count as complete, as they do in the kernel (SCH-007).
     pub fn stop(&mut self) {
         self.completed = self.submitted;
         self.running = None;
@@ -499,18 +503,18 @@ impl Engine {
         }
     }
 
-    /// Memory of the buffers of a process.
+    /// Bytes charged to a process for its buffers.
     pub fn held_bytes(&self, process: ProcessId) -> usize {
         let running = self.running.as_ref().filter(|job| job.process == process).map_or(0, Job::weight);
         running + self.queue.held_bytes(process) + self.saved.held_bytes(process)
     }
 
-    /// Whether a submission has run, or runs; of one that it gave back, whether it had.
+    /// Whether a submission has started. A preempted submission counts as started if it ran before the preemption.
     pub fn has_begun(&self, submission_fence_id: u64) -> bool {
         !self.queue.has_unbegun(submission_fence_id) && !self.saved.has_unbegun(submission_fence_id)
     }
 
-    /// It runs nothing, or has run it for less than this time.
+    /// Whether nothing runs, or the running buffer blocks the engine for less than `delay`.
     pub fn is_responsive(&self, now: Nanos, delay: Nanos) -> bool {
         self.running.is_none() || now.saturating_sub(self.since) < delay
     }

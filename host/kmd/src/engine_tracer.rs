@@ -1,9 +1,11 @@
-//! For whoever wants to understand a command list: what engines do with it is told to an engine tracer, as it happens. Nothing else
-//! changes, but that a debug layer looks at the lists of every process, in silence where the process has none.
+//! The engine tracer: a callback that receives the execution of command lists as it happens, for tools that explain it.
+//!
+//! With a tracer, the debug layer checks the lists of every process; a process that has none gets no messages from it.
+//! Nothing else changes.
 //!
 //! ```text
-//!   a buffer's turn ──▶ Begun{commands, resources, messages} ──▶ Started, Ended of each packet ──▶ Over
-//!                       Race, when the second of its accesses is looked at
+//!   a buffer starts ──▶ Begun{commands, resources, messages} ──▶ Started, Ended of each packet ──▶ Over
+//!                       Race, when the second of its accesses is checked
 //! ```
 
 use alloc::boxed::Box;
@@ -18,7 +20,7 @@ use dxgkrnl::{EngineType, Nanos, ProcessId};
 pub use barriers::{Message, Severity};
 pub use hazards::{Accessed, Agent, CommandId, Conflict, Missing, Report};
 
-/// A command buffer whose turn has come.
+/// A command buffer that starts.
 #[derive(Clone, Debug)]
 pub struct Begun {
     /// From 1, over all engines of the driver.
@@ -26,14 +28,14 @@ pub struct Begun {
     pub engine: EngineId,
     pub engine_type: EngineType,
     pub process: ProcessId,
-    /// The queue as reports of races call it, and which of its buffers this is, from 1.
+    /// The queue's number in race reports, and the number of this buffer on the queue, from 1.
     pub queue: u64,
     pub of_queue: u64,
     pub at: Nanos,
     pub commands: Vec<u8>,
-    /// Those that the process has.
+    /// The resources of the process, by number.
     pub resources: Vec<(u32, ResourceDesc)>,
-    /// What the debug layer says, all of it.
+    /// All messages of the debug layer about this buffer.
     pub messages: Vec<Message>,
 }
 
@@ -41,13 +43,13 @@ pub struct Begun {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     Complete,
-    /// Memory that is not in the page table, at this GPU address.
+    /// An access to this GPU address, which is not in the page table, faulted.
     PageFault(u64),
-    /// A command that the engine does not have, or whose resource is not there.
+    /// A command that the engine does not support, or whose resource does not exist.
     Illegal,
 }
 
-/// What an engine tracer is told. Packets are counted from 0 in their buffer.
+/// What an engine reports to the tracer. Packets are numbered from 0 in their buffer.
 #[derive(Clone, Debug)]
 pub enum EngineEvent {
     Begun(Box<Begun>),
@@ -57,7 +59,7 @@ pub enum EngineEvent {
         packet: u32,
         at: Nanos,
     },
-    /// It is done. A packet with several barriers has as many of these.
+    /// A packet is complete. A packet with several barriers has one such event for each.
     Ended {
         number: u64,
         packet: u32,
@@ -68,7 +70,7 @@ pub enum EngineEvent {
         at: Nanos,
         ending: Ending,
     },
-    /// Two accesses race; the second was looked at just now. The name is the resource's, if it has one.
+    /// Two accesses race; the second was just checked. `name` is the resource's, empty if it has none.
     Race {
         adapter: Option<u32>,
         name: String,
@@ -76,7 +78,7 @@ pub enum EngineEvent {
     },
 }
 
-/// Who is told.
+/// The callback that receives the events.
 pub type EngineTracer = Box<dyn FnMut(EngineEvent) + Send>;
 
 /// The engine tracer, if there is one.
@@ -95,7 +97,7 @@ impl EngineTracers {
         self.tracer.borrow().is_some()
     }
 
-    /// The number of the buffer that begins; 0 if nobody looks.
+    /// The number of the buffer that starts; 0 without a tracer.
     pub fn next(&mut self) -> u64 {
         self.last += u64::from(self.is_there());
         self.last

@@ -1,6 +1,14 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! `engine.rs` has an engine, `list/` what it does with command lists, `debug.rs` what is said of them, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! | module | contents |
+//! |---|---|
+//! | `engine.rs`, `engine/` | one engine and its queued command buffers |
+//! | `list/` | execution of command lists, with barriers and caches |
+//! | `debug.rs`, `races.rs` | the debug layer and the race detector |
+//! | `private.rs` | client processes, their CPU events and driver-private escapes |
+//! | `display.rs`, `paging.rs` | periodic frame notifications, paging buffers |
+//!
+//! The driver sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -47,30 +55,30 @@ use queues::{DdiCall, Doorbells, Shared};
 use races::Races;
 use serde::{Deserialize, Serialize};
 
-/// See the crate. One engine for each node of each adapter.
+/// The simulated kernel-mode driver: one engine for each node of each adapter.
 #[derive(Default, Serialize, Deserialize)]
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
     displays: Displays,
-    /// TdrDelay, as the registry has it.
+    /// TdrDelay of the registry.
     tdr_delay_ns: Nanos,
-    /// How long a paging buffer takes, by adapter.
+    /// Duration of a paging buffer, by adapter.
     paging_ns: Vec<Nanos>,
-    /// What it advertises, by adapter.
+    /// Features that the driver advertises, by adapter.
     advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
     clients: Clients,
 }
 
 impl SimulatedMiniport {
-    /// One whose engines tell what they do with command lists.
+    /// A driver whose engines report the execution of command lists to `tracer`.
     pub fn traced(tracer: EngineTracer) -> Self {
         let mut miniport = SimulatedMiniport::default();
         miniport.shared.tracers = EngineTracers::new(tracer);
         miniport
     }
 
-    /// Has an engine do something, and then all those look at their waits whose fences it touched. `None`: there is no
+    /// Runs `act` on one engine, then checks the hardware waits for every fence that changed. `None` if there is no
     /// such engine.
     fn with_engine<R>(
         &mut self,
@@ -85,7 +93,7 @@ impl SimulatedMiniport {
         Some(result)
     }
 
-    /// The same of every engine.
+    /// Runs `act` on every engine, then checks the hardware waits for every fence that changed.
     fn with_engines(
         &mut self,
         clock: Nanos,
@@ -97,7 +105,7 @@ impl SimulatedMiniport {
         look_at_waits(&mut self.engines, ddi);
     }
 
-    /// Buffers of a ring that the engine has seen.
+    /// Submits command buffers that the engine fetched from a ring.
     fn fetch(
         &mut self,
         now: Nanos,
@@ -118,7 +126,7 @@ impl SimulatedMiniport {
     }
 }
 
-/// Engines whose fences were touched look at the waits in hardware, until nothing is touched any more.
+/// Checks hardware waits on each fence whose value changed, until no fence changes any more.
 fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>) {
     while let Some(fence) = ddi.shared.native.touched.pop_front() {
         let adapter = ddi.shared.native.adapter_of(fence);
@@ -128,7 +136,7 @@ fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>
     }
 }
 
-/// Bytes that these callbacks move.
+/// Number of bytes that these callbacks move.
 fn moved_bytes(callbacks: &[Callback]) -> u64 {
     let moved = callbacks.iter().map(|callback| match callback {
         Callback::MoveData { moved, .. } => moved.bytes(),
@@ -137,7 +145,7 @@ fn moved_bytes(callbacks: &[Callback]) -> u64 {
     moved.fold(0, u64::saturating_add)
 }
 
-/// What the hardware can, as far as the system has it: a sound driver asks before it advertises.
+/// Features that both the hardware and the system support. A driver queries the system before it advertises a feature.
 fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
     let able = [
         (FeatureId::HWSCH, adapter.nodes.iter().any(|node| node.hw_queues)),
@@ -169,7 +177,7 @@ impl Miniport for SimulatedMiniport {
             self.shared.optimized_interrupt.push(config.caps.contains(optimized));
             for (id, config) in config.engines(adapter as u32) {
                 self.engines.insert(id, Engine::new(id, config, policy));
-                // An engine of the basic kind looks at its rings when it is told to.
+                // An engine of the basic kind reads its rings only when it is notified.
                 let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
                 self.shared.doorbells.insert(id, doorbells);
             }
@@ -179,7 +187,7 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
-    /// What the simulated user-mode driver gets: a u32 1, the version of this, and the u32 of the flags it came with.
+    /// Private data for the user-mode driver: a u32 version, 1, then the query's flags as a u32.
     fn query_adapter_info(&mut self, _adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
         const VERSION: u32 = 1;
         let words = query.data.get_mut(..8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
@@ -202,7 +210,7 @@ impl Miniport for SimulatedMiniport {
             submission;
         let new = NewJob { origin: Origin::Context, submission_fence_id, context, process, commands };
         let submitted = self.with_engine(id, now, callbacks, |engine, ddi| {
-            // The hardware goes on where it was.
+            // A resubmitted buffer continues at the packet where it was preempted.
             let saved = resubmits.and_then(|was| engine.take_saved(was));
             let job = match saved {
                 Some(saved) => saved.resubmitted(submission_fence_id),
@@ -254,7 +262,7 @@ impl Miniport for SimulatedMiniport {
         engine: EngineId,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
-        // Contexts do not share hardware state here: nobody is in the way of another.
+        // Contexts share no hardware state here, so a reset affects only the context that ran.
         let culprit = self.with_engine(engine, now, callbacks, Engine::reset_hw).ok_or(ResetFailed)??;
         if let Some(context) = culprit {
             callbacks.push(Callback::InvalidateHwContext { context, reason: Invalidation::Culprit });
@@ -383,7 +391,7 @@ impl Miniport for SimulatedMiniport {
         suspend_fence: u64,
         _callbacks: &mut Vec<Callback>,
     ) -> Suspend {
-        // A context runs on one engine; the others answer at once.
+        // A context runs on one engine. The others report it as suspended at once.
         let mut answer = Suspend::Suspended;
         for engine in self.engines.values_mut() {
             if engine.suspend(context, suspend_fence) == Suspend::Pending {
@@ -465,7 +473,7 @@ impl Miniport for SimulatedMiniport {
         self.shared.native.open(opened);
         let Some(adapter) = self.shared.native.adapter_of(opened.fence) else { return };
         let (space, address) = ((adapter, opened.process), opened.gpu_address);
-        // Nobody asked for it: what is wrong is said when the fence is used.
+        // Messages are dropped here: the debug layer reports a bad fence when a list uses it.
         self.shared.debug.fence_opened(space, address, &self.shared.native, &mut Vec::new());
     }
 
@@ -586,9 +594,9 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        // Engines and displays move on in the order of their times, so that effects come in the order they happen;
-        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004). Who has
-        // called back a step's bytes is told the same time again.
+        // Engines and displays advance in the order of their deadlines, so that effects are in order of time. At equal
+        // times engines come first, because their interrupts are reported before those of the display (SCH-004). After
+        // MOVED_BYTES_PER_STEP bytes this returns, and the kernel calls again with the same time.
         let mut moved = 0u64;
         while moved < MOVED_BYTES_PER_STEP {
             let counted = callbacks.len();

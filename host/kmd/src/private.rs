@@ -16,12 +16,12 @@
 //!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
 //!   5 to 8, 10         what has to do with command lists: `d3dkmt::list_escape`
 //! ```
-//! Those of command lists need a device: INVALID_PARAMETER without one. A resource ends with its device. A description that
-//! cannot be, no resource of the device, or no native fence at the address, is INVALID_PARAMETER, one resource too many
-//! NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is INVALID_PARAMETER, and BUFFER_TOO_SMALL if there is no
-//! room for the message that comes first.
-//! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
-//! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER; GUEST_EVENT needs a process with a device.
+//! Those of command lists need a device: INVALID_PARAMETER without one. A resource ends with its device. A description
+//! that cannot be, no resource of the device, or no native fence at the address, is INVALID_PARAMETER, one resource too
+//! many NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is INVALID_PARAMETER, and BUFFER_TOO_SMALL if
+//! there is no room for the message that comes first. No data at all are a question that asks nothing: SUCCESS. Too few
+//! are BUFFER_TOO_SMALL, another command is NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER;
+//! GUEST_EVENT needs a process with a device.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};

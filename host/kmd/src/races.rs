@@ -1,10 +1,10 @@
-//! Looks for accesses that race, if the configuration of an adapter says `hazards`: crate `hazards`, told what engines of
-//! ours do with memory, and by the kernel what comes before what. What it finds is told to people, with the names of the
-//! resources.
+//! Looks for accesses that race, if the configuration of an adapter says `hazards`: crate `hazards`, told what engines
+//! of ours do with memory, and by the kernel what comes before what. What it finds is told to people, with the names of
+//! the resources.
 //!
-//! A submission is looked at when its turn comes to run, in the order of its packets: whatever order the engine finds in
-//! them, what is ordered is what barriers and fences say. Memory is named by where it is in the process that it is of, so
-//! resources that share it meet.
+//! A submission is looked at when its turn comes to run, in the order of its packets: whatever order the engine finds
+//! in them, what is ordered is what barriers and fences say. Memory is named by where it is in the process that it is
+//! of, so resources that share it meet.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;

@@ -1,5 +1,5 @@
-//! Resources that commands name by number. A user-mode driver makes them by an escape; they end by another, or with their
-//! device. A number is of one process, on one adapter; it is never used again while the process lives.
+//! Resources that commands name by number. A user-mode driver makes them by an escape; they end by another, or with
+//! their device. A number is of one process, on one adapter; it is never used again while the process lives.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};

@@ -27,7 +27,7 @@ pub struct Times {
     /// The call was read by that thread; a deadline was due.
     pub read_ns: u64,
     /// The kernel was told.
-    pub told_ns: u64,
+    pub recorded_ns: u64,
     /// The kernel came back.
     pub handled_ns: u64,
     /// Fence memory had the new values.
@@ -66,7 +66,7 @@ impl From<Woken> for wire_channel::Woken {
 impl Times {
     /// Appends a record.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let (heard_host_ns, heard_ns) = self.heard.unwrap_or_default();
+        let (received_host_ns, received_ns) = self.heard.unwrap_or_default();
         let message = wire::Times {
             step: self.step,
             process: self.process,
@@ -75,11 +75,11 @@ impl Times {
             sent_ns: self.sent_ns,
             awake_ns: self.awake_ns,
             read_ns: self.read_ns,
-            told_ns: self.told_ns,
+            recorded_ns: self.recorded_ns,
             handled_ns: self.handled_ns,
             stored_ns: self.stored_ns,
-            heard_host_ns,
-            heard_ns,
+            received_host_ns,
+            received_ns,
             woken: self.woken.iter().map(|woken| (*woken).into()).collect(),
         };
         out.push(TIMES);
@@ -91,7 +91,7 @@ impl Times {
     /// Reads the content of a record; `None` if it is none of ours.
     pub(crate) fn read(content: &[u8]) -> Option<Times> {
         let message = wire::Times::decode(content).ok()?;
-        let heard = (message.heard_host_ns, message.heard_ns);
+        let heard = (message.received_host_ns, message.received_ns);
         Some(Times {
             step: message.step,
             process: message.process,
@@ -100,7 +100,7 @@ impl Times {
             sent_ns: message.sent_ns,
             awake_ns: message.awake_ns,
             read_ns: message.read_ns,
-            told_ns: message.told_ns,
+            recorded_ns: message.recorded_ns,
             handled_ns: message.handled_ns,
             stored_ns: message.stored_ns,
             heard: (heard != (0, 0)).then_some(heard),

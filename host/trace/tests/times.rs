@@ -25,7 +25,7 @@ fn times_of(step: u64) -> Times {
         sent_ns: at + 1,
         awake_ns: at + 2,
         read_ns: at + 3,
-        told_ns: at + 4,
+        recorded_ns: at + 4,
         handled_ns: at + 5,
         stored_ns: u64::MAX - step,
         heard: (!step.is_multiple_of(5)).then_some((at - 7, u64::MAX)),

@@ -55,7 +55,7 @@ pub mod to_guest {
         Wake(u64),
         Goodbye(String),
         Applied(u64),
-        AskedNs(u64),
+        HostTimeNs(u64),
         GuestEvent(u64),
         Reply(Reply),
         /// A well-formed message that is no reply.
@@ -74,7 +74,7 @@ mod tag {
     pub const WAKE: u32 = 4;
     pub const GOODBYE: u32 = 5;
     pub const APPLIED: u32 = 40;
-    pub const ASKED_NS: u32 = 41;
+    pub const HOST_TIME_NS: u32 = 41;
     pub const GUEST_EVENT: u32 = 42;
 }
 
@@ -162,7 +162,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Wake(event)) => pb::uint64::encode(tag::WAKE, event, buf),
             Some(to_guest::Body::Goodbye(reason)) => pb::string::encode(tag::GOODBYE, reason, buf),
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encode(tag::APPLIED, calls, buf),
-            Some(to_guest::Body::AskedNs(nanos)) => pb::uint64::encode(tag::ASKED_NS, nanos, buf),
+            Some(to_guest::Body::HostTimeNs(nanos)) => pb::uint64::encode(tag::HOST_TIME_NS, nanos, buf),
             Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encode(tag::GUEST_EVENT, event, buf),
             Some(to_guest::Body::Reply(reply)) => encode_reply(reply, buf),
         }
@@ -186,7 +186,9 @@ impl Message for ToGuest {
                 self.body = Some(to_guest::Body::Goodbye(reason));
             }
             tag::APPLIED => self.body = Some(to_guest::Body::Applied(number(wire_type, buf, context)?)),
-            tag::ASKED_NS => self.body = Some(to_guest::Body::AskedNs(number(wire_type, buf, context)?)),
+            tag::HOST_TIME_NS => {
+                self.body = Some(to_guest::Body::HostTimeNs(number(wire_type, buf, context)?))
+            }
             tag::GUEST_EVENT => {
                 self.body = Some(to_guest::Body::GuestEvent(number(wire_type, buf, context)?));
             }
@@ -209,7 +211,7 @@ impl Message for ToGuest {
             Some(to_guest::Body::Wake(event)) => pb::uint64::encoded_len(tag::WAKE, event),
             Some(to_guest::Body::Goodbye(reason)) => pb::string::encoded_len(tag::GOODBYE, reason),
             Some(to_guest::Body::Applied(calls)) => pb::uint64::encoded_len(tag::APPLIED, calls),
-            Some(to_guest::Body::AskedNs(nanos)) => pb::uint64::encoded_len(tag::ASKED_NS, nanos),
+            Some(to_guest::Body::HostTimeNs(nanos)) => pb::uint64::encoded_len(tag::HOST_TIME_NS, nanos),
             Some(to_guest::Body::GuestEvent(event)) => pb::uint64::encoded_len(tag::GUEST_EVENT, event),
             Some(to_guest::Body::Reply(reply)) => reply_len(reply),
         };

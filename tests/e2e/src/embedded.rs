@@ -39,7 +39,7 @@ pub fn remains(kernel_host: &KernelHost) -> Vec<String> {
     if state.objects_alive + state.shares > 0 {
         remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
     }
-    remains.extend(kernel_host.sessions().guests().iter().map(|guest| format!("{guest:?}")));
+    remains.extend(kernel_host.sessions().clients().iter().map(|guest| format!("{guest:?}")));
     remains
 }
 

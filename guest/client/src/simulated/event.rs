@@ -1,12 +1,11 @@
-//! Events without descriptors: how often each was set.
+//! Events without descriptors: each counts how often it was set.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::port::{CallerEvent, NotAnEvent, RegisteredEvent};
 
-/// An event of a simulated program: the caller's own and what is kept of it at once, since nothing
-/// closes it.
+/// An event of a simulated process. It is both the caller's event and the registered one, because nothing closes it.
 #[derive(Clone, Default, Debug)]
 pub struct SimulatedEvent(Rc<Cell<u64>>);
 

@@ -39,13 +39,13 @@ impl SimulatedMemory {
         self.0.borrow().get(slot as usize).map(Cell::get)
     }
 
-    /// The place of a slot, if there is one.
+    /// The location of a slot, if there is one.
     pub fn locate(self: &Rc<Self>, slot: u32) -> Option<SimulatedLocation> {
         (slot < self.slots()).then(|| SimulatedLocation { memory: self.clone(), slot })
     }
 }
 
-/// Where one simulated fence's value stands.
+/// Where one simulated fence's value is stored.
 #[derive(Clone, Debug)]
 pub struct SimulatedLocation {
     memory: Rc<SimulatedMemory>,

@@ -2,18 +2,17 @@
 //!
 //! ```text
 //!                      take_outbound                                 receive
-//!   Session ─▶ call ─▶ [frames] ────▶ the simulator's link, host ──▶ [bytes] ─▶ Desk ─▶ wakers, events
+//!   Session ─▶ call ─▶ [frames] ────▶ the simulator's link, host ──▶ [bytes] ─▶ PendingCalls ─▶ wakers, events
 //!      │                                                                          ▲
 //!      └─ grow_memory ─▶ growth_wanted ──▶ grant_growth, refuse_growth     lose ──┘
 //! ```
 //!
-//! The simulator owns the order of everything: it takes what the guest has written, brings what the
-//! host has written in pieces of any size, and polls the futures of the session whenever it likes, with
-//! wakers that mean something or with [`poll_once`](crate::poll_once). A future that is polled too often
-//! or too early is pending and nothing else.
+//! The simulator decides the order of everything: it takes the frames that the guest has written, delivers the host's
+//! bytes in pieces of any size, and polls the session's futures in any order. It may use real wakers or
+//! [`poll_once`](crate::poll_once). A future that is polled too often or too early stays pending.
 //!
-//! No borrow of the port's state outlasts a call of its own, so that whatever a waker or the simulator
-//! does in between may use the port again.
+//! No borrow of the port's state outlasts one call of a port function, so a waker or the simulator may use the port in
+//! between.
 
 mod event;
 mod memory;
@@ -37,21 +36,21 @@ use crate::pending_calls::{Answer, Delivery, Exchange, PendingCalls, TRANSPORT_L
 use crate::port::{Port, RegisteredEvent, SendError, Wakes, check_length};
 use crate::{hello, welcome_from};
 
-/// Who waits: the waker of the last poll.
+/// A parked task: the waker of its last poll.
 type Parker = Rc<RefCell<Option<Waker>>>;
 
-/// What the broker has been asked for.
+/// The state of a request to the broker for more fence memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Growth {
-    /// Nobody asks.
+    /// No request is pending.
     Idle,
-    /// An operation asks for so many slots; others that want some wait behind it.
+    /// An operation asks for `slots_wanted` slots; other operations that need slots wait for it.
     Asked { slots_wanted: u32 },
-    /// Answered, and the operation that asked has not looked yet.
+    /// Answered; the operation that asked has not been polled yet.
     Answered { granted: bool },
 }
 
-/// One guest process's way to a simulated host.
+/// A client process's connection to a simulated host.
 #[derive(Debug)]
 pub struct SimulatedPort {
     pending_calls: RefCell<PendingCalls<SimulatedEvent, Parker>>,
@@ -60,9 +59,9 @@ pub struct SimulatedPort {
     messages_sent: Cell<u64>,
     memory: Rc<SimulatedMemory>,
     growth: Cell<Growth>,
-    /// Who waits for the Welcome or for memory: few, and woken all at once.
+    /// Tasks that wait for the Welcome or for memory: few, and all woken at once.
     waiting: RefCell<Vec<Waker>>,
-    /// The host's first frame is still to come.
+    /// The host's first frame has not arrived yet.
     greeting: Cell<bool>,
     lines: RefCell<Vec<String>>,
 }
@@ -83,8 +82,8 @@ impl SimulatedPort {
         }
     }
 
-    /// Says Hello and waits for the Welcome, as a process does that attaches. A simulation of the part
-    /// after that may leave it out, and make its [`Session`](crate::Session) with a Welcome of its own.
+    /// Sends Hello and waits for the Welcome, as an attaching process does. A simulation that begins after the greeting
+    /// may skip this and make its [`Session`](crate::Session) with a Welcome of its own.
     pub async fn greet(&self, token: Vec<u8>) -> Result<Welcome, String> {
         append(&hello(token, 0, 0), &mut self.outbound.borrow_mut());
         self.greeting.set(true);
@@ -100,15 +99,15 @@ impl SimulatedPort {
         let welcome = welcome.await;
         self.greeting.set(false);
         match &welcome {
-            // What came right behind it.
+            // Dispatch the bytes that arrived right after it.
             Ok(_) => self.receive(&[]),
             Err(_) => self.lose(),
         }
         welcome
     }
 
-    /// Bytes from the host, in pieces of any size. What came with a frame that makes no sense, or with
-    /// a Goodbye, is delivered first; then the transport is lost. Ignored once it is.
+    /// Receives bytes from the host, in pieces of any size. Frames before an invalid frame or a Goodbye are delivered
+    /// first; then the transport is lost. Ignored once it is lost.
     pub fn receive(&self, bytes: &[u8]) {
         if self.is_lost() {
             return;
@@ -131,8 +130,8 @@ impl SimulatedPort {
         }
     }
 
-    /// The stream is gone: everything pending completes with [`TRANSPORT_LOST`], every armed event is
-    /// set. What was not taken of the outbound bytes stays: it was written before.
+    /// The stream is lost: everything pending completes with [`TRANSPORT_LOST`], and every armed event is set. Outbound
+    /// bytes that were not taken remain, because they were written before.
     pub fn lose(&self) {
         let mut deliveries = Vec::new();
         self.pending_calls.borrow_mut().lose(&mut deliveries);
@@ -140,7 +139,7 @@ impl SimulatedPort {
         self.wake_waiting();
     }
 
-    /// What the guest has written since the last time: whole frames of [`ToHost`], each with its length.
+    /// The frames that the guest has written since the last call: each a [`ToHost`] with its length.
     pub fn take_outbound(&self) -> Vec<u8> {
         self.outbound.take()
     }
@@ -150,7 +149,7 @@ impl SimulatedPort {
         self.messages_sent.get()
     }
 
-    /// Answers and wakes that are expected and not there yet, armed events included.
+    /// Answers and wakes that are expected and have not arrived, armed events included.
     pub fn pending(&self) -> usize {
         self.pending_calls.borrow().pending()
     }
@@ -160,7 +159,7 @@ impl SimulatedPort {
         &self.memory
     }
 
-    /// Slots that an operation asks the broker for; until it is granted or refused.
+    /// Slots that an operation has asked the broker for, until the request is granted or refused.
     pub fn growth_wanted(&self) -> Option<u32> {
         match self.growth.get() {
             Growth::Asked { slots_wanted } => Some(slots_wanted),
@@ -168,21 +167,20 @@ impl SimulatedPort {
         }
     }
 
-    /// The broker gives what was asked for: the host must know these slots by now. Panics if nothing
-    /// was asked for.
+    /// The broker grants the request: the host must know the new slots already. Panics if no request is pending.
     pub fn grant_growth(&self) {
         let slots_wanted = self.growth_wanted().expect("fence memory is asked for");
         self.memory.add_slots(slots_wanted);
         self.answer_growth(true);
     }
 
-    /// The broker has no more memory for this process. Panics if nothing was asked for.
+    /// The broker has no more memory for this process. Panics if no request is pending.
     pub fn refuse_growth(&self) {
         assert!(self.growth_wanted().is_some(), "fence memory is asked for");
         self.answer_growth(false);
     }
 
-    /// What the library had to say to the person who runs the program.
+    /// The lines that the library has logged for the user of the program.
     pub fn take_lines(&self) -> Vec<String> {
         self.lines.take()
     }
@@ -292,7 +290,7 @@ impl Port for SimulatedPort {
         let grown = poll_fn(|context| match self.growth.get() {
             Growth::Answered { granted } if asks => {
                 self.growth.set(Growth::Idle);
-                // Whoever waited behind this one has its turn.
+                // The operations that waited for this one run next.
                 self.wake_waiting();
                 Poll::Ready(if granted { Ok(()) } else { Err(NtStatus::NO_MEMORY) })
             }

@@ -1,4 +1,4 @@
-//! The session over the simulated port: what umd's threads do, one step at a time.
+//! The session over the simulated port: what the threads of umd do, one step at a time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -311,7 +311,7 @@ fn a_notification_is_set_each_time_until_it_is_destroyed() {
     let name = name.expect("the host is told a name");
     port.receive(&[wake(name, NtStatus::SUCCESS), wake(name, NtStatus::SUCCESS)].concat());
     assert_eq!((event.take(), port.pending()), (2, 1));
-    // No longer from the moment that it is asked to go.
+    // Not once its destroy call is sent.
     let destroyed = serve(&session, session.destroy_sync_object(object), |_, _| {
         port.receive(&wake(name, NtStatus::SUCCESS));
         Reply::None

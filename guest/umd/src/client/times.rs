@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use ::client::{TimedMessage, Woken as Target};
 use d3dkmt::EventId;
-use proto::channel::{Times as Told, ToHost, Woken, to_host};
+use proto::channel::{ToHost, Woken, to_host};
 use proto::frame::append;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,10 +21,10 @@ use crate::limits::WOKEN_TOLD_MAX;
 
 /// What the host has not been told.
 #[derive(Debug, Default)]
-pub(super) struct Times(Mutex<Untold>);
+pub(super) struct Times(Mutex<UnsentTimes>);
 
 #[derive(Debug, Default)]
-struct Untold {
+struct UnsentTimes {
     /// Of what was read that which came soonest: the host's time and ours.
     soonest: Option<(u64, u64)>,
     /// Waits that are over, and whose threads do not run yet.
@@ -37,7 +37,7 @@ pub(super) fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-impl Untold {
+impl UnsentTimes {
     /// Of a process that never calls, the first so many are told at its exit.
     fn ran(&mut self, woken: Woken) {
         if self.woken.len() < WOKEN_TOLD_MAX {
@@ -58,14 +58,14 @@ impl Times {
     /// What was read at this time. Under the lock of the pending calls: no thread that waits for it goes on before. What is left is
     /// events that are still to be set.
     pub fn read(&self, heard: Vec<TimedMessage>, read_ns: u64) -> Vec<Woken> {
-        let mut untold = lock(&self.0);
+        let mut unsent = lock(&self.0);
         let mut to_set = Vec::new();
         for TimedMessage { host_ns, woken } in heard {
-            untold.came(host_ns, read_ns);
+            unsent.came(host_ns, read_ns);
             match woken {
                 Some(Target::Waiter(event)) => {
                     let woken = Woken { event: event.0, host_ns, read_ns, ran_ns: 0 };
-                    untold.asleep.insert(event, woken);
+                    unsent.asleep.insert(event, woken);
                 }
                 Some(Target::Event(event)) => {
                     to_set.push(Woken { event: event.0, host_ns, read_ns, ran_ns: 0 });
@@ -78,28 +78,28 @@ impl Times {
 
     /// These events are set.
     pub fn were_set(&self, events: Vec<Woken>) {
-        let mut untold = lock(&self.0);
+        let mut unsent = lock(&self.0);
         let ran_ns = now();
-        events.into_iter().for_each(|woken| untold.ran(Woken { ran_ns, ..woken }));
+        events.into_iter().for_each(|woken| unsent.ran(Woken { ran_ns, ..woken }));
     }
 
     /// The thread that waited under this name goes on.
     pub fn resumed(&self, event: EventId) {
         let ran_ns = now();
-        let mut untold = lock(&self.0);
-        if let Some(woken) = untold.asleep.remove(&event) {
-            untold.ran(Woken { ran_ns, ..woken });
+        let mut unsent = lock(&self.0);
+        if let Some(woken) = unsent.asleep.remove(&event) {
+            unsent.ran(Woken { ran_ns, ..woken });
         }
     }
 
     /// Appends the frame that stands in front of a call, which the program made at this time.
     pub fn append(&self, called_ns: u64, bytes: &mut Vec<u8>) {
         let (soonest, woken) = {
-            let mut untold = lock(&self.0);
-            (untold.soonest.take(), std::mem::take(&mut untold.woken))
+            let mut unsent = lock(&self.0);
+            (unsent.soonest.take(), std::mem::take(&mut unsent.woken))
         };
-        let (heard_host_ns, heard_ns) = soonest.unwrap_or_default();
-        let times = Told { called_ns, sent_ns: now(), heard_host_ns, heard_ns, woken };
+        let (received_host_ns, received_ns) = soonest.unwrap_or_default();
+        let times = proto::channel::Times { called_ns, sent_ns: now(), received_host_ns, received_ns, woken };
         append(&ToHost { request: 0, body: Some(to_host::Body::Times(times)) }, bytes);
     }
 
@@ -119,8 +119,8 @@ mod tests {
             let heard = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };
             times.were_set(times.read(vec![heard], now()));
         }
-        let untold = lock(&times.0);
-        let events: Vec<u64> = untold.woken.iter().map(|woken| woken.event).collect();
+        let unsent = lock(&times.0);
+        let events: Vec<u64> = unsent.woken.iter().map(|woken| woken.event).collect();
         assert_eq!(events, (1..=WOKEN_TOLD_MAX as u64).collect::<Vec<_>>());
     }
 }

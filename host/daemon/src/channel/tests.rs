@@ -61,7 +61,7 @@ impl Client {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
         let peer = Peer::Vm(VM);
         let (memory, _) = first_memory(&kernel_host.budgets, peer).unwrap();
-        let (guest, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
+        let (client, token) = kernel_host.sessions().attach(VM, pid, "test".into(), memory).unwrap();
         let sink = Sink::Local {
             stream: Arc::new(ClientFd::socket(ours.into(), peer, None, &kernel_host.budgets.closers)),
             epoll,
@@ -73,7 +73,7 @@ impl Client {
         append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
         channel.take_in(&bytes);
         assert!(!channel.turn().unwrap());
-        let (process, frames) = (guest.id, FrameBuffer::default());
+        let (process, frames) = (client.id, FrameBuffer::default());
         Client { process, channel, stream, frames, sent: 0 }
     }
 
@@ -161,11 +161,11 @@ fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
     let mut turns = 0;
     loop {
         assert!(slow.channel.turn().unwrap());
-        let told = steps.take();
-        if told.contains(&Some(slow.process)) {
+        let timestamps = steps.take();
+        if timestamps.contains(&Some(slow.process)) {
             break;
         }
-        assert_eq!(told, [None], "one step a turn");
+        assert_eq!(timestamps, [None], "one step a turn");
         turns += 1;
         // Between two turns another process is served at once.
         other.call(&Call::GetDeviceState { device: other_device, state_type: 1 });

@@ -164,7 +164,7 @@ impl Replay {
         if sequence != self.next_step {
             return Err(NotReplayed::Missing(sequence, self.next_step - 1));
         }
-        self.session_cursors.told(&input);
+        self.session_cursors.record_input(&input);
         self.effects.clear();
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));
         if let Err(panic) = handled {

@@ -29,7 +29,7 @@ pub struct SessionCursors {
 
 impl Tap for SessionCursors {
     fn begins(&mut self, _now: Nanos, input: &Input) {
-        self.told(input);
+        self.record_input(input);
     }
 
     fn handled(&mut self, step: Step<'_>) {
@@ -59,7 +59,7 @@ pub struct NotRetained {
 
 impl SessionCursors {
     /// The kernel is told this.
-    pub fn told(&mut self, input: &Input) {
+    pub fn record_input(&mut self, input: &Input) {
         match input {
             Input::ProcessAttached { process, .. } => {
                 self.processes_begun = self.processes_begun.max(process.0);
@@ -232,7 +232,7 @@ mod tests {
 
     fn attached() -> SessionCursors {
         let mut session_cursors = SessionCursors::default();
-        session_cursors.told(&Input::ProcessAttached {
+        session_cursors.record_input(&Input::ProcessAttached {
             process: P,
             vm: VmId::HOST,
             pid: 1,
@@ -264,7 +264,7 @@ mod tests {
     fn what_was_not_read_is_there_and_what_was_read_is_not() {
         let mut session_cursors = attached();
         assert_eq!(count(&session_cursors, 0), Ok(0));
-        session_cursors.told(&call(1));
+        session_cursors.record_input(&call(1));
         session_cursors.asked(&effects(&[1], &[7, 8]));
         assert_eq!(
             (0..=3).map(|read| count(&session_cursors, read)).collect::<Vec<_>>(),
@@ -284,16 +284,16 @@ mod tests {
     #[test]
     fn calls_are_counted_and_numbers_of_processes_are_not_used_twice() {
         let mut session_cursors = attached();
-        [5, 0, 6, 0].into_iter().for_each(|request| session_cursors.told(&call(request)));
+        [5, 0, 6, 0].into_iter().for_each(|request| session_cursors.record_input(&call(request)));
         assert_eq!((session_cursors.calls(P), session_cursors.one_way_calls(P)), (4, 2));
-        session_cursors.told(&Input::ProcessGone { process: P });
+        session_cursors.record_input(&Input::ProcessGone { process: P });
         assert_eq!((session_cursors.calls(P), session_cursors.processes_begun), (0, 3));
         session_cursors.asked(&effects(&[1], &[]));
         assert!(session_cursors.take_over().is_empty(), "nobody is there to read it");
     }
 
     #[test]
-    fn a_guest_that_never_says_what_it_read_is_found() {
+    fn a_client_that_never_says_what_it_read_is_found() {
         let mut session_cursors = attached();
         let mut big = effects(&[1], &[]);
         big.answers[0].reply = Reply::Escape(vec![0; 1 << 20]);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_session_cursors_is_what_its_bytes_are_of() {
         let mut session_cursors = attached();
-        session_cursors.told(&call(0));
+        session_cursors.record_input(&call(0));
         session_cursors.asked(&effects(&[1, 2], &[3]));
         session_cursors.read(P, 1);
         session_cursors.staging_buffers.insert(StagingBuffer { adapter: 1, number: 4 });

@@ -38,7 +38,7 @@ impl Recorded {
     fn step(&mut self, now: u64, input: Input) {
         let mut effects = Effects::default();
         self.recorder.begin(now, &input).unwrap();
-        self.session_cursors.told(&input);
+        self.session_cursors.record_input(&input);
         self.kernel.handle(now, input, &mut effects);
         self.session_cursors.asked(&effects);
         self.recorder.end(&effects).unwrap();

@@ -19,7 +19,7 @@ impl BackingAccess<'_> {
         let Some(attached) = self.0.get(process) else { return false };
         let failed = |error: &BackingFault| format!("process {}: {error}", process.0);
         act(&attached.backing)
-            .inspect_err(|error| self.0.log.debug(Peer::of(&attached.guest), || failed(error)))
+            .inspect_err(|error| self.0.log.debug(Peer::of(&attached.client), || failed(error)))
             .is_ok()
     }
 }

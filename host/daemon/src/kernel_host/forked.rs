@@ -1,11 +1,11 @@
-//! A look at the kernel as it is at one moment, while others go on.
+//! A view of the kernel at one moment, while other threads continue.
 //!
-//! A copy of the state takes 0.8 ms for each MiB that processes have in the kernel. A fork takes a tenth of that: it copies page
-//! tables. So a child process looks at the state of a kernel that is not small, as databases do it, and the lock is held as long
-//! as the fork takes. The child has one thread, writes what it has to say into a pipe and exits; it takes no lock but those of the
-//! allocator, which the C library holds over a fork.
+//! A copy of the state takes 0.8 ms for each MiB that processes have in the kernel. A fork takes a tenth of that,
+//! because it copies page tables. So a child process reads the state of a kernel that is not small, as databases do,
+//! and the lock is held only for the fork. The child has one thread, writes its result into a pipe and exits. It locks
+//! nothing but the allocator, which the C library makes safe over a fork.
 //!
-//! Of other C libraries than glibc that is not known, and the state is copied.
+//! Whether other C libraries than glibc do so is not known; there the state is copied.
 //!
 //! `unsafe`: a process forks.
 
@@ -19,12 +19,12 @@ use dxgkrnl::Kernel;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
-/// Smaller states are copied: that takes less than 4 ms.
+/// Smaller states are copied, in less than 4 ms.
 const FORKED_FROM_BYTES: u64 = 4 << 20;
-/// A child that is not done by then is ended.
+/// A child that takes longer is killed.
 const CHILD_MAX: Duration = Duration::from_secs(30);
 
-/// Whether the state is so small, by what it is charged, that a copy of it takes no longer than a fork.
+/// Whether the state is so small, by its charged bytes, that a copy takes no longer than a fork.
 pub(super) fn is_small(kernel: &Kernel<Drivers>) -> bool {
     kernel.charged_bytes() < FORKED_FROM_BYTES
 }
@@ -35,7 +35,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Begins a child that writes these bytes. `say` must take no lock and touch no descriptor.
+    /// Forks a child that writes the bytes of `say` to a pipe. `say` must take no lock and touch no descriptor.
     pub fn fork(say: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
         let (said, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         // SAFETY: the child calls nothing but `say`, which allocates, and writes to the pipe; then it exits without a return.
@@ -45,7 +45,7 @@ impl Child {
                 let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
                 let write = || File::from(written).write_all(&say());
                 let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
-                // SAFETY: always. Nothing of the parent's is flushed or dropped twice.
+                // SAFETY: `_exit` has no preconditions. It flushes and drops nothing of the parent's a second time.
                 unsafe { libc::_exit(i32::from(!matches!(written, Ok(Ok(()))))) }
             }
             pid => {
@@ -55,10 +55,10 @@ impl Child {
         }
     }
 
-    /// What it wrote. `None`: it was ended.
+    /// Waits for the child and returns what it wrote; `None` if it failed or was killed.
     pub fn finish(self) -> Option<Vec<u8>> {
         let said = self.read().ok();
-        // A child that has written everything exits by itself, unless a close of one of its descriptors takes its time.
+        // A child that has written everything exits by itself, unless the close of one of its descriptors takes long.
         let _ = said.is_none().then(|| kill_process(self.pid, Signal::KILL));
         let child = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         let _ = is_readable(&child, Instant::now() + CHILD_MAX);
@@ -84,7 +84,7 @@ impl Child {
     }
 }
 
-/// Waits until there is something to read, or what a descriptor stands for has ended; false if there is not in time.
+/// Waits until the descriptor is readable, or, for a pidfd, until its process has exited; false on timeout.
 fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;

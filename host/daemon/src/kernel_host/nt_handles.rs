@@ -1,16 +1,17 @@
-//! NT handles, from the broker that makes one to the last close of its descriptors.
+//! NT handles, from their creation by a broker to the last close of their descriptors.
 //!
 //! ```text
 //!   broker makes it ─▶ open ──ShareObjects or OpenNtHandleFromName names it──▶ named
 //!                       │                                                      │
-//!                       └──────────── the broker saw the last close ───────────┴─▶ gone; the kernel hears of a named one
+//!                       └──────────── the broker saw the last close ───────────┴─▶ gone; a named one is closed in the kernel
 //! ```
-//! The token is known here before any process has the descriptor, and until nobody has it. So a call that comes later
-//! than the close of its own descriptor (its process was killed, say) leaves nothing behind: what it shared by a token
-//! that is not open is closed at once. That is also what a token comes to that a guest made up.
+//! The token is recorded here before any process has the descriptor, and until no process has it. So a call that
+//! arrives after the close of its own descriptor (its process was killed, say) leaves nothing behind. An object that it
+//! shared by a token that is not open is closed at once. The same happens to a token that a guest made up.
 //!
-//! A broker that ends takes its handles with it, as nobody would see their last close: the daemon's own with the
-//! daemon, a guestd's when its connection ends. What is still held of them then names nothing.
+//! When a broker is gone, its handles are closed, because no other component would see their last close. The daemon's
+//! own broker exits with the daemon, a guestd's when its connection closes. Descriptors that are still open then name
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,11 @@ use dxgkrnl::{Input, ProcessId, VmId};
 
 use super::{FlushList, HostState, KernelHost, random};
 
-/// Every NT handle that somebody holds, by VM; true for one that a call has given an object, or tried to.
+/// Every open NT handle, by VM; true once a call has given it an object, or tried to.
 #[derive(Default)]
 pub(super) struct NtHandleTable(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
 
-/// The process that names an NT handle with this input, and its token.
+/// The process whose call names an NT handle, and the token.
 pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
     let Input::Call { process, call, .. } = input else { return None };
     Some((*process, call.nt_handle_made()?))
@@ -42,12 +43,12 @@ impl NtHandleTable {
         Ok(())
     }
 
-    /// One that the kernel knows of, in a daemon that goes on.
+    /// Adds a handle that the kernel of a resumed daemon knows.
     pub(super) fn resumed(&mut self, vm: VmId, token: ShareToken) {
         self.0.entry(vm).or_default().insert(token, true);
     }
 
-    /// Somebody holds one. It may name nothing yet.
+    /// Adds a handle that a process has open, if it is new. It may name nothing yet.
     pub(super) fn seen(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         match self.0.get(&vm).is_some_and(|of_vm| of_vm.contains_key(&token)) {
             true => Ok(()),
@@ -55,13 +56,13 @@ impl NtHandleTable {
         }
     }
 
-    /// Takes note of a call that names a handle; false if there is none that it could name.
+    /// Records a call that names a handle; false if no such handle is open.
     fn name(&mut self, vm: VmId, token: ShareToken) -> bool {
         let named = self.0.get_mut(&vm).and_then(|of_vm| of_vm.get_mut(&token));
         named.map(|named| *named = true).is_some()
     }
 
-    /// What the kernel is to be told of a last close.
+    /// Removes a handle at its last close; returns the kernel's input for it, if it has one.
     fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
         let of_vm = self.0.get_mut(&vm)?;
         let named = of_vm.remove(&token)?;
@@ -80,7 +81,7 @@ impl NtHandleTable {
     }
 }
 
-/// NT handles, for the brokers that make them.
+/// View of the NT handles, for the brokers that create them.
 #[derive(Clone, Copy)]
 pub struct NtHandles<'a> {
     kernel_host: &'a KernelHost,
@@ -93,21 +94,22 @@ impl KernelHost {
 }
 
 impl NtHandles<'_> {
-    /// The token of a new NT handle of a VM, for its broker.
+    /// Creates an NT handle of a VM; returns its token.
     pub fn make(&self, vm: VmId) -> anyhow::Result<ShareToken> {
         let token = ShareToken(random()?);
         self.kernel_host.lock().nt_handles.make(vm, token)?;
         Ok(token)
     }
 
-    /// The VM's broker saw the last close of a handle. One that is unknown is none of this VM, or ended before.
+    /// Closes a handle whose last close the VM's broker saw. Ignores an unknown one: it belongs to another VM, or is
+    /// already closed.
     pub fn closed(&self, vm: VmId, token: ShareToken) {
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         self.kernel_host.close_nt_handle(&mut host_state, vm, token, &mut flush_list);
     }
 
-    /// The broker of this VM is gone.
+    /// Closes all handles of a VM whose broker is gone.
     pub fn end_of(&self, vm: VmId) {
         let of_vm = self.kernel_host.lock().nt_handles.0.get(&vm).cloned().unwrap_or_default();
         for token in of_vm.into_keys() {
@@ -115,12 +117,12 @@ impl NtHandles<'_> {
         }
     }
 
-    /// NT handles that the processes of all VMs hold.
+    /// Number of open NT handles of all VMs.
     pub fn count(&self) -> usize {
         self.kernel_host.lock().nt_handles.0.values().map(BTreeMap::len).sum()
     }
 
-    /// A process shows an NT handle that it holds. True for one that is known or may be: it is watched from now on.
+    /// Records that a process has an NT handle open; it is tracked from now on. An error if the VM has too many.
     pub fn seen(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
         if let Some(resuming) = &mut host_state.resuming {
@@ -131,7 +133,7 @@ impl NtHandles<'_> {
 }
 
 impl KernelHost {
-    /// Nobody holds the handle any more.
+    /// Closes a handle that no process has open any more.
     pub(super) fn close_nt_handle(
         &self,
         host_state: &mut HostState,
@@ -144,7 +146,7 @@ impl KernelHost {
         }
     }
 
-    /// After the call of a process that names a handle.
+    /// Runs after a call that names a handle.
     pub(super) fn nt_handle_named(
         &self,
         host_state: &mut HostState,
@@ -152,7 +154,7 @@ impl KernelHost {
         token: ShareToken,
         flush_list: &mut FlushList,
     ) {
-        let Some(vm) = host_state.process_table.get(process).map(|attached| attached.guest.vm) else {
+        let Some(vm) = host_state.process_table.get(process).map(|attached| attached.client.vm) else {
             return;
         };
         if !host_state.nt_handles.name(vm, token) {

@@ -1,4 +1,4 @@
-//! The processes that are attached, with what the daemon has of each; the tokens of their streams; the VMs.
+//! The attached processes and their resources, the tokens of their streams, and the VMs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::peer::Peer;
 /// One-time password of a process's stream.
 pub type Token = [u8; TOKEN_BYTES];
 
-/// Random bytes that nobody can guess.
+/// Unpredictable random bytes.
 pub(crate) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -26,23 +26,23 @@ pub(crate) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A process, with what the daemon has of it.
+/// An attached process and its resources.
 pub(super) struct AttachedProcess {
-    pub guest: Arc<ClientProcess>,
+    pub client: Arc<ClientProcess>,
     pub memory: FenceMemory,
     pub backing: ProcessBacking,
     token: Token,
 }
 
-/// See the module.
+/// Attached processes by number, with their tokens and VMs.
 #[derive(Default)]
 pub(super) struct ProcessTable {
     attached: BTreeMap<ProcessId, AttachedProcess>,
     tokens: HashMap<Token, ProcessId>,
-    /// Names of the VMs that are there, whatever the kernel makes of them.
+    /// Names of the attached VMs, including those that the kernel refuses.
     vms: BTreeMap<VmId, String>,
     processes_begun: u32,
-    /// Where what happens to them is said.
+    /// The log for events of these processes.
     pub log: Arc<LogLines>,
 }
 
@@ -51,17 +51,17 @@ impl ProcessTable {
         ProcessTable { log: Arc::clone(log), ..ProcessTable::default() }
     }
 
-    /// Whom lines about a process are counted for.
+    /// The peer to which log lines about a process are counted.
     pub fn peer(&self, process: ProcessId) -> Peer {
-        self.get(process).map_or(Peer::Process(process), |attached| Peer::of(&attached.guest))
+        self.get(process).map_or(Peer::Process(process), |attached| Peer::of(&attached.client))
     }
 
-    /// A move was not done. It counts for the first process whose memory it touches.
+    /// Logs a failed DMA operation. It counts for the first process whose memory it touches.
     pub fn move_failed(&self, one: &DmaOp, why: DmaError) {
         self.warn(one.processes().next().unwrap_or(ProcessId(0)), || format!("{one}: {why}"));
     }
 
-    /// Says something about a process.
+    /// Logs a warning about a process.
     pub fn warn(&self, process: ProcessId, line: impl FnOnce() -> String) {
         self.log.warn(self.peer(process), line);
     }
@@ -75,51 +75,51 @@ impl ProcessTable {
         memory: FenceMemory,
         token: Token,
     ) -> anyhow::Result<Arc<ClientProcess>> {
-        let of_vm = self.guests_of(vm).count();
+        let of_vm = self.clients_of(vm).count();
         anyhow::ensure!(of_vm < PROCESSES_PER_VM_MAX, "{of_vm} processes are attached, the limit of one VM");
         self.processes_begun += 1;
         let id = ProcessId(self.processes_begun);
-        let guest = Arc::new(ClientProcess::new(id, vm, pid, name));
-        self.add(guest.clone(), memory, token);
-        Ok(guest)
+        let client = Arc::new(ClientProcess::new(id, vm, pid, name));
+        self.add(client.clone(), memory, token);
+        Ok(client)
     }
 
-    fn add(&mut self, guest: Arc<ClientProcess>, memory: FenceMemory, token: Token) {
-        self.tokens.insert(token, guest.id);
+    fn add(&mut self, client: Arc<ClientProcess>, memory: FenceMemory, token: Token) {
+        self.tokens.insert(token, client.id);
         self.attached
-            .insert(guest.id, AttachedProcess { guest, memory, backing: ProcessBacking::default(), token });
+            .insert(client.id, AttachedProcess { client, memory, backing: ProcessBacking::default(), token });
     }
 
-    /// Numbers of processes go on behind this one.
+    /// Sets the number after which new processes are numbered.
     pub fn go_on_behind(&mut self, processes_begun: u32) {
         self.processes_begun = processes_begun;
     }
 
-    /// A process of a daemon that was killed: nothing works of it until it [comes back](Self::comes_back).
-    pub fn expect(&mut self, guest: ClientProcess) -> anyhow::Result<()> {
-        self.add(Arc::new(guest), FenceMemory::Local(Vec::new()), random()?);
+    /// Adds a process of a daemon that was killed. It cannot do anything until it [comes back](Self::comes_back).
+    pub fn expect(&mut self, client: ClientProcess) -> anyhow::Result<()> {
+        self.add(Arc::new(client), FenceMemory::Local(Vec::new()), random()?);
         Ok(())
     }
 
-    /// The process has a new stream, which must present this token: what it said before is forgotten.
+    /// Gives a returning process a new stream, which must present this token. What the old one sent is dropped.
     pub fn comes_back(
         &mut self,
         process: ProcessId,
         memory: FenceMemory,
         token: Token,
     ) -> anyhow::Result<()> {
-        let AttachedProcess { guest, token: old, .. } =
+        let AttachedProcess { client, token: old, .. } =
             self.attached.remove(&process).context("the process is not attached")?;
         self.tokens.remove(&old);
-        self.add(guest, memory, token);
+        self.add(client, memory, token);
         Ok(())
     }
 
-    /// The process is gone, and all that the daemon has of it.
+    /// Removes a process and its resources.
     pub fn end(&mut self, process: ProcessId) -> Option<(Arc<ClientProcess>, ProcessBacking)> {
-        let AttachedProcess { guest, token, backing, .. } = self.attached.remove(&process)?;
+        let AttachedProcess { client, token, backing, .. } = self.attached.remove(&process)?;
         self.tokens.remove(&token);
-        Some((guest, backing))
+        Some((client, backing))
     }
 
     pub fn get(&self, process: ProcessId) -> Option<&AttachedProcess> {
@@ -134,22 +134,21 @@ impl ProcessTable {
         self.attached.len()
     }
 
-    pub fn guests(&self) -> impl Iterator<Item = &Arc<ClientProcess>> + Clone {
-        self.attached.values().map(|attached| &attached.guest)
+    pub fn clients(&self) -> impl Iterator<Item = &Arc<ClientProcess>> + Clone {
+        self.attached.values().map(|attached| &attached.client)
     }
 
-    pub fn guests_of(&self, vm: VmId) -> impl Iterator<Item = &Arc<ClientProcess>> {
-        self.guests().filter(move |guest| guest.vm == vm)
+    pub fn clients_of(&self, vm: VmId) -> impl Iterator<Item = &Arc<ClientProcess>> {
+        self.clients().filter(move |client| client.vm == vm)
     }
 
     /// An attached process, by its number or name.
     pub fn named(&self, wanted: &str) -> Result<ProcessId, String> {
-        let names = self.guests().map(|guest| (guest.id.0, guest.name.as_str()));
+        let names = self.clients().map(|client| (client.id.0, client.name.as_str()));
         naming::process_named(wanted, names).map(ProcessId)
     }
 
-    /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
-    /// is not used up.
+    /// Returns the process that a token names, if `check` accepts it. A token works once; a refused one stays valid.
     pub fn redeem<E>(
         &mut self,
         token: &Token,
@@ -157,17 +156,17 @@ impl ProcessTable {
     ) -> Result<Option<Arc<ClientProcess>>, E> {
         let process = self.tokens.get(token).copied();
         let Some(attached) = process.and_then(|process| self.get(process)) else { return Ok(None) };
-        let guest = attached.guest.clone();
-        check(&guest)?;
+        let client = attached.client.clone();
+        check(&client)?;
         self.tokens.remove(token);
-        Ok(Some(guest))
+        Ok(Some(client))
     }
 
     pub fn vms(&self) -> &BTreeMap<VmId, String> {
         &self.vms
     }
 
-    /// Takes note of VMs that come and go.
+    /// Records VMs that attach and detach.
     pub fn follow(&mut self, input: &Input) {
         match input {
             Input::VmAttached { vm, name } => _ = self.vms.insert(*vm, name.clone()),
@@ -188,7 +187,7 @@ impl ProcessTable {
         }
     }
 
-    /// VMs that a daemon that was killed had.
+    /// Sets the VMs of a daemon that was killed.
     pub fn expect_vms(&mut self, vms: impl Iterator<Item = (VmId, String)>) {
         self.vms = vms.collect();
     }
@@ -206,8 +205,8 @@ mod tests {
     }
 
     fn redeemed(process_table: &mut ProcessTable, token: Token) -> Option<ProcessId> {
-        let guest = process_table.redeem(&token, |_| Ok::<_, ()>(())).unwrap();
-        guest.map(|guest| guest.id)
+        let client = process_table.redeem(&token, |_| Ok::<_, ()>(())).unwrap();
+        client.map(|client| client.id)
     }
 
     #[test]
@@ -215,14 +214,14 @@ mod tests {
         let mut process_table = ProcessTable::default();
         let (token, other) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES]);
         let process = begin(&mut process_table, token);
-        assert_eq!(redeemed(&mut process_table, other), None, "nobody was given it");
+        assert_eq!(redeemed(&mut process_table, other), None, "no process has this token");
         assert!(process_table.redeem(&token, |_| Err("not its stream")).is_err());
         assert_eq!(redeemed(&mut process_table, token), Some(process));
         assert_eq!(redeemed(&mut process_table, token), None, "it works once");
     }
 
     #[test]
-    fn the_token_of_who_ended_or_came_back_stands_for_nobody() {
+    fn an_old_token_of_a_detached_or_returned_process_names_no_process() {
         let mut process_table = ProcessTable::default();
         let (ended, old, new) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES], [3; TOKEN_BYTES]);
         let gone = begin(&mut process_table, ended);
@@ -245,8 +244,8 @@ mod tests {
         assert_eq!(
             (
                 process_table.count(),
-                process_table.guests_of(VM).count(),
-                process_table.guests_of(VmId(2)).count()
+                process_table.clients_of(VM).count(),
+                process_table.clients_of(VmId(2)).count()
             ),
             (1, 1, 0)
         );

@@ -1,7 +1,7 @@
-//! What the kernel lock records: a trace into a file, or the last of it in memory until something goes wrong.
+//! Recording of the kernel's steps: a trace into a file, or its last part in memory until something fails.
 //!
-//! The end of the daemon, however it comes, costs a trace in a file nothing: see [`trace::Recorder`]. So nothing here
-//! waits for a batch to end, and nobody flushes.
+//! A trace in a file loses nothing when the daemon exits or is killed: see [`trace::Recorder`]. So this module never
+//! waits for a batch to end and never flushes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::log_lines::LogLines;
 use crate::tap::{Step, Tap};
 use crate::timer::Timer;
 
-/// Dumps that nobody asked for: a machine that resets all day does not fill its disk.
+/// Dumps on resets and panics, at most: a machine that resets all day does not fill its disk.
 const DUMPS_UNASKED_MAX: u32 = 16;
 const PROGRAM: &str = concat!("gpupv ", env!("CARGO_PKG_VERSION"));
 
-/// See the module.
+/// The recorder of a daemon, with its journal or its flight recorder's dumps.
 pub(super) struct Recording {
     recorder: Recorder,
-    /// Where a flight recorder leaves its dumps; `None`: it records into a file.
+    /// Directory for a flight recorder's dumps; `None`: it records into a file.
     dumps: Option<PathBuf>,
     dumped: u32,
     /// Resets of engines and adapters that were seen.
     resets: u64,
-    /// Snapshots that failed since the last one that did not.
+    /// Consecutive failed snapshots.
     snapshots_failed: u32,
-    /// Who writes it to the disk, and whether there is something to write that it was told of.
+    /// The thread that writes the file to the disk; `unwritten` if it was notified and has not flushed since.
     writer: Option<Sender<WriterMessage>>,
     unwritten: bool,
     journal: Option<Journal>,
@@ -43,7 +43,7 @@ pub(super) struct Recording {
 }
 
 impl HostState {
-    /// Begins a journal, or goes on from what it has.
+    /// Begins a journal, or resumes from one.
     pub fn open_journal(
         &mut self,
         asked: &JournalOptions,
@@ -74,7 +74,7 @@ impl HostState {
 }
 
 impl Recording {
-    /// What the options ask for, if anything.
+    /// The recording that the options request, if any.
     pub fn new(options: &Options, log: &Arc<LogLines>) -> Result<Option<Recording>, TraceError> {
         let (recorder, dumps) = match (&options.record, options.flight_recorder_bytes) {
             (Some(path), _) => {
@@ -92,7 +92,7 @@ impl Recording {
         Ok(Some(Recording::over(recorder, dumps, log)))
     }
 
-    /// Records a kernel that has run for a while: its state comes first.
+    /// Records a kernel that is already running: its state comes first.
     pub fn from_here(
         path: &Path,
         kernel: &Kernel<Drivers>,
@@ -118,7 +118,7 @@ impl Recording {
         said(&self.log, self.recorder.times(times));
     }
 
-    /// So many moves of the last step are done.
+    /// Records that `moves` DMA operations of the last step are done.
     pub fn performed(&mut self, moves: usize) {
         let last_step = self.last_step();
         if let Some(journal) = &mut self.journal {
@@ -126,7 +126,7 @@ impl Recording {
         }
     }
 
-    /// What came before is not needed any more.
+    /// Begins the journal's next segment, which replaces those before.
     #[cold]
     fn begin_segment(&mut self, now: Nanos, kernel: &Kernel<Drivers>, session_cursors: &SessionCursors) {
         let Some(journal) = &mut self.journal else { return };
@@ -136,7 +136,7 @@ impl Recording {
             session_cursors.retain_of(kernel);
             journal.begin(kernel, &session_cursors, next_step)
         } else {
-            // The keeper reads what is in the file.
+            // The keeper's thread reads the file.
             said(&self.log, self.recorder.flush());
             journal.go_on(kernel.config(), session_cursors, next_step)
         };
@@ -144,13 +144,14 @@ impl Recording {
             Ok(recorder) => {
                 self.recorder = recorder;
                 if std::mem::take(&mut self.snapshots_failed) > 0 {
-                    let line = "the journal has its next segment, and grows no more".to_owned();
+                    let line = "the journal has its next segment and no longer grows".to_owned();
                     self.log.announce(Level::WARN, now, line);
                 }
             }
-            Err(error) => {
-                self.snapshot_failed(now, &format!("the journal grows: its next segment: {error:#}"))
-            }
+            Err(error) => self.snapshot_failed(
+                now,
+                &format!("the journal grows because its next segment cannot begin: {error:#}"),
+            ),
         }
     }
 
@@ -165,10 +166,10 @@ impl Recording {
         }
     }
 
-    /// It is tried again when twice as much more is recorded; said only the first time.
+    /// Postpones the snapshot until twice as many more bytes are recorded; logged only the first time.
     fn snapshot_failed(&mut self, now: Nanos, why: &str) {
         if self.snapshots_failed == 0 {
-            let line = format!("{why}; it is tried again when more is recorded");
+            let line = format!("{why}; gpupv tries again when more is recorded");
             self.log.announce(Level::ERROR, now, line);
         }
         self.recorder
@@ -176,15 +177,15 @@ impl Recording {
         self.snapshots_failed += 1;
     }
 
-    /// The kernel panicked: what the last words about the trace are.
+    /// Dumps the flight recorder after a panic of the kernel. Returns what the log says of the trace.
     pub fn panicked(&mut self) -> &'static str {
         if self.dumps.is_some() {
             self.dump_unasked("panic", None);
-            "the flight recorder was dumped: gpupv replay shows the call that led to it again"
+            "the flight recorder was dumped: gpupv replay repeats the call that led to it"
         } else if self.recorder.dropped() > 0 {
-            "the trace ends before it: recording had stopped"
+            "the trace ends before that call: recording had stopped"
         } else {
-            "the trace has the call that led to it: gpupv replay shows it again"
+            "the trace has the call that led to it: gpupv replay repeats it"
         }
     }
 
@@ -205,7 +206,7 @@ impl Recording {
         }
     }
 
-    /// Writes what a flight recorder has; how many steps.
+    /// Writes a flight recorder's steps to a file; returns their number.
     pub fn dump(&self, path: &Path, kernel: Option<&Kernel<Drivers>>) -> Result<u64, String> {
         if self.dumps.is_none() {
             return Err(
@@ -221,45 +222,46 @@ impl Recording {
         self.recorder.dropped()
     }
 
-    /// Whom to tell when there is something to write to the disk.
+    /// Sets the channel that is notified when there is something to write to the disk.
     pub fn tell_when_recorded(&mut self, writer: Sender<WriterMessage>) {
         self.writer = Some(writer);
     }
 
-    /// Puts all that was recorded into the file; the file, for who has it written to the disk.
+    /// Flushes everything recorded into the file; returns the file, to be synced to the disk.
     pub fn flush(&mut self) -> Option<std::fs::File> {
         self.unwritten = false;
         said(&self.log, self.recorder.flush());
         self.recorder.file()
     }
 
-    /// It may not have another step.
+    /// Whether the trace has reached its size limit.
     #[inline]
     pub fn is_at_limit(&self) -> bool {
         self.recorder.is_at_limit()
     }
 
-    /// Ends a trace that has as many bytes as it may have: it is complete up to here. A thread waits for the disk.
+    /// Finishes a trace that has reached its size limit: it is complete up to here. A thread of its own waits for the
+    /// disk.
     #[cold]
     pub fn end_at_limit(self, Step { now, kernel, .. }: Step<'_>) {
         let (log, last_step, digest) = (Arc::clone(&self.log), self.last_step(), kernel.snapshot().digest());
         let end = move || {
             let ended = match self.recorder.finish(digest) {
-                Ok(_) => "is complete up to there".to_owned(),
-                Err(error) => format!("could not be ended: {error}"),
+                Ok(_) => "is complete up to that step".to_owned(),
+                Err(error) => format!("could not be finished: {error}"),
             };
             let more = "--record-max allows more, --flight-recorder keeps the last of it";
             let line = format!(
-                "the recording has the size that it may have: it ends with step #{last_step} and {ended}. \
-                 The daemon goes on without ({more})"
+                "the recording has reached its size limit: it ends with step #{last_step} and {ended}. \
+                 The daemon continues without recording ({more})"
             );
             log.announce(Level::WARN, now, line);
         };
-        // Without one it has no end, as after a kill; what it has is whole.
+        // Without the thread the trace has no end record, as after a kill; its steps are complete.
         let _ = std::thread::Builder::new().name("trace-ending".into()).spawn(end);
     }
 
-    /// Ends the trace with the digest of the state.
+    /// Finishes the trace with the digest of the state.
     pub fn finish(self, kernel: &Kernel<Drivers>) -> Result<(), TraceError> {
         if self.dumps.is_some() {
             return Ok(());
@@ -293,10 +295,10 @@ impl Tap for Recording {
     }
 }
 
-/// A recording that stops does not stop the daemon.
+/// Logs a recording's error: a recording that stops does not stop the daemon.
 #[inline]
 fn said(log: &LogLines, result: Result<(), TraceError>) {
     if let Err(error) = result {
-        log.own(Level::ERROR, format!("{error}; the daemon goes on without"));
+        log.own(Level::ERROR, format!("{error}; the daemon continues without recording"));
     }
 }

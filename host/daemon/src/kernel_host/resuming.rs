@@ -1,11 +1,13 @@
-//! The time between the start of a daemon that goes on from a journal and its first step: its guests come back.
+//! Resuming: the time between the start of a daemon with an earlier journal and its first step, in which its clients
+//! return.
 //!
 //! ```text
-//!   replayed ──▶ away: Resume, Regain, ReattachBacking, HaveNtHandle ──Hello──▶ back ─┐ all of them, or the limit is over:
-//!                 └── ended meanwhile, or never seen again ──▶ ended ───────────┴▶ every Welcome is sent, time goes on
+//!   replayed ──▶ away: Resume, Regain, ReattachBacking, HaveNtHandle ──Hello──▶ back ─┐ all returned, or the limit has passed:
+//!                 └── gone meanwhile, or never seen again ──▶ detached ────────┴▶ every Welcome is sent, time continues
 //! ```
-//! Nothing moves before that: the model's time stands still, and whoever is back waits for its Welcome. So no step finds
-//! memory missing that its process is about to lend again, and the outage takes no time: no timeout runs meanwhile.
+//! Nothing runs before that: the model's time stands still, and a returned client waits for its Welcome. So no step
+//! misses memory that its process is about to attach again. The outage takes no model time, so no timeout expires in
+//! it.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -28,28 +30,28 @@ use crate::local_vm::has_machine;
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
 
-/// See the module.
+/// State of a daemon that waits for its clients to return.
 #[derive(Default)]
 pub(super) struct Resuming {
     next_step: u64,
-    /// Have not said Hello yet.
+    /// Processes that have not sent Hello yet.
     away: BTreeSet<ProcessId>,
-    /// Moves of data that the last step asked for.
+    /// DMA operations that the last step requested.
     moves: Vec<DmaOp>,
-    /// NT handles that nobody has shown yet.
+    /// NT handles that no process has presented yet.
     unseen: BTreeSet<(VmId, ShareToken)>,
-    /// VMs whose machines are not there yet.
+    /// VMs whose machines are not attached yet.
     machines: BTreeSet<VmId>,
-    /// Have said Hello, and will be welcomed: with what each said.
+    /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
     unwelcomed: Vec<(Arc<ClientProcess>, Sink, SessionHello)>,
-    /// What others want done after that.
+    /// Work that other threads deferred until the daemon has resumed.
     parked: Vec<(VmId, DeferredWork)>,
-    /// Inputs that are stepped then: a step now would do work that is due, on memory that nobody has lent again.
+    /// Inputs to step then: a step now would run due work on memory that is not attached again.
     put_off: Vec<Input>,
 }
 
 impl Resuming {
-    /// An input that says anew what an earlier one said takes its place.
+    /// Defers an input. It replaces an earlier one of the same kind.
     fn put_off(&mut self, input: Input) {
         let is_newer = |other: &Input| match (other, &input) {
             (Input::SystemTime { .. }, Input::SystemTime { .. }) => true,
@@ -60,47 +62,47 @@ impl Resuming {
         self.put_off.push(input);
     }
 
-    /// Somebody holds this NT handle still.
+    /// Marks an NT handle as still open in some process.
     pub fn is_shown(&mut self, vm: VmId, token: ShareToken) {
         self.unseen.remove(&(vm, token));
     }
 }
 
-/// Something that waits until all guests are back.
+/// Work that is deferred until all clients have returned.
 pub type DeferredWork = Box<dyn FnOnce() + Send>;
 
-/// What going on came to.
+/// The result of resuming.
 #[derive(Debug, Default)]
 pub struct ResumeOutcome {
-    /// NT handles that nobody holds any more, which have ended.
+    /// NT handles that no process has open any more; they are closed.
     pub closed: usize,
-    /// Guests whose sessions cannot be gone on with after all.
+    /// Clients whose sessions could not be resumed.
     pub not_welcomed: Vec<ProcessId>,
 }
 
-/// What a daemon found in its journal, in figures.
+/// Summary of what a daemon found in its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resumed {
-    /// Number of the step that comes next.
+    /// Number of the next step.
     pub next_step: u64,
     pub processes: usize,
-    /// Waits that were pending, of processors and in queues.
+    /// Pending waits, of CPU threads and in queues.
     pub waits: usize,
 }
 
-/// A guest that is waited for.
+/// A client process for which the daemon waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedGuest {
     pub process: ProcessId,
     pub vm: VmId,
-    /// By its VM's own numbers.
+    /// In its VM's own PID namespace.
     pub pid: u32,
-    /// It has made calls, so it has a session to go on with; another one was only about to begin one.
+    /// Whether it has made calls, and so has a session to resume. Otherwise it was only about to begin one.
     pub has_called: bool,
 }
 
 impl HostState {
-    /// Takes over what was replayed. VMs with these identities go on, those of others have ended.
+    /// Installs the replayed state and expects its VMs and processes to return.
     pub(super) fn resume(&mut self, replayed: Replayed) -> anyhow::Result<()> {
         let Replayed { kernel, session_cursors, next_step, moves, .. } = replayed;
         let mut resuming = Resuming { next_step, moves, ..Resuming::default() };
@@ -123,11 +125,11 @@ impl HostState {
         let away = self.resuming.as_ref().is_some_and(|resuming| resuming.away.contains(&process));
         let attached = self.process_table.get(process).filter(|_| away);
         attached
-            .context("this session does not go on here: the daemon has gone on without it, or never had it")
+            .context("this session does not go on here: the daemon has resumed without it, or never had it")
     }
 }
 
-/// Going on from a journal.
+/// View for resuming from a journal.
 #[derive(Clone, Copy)]
 pub struct Resumption<'a> {
     kernel_host: &'a KernelHost,
@@ -140,8 +142,8 @@ impl KernelHost {
 }
 
 impl Resumption<'_> {
-    /// Ends what cannot go on: VMs that are not `kept`, and adapters whose engines held bytes that nobody else had. Gives
-    /// what is gone on with; `None` if there was nothing in the journal.
+    /// Closes what cannot be resumed: VMs that are not in `kept`, and adapters whose engine caches were lost with the
+    /// old daemon. Returns a summary of the rest; `None` if the journal was empty.
     pub fn end_what_is_lost(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
         let mut host_state = self.kernel_host.lock();
         let next_step = host_state.resuming.as_ref()?.next_step;
@@ -155,9 +157,9 @@ impl Resumption<'_> {
             .map(|(vm, _)| *vm)
             .collect::<Vec<_>>();
         for vm in lost {
-            let why = "it is not served any more; its processes end";
-            self.kernel_host.log.warn(Peer::Vm(vm), || format!("vm {} does not go on: {why}", vm.0));
-            let of_vm: Vec<_> = host_state.process_table.guests_of(vm).map(|guest| guest.id).collect();
+            let why = "this daemon does not serve it; its processes are detached";
+            self.kernel_host.log.warn(Peer::Vm(vm), || format!("vm {} is not resumed: {why}", vm.0));
+            let of_vm: Vec<_> = host_state.process_table.clients_of(vm).map(|client| client.id).collect();
             for process in of_vm {
                 self.kernel_host.end_process(&mut host_state, process, &mut FlushList::default());
             }
@@ -175,7 +177,7 @@ impl Resumption<'_> {
             .map(|session_cursors| session_cursors.adapters_with_staging_buffers())
             .unwrap_or_default();
         for adapter in adapters {
-            let why = "what its engines had in caches ended with the daemon";
+            let why = "the contents of its engines' caches were lost with the daemon";
             self.kernel_host.log.own(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
             self.kernel_host.step(
                 &mut host_state,
@@ -192,24 +194,24 @@ impl Resumption<'_> {
         self.kernel_host.lock().resuming.is_some()
     }
 
-    /// Guests that have not come back yet.
+    /// Client processes that have not returned yet.
     pub fn awaited(&self) -> Vec<AwaitedGuest> {
         let host_state = self.kernel_host.lock();
         let away = host_state.resuming.iter().flat_map(|resuming| &resuming.away);
         let awaited = away.filter_map(|process| {
-            let guest = &host_state.process_table.get(*process)?.guest;
+            let client = &host_state.process_table.get(*process)?.client;
             let has_called = host_state
                 .taps
                 .session_cursors
                 .as_ref()
                 .is_some_and(|session_cursors| session_cursors.calls(*process) > 0);
-            Some(AwaitedGuest { process: *process, vm: guest.vm, pid: guest.pid, has_called })
+            Some(AwaitedGuest { process: *process, vm: client.vm, pid: client.pid, has_called })
         });
         awaited.collect()
     }
 
-    /// A process of a VM comes back, to memory that is still empty: its slots, and the token that its stream must present.
-    /// What it said before is forgotten.
+    /// Resumes a process with memory that is still empty. Returns its number of slots and the token that its stream
+    /// must present. What its earlier stream sent is dropped.
     pub fn resume(
         &self,
         vm: VmId,
@@ -221,10 +223,11 @@ impl Resumption<'_> {
         let token: Token = random()?;
         let mut host_state = self.kernel_host.lock();
         let expected = host_state.journal().map(|journal| journal.resume_token(process));
-        let guest = &host_state.resumed(process)?.guest;
-        // As any other comparison of it: who can measure it is on this machine, and asks the broker for each try.
-        let is_right =
-            expected.is_some_and(|expected| expected[..] == *presented) && (guest.vm, guest.pid) == (vm, pid);
+        let client = &host_state.resumed(process)?.client;
+        // Not a constant-time comparison: a process that could measure it is on this machine, and asks the broker for
+        // each try.
+        let is_right = expected.is_some_and(|expected| expected[..] == *presented)
+            && (client.vm, client.pid) == (vm, pid);
         anyhow::ensure!(is_right, "it is not the session of this process");
         let of = host_state.kernel.attached_processes().find(|of| of.process == process);
         let slots = of.context("no such process")?.slots;
@@ -232,7 +235,7 @@ impl Resumption<'_> {
         Ok((slots, token))
     }
 
-    /// New memory of so many pages for slots of a process that is coming back, with the values that are to stand there.
+    /// Adds memory of `pages` pages for the slots of a returning process, and stores their values.
     pub fn regain(
         &self,
         process: ProcessId,
@@ -245,12 +248,15 @@ impl Resumption<'_> {
         let HostState { process_table, kernel, .. } = &mut *host_state;
         let attached = process_table.get_mut(process)?;
         let next = attached.memory.slots();
-        anyhow::ensure!(first == next, "slot {first} is to be the first of a region, the next one is {next}");
+        anyhow::ensure!(
+            first == next,
+            "a region of fence memory begins with slot {first}, the next one is {next}"
+        );
         let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
         let end = pages.saturating_mul(SLOTS_PER_PAGE).saturating_add(first);
         anyhow::ensure!(
             end <= slots.next_multiple_of(SLOTS_PER_PAGE),
-            "{end} fence slots are taken, the process has {slots}"
+            "{end} fence slots are requested, the process has {slots}"
         );
         add(&mut attached.memory)?;
         let mut failed = Ok(());
@@ -263,7 +269,7 @@ impl Resumption<'_> {
         failed
     }
 
-    /// Pages that a process had lent before.
+    /// Attaches pages again that were backing before.
     pub fn reattach_backing(
         &self,
         process: ProcessId,
@@ -275,49 +281,49 @@ impl Resumption<'_> {
         self.kernel_host.sessions().attach_backing(process, address, pages, backing)
     }
 
-    /// A process has said Hello: it is welcomed when all are back. It is an error if it did not take
-    /// all of its memory.
+    /// Records that a process has sent Hello; its Welcome follows when all are back. An error if it has not mapped all
+    /// of its memory.
     pub(crate) fn is_back(
         &self,
-        guest: &Arc<ClientProcess>,
+        client: &Arc<ClientProcess>,
         sink: Sink,
         greeting: SessionHello,
     ) -> anyhow::Result<()> {
-        let process = guest.id;
+        let process = client.id;
         let mut host_state = self.kernel_host.lock();
         let of = host_state.kernel.attached_processes().find(|of| of.process == process);
         let (has, slots) =
             (host_state.resumed(process)?.memory.slots(), of.context("no such process")?.slots);
         let whole = slots.next_multiple_of(SLOTS_PER_PAGE);
-        anyhow::ensure!(has == slots || has == whole, "it has taken {has} of its {slots} fence slots");
+        anyhow::ensure!(has == slots || has == whole, "it has mapped {has} of its {slots} fence slots");
         if let Some(resuming) = &mut host_state.resuming {
             resuming.away.remove(&process);
-            resuming.unwelcomed.push((guest.clone(), sink, greeting));
+            resuming.unwelcomed.push((client.clone(), sink, greeting));
         }
         drop(host_state);
-        self.kernel_host.tell_who_waits_for_guests();
+        self.kernel_host.tell_who_waits_for_clients();
         Ok(())
     }
 
-    /// A VM has its machine. True if it is one that this daemon goes on with, so that the kernel knows of it.
+    /// Marks a VM's machine as attached. True if the VM is being resumed, so that the kernel has it already.
     pub fn machine_is_back(&self, vm: VmId) -> bool {
         self.kernel_host.lock().resuming.as_mut().is_some_and(|resuming| resuming.machines.remove(&vm))
     }
 
-    /// Guests of this VM are waited for.
+    /// Whether this VM is being resumed.
     pub fn is_resuming_vm(&self, vm: VmId) -> bool {
         let host_state = self.kernel_host.lock();
         host_state.resuming.is_some() && host_state.process_table.vms().contains_key(&vm)
     }
 
-    /// Of a VM that comes back these processes are left: all others have ended.
+    /// Detaches the processes of a returning VM that are not in `processes`.
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
-        let of_vm = self.kernel_host.sessions().guests_of(vm).into_iter();
-        let ended = of_vm.filter(|guest| !processes.contains(&guest.id.0));
-        ended.for_each(|guest| self.kernel_host.sessions().detach(guest.id));
+        let of_vm = self.kernel_host.sessions().clients_of(vm).into_iter();
+        let ended = of_vm.filter(|client| !processes.contains(&client.id.0));
+        ended.for_each(|client| self.kernel_host.sessions().detach(client.id));
     }
 
-    /// Everybody is back, or has ended: what was under way goes on.
+    /// Resumes: called when every client has returned or is gone.
     pub fn go_on(&self) -> ResumeOutcome {
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
@@ -334,7 +340,7 @@ impl Resumption<'_> {
         }
         self.kernel_host.timer.go_on();
         for vm in machines {
-            let line = || format!("vm {} does not go on: its machine is not back", vm.0);
+            let line = || format!("vm {} is not resumed: its machine has not returned", vm.0);
             self.kernel_host.log.warn(Peer::Vm(vm), line);
             self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut flush_list);
         }
@@ -345,26 +351,27 @@ impl Resumption<'_> {
         for input in put_off {
             self.kernel_host.step(&mut host_state, input, &mut flush_list);
         }
-        // Nothing was armed while time stood still.
+        // No timer was armed while time stood still.
         host_state.armed = None;
         self.kernel_host.arm(&mut host_state);
         drop(host_state);
         flush_list.flush();
         let mut not_welcomed = Vec::new();
-        for (guest, sink, greeting) in unwelcomed {
-            if let Err(error) = self.kernel_host.sessions().greet(&guest, sink, greeting) {
+        for (client, sink, greeting) in unwelcomed {
+            if let Err(error) = self.kernel_host.sessions().greet(&client, sink, greeting) {
                 self.kernel_host.counters.protocol_errors.add(1);
-                let line = || format!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
-                self.kernel_host.log.warn(Peer::of(&guest), line);
-                not_welcomed.push(guest.id);
+                let line =
+                    || format!("process {} of vm {} cannot be resumed: {error}", client.id.0, client.vm.0);
+                self.kernel_host.log.warn(Peer::of(&client), line);
+                not_welcomed.push(client.id);
             }
         }
         parked.into_iter().for_each(|(_, parked)| parked());
         ResumeOutcome { closed, not_welcomed }
     }
 
-    /// Has something of a VM done when guests that are waited for are back. False if none are, or if too much of this VM
-    /// waits already: then it is not done.
+    /// Defers work of a VM until awaited clients have returned. False if none are awaited, or if this VM has too much
+    /// deferred work; then the work is dropped.
     pub fn once_gone_on(&self, vm: VmId, parked: DeferredWork) -> bool {
         let mut host_state = self.kernel_host.lock();
         let Some(resuming) = &mut host_state.resuming else { return false };
@@ -376,26 +383,26 @@ impl Resumption<'_> {
         has_room
     }
 
-    /// How many things of VMs wait for guests to be back.
+    /// Number of deferred work items of all VMs.
     pub fn waiting_to_go_on(&self) -> usize {
         self.kernel_host.lock().resuming.as_ref().map_or(0, |resuming| resuming.parked.len())
     }
 
-    /// Who is to look at [`Self::awaited`] when there is something new.
-    pub(crate) fn told_of_guests(&self, event_channel: Arc<OwnedFd>) {
+    /// Sets the eventfd that is written when [`Self::awaited`] changes.
+    pub(crate) fn told_of_clients(&self, event_channel: Arc<OwnedFd>) {
         let _ = self.kernel_host.returns.set(event_channel);
     }
 }
 
 impl KernelHost {
-    fn tell_who_waits_for_guests(&self) {
+    fn tell_who_waits_for_clients(&self) {
         if let Some(event_channel) = self.returns.get() {
-            // A full counter is news already.
+            // A full counter is readable already.
             let _ = rustix::io::write(&**event_channel, &1u64.to_ne_bytes());
         }
     }
 
-    /// Hands in an input that can wait until the guests that are waited for are back.
+    /// Steps an input, or defers it until the awaited clients have returned.
     pub(super) fn input_once_back(&self, input: Input) {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
@@ -405,11 +412,11 @@ impl KernelHost {
         }
     }
 
-    /// A process has ended. That may be what was waited for.
+    /// Removes a process that is gone from those awaited.
     pub(super) fn is_gone(&self, host_state: &mut HostState, process: ProcessId) {
         if let Some(resuming) = &mut host_state.resuming {
             resuming.away.remove(&process);
-            self.tell_who_waits_for_guests();
+            self.tell_who_waits_for_clients();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that attach, have memory, lend pages, are greeted and go.
+//! Client processes: attach, fence memory, backing pages, greeting and detach.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::journal::{NotRetained, SessionCursors};
 use crate::memory::FenceMemory;
 use crate::peer::Peer;
 
-/// What a process says in its Hello.
+/// The contents of a process's Hello.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionHello {
-    /// The newest version that both speak.
+    /// The newest protocol version that both sides support.
     version: u32,
-    /// Where it has mapped its fence memory; `None` if it does not say.
+    /// Address of its fence memory; `None` if the Hello has none.
     fence_address: Option<u64>,
     /// Answers and wakes that its session has read.
     received: u64,
@@ -38,7 +38,7 @@ impl SessionHello {
     }
 }
 
-/// The processes that are attached, and what each has here.
+/// View of the attached processes and their resources.
 #[derive(Clone, Copy)]
 pub struct Sessions<'a> {
     kernel_host: &'a KernelHost,
@@ -51,22 +51,22 @@ impl KernelHost {
 }
 
 impl Sessions<'_> {
-    /// Every guest process there is.
-    pub fn guests(&self) -> Vec<Arc<ClientProcess>> {
-        self.kernel_host.lock().process_table.guests().cloned().collect()
+    /// All attached client processes.
+    pub fn clients(&self) -> Vec<Arc<ClientProcess>> {
+        self.kernel_host.lock().process_table.clients().cloned().collect()
     }
 
-    /// Those of one VM.
-    pub fn guests_of(&self, vm: VmId) -> Vec<Arc<ClientProcess>> {
-        self.kernel_host.lock().process_table.guests_of(vm).cloned().collect()
+    /// Attached client processes of one VM.
+    pub fn clients_of(&self, vm: VmId) -> Vec<Arc<ClientProcess>> {
+        self.kernel_host.lock().process_table.clients_of(vm).cloned().collect()
     }
 
-    /// A guest process that is attached.
-    pub fn guest(&self, process: ProcessId) -> Option<Arc<ClientProcess>> {
-        self.kernel_host.lock().process_table.get(process).map(|attached| attached.guest.clone())
+    /// An attached client process.
+    pub fn client(&self, process: ProcessId) -> Option<Arc<ClientProcess>> {
+        self.kernel_host.lock().process_table.get(process).map(|attached| attached.client.clone())
     }
 
-    /// A new process, without memory yet, and the token that its stream must present.
+    /// Attaches a new process. Returns it with the token that its stream must present.
     pub fn attach(
         &self,
         vm: VmId,
@@ -79,7 +79,7 @@ impl Sessions<'_> {
         let mut host_state = self.kernel_host.lock();
         anyhow::ensure!(
             host_state.resuming.is_none(),
-            "the daemon was killed, and waits for its guests to be back"
+            "the daemon was restarted and waits for its earlier processes; try again later"
         );
         if let Some(why) =
             host_state.process_table.vms().get(&vm).and_then(|name| host_state.kernel.vm_refusal(name))
@@ -90,8 +90,8 @@ impl Sessions<'_> {
             anyhow::bail!("no process can be attached: {why}");
         }
         let slots = memory.slots();
-        let guest = host_state.process_table.begin(vm, pid, name.clone(), memory, token)?;
-        let id = guest.id;
+        let client = host_state.process_table.begin(vm, pid, name.clone(), memory, token)?;
+        let id = client.id;
         self.kernel_host.step(
             &mut host_state,
             Input::ProcessAttached { process: id, vm, pid, name },
@@ -104,10 +104,10 @@ impl Sessions<'_> {
                 &mut flush_list,
             );
         }
-        Ok((guest, token))
+        Ok((client, token))
     }
 
-    /// Adds fence memory to a process; returns the first slot of it.
+    /// Adds fence memory to a process; returns its first slot.
     pub fn add_memory(
         &self,
         process: ProcessId,
@@ -123,7 +123,7 @@ impl Sessions<'_> {
         Ok(first)
     }
 
-    /// A process lends pages, which engines may touch from here on.
+    /// Attaches a process's pages as backing, which engines may access from here on.
     pub fn attach_backing(
         &self,
         process: ProcessId,
@@ -141,21 +141,20 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Nothing of what a process lent at this address is touched after this returns.
+    /// Detaches the backing at this address: no engine accesses it after this returns.
     pub fn detach_backing(&self, process: ProcessId, address: u64) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
         let attached = host_state.process_table.get_mut(process)?;
-        anyhow::ensure!(attached.backing.detach(address), "nothing is backing at {address:#x}");
+        anyhow::ensure!(attached.backing.detach(address), "no backing pages are attached at {address:#x}");
         Ok(())
     }
 
-    /// Slots that a process has.
+    /// Fence slots of a process.
     pub fn slots(&self, process: ProcessId) -> Option<u32> {
         Some(self.kernel_host.lock().process_table.get(process)?.memory.slots())
     }
 
-    /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
-    /// is not used up.
+    /// Returns the process that a token names, if `check` accepts it. A token works once; a refused one stays valid.
     pub fn redeem<E>(
         &self,
         token: &Token,
@@ -164,27 +163,26 @@ impl Sessions<'_> {
         self.kernel_host.lock().process_table.redeem(token, check)
     }
 
-    /// A process is gone: nothing is stored into its memory after this returns. No error if it was
-    /// gone already.
+    /// Detaches a process: nothing is stored into its memory after this returns. No error if it is already gone.
     pub fn detach(&self, process: ProcessId) {
         let mut flush_list = FlushList::default();
-        let Some(guest) =
+        let Some(client) =
             self.kernel_host.end_process(&mut self.kernel_host.lock(), process, &mut flush_list)
         else {
             return;
         };
-        guest.outbox.disconnect();
+        client.outbox.disconnect();
         self.kernel_host
             .log
-            .debug(Peer::of(&guest), || format!("process {} (pid {}) is gone", process.0, guest.pid));
+            .debug(Peer::of(&client), || format!("process {} (pid {}) is gone", process.0, client.pid));
     }
 
-    /// A VM is attached, of which a daemon knows that goes on.
+    /// Whether this VM is attached, as it is after the daemon resumed with it.
     pub fn has_vm(&self, vm: VmId) -> bool {
         self.kernel_host.lock().process_table.vms().contains_key(&vm)
     }
 
-    /// The guest's kernel knows of these features; those that its processes have.
+    /// Applies the features that the guest's kernel supports; returns the features of its processes.
     pub fn guest_features(&self, vm: VmId, features: Features) -> Features {
         let (before, after) = {
             let host_state = self.kernel_host.lock();
@@ -196,124 +194,125 @@ impl Sessions<'_> {
         after
     }
 
-    /// Why there can be no VM of this name, if so (GPV-012): to be asked before it is made.
+    /// Why a VM of this name cannot be created (GPV-012), if it cannot. Call this before creating it.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         self.kernel_host.lock().kernel.vm_refusal(name)
     }
 
-    /// GPU signals, GPU waits and submissions of processes of this VM that attach are one-way (GPV-015): everybody's are,
-    /// or this VM's.
+    /// Whether GPU signals, GPU waits and submissions of this VM's new processes are one-way (GPV-015), by the daemon's
+    /// option or the VM's.
     pub fn async_submission(&self, vm: VmId) -> bool {
         self.kernel_host.async_submission.load(Ordering::Relaxed)
             || self.kernel_host.lock().kernel.attached_vm(vm).is_some_and(|vm| vm.asynchronous)
     }
 
-    /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
+    /// Connects the stream of a client: sends the Welcome, then what a resumed session has not read.
     pub(crate) fn greet(
         &self,
-        guest: &ClientProcess,
+        client: &ClientProcess,
         sink: Sink,
         greeting: SessionHello,
     ) -> Result<(), NotRetained> {
         let SessionHello { version, fence_address, received } = greeting;
-        let async_submission = self.async_submission(guest.vm);
+        let async_submission = self.async_submission(client.vm);
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
         if let Some(address) = fence_address
-            && host_state.kernel.fence_address(guest.id).is_some_and(|known| known != address)
+            && host_state.kernel.fence_address(client.id).is_some_and(|known| known != address)
         {
-            let mapped = Input::FenceMemoryMapped { process: guest.id, address };
+            let mapped = Input::FenceMemoryMapped { process: client.id, address };
             self.kernel_host.step(&mut host_state, mapped, &mut flush_list);
         }
         let HostState { taps: Taps { session_cursors, .. }, kernel, .. } = &mut *host_state;
-        let applied = session_cursors.as_ref().map_or(0, |session_cursors| session_cursors.calls(guest.id));
+        let applied = session_cursors.as_ref().map_or(0, |session_cursors| session_cursors.calls(client.id));
         let unread =
-            session_cursors.as_mut().map(|session_cursors| session_cursors.go_on_behind(guest.id, received));
+            session_cursors.as_mut().map(|session_cursors| session_cursors.go_on_behind(client.id, received));
         let unread = match unread.transpose() {
             Ok(unread) => unread,
             Err(not_kept) => {
-                let goodbye = goodbye(&format!("the session cannot go on: {not_kept}"));
+                let goodbye = goodbye(&format!("the session cannot be resumed: {not_kept}"));
                 let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
                 return Err(not_kept);
             }
         };
         let welcome = Welcome {
             version,
-            process: guest.id.0,
+            process: client.id.0,
             recording: self.kernel_host.recording,
             async_submission,
-            status_slot_plus_one: kernel.status_slot(guest.id).map_or(0, |slot| slot + 1),
+            status_slot_plus_one: kernel.status_slot(client.id).map_or(0, |slot| slot + 1),
             applied,
             times: self.kernel_host.times,
         };
-        guest.outbox.connect(sink);
-        // An outbox that was connected just now has room.
+        client.outbox.connect(sink);
+        // A newly connected outbox has room.
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
-        let _ = guest.outbox.append(&frame);
+        let _ = client.outbox.append(&frame);
         for frame in unread.into_iter().flatten() {
-            guest.outbox.append_frame(frame);
+            client.outbox.append_frame(frame);
         }
         drop(host_state);
-        guest.outbox.flush();
-        let line = || format!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
-        self.kernel_host.log.debug(Peer::of(guest), line);
+        client.outbox.flush();
+        let line = || format!("process {} (pid {}, {}) connected", client.id.0, client.pid, client.name);
+        self.kernel_host.log.debug(Peer::of(client), line);
         Ok(())
     }
 
-    /// A guest says what it has read.
+    /// Records how many frames a client has read.
     pub(crate) fn was_read(&self, process: ProcessId, received: u64) {
         if let Some(session_cursors) = &mut self.kernel_host.lock().taps.session_cursors {
             session_cursors.read(process, received);
         }
     }
 
-    /// One-way calls that a process made in this journal; `None` without one: nobody keeps them.
+    /// One-way calls of a process that the journal counted; `None` without a journal.
     pub(crate) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
         Some(self.kernel_host.lock().taps.session_cursors.as_ref()?.one_way_calls(process))
     }
 
-    /// What a process presents to go on after the daemon was killed, and for how many milliseconds it is to try.
+    /// Returns the token with which a process resumes after the daemon was killed, and for how many milliseconds it may
+    /// try.
     pub fn resume_right(&self, process: ProcessId) -> Option<(Token, Option<u64>)> {
         let token = self.kernel_host.lock().journal()?.resume_token(process);
         Some((token, self.kernel_host.resume_within.map(|limit| limit.as_millis() as u64)))
     }
 
-    /// Tells every guest why its stream is about to end.
+    /// Sends every client the reason why its stream is about to close.
     pub fn say_goodbye(&self, reason: &str) {
         let goodbye = goodbye(reason);
-        for guest in self.guests() {
-            guest.outbox.send_last(&goodbye);
+        for client in self.clients() {
+            client.outbox.send_last(&goodbye);
         }
     }
 }
 
 impl KernelHost {
-    /// Ends a process: nothing is stored into its memory from here on.
+    /// Detaches a process: nothing is stored into its memory from here on.
     pub(super) fn end_process(
         &self,
         host_state: &mut HostState,
         process: ProcessId,
         flush_list: &mut FlushList,
     ) -> Option<Arc<ClientProcess>> {
-        let (guest, backing) = host_state.process_table.end(process)?;
-        self.budgets.closers.unmap(Peer::of(&guest), backing);
+        let (client, backing) = host_state.process_table.end(process)?;
+        self.budgets.closers.unmap(Peer::of(&client), backing);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);
         self.ended.tell();
-        Some(guest)
+        Some(client)
     }
 }
 
 impl HostState {
-    /// Guests that do not say what they read would have it kept for ever.
+    /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
     pub(super) fn cut_off_who_never_read(&mut self) {
         let over = self.taps.session_cursors.as_mut().map(SessionCursors::take_over).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {
-            let (process, vm) = (attached.guest.id.0, attached.guest.vm.0);
-            let why = "it does not say what it has read";
+            let (process, vm) = (attached.client.id.0, attached.client.vm.0);
+            let why = "it does not acknowledge what it reads";
             let line = || format!("process {process} of vm {vm} is cut off: {why}");
-            self.process_table.warn(attached.guest.id, line);
-            attached.guest.outbox.cut_off();
+            self.process_table.warn(attached.client.id, line);
+            attached.client.outbox.cut_off();
         }
     }
 }

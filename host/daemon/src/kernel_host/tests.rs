@@ -57,12 +57,12 @@ fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
     let (id, vm) = (ProcessId(1), VmId(1));
-    let guest = Arc::new(ClientProcess::new(id, vm, 1, String::new()));
+    let client = Arc::new(ClientProcess::new(id, vm, 1, String::new()));
     let stream = Arc::new(ClientFd::socket(ours.into(), Peer::Uid(0), None, &Closers::new()));
-    guest.outbox.connect(super::super::client_process::Sink::Local { stream, epoll, key: 1 });
-    guest.outbox.wake(EventId(7).into(), d3dkmt::NtStatus::SUCCESS).unwrap();
+    client.outbox.connect(super::super::client_process::Sink::Local { stream, epoll, key: 1 });
+    client.outbox.wake(EventId(7).into(), d3dkmt::NtStatus::SUCCESS).unwrap();
     let mut flush_list = FlushList::default();
-    flush_list.add(&guest);
+    flush_list.add(&client);
     drop(flush_list);
     theirs.set_nonblocking(true).unwrap();
     assert!(theirs.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 2), "the wake is on its way");

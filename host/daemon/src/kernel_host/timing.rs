@@ -26,7 +26,7 @@ pub struct ClientTimestamps {
 
 impl ClientTimestamps {
     pub(super) fn into_times(self, process: ProcessId) -> Times {
-        let GuestTimes { called_ns, sent_ns, heard_host_ns, heard_ns, woken } = self.times;
+        let GuestTimes { called_ns, sent_ns, received_host_ns, received_ns, woken } = self.times;
         Times {
             process: process.0,
             clock: self.clock,
@@ -34,7 +34,7 @@ impl ClientTimestamps {
             sent_ns,
             awake_ns: self.awake_ns,
             read_ns: self.read_ns,
-            heard: (heard_ns != 0).then_some((heard_host_ns, heard_ns)),
+            heard: (received_ns != 0).then_some((received_host_ns, received_ns)),
             woken: woken.into_iter().map(Woken::from).collect(),
             ..Times::default()
         }
@@ -45,26 +45,31 @@ impl ClientTimestamps {
 pub(super) struct Timing {
     times: Times,
     /// A guest told some.
-    is_told: bool,
+    has_client_times: bool,
 }
 
 impl Timing {
     /// A step begins; `armed` is the time that the timer was armed for.
-    pub fn begin(told: Option<ClientTimestamps>, input: &Input, now: Nanos, armed: Option<Nanos>) -> Timing {
-        let is_told = told.is_some();
-        let mut times = match (input, told) {
-            (Input::Call { process, .. }, Some(told)) => told.into_times(*process),
+    pub fn begin(
+        timestamps: Option<ClientTimestamps>,
+        input: &Input,
+        now: Nanos,
+        armed: Option<Nanos>,
+    ) -> Timing {
+        let has_client_times = timestamps.is_some();
+        let mut times = match (input, timestamps) {
+            (Input::Call { process, .. }, Some(timestamps)) => timestamps.into_times(*process),
             (Input::Call { process, .. }, None) => Times { process: process.0, ..Times::default() },
             _ => Times::default(),
         };
         if let (Input::Deadline, Some(due)) = (input, armed) {
             times.read_ns = monotonic().saturating_sub(now.saturating_sub(due));
         }
-        Timing { times, is_told }
+        Timing { times, has_client_times }
     }
 
-    pub fn told(&mut self) {
-        self.times.told_ns = monotonic();
+    pub fn recorded(&mut self) {
+        self.times.recorded_ns = monotonic();
     }
 
     pub fn handled(&mut self) {
@@ -81,8 +86,8 @@ impl Timing {
 impl HostState {
     /// A step is over: its times are of interest if a guest told some, or if it woke somebody.
     pub(super) fn record_times(&mut self, timing: Timing, has_wakes: bool) {
-        let Timing { times, is_told } = timing;
-        if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || is_told) {
+        let Timing { times, has_client_times } = timing;
+        if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || has_client_times) {
             let step = recording.last_step();
             recording.times(&Times { step, ..times });
         }

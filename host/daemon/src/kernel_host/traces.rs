@@ -78,9 +78,9 @@ impl Traces<'_> {
     }
 
     /// A process tells times outside of its calls.
-    pub fn tell_times(&self, process: ProcessId, told: ClientTimestamps) {
+    pub fn tell_times(&self, process: ProcessId, timestamps: ClientTimestamps) {
         if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
-            recording.times(&told.into_times(process));
+            recording.times(&timestamps.into_times(process));
         }
     }
 

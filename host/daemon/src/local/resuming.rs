@@ -135,12 +135,12 @@ impl Loop {
         let pid = pid.as_raw_nonzero().get() as u32;
         let memory = FenceMemory::Local(Vec::new());
         let (slots, token) = self.kernel_host.resumption().resume(vm, pid, process, token, memory)?;
-        let guest = self.kernel_host.sessions().guest(process).context("the process has ended")?;
+        let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut keys = self.keys_of.remove(&process).unwrap_or_default();
         keys.push(key);
-        let watched = self.watch_stream(&guest, connection.peer(), ours, &mut keys);
+        let watched = self.watch_stream(&client, connection.peer(), ours, &mut keys);
         self.keys_of.insert(process, keys);
         if let Some(Source::Broker { process: of, .. }) = self.sources.get_mut(&key) {
             *of = Some(process);

@@ -65,8 +65,8 @@ impl ChannelEndpoint {
             return;
         }
         // Before Hello a stream holds next to nothing, and not for long.
-        if let Some(guest) = self.channel.guest() {
-            self.vm.holds(&mut self.held, bytes, guest);
+        if let Some(client) = self.channel.client() {
+            self.vm.holds(&mut self.held, bytes, client);
         }
     }
 
@@ -78,7 +78,7 @@ impl ChannelEndpoint {
         match self.waits.take() {
             Some(process) => self.vm.calls_are_made(process),
             None => {
-                self.waits = self.channel.guest().map(|guest| guest.id);
+                self.waits = self.channel.client().map(|client| client.id);
                 self.waits.into_iter().for_each(|process| self.vm.calls_wait(process));
             }
         }
@@ -93,8 +93,8 @@ impl ChannelEndpoint {
     }
 
     fn end(&mut self) {
-        if let Some(guest) = self.channel.guest() {
-            let (kernel_host, id) = (self.channel.kernel_host(), guest.id);
+        if let Some(client) = self.channel.client() {
+            let (kernel_host, id) = (self.channel.kernel_host(), client.id);
             kernel_host.sessions().detach(id);
         }
         self.closed = true;
@@ -142,8 +142,8 @@ impl Endpoint for ChannelEndpoint {
     }
 
     fn writable(&mut self) {
-        if let Some(guest) = self.channel.guest() {
-            guest.outbox.writable();
+        if let Some(client) = self.channel.client() {
+            client.outbox.writable();
         }
     }
 

@@ -1,5 +1,5 @@
-//! `gpupv demo`: the tour. A real guest runs a real C program; its run is recorded and replayed; a hang
-//! is shown for what it is. Sets up what is missing first; without QEMU it takes the local arm.
+//! `gpupv demo`: the tour. It runs a C program in a QEMU guest, records and replays it, and shows a hang. It first
+//! installs what is missing. Without QEMU it uses the local backend.
 
 use std::cell::Cell;
 use std::io::Read as _;
@@ -24,15 +24,15 @@ use crate::virtual_machine::image::{CopiedPath, set_up};
 /// Arguments of `gpupv demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Take the local arm: no VM
+    /// Use the local backend: no VM
     #[arg(long)]
     pub local: bool,
-    /// Keep the recorded trace here
+    /// Write the recorded trace to this file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 }
 
-/// The C programs of the tour, as they stand in the tree, so that an installed binary has them too.
+/// The C programs of the tour, embedded so that an installed binary has them too.
 const SOURCES: [(&str, &str); 6] = [
     ("fence_tour.c", include_str!("../../../../tests/c/fence_tour.c")),
     ("hang.c", include_str!("../../../../tests/c/hang.c")),
@@ -42,7 +42,7 @@ const SOURCES: [(&str, &str); 6] = [
     ("gpupv_escape.h", include_str!("../../../../guest/umd/include/gpupv_escape.h")),
 ];
 
-/// How long the tour waits for its own client to block.
+/// Time that the tour waits for its client to block.
 const HANG_SHOWS_MAX: Duration = Duration::from_secs(60);
 
 fn chapter(text: &str) {
@@ -60,21 +60,21 @@ fn compile(folder: &Path, name: &str, artifacts: &Artifacts) -> anyhow::Result<P
         .arg(&artifacts.directory)
         .arg("-ldxcore")
         .output()
-        .context("cannot start the C compiler `cc`; mend: apt-get install -y gcc libc6-dev")?;
+        .context("cannot start the C compiler `cc`; install it: apt-get install -y gcc libc6-dev")?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "the C compiler refused {name}.c:\n{errors}");
+    ensure!(output.status.success(), "the C compiler failed on {name}.c:\n{errors}");
     say(format_args!("$ cc -o {name} {name}.c -ldxcore"));
     Ok(program)
 }
 
-/// What the daemon knows while a client hangs, as `gpupv inspect` shows it: the waits and the engines.
+/// Prints the waits and the engines while a client hangs, as `gpupv inspect` shows them.
 fn show_hang(daemon: &Daemon) {
     let state = control::inspection(&daemon.kernel_host, &daemon.vms);
     say(format_args!("$ gpupv inspect"));
     say(format_args!("{}", inspect::render(&state).trim_end()));
 }
 
-/// Waits until a CPU wait is pending: the client hangs as planned.
+/// Whether a CPU wait is pending: the client hangs as planned.
 fn hang_is_there(kernel_host: &KernelHost) -> bool {
     kernel_host.views().snapshot().waits.iter().any(|wait| wait.event.is_some())
 }
@@ -82,7 +82,7 @@ fn hang_is_there(kernel_host: &KernelHost) -> bool {
 fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
     let end = Instant::now() + HANG_SHOWS_MAX;
     while !daemon.kernel_host.views().snapshot().is_empty() {
-        ensure!(Instant::now() < end, "something of the killed client stayed behind");
+        ensure!(Instant::now() < end, "the daemon still has objects of the killed client");
         std::thread::yield_now();
     }
     say(format_args!("the client was killed: no process, device, context, fence or wait is left"));
@@ -115,7 +115,7 @@ fn replay(trace_path: &Path) -> anyhow::Result<bool> {
     Ok(report.agrees() && noticed)
 }
 
-/// The tour's programs and where it records.
+/// The tour's programs and the path of its recording.
 struct Tour {
     artifacts: Artifacts,
     fence_tour: PathBuf,
@@ -143,7 +143,7 @@ impl Tour {
         Options { record: Some(self.trace.clone()), ..Options::default() }
     }
 
-    /// In a QEMU guest.
+    /// Runs the tour in a QEMU guest.
     async fn in_guest(&self, steps: &Steps) -> anyhow::Result<bool> {
         let bring = |host: &Path, guest: &str| CopiedPath { host: host.into(), guest: guest.into() };
         let plan = FleetPlan {
@@ -168,7 +168,7 @@ impl Tour {
         drop(sender);
         let code = agent.exec(&program("/fence_tour"), inputs, print).await?;
 
-        chapter("another client hangs: its engine never comes back");
+        chapter("another client hangs: its engine never completes the submission");
         let (sender, inputs) = mpsc::channel(1);
         let (kernel_host, end) = (fleet.daemon.kernel_host.clone(), Instant::now() + HANG_SHOWS_MAX);
         let daemon = &fleet.daemon;
@@ -186,13 +186,13 @@ impl Tour {
             said.set(true);
         };
         let (killed, ()) = tokio::join!(agent.exec(&hang, inputs, print_and_tell), watch);
-        ensure!(killed? == 128 + libc::SIGKILL as u8, "the hanging client ended by itself");
+        ensure!(killed? == 128 + libc::SIGKILL as u8, "the hanging client exited before it was killed");
         nothing_left(&fleet.daemon)?;
         fleet.end()?;
         Ok(code == 0)
     }
 
-    /// As local processes.
+    /// Runs the tour with local processes.
     fn locally(&self) -> anyhow::Result<bool> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
         let daemon = Daemon::start(Options { directory: folder.path().into(), ..self.options() })?;
@@ -200,14 +200,14 @@ impl Tour {
         let guest = |program: &Path| {
             guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)
         };
-        // Their words are passed on: one that wrote to a reader who has gone away would end by that.
+        // The tour forwards the programs' output: a program that wrote to a closed pipe would be killed by SIGPIPE.
         let output = guest(&self.fence_tour).stderr(Stdio::inherit()).output();
         let output = output.context("cannot start the tour's program")?;
         pass_on(&output.stdout);
-        chapter("another client hangs: its engine never comes back");
+        chapter("another client hangs: its engine never completes the submission");
         let hang = guest(&self.hang).stdout(Stdio::piped()).spawn();
         let mut hang = hang.context("cannot start the tour's program")?;
-        let mut words = hang.stdout.take().context("it has no output")?;
+        let mut words = hang.stdout.take().context("the pipe of the tour's program is missing")?;
         let mut said = [0; 1024];
         let count = words.read(&mut said)?;
         pass_on(&said[..count]);
@@ -230,7 +230,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     if !local && let Err(error) = set_up(&steps) {
         steps.finish();
         say(format_args!(
-            "No guest can run on this machine: {error:#}\nThe tour goes on with local processes."
+            "No guest can run on this machine: {error:#}\nThe tour continues with local processes."
         ));
         local = true;
     }
@@ -241,7 +241,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(tour.in_guest(&steps))?
     };
-    chapter("everything that crossed the boundary was recorded; it replays");
+    chapter("every call and answer was recorded; the recording is replayed");
     let replayed = replay(&tour.trace)?;
     if as_expected && replayed {
         say(format_args!(
@@ -249,6 +249,6 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
         ));
         return Ok(OK);
     }
-    say(format_args!("\nSomething was not as expected, see above."));
+    say(format_args!("\nA step of the tour did not give the expected result: see above."));
     Ok(VERDICT_FAILED)
 }

@@ -1,4 +1,4 @@
-//! `gpupv doctor`: what this machine lacks to run guests, and the exact command that mends it.
+//! `gpupv doctor`: shows what this machine lacks to run guests, and the commands that install it.
 
 use clap::Args;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 /// Arguments of `gpupv doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Run the commands that mend what is missing
+    /// Run the commands that install what is missing
     #[arg(long)]
     pub fix: bool,
     /// Print the findings as JSON
@@ -52,7 +52,7 @@ fn print(requirement: &Requirement) {
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let steps = Steps::new();
     let cache = Cache::from_environment()?;
-    steps.step("looking at this machine");
+    steps.step("checking this machine");
     let mut requirements = vm_images::requirements(&cache);
     let mut failed = Vec::new();
     if args.fix {
@@ -70,7 +70,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     } else {
         requirements.iter().for_each(print);
         for failure in &failed {
-            complain(format_args!("could not mend {failure}"));
+            complain(format_args!("could not install {failure}"));
         }
     }
     let well = requirements.iter().all(|requirement| requirement.is_ok() || requirement.optional);

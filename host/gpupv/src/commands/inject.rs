@@ -1,4 +1,4 @@
-//! `gpupv inject`: has something go wrong in a daemon that is running.
+//! `gpupv inject`: injects a fault into a running daemon.
 
 use std::path::PathBuf;
 
@@ -27,12 +27,12 @@ pub struct InjectArgs {
     /// Print what was done as JSON
     #[arg(long)]
     pub json: bool,
-    /// What is to go wrong: `hang 3D`, in one argument or in several
+    /// The fault: `hang 3D`, in one argument or in several
     #[arg(required = true, value_name = "FAULT")]
     pub fault: Vec<String>,
 }
 
-/// Reads the words of a fault as scenarios do.
+/// Parses a fault in the words of scenarios.
 pub fn read(words: &str, config: &dxgkrnl::Config) -> Result<Injection, String> {
     match injected(words, config).map_err(|error| error.render("inject", words))? {
         Injected::Hardware(fault) => Ok(Injection::Fault(fault)),

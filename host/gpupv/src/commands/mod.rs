@@ -1,4 +1,4 @@
-//! The subcommands, one module each: arguments in, exit code out.
+//! The subcommands, one module each. Each takes its arguments and returns an exit code.
 
 pub mod bench;
 pub mod demo;
@@ -25,30 +25,31 @@ use crate::daemon::{Durable, Options, RecordMax};
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
 pub struct DaemonArgs {
-    /// Record everything the kernel is told and answers into this trace file (.gvt)
+    /// Record all inputs and effects of the kernel into this trace file (.gvt)
     #[arg(long, value_name = "FILE", groups = ["recorded", "kept"])]
     pub record: Option<PathBuf>,
-    /// How long the recording may become: SIZE as 4GiB, 500MiB or bytes, `half-of-free` of its file system when it begins,
-    /// or `none`. There it ends, complete and with a note, at most one step longer, and the daemon goes on without
+    /// Maximum size of the recording: SIZE as 4GiB, 500MiB or bytes, `half-of-free` of its file system at the start, or
+    /// `none`. The recording stops there, complete and with a note, at most one step over the limit. The daemon
+    /// continues without it
     #[arg(long, value_name = "SIZE", default_value_t = RecordMax::HalfOfFree, requires = "record")]
     pub record_max: RecordMax,
-    /// What of the recording a power failure may cost: `none` leaves it to the system, `block` all but the last
-    /// 64 KiB is on the disk, `interval:MS` all but the last MS milliseconds. Whatever ends the daemon costs nothing
+    /// How much of the recording a power failure may lose: `none` leaves it to the system, `block` loses at most the
+    /// last 64 KiB, `interval:MS` at most the last MS milliseconds. If the daemon is killed or crashes, nothing is lost
     #[arg(long, value_name = "WHEN", default_value = "none", requires = "recorded")]
     pub durable: Durable,
-    /// Keep the last MIB MiB of a recording in memory; they are written when an engine or an adapter is reset, when the
+    /// Keep the last MIB MiB of a recording in memory. They are written when an engine or an adapter is reset, when the
     /// daemon crashes, and by `gpupv trace dump`
     #[arg(long, value_name = "MIB", group = "kept", conflicts_with = "record", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub flight_recorder: Option<u32>,
-    /// Record when what happens as well: `gpupv trace stats` tells where the time of each wake-up goes. Guests are asked
-    /// for their times, which costs each call some bytes
+    /// Record times as well: `gpupv trace stats` then shows where the time of each wake-up goes. Guests are asked for
+    /// their times, which costs each call some bytes
     #[arg(long, requires = "kept")]
     pub times: bool,
-    /// Where the flight recorder leaves its dumps
+    /// Folder for the dumps of the flight recorder
     #[arg(long, value_name = "DIR", default_value = ".", requires = "flight_recorder")]
     pub dumps: PathBuf,
-    /// GPU signals, GPU waits and submissions are one-way messages, as on a real GPU-PV host: their
-    /// statuses are lost and errors appear as device state
+    /// Make GPU signals, GPU waits and submissions one-way messages, as on a real GPU-PV host: their statuses are lost
+    /// and errors appear as device state
     #[arg(long)]
     pub async_submission: bool,
     /// Adapters, VMs and policies (TOML)
@@ -57,7 +58,7 @@ pub struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// What they say of the daemon, which may have these drivers.
+    /// Returns the options of the daemon, which may use these drivers.
     pub fn options(&self, drivers: &Registry) -> anyhow::Result<Options> {
         let kernel = match &self.config {
             Some(path) => crate::config::read(path)?,
@@ -78,12 +79,12 @@ impl DaemonArgs {
     }
 }
 
-/// QEMU's options for the device behind this socket.
+/// Returns QEMU's options for the device behind this socket.
 pub fn device_options(socket: &Path) -> String {
     format!("-chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv", socket.display())
 }
 
-/// Where a daemon's sockets are, unless `--directory` says otherwise.
+/// Folder of a daemon's sockets, unless `--directory` names one.
 pub fn default_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("gpupv"),

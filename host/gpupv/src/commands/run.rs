@@ -1,4 +1,4 @@
-//! `gpupv run`: a daemon in this process, a program as a local guest process of it.
+//! `gpupv run`: starts a daemon in this process, and a program as its local guest process.
 
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -24,10 +24,10 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// Runs the program to its end, however it comes: a signal that would end us must not leave folders and a trace without
-/// an end behind. What a terminal sends by a key goes to the program as well; what is sent to us alone is passed on.
+/// Runs the program until it exits. A signal that would kill gpupv must not leave folders and an incomplete trace
+/// behind. The terminal sends its signals to the program as well; signals that only gpupv receives are forwarded.
 async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> anyhow::Result<ExitStatus> {
-    // From before there is a program: none is left without us.
+    // Installed before the program starts, so that no signal leaves it without gpupv.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quit = signal(SignalKind::quit())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -37,7 +37,7 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
         format!("cannot start {}: name a program by its path or put it on PATH", args.command[0].display())
     })?;
     let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    // Not reaped before this is over, so that no signal goes to another process.
+    // The program is reaped only after this loop, so no signal can hit a reused process id.
     let mut ended = tokio::task::spawn_blocking(move || child.wait());
     loop {
         let passed_on = tokio::select! {
@@ -47,7 +47,7 @@ async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> an
             _ = terminate.recv() => Signal::TERM,
             _ = hang_up.recv() => Signal::HUP,
         };
-        // It may have ended just now.
+        // The program may have exited just now.
         let _ = pidfd_send_signal(&program, passed_on);
     }
 }
@@ -61,7 +61,7 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let daemon = Daemon::start(Options { directory: directory.path().into(), ..options })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(run_guest(args, &daemon, &artifacts));
-    // In order even if the program could not be started: the trace gets its end.
+    // The daemon stops in order even if the program could not be started, so that the trace gets its end record.
     daemon.stop()?;
     Ok(exit_code(status?))
 }

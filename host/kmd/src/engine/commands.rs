@@ -1,8 +1,8 @@
 //! A command buffer on an engine: its bytes, and how far they were read.
 //!
-//! The bytes were checked when the buffer was queued ([`Miniport::validate`](dxgkrnl::ddi::Miniport::validate)). From then
-//! on everybody reads them where they stand: the engine one packet at a time, the debug layer and the race search from
-//! the beginning, when the buffer's turn comes.
+//! The bytes were checked when the buffer was queued ([`Miniport::validate`](dxgkrnl::ddi::Miniport::validate)). All
+//! readers then use them in place: the engine reads one packet at a time; the debug layer and the race detector read
+//! the whole buffer when it starts.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,24 +11,24 @@ use d3dkmt::isa::{self, Packet, Reader};
 use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A packet, and which of its buffer's it is.
+/// A packet with its number in the buffer.
 pub(super) type Numbered = (u32, Packet);
 
-/// See the module.
+/// The bytes of a command buffer, with the position of the next packet.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Commands {
     bytes: Vec<u8>,
-    /// Where the packet stands that was not read yet, and which it is.
+    /// Offset and number of the next packet to read.
     offset: usize,
     number: u32,
-    /// Packets that come before it: looked at and put back, or what one was taken apart into.
+    /// Packets to take before it: packets that were peeked at or put back, or the parts of a packet that was split.
     ahead: VecDeque<Numbered>,
-    /// Which packet was taken last.
+    /// Number of the packet that was taken last.
     last: u32,
 }
 
 impl Commands {
-    /// Bytes of another KMD's format are work of this length.
+    /// Bytes in another KMD's format become one Busy packet of `opaque_packet_ns`.
     pub fn new(bytes: Vec<u8>, opaque_packet_ns: Nanos) -> Self {
         let bytes = match Reader::new(&bytes) {
             Ok(Some(_)) => bytes,
@@ -47,7 +47,7 @@ impl Commands {
         Reader::checked(&self.bytes)
     }
 
-    /// Those that were not taken yet.
+    /// The packets that were not taken yet.
     pub fn left(&self) -> impl Iterator<Item = Packet> {
         let rest = Reader::resumed(&self.bytes, self.offset).map_while(Result::ok);
         self.ahead.iter().map(|(_, packet)| packet.clone()).chain(rest.map(|packet| packet.to_owned()))
@@ -65,7 +65,7 @@ impl Commands {
         Some((self.number - 1, packet))
     }
 
-    /// The packet that comes next.
+    /// The next packet, without taking it.
     pub fn peek(&mut self) -> Option<&Packet> {
         if self.ahead.is_empty() {
             let next = self.read()?;
@@ -80,12 +80,12 @@ impl Commands {
         Some(taken)
     }
 
-    /// These come next, in their order.
+    /// Puts packets in front of all others; they are taken next, in this order.
     pub fn put_back(&mut self, packets: impl DoubleEndedIterator<Item = Numbered>) {
         packets.rev().for_each(|packet| self.ahead.push_front(packet));
     }
 
-    /// Which packet was taken last.
+    /// Number of the packet that was taken last.
     pub fn last(&self) -> u32 {
         self.last
     }

@@ -1,17 +1,17 @@
-//! The front end of an engine: it fetches packets no faster than this.
+//! The front end of an engine: a limit on the rate at which it fetches packets.
 //!
-//! Most packets take time of their own. Those that do not - fence writes, markers, buffers without packets - would be one
-//! moment however many there are, and so would packets of a nanosecond: time of all engines would stand still for them.
+//! Most packets take time. Without a limit, any number of fence writes, markers and empty buffers would run at one
+//! point in time, and simulated time would not advance for any engine. The same holds for packets of one nanosecond.
 
 use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// So many packets are fetched within [`WINDOW_NS`] at most: 250 ns for each, about what a write to memory takes.
+/// Most packets fetched within [`WINDOW_NS`]: one each 250 ns, which is about the time of a write to memory.
 const PACKETS_PER_WINDOW: u32 = 64;
 
 const WINDOW_NS: Nanos = 16_000;
 
-/// See the module.
+/// Counts the packets fetched in the current window.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FrontEnd {
     /// When the first packet of the window was fetched.
@@ -20,7 +20,7 @@ pub(super) struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Fetches a packet; or says when the next one can be fetched.
+    /// Fetches a packet. The error is the time at which the next packet can be fetched.
     pub fn fetch(&mut self, clock: Nanos) -> Result<(), Nanos> {
         let end = self.since.saturating_add(WINDOW_NS);
         if self.fetched == 0 || clock >= end {

@@ -1,4 +1,4 @@
-//! What an engine has that does not run: a line of buffers for each hardware queue, and one for all contexts without.
+//! Buffers of an engine that do not run: one line for each hardware queue, and one for all contexts without.
 //!
 //! ```text
 //!   first of its line, and does not wait for a native fence:  startable
@@ -6,8 +6,8 @@
 //!                                        it is to run, and      v   |  resumed
 //!                                        its context is       suspended
 //! ```
-//! The oldest that is startable runs. Each line has its place in one of the three, so that no question walks the lines of
-//! others: what one client has queued costs no other's step (attack C5).
+//! The oldest startable buffer runs. Each line is listed as startable, suspended or waiting, so that no lookup walks
+//! all lines: the buffers that one client queues do not slow down the steps of another (attack C5).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Job;
 
-/// Memory of buffers, by the process that they are of.
+/// Bytes of buffers, by process.
 #[derive(Default, Serialize, Deserialize)]
 struct Held(BTreeMap<ProcessId, usize>);
 
@@ -41,20 +41,20 @@ impl Held {
     }
 }
 
-/// The line of a hardware queue, or of all contexts without.
+/// Key of a line: its hardware queue, or `None` for all contexts without one.
 pub(super) type Line = Option<HwQueueId>;
 
-/// Where a buffer waits in hardware: whose address, and the address.
+/// A hardware wait: the process and the GPU address of the fence in it.
 type WaitAddress = (ProcessId, u64);
 
-/// See the module. The smaller the number of a buffer, the older it is.
+/// The lines of one engine. Older buffers have smaller numbers.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Lines {
     lines: BTreeMap<Line, VecDeque<(i64, Job)>>,
     startable: BTreeMap<i64, Line>,
     suspended: BTreeMap<HwContext, BTreeMap<i64, Line>>,
     waiting: BTreeMap<WaitAddress, BTreeMap<i64, Line>>,
-    /// Ids of buffers that have not begun.
+    /// Submission fence ids of buffers that have not started.
     unbegun: BTreeSet<u64>,
     held: Held,
     next: i64,
@@ -63,7 +63,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Bytes that are held of a process.
+    /// Bytes of the queued buffers of a process.
     pub fn held_bytes(&self, process: ProcessId) -> usize {
         self.held.of(process)
     }
@@ -72,7 +72,7 @@ impl Lines {
         self.len
     }
 
-    /// Oldest first; for looking at.
+    /// All buffers, oldest first. For inspection only: it sorts them.
     pub fn iter(&self) -> impl Iterator<Item = &Job> {
         let mut all: Vec<&(i64, Job)> = self.lines.values().flatten().collect();
         all.sort_unstable_by_key(|(number, _)| *number);
@@ -90,7 +90,7 @@ impl Lines {
         }
     }
 
-    /// A buffer that ran is the oldest of all.
+    /// Puts back a buffer that ran: it counts as the oldest of all.
     pub fn push_front(&mut self, job: Job) {
         let line = job.hw_queue();
         self.first -= 1;
@@ -100,7 +100,7 @@ impl Lines {
         self.enlist(line);
     }
 
-    /// Takes out the oldest that may start.
+    /// Removes and returns the oldest buffer that may start.
     pub fn take_startable(&mut self, is_suspended: impl Fn(HwContext) -> bool) -> Option<Job> {
         loop {
             let (number, line) = self.startable.pop_first()?;
@@ -117,12 +117,12 @@ impl Lines {
         }
     }
 
-    /// A context is not suspended any more.
+    /// Makes the lines of a resumed context startable again.
     pub fn resume(&mut self, context: HwContext) {
         self.startable.extend(self.suspended.remove(&context).unwrap_or_default());
     }
 
-    /// Takes out a whole line, oldest first.
+    /// Removes a whole line and returns its buffers, oldest first.
     pub fn take_line(&mut self, line: Line) -> impl Iterator<Item = Job> + use<> {
         self.unlist(line);
         let jobs = self.lines.remove(&line).unwrap_or_default();
@@ -130,7 +130,7 @@ impl Lines {
         jobs.into_iter().map(|(_, job)| job)
     }
 
-    /// Lines of the hardware queues of a context.
+    /// The lines of a context's hardware queues.
     pub fn lines_of(&self, context: HwContext) -> Vec<Line> {
         let of_context =
             |jobs: &VecDeque<(i64, Job)>| jobs.front().is_some_and(|(_, job)| job.context == context);
@@ -138,7 +138,7 @@ impl Lines {
         lines.map(|(line, _)| *line).collect()
     }
 
-    /// Takes out the buffer with this id of a context without hardware queues.
+    /// Removes the buffer with this id of a context without hardware queues.
     pub fn remove(&mut self, submission_fence_id: u64) {
         let Some(jobs) = self.lines.get(&None) else { return };
         let is_it = |(_, job): &(i64, Job)| job.submission_fence_id == submission_fence_id;
@@ -151,8 +151,8 @@ impl Lines {
         self.enlist(None);
     }
 
-    /// Each buffer that waits at this address of the process, oldest first, is handed to `reached`; those for which it is true
-    /// wait no longer. One that was preempted may wait behind others of its line.
+    /// Calls `reached` for each buffer that waits at this address of the process, oldest first. A buffer for which it
+    /// returns true waits no longer. A preempted buffer may wait behind others of its line.
     pub fn look_at_waits(&mut self, place: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
         for (number, line) in self.waiting.get(&place).cloned().unwrap_or_default() {
             let jobs = self.lines.get_mut(&line).into_iter().flatten();
@@ -171,7 +171,7 @@ impl Lines {
         jobs.find(|job| job.submission_fence_id == submission_fence_id)
     }
 
-    /// Whether the buffer with this id is here and has not begun.
+    /// Whether the buffer with this id is queued here and has not started.
     pub fn has_unbegun(&self, submission_fence_id: u64) -> bool {
         self.unbegun.contains(&submission_fence_id)
     }
@@ -205,7 +205,7 @@ impl Lines {
         }
     }
 
-    /// The first of a line is startable unless it waits; an empty line goes.
+    /// Lists the first buffer of a line as startable unless it waits; removes an empty line.
     fn enlist(&mut self, line: Line) {
         let Some(jobs) = self.lines.get(&line) else { return };
         match jobs.front() {
@@ -215,7 +215,7 @@ impl Lines {
         }
     }
 
-    /// The first of a line is startable no longer.
+    /// Removes the first buffer of a line from the startable or suspended buffers.
     fn unlist(&mut self, line: Line) {
         let Some((number, job)) = self.lines.get(&line).and_then(VecDeque::front) else { return };
         if self.startable.remove(number).is_none()
@@ -232,7 +232,7 @@ impl Lines {
 /// Buffers that were preempted, or queued at a reset: as in the save areas of their contexts.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Saved {
-    /// By the id that each had.
+    /// By submission fence id.
     jobs: BTreeMap<u64, Job>,
     of_context: BTreeMap<HwContext, BTreeSet<u64>>,
     waiting: BTreeMap<WaitAddress, BTreeSet<u64>>,
@@ -274,7 +274,7 @@ impl Saved {
         }
     }
 
-    /// The last id of a context that is here; 0 if there is none.
+    /// The greatest id of a saved buffer of this context; 0 if there is none.
     pub fn last_of(&self, context: HwContext) -> u64 {
         self.of_context.get(&context).and_then(|ids| ids.last()).copied().unwrap_or(0)
     }
@@ -285,7 +285,7 @@ impl Saved {
         }
     }
 
-    /// Bytes that are held of a process.
+    /// Bytes of the saved buffers of a process.
     pub fn held_bytes(&self, process: ProcessId) -> usize {
         self.held.of(process)
     }
@@ -311,7 +311,7 @@ impl Saved {
         self.jobs.get(&submission_fence_id)
     }
 
-    /// Whether the buffer with this id is here and had not begun.
+    /// Whether the buffer with this id is saved here and had not started.
     pub fn has_unbegun(&self, submission_fence_id: u64) -> bool {
         self.jobs.get(&submission_fence_id).is_some_and(|job| !job.begun)
     }

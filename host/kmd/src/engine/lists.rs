@@ -1,4 +1,4 @@
-//! Where an engine has to do with command lists: a scope is read and run, set aside, and comes to grief.
+//! Command lists on an engine: how a scope is read and run, how it is set aside, and how its failure is reported.
 
 use alloc::boxed::Box;
 
@@ -14,14 +14,14 @@ use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 
 impl Job {
-    /// Whether the packet that comes next is one of the lists.
+    /// Whether the next packet belongs to the lists.
     fn lists_go_on(&mut self) -> bool {
         self.commands.peek().is_some_and(is_of_lists)
     }
 }
 
 impl Engine {
-    /// Nothing of this buffer may be started.
+    /// Whether the buffer must stop at its next boundary, because of a preemption or a suspend.
     pub(super) fn is_to_stop(&self, job: &Job) -> bool {
         self.preempting.is_some() && job.is_preemptible() || self.suspended.contains_key(&job.context)
     }
@@ -34,8 +34,8 @@ impl Engine {
         }
     }
 
-    /// Runs what of the lists can run. Until when commands run; or `None`, and what is next is no packet of lists, or the
-    /// buffer is to be set aside.
+    /// Runs the commands of the lists that can run. Returns the time until which commands run. `None` if the next
+    /// packet belongs to no list, or the buffer is to be set aside.
     pub(super) fn run_lists(
         &mut self,
         job: &mut Job,
@@ -63,7 +63,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// The buffer goes back to where it came from, at a boundary: its caches are written back.
+    /// Stops the buffer at a boundary: writes its caches back, then saves it or queues it again.
     pub(super) fn set_aside(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
         if let Err(trouble) = self.lists.end(Pace::AtOnce, job.process, ddi) {
             return self.fail(trouble, job, ddi);
@@ -76,14 +76,14 @@ impl Engine {
         }
     }
 
-    /// The packet that is next never ends.
+    /// Makes the next packet never end.
     pub(super) fn hang_with(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
         job.until = None;
         self.store_markers_in(&mut job, ddi);
         self.running = Some(job);
     }
 
-    /// The buffer cannot go on.
+    /// Aborts a buffer that cannot continue, and reports the fault.
     pub(super) fn fail(&mut self, trouble: Trouble, mut job: Job, ddi: &mut DdiCall<'_>) {
         let ending = match trouble {
             Trouble::PageFault(fault) => Ending::PageFault(fault.gpu_address),
@@ -102,7 +102,7 @@ impl Engine {
                 self.completed = faulted_fence_id;
                 self.interrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }, ddi.callbacks);
             }
-            // Interrupt 12 is the only one that there is for them.
+            // Hardware queues have no other fault interrupt than 12.
             Trouble::Illegal => {
                 self.fault(job, PageFault { gpu_address: 0, flags: PageFaultFlags::empty() }, ddi);
             }

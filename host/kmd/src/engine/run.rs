@@ -1,4 +1,4 @@
-//! A command buffer on its engine: one packet after the other, and the lists among them.
+//! Execution of a command buffer: its packets one by one, and its command lists.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -21,7 +21,7 @@ use crate::queues::{DdiCall, Shared};
 use crate::races::{Surroundings, agent};
 
 impl Engine {
-    /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
+    /// Runs packets from time `ddi.clock` until one takes time, or to the end of the command buffer.
     pub(super) fn run(&mut self, mut job: Job, ddi: &mut DdiCall<'_>) {
         if !job.begun {
             if let Err(until) = self.front_end.fetch(ddi.clock) {
@@ -79,7 +79,7 @@ impl Engine {
         self.running = Some(job);
     }
 
-    /// The buffer's turn has come: the debug layer, the race search and an engine tracer look at it as a whole.
+    /// Passes a buffer that starts to the debug layer, the race detector and the engine tracer.
     fn look_at(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
         let Shared { debug, races, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
@@ -113,7 +113,7 @@ impl Engine {
         ddi.shared.tell_races(Some(self.id.adapter));
     }
 
-    /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
+    /// Runs one packet, or begins a scope with it. `None` if the buffer now runs, waits or has failed.
     fn packet(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
         match packet {
             Packet::FenceWrite { gpu_address, .. }
@@ -124,7 +124,7 @@ impl Engine {
                 self.fault(job, PageFault { gpu_address, flags: PageFaultFlags::WRITE }, ddi);
                 return None;
             }
-            // Where these are reached, all before them is complete.
+            // When the engine reaches these, all earlier packets are complete.
             Packet::FenceWrite { gpu_address, value } => {
                 job = self.behind_write_back(packet, job, ddi)?;
                 self.store(&job, FenceValue { gpu_address, value }, ddi);
@@ -145,7 +145,7 @@ impl Engine {
                     job.commands.last(),
                     ddi.clock.saturating_add(duration_ns),
                 );
-                // The end of time is a time like any other: such a packet just never ends.
+                // A time beyond the range saturates: such a packet never ends.
                 job.until = Some(ddi.clock.saturating_add(duration_ns));
                 self.store_markers_in(&mut job, ddi);
                 self.running = Some(job);
@@ -187,7 +187,7 @@ impl Engine {
         Some(job)
     }
 
-    /// The buffer, once its caches are written back; `None` if that takes time, or came to grief.
+    /// Writes the caches back and returns the buffer. `None` if the write-back takes time or failed.
     fn behind_write_back(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
         match self.lists.write_back(job.process, ddi) {
             Ok(None) => return Some(job),
@@ -202,12 +202,12 @@ impl Engine {
         None
     }
 
-    /// Whether the engine can store a fence here. Native fences are in storage of their own.
+    /// Whether the engine can store to the fence at this address. Native fences have their own storage.
     fn may_write(&self, job: &Job, gpu_address: u64, shared: &Shared) -> bool {
         self.writes_fences || shared.native.at(self.id.adapter, job.process, gpu_address).is_some()
     }
 
-    /// A fence's value is read into memory. `None`: the buffer faults.
+    /// Copies a fence's value into memory. `None` if the buffer faults.
     fn load(&mut self, job: Job, gpu_address: u64, destination: u64, ddi: &mut DdiCall<'_>) -> Option<Job> {
         const BYTES: u64 = 8;
         let (engine, process) = (self.id, job.process);
@@ -229,7 +229,7 @@ impl Engine {
         Some(job)
     }
 
-    /// Whether a native fence in hardware has this value.
+    /// Whether the native fence at this address has reached the value. A wait that is satisfied is logged.
     fn is_reached(
         &self,
         job: &Job,
@@ -251,7 +251,7 @@ impl Engine {
         reached.is_some()
     }
 
-    /// A packet that takes time has started: so has all before the markers next to it (SCH-045).
+    /// Stores the MARKER_IN markers that follow a packet which takes time: all before them has started (SCH-045).
     pub(super) fn store_markers_in(&mut self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         if !self.writes_fences {
             return;
@@ -270,7 +270,7 @@ impl Engine {
         job.commands.put_back(left.into_iter());
     }
 
-    /// The fence value, then the log entry, then the interrupt (FEN-121).
+    /// Stores a fence value: first the value, then the log entry, then the interrupt (FEN-121).
     pub(super) fn store(
         &mut self,
         job: &Job,
@@ -281,7 +281,7 @@ impl Engine {
         self.store_looked_at(job, FenceValue { gpu_address, value }, ddi);
     }
 
-    /// The same of a SignalBarrier: the debug layer of the process has it from the list.
+    /// As `store`, for a SignalBarrier: the process's debug layer already checked it with the list.
     pub(super) fn store_looked_at(
         &mut self,
         job: &Job,
@@ -327,7 +327,7 @@ impl Engine {
         }
     }
 
-    /// Nothing refers to the buffer any more.
+    /// Reports the completion of a buffer.
     fn end(&mut self, job: &Job, ddi: &mut DdiCall<'_>) {
         let engine = self.id;
         ddi.shared.tracers.over(job.number, ddi.clock, Ending::Complete);

@@ -1,7 +1,8 @@
 //! How fast an engine moves bytes: all that its commands and barriers do shares one bandwidth.
 //!
-//! An engine may be [`MOVED_BYTES_PER_STEP`] ahead of it, so that little work takes no time. Who has more to do goes on when
-//! the engine has caught up: so no moment of an engine moves much more than that, and time goes on between two of them.
+//! An engine may be [`MOVED_BYTES_PER_STEP`] ahead of it, so that little work takes no time. Who has more to do goes on
+//! when the engine has caught up: so no moment of an engine moves much more than that, and time goes on between two of
+//! them.
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use dxgkrnl::Nanos;
@@ -10,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// What an engine moves in a nanosecond.
 pub(super) const BYTES_PER_NS: u64 = 16;
 
-/// A move, and a command, take as much of it as so many bytes more, however few they move; a piece of a page table that is
-/// looked up takes less. It is about what they take here.
+/// A move, and a command, take as much of it as so many bytes more, however few they move; a piece of a page table that
+/// is looked up takes less. It is about what they take here.
 pub(super) const BYTES_PER_MOVE: u64 = 256;
 pub(super) const BYTES_PER_PIECE: u64 = 64;
 

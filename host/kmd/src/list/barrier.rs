@@ -1,9 +1,9 @@
 //! Barriers, as an engine carries them out: whom they wait for, what they write back and drop, and whom they hold up.
 //!
-//! Nothing here judges: a barrier that names a resource that is not there, or memory beside it, synchronizes and touches no
-//! cache. Layouts are the validator's: the bytes of a texture are the same in each. A DISCARD leaves garbage
-//! ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which waits for the begin,
-//! drops and holds up. The older `ResourceBarrier` is translated, as a runtime does for a driver.
+//! Nothing here judges: a barrier that names a resource that is not there, or memory beside it, synchronizes and
+//! touches no cache. Layouts are the validator's: the bytes of a texture are the same in each. A DISCARD leaves garbage
+//! ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which waits for the
+//! begin, drops and holds up. The older `ResourceBarrier` is translated, as a runtime does for a driver.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,8 +24,8 @@ use super::command::discard;
 use super::memory::Mover;
 use crate::page_table::PageFault;
 
-/// How long a barrier takes: each is a moment of its own, at which a long list can be cut; and it is too short to hide that
-/// another one is missing.
+/// How long a barrier takes: each is a moment of its own, at which a long list can be cut; and it is too short to hide
+/// that another one is missing.
 const BARRIER_NS: Nanos = 1;
 
 /// Of one barrier: nearly always one.
@@ -148,8 +148,8 @@ impl Barrier {
         clock.saturating_add(BARRIER_NS).saturating_add(bytes / BYTES_PER_NS)
     }
 
-    /// It ends: its work on the caches. False if the engine has no bandwidth for all of it at this time: then it is to be
-    /// asked again.
+    /// It ends: its work on the caches. False if the engine has no bandwidth for all of it at this time: then it is to
+    /// be asked again.
     pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
         if let Some(accesses) = self.write_back
             && !caches.write_back(Pace::OfBandwidth, accesses, self.ranges.as_deref(), mover)?

@@ -4,13 +4,14 @@
 //!   a write of type T ──▶ T's cache, dirty ──barrier with T (or COMMON) in AccessBefore, or the end──▶ memory
 //!   a read of type R  ◀── R's cache, which keeps what it once read ──barrier with R (or COMMON) in AccessAfter──▶ dropped
 //! ```
-//! The two types of depth and stencil share one, as one stage of the pipeline does both. What a type wrote, it reads: dirty bytes are in the cache that it reads through. Nobody else sees them, and what is
-//! kept for reading does not change when memory does. So a missing flush or a missing invalidation reads stale bytes, each
-//! time, and no barrier that is right ever does. Ranges are exact, to the byte: two writers beside each other do no harm.
+//! The two types of depth and stencil share one, as one stage of the pipeline does both. What a type wrote, it reads:
+//! dirty bytes are in the cache that it reads through. Nobody else sees them, and what is kept for reading does not
+//! change when memory does. So a missing flush or a missing invalidation reads stale bytes, each time, and no barrier
+//! that is right ever does. Ranges are exact, to the byte: two writers beside each other do no harm.
 //!
-//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more pushes out the oldest, to memory if it is dirty. When it has
-//! taken [`limits::CACHE_BYTES_MAX`] bytes it is written back whole and begins anew. Addresses are of the GPU address
-//! space, looked up when bytes are written back: what is unmapped by then faults, and is not written.
+//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more pushes out the oldest, to memory if it is dirty. When it
+//! has taken [`limits::CACHE_BYTES_MAX`] bytes it is written back whole and begins anew. Addresses are of the GPU
+//! address space, looked up when bytes are written back: what is unmapped by then faults, and is not written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -258,8 +259,8 @@ impl Caches {
         }
     }
 
-    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere. False if the engine
-    /// has no bandwidth for all of it at this time: then it is to be asked again.
+    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere. False if the
+    /// engine has no bandwidth for all of it at this time: then it is to be asked again.
     pub fn write_back(
         &mut self,
         pace: Pace,

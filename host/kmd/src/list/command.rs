@@ -5,10 +5,10 @@
 //!   Passing   what goes past the caches, in pieces          meanwhile: see `command/pass.rs`
 //!   Writing   results are written                           when it ends
 //! ```
-//! Of each use the first [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; what is behind them
-//! goes past it, from memory to memory. The first is all that a barrier that is missing can spoil, and enough to see it. The
-//! second takes time: a command lasts at least as long as its engine needs for those bytes. Where the engine has no
-//! bandwidth left for now, the command goes on later, in each of the three.
+//! Of each use the first [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; what is behind
+//! them goes past it, from memory to memory. The first is all that a barrier that is missing can spoil, and enough to
+//! see it. The second takes time: a command lasts at least as long as its engine needs for those bytes. Where the
+//! engine has no bandwidth left for now, the command goes on later, in each of the three.
 
 use alloc::vec::Vec;
 
@@ -117,7 +117,8 @@ pub(super) struct Command {
     /// Staging buffers with what it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
     stage: Stage,
-    /// The touch whose turn it is in this stage, how many destinations come before it, and how many of its bytes were passed.
+    /// The touch whose turn it is in this stage, how many destinations come before it, and how many of its bytes were
+    /// passed.
     at: usize,
     destinations: usize,
     passed: u64,

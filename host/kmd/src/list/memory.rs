@@ -1,5 +1,5 @@
-//! How an engine's work reaches bytes: addresses are looked up in the page table of the process at each touch, and what is
-//! to be done with the bytes is called back as moves.
+//! How an engine's work reaches bytes: addresses are looked up in the page table of the process at each touch, and what
+//! is to be done with the bytes is called back as moves.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

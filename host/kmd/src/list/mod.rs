@@ -1,16 +1,17 @@
 //! Command lists on an engine.
 //!
-//! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each command
-//! starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it ends, and all of
-//! them share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Commands that nothing orders run at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's
-//! `overlap_seed` says: 0 is that of the lists and as many at once as can. What they write is in caches by type of access until a
-//! barrier writes it back (`cache.rs`, `barrier.rs`), or the scope ends; who reads without a barrier reads what was there.
+//! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each
+//! command starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it
+//! ends, and all of them share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Commands that nothing orders run
+//! at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's `overlap_seed` says: 0 is that of the
+//! lists and as many at once as can. What they write is in caches by type of access until a barrier writes it back
+//! (`cache.rs`, `barrier.rs`), or the scope ends; who reads without a barrier reads what was there.
 //!
 //! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence.
 //! A fence write waits for all before it and writes everything back first.
 //!
-//! A command that the engine does not have, or whose resource is not there, is [`Trouble::Illegal`]; one whose memory is
-//! not in the page table, or that goes beyond its resource, faults when it starts. Writing back can fault too.
+//! A command that the engine does not have, or whose resource is not there, is [`Trouble::Illegal`]; one whose memory
+//! is not in the page table, or that goes beyond its resource, faults when it starts. Writing back can fault too.
 
 mod bandwidth;
 mod barrier;
@@ -214,8 +215,8 @@ impl Lists {
         }
     }
 
-    /// A fence is about to be written: what was written before it is in memory. If not all of it is at this time: when to go
-    /// on.
+    /// A fence is about to be written: what was written before it is in memory. If not all of it is at this time: when
+    /// to go on.
     pub fn write_back(
         &mut self,
         process: ProcessId,
@@ -226,8 +227,8 @@ impl Lists {
         Ok((!is_done).then(|| mover.next()))
     }
 
-    /// The work of this process ends, or is set aside: all is written back, and the caches are empty. If not at this time:
-    /// when to go on.
+    /// The work of this process ends, or is set aside: all is written back, and the caches are empty. If not at this
+    /// time: when to go on.
     pub fn end(
         &mut self,
         pace: Pace,

@@ -1,4 +1,5 @@
-//! One ExecuteCommandLists on its way through an engine: what of it has been looked at and is not done, and what each waits for.
+//! One ExecuteCommandLists on its way through an engine: what of it has been looked at and is not done, and what each
+//! waits for.
 //!
 //! ```text
 //!   packets ──▶ [ window: up to LIST_WINDOW_MAX, in the order of the lists ]
@@ -46,7 +47,8 @@ pub(crate) struct Scope {
     pub width: usize,
 }
 
-/// Whether a packet is part of the lists: what is not waits until all before it is done, and holds up what is behind it.
+/// Whether a packet is part of the lists: what is not waits until all before it is done, and holds up what is behind
+/// it.
 pub(crate) fn is_of_lists(packet: &Packet) -> bool {
     match packet {
         Packet::Work { .. }

@@ -1,8 +1,9 @@
-//! The window of a scope: the commands and barriers that were looked at and are not done, with those that each waits for.
+//! The window of a scope: the commands and barriers that were looked at and are not done, with those that each waits
+//! for.
 //!
-//! Each has a slot for as long as it is there. Ready nodes, nodes that may start and running nodes are sets of slots, a bit for
-//! each, and what one has to know of all others to find those that it waits for stands in tables by slot: no question about the
-//! window as a whole follows 64 pointers.
+//! Each has a slot for as long as it is there. Ready nodes, nodes that may start and running nodes are sets of slots, a
+//! bit for each, and what one has to know of all others to find those that it waits for stands in tables by slot: no
+//! question about the window as a whole follows 64 pointers.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! How many bytes an engine moves at a time, what its commands share, and what becomes of a command in the midst of its bytes.
+//! How many bytes an engine moves at a time, what its commands share, and what becomes of a command in the midst of its
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -307,7 +308,8 @@ fn a_driver_that_is_saved_midway_goes_on_with_the_rest() {
     assert_eq!(moves(true), moves(false));
 }
 
-/// One that is told of a time at which several engines have bytes to move gives a step's bytes, and the rest when it is told again.
+/// One that is told of a time at which several engines have bytes to move gives a step's bytes, and the rest when it is
+/// told again.
 #[test]
 fn engines_with_much_to_move_at_one_time_do_not_all_move_it_at_once() {
     let mut gpu = counted();

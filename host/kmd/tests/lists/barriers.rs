@@ -13,8 +13,8 @@ use crate::gpu::{GPU, Gpu, PAGE, copy, fill, full, global, on_buffer, words, wor
 
 const TO_COPY: ((S, S), (A, A)) = ((S::COMPUTE_SHADING, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE));
 
-/// A dispatch, a copy, a dispatch, a copy, a draw and a copy, each of what the one before it wrote; and the five barriers
-/// between them.
+/// A dispatch, a copy, a dispatch, a copy, a draw and a copy, each of what the one before it wrote; and the five
+/// barriers between them.
 pub fn chain(gpu: &mut Gpu) -> (Vec<Packet>, Vec<(u32, Barrier)>) {
     let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|number| gpu.buffer(number * 64, 64));
     let add = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
@@ -146,8 +146,8 @@ fn two_lists_of_a_submission_are_one_scope() {
     }
 }
 
-/// A command of a kind that takes 100 ns, a barrier with this SyncBefore that holds copies up, and a copy. What the copy
-/// read: 1 if it waited.
+/// A command of a kind that takes 100 ns, a barrier with this SyncBefore that holds copies up, and a copy. What the
+/// copy read: 1 if it waited.
 fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
     waited_by(Policy::default(), kind, access, sync_before)
 }
@@ -266,8 +266,8 @@ fn policies_put_indirect_calls_and_vertex_buffers_into_one_more_scope() {
     }
 }
 
-/// What the resource of a stage is behind a barrier with this SyncBefore, and whether the stage is held up by one with this
-/// SyncAfter.
+/// What the resource of a stage is behind a barrier with this SyncBefore, and whether the stage is held up by one with
+/// this SyncAfter.
 fn by_stage(kind: WorkKind, stage: UseFlags, sync: S) -> (u32, u32) {
     let written = |flags| {
         let mut gpu = Gpu::new(1);

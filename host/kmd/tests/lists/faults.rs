@@ -21,7 +21,8 @@ fn faulted(engine: EngineId, faulted_fence_id: u64) -> Interrupt {
 const WRITE: PageFaultFlags = PageFaultFlags::WRITE;
 const READ: PageFaultFlags = PageFaultFlags::empty();
 
-/// What these commands on three pages lead to: the first is there, the second cannot be written, the third is not there.
+/// What these commands on three pages lead to: the first is there, the second cannot be written, the third is not
+/// there.
 fn outcome(packets: impl FnOnce(&mut Gpu) -> Vec<Packet>) -> (Vec<Interrupt>, u64) {
     let mut gpu = Gpu::new(3);
     gpu.map(1, 1, false);

@@ -1,5 +1,5 @@
-//! Fence barriers as a live system has them: the debug layer hears of native fences, of what the process says of them, and of
-//! every store.
+//! Fence barriers as a live system has them: the debug layer hears of native fences, of what the process says of them,
+//! and of every store.
 
 use d3dkmt::NtStatus;
 use d3dkmt::isa::{FenceValue, Packet};

@@ -50,8 +50,8 @@ fn the_engine_says_when_the_next_command_ends() {
     assert_eq!(gpu.miniport.engine_state(ENGINE), EngineState::Idle);
 }
 
-/// A copy that takes long, as many copies behind it as say, which a barrier holds up, and a dispatch that nothing holds up:
-/// whether it starts with the first.
+/// A copy that takes long, as many copies behind it as say, which a barrier holds up, and a dispatch that nothing holds
+/// up: whether it starts with the first.
 fn starts_at_once(waiting: usize) -> bool {
     let mut gpu = Gpu::new(1);
     let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));

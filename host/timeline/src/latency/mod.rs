@@ -182,7 +182,7 @@ impl Collector {
         let from = by_call.then(|| Whose::of(times));
         let from_offset = from.and_then(|from| self.offset(from, at, unsteady));
         let told_of = by_call && times.sent_ns != 0;
-        let mut seen = if times.read_ns != 0 { times.read_ns } else { times.told_ns };
+        let mut seen = if times.read_ns != 0 { times.read_ns } else { times.recorded_ns };
         if told_of {
             *guest = Some(plain(times.called_ns, times.sent_ns));
             if let Some(offset) = from_offset {
@@ -195,8 +195,8 @@ impl Collector {
                 *link = Some(across(i128::from(seen) - sent, offset, at, seen));
             }
         }
-        *queue = (times.read_ns != 0).then(|| plain(seen, times.told_ns));
-        *model = Some(plain(times.told_ns, times.handled_ns));
+        *queue = (times.read_ns != 0).then(|| plain(seen, times.recorded_ns));
+        *model = Some(plain(times.recorded_ns, times.handled_ns));
         *store = Some(plain(times.handled_ns, times.stored_ns));
         let end = self.ends.get(&(wake.process.0, wake.event, at));
         let mut to = None;

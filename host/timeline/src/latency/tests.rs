@@ -39,7 +39,7 @@ fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, 
     for part in 0..PARTS {
         at[part + 1] = at[part] + planted.parts[part];
     }
-    let [called, sent, read_ns, told_ns, handled_ns, stored_ns, read, ran] = at;
+    let [called, sent, read_ns, recorded_ns, handled_ns, stored_ns, read, ran] = at;
     collector.wake(wake(step, 2, step));
     let (called_ns, sent_ns) = (from.shows(called), from.shows(sent));
     let times = Times {
@@ -49,7 +49,7 @@ fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, 
         called_ns,
         sent_ns,
         read_ns,
-        told_ns,
+        recorded_ns,
         handled_ns,
         stored_ns,
         ..Times::default()
@@ -120,7 +120,7 @@ proptest! {
     ) {
         let mut collector = Collector::default();
         for (step, (numbers, clock)) in (1..).zip(times.iter().zip(clocks)) {
-            let [called_ns, sent_ns, awake_ns, read_ns, told_ns, handled_ns, stored_ns, h, g, read, ran, host] = *numbers;
+            let [called_ns, sent_ns, awake_ns, read_ns, recorded_ns, handled_ns, stored_ns, h, g, read, ran, host] = *numbers;
             collector.wake(wake(step, 2, 7));
             let woken = vec![
                 Woken { event: 7, host_ns: stored_ns, read_ns: read, ran_ns: ran },
@@ -128,7 +128,7 @@ proptest! {
             ];
             let heard = Some((h, g));
             collector.times(Times {
-                step, process: 2, clock, called_ns, sent_ns, awake_ns, read_ns, told_ns, handled_ns, stored_ns, heard, woken,
+                step, process: 2, clock, called_ns, sent_ns, awake_ns, read_ns, recorded_ns, handled_ns, stored_ns, heard, woken,
             });
         }
         if let Some(latency) = collector.finish() {
@@ -179,10 +179,18 @@ fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
     for (awake_ns, link, queue) in [(SECOND - 500, 0, 900), (SECOND + 300, 300, 600), (0, 700, 200)] {
         let mut collector = Collector::default();
         collector.wake(wake(1, 1, 1));
-        let (called_ns, sent_ns, read_ns, told_ns) = (SECOND, SECOND, SECOND + 700, SECOND + 900);
-        let (handled_ns, stored_ns) = (told_ns, told_ns);
-        let times =
-            Times { step: 1, process: 1, called_ns, sent_ns, awake_ns, read_ns, told_ns, ..Times::default() };
+        let (called_ns, sent_ns, read_ns, recorded_ns) = (SECOND, SECOND, SECOND + 700, SECOND + 900);
+        let (handled_ns, stored_ns) = (recorded_ns, recorded_ns);
+        let times = Times {
+            step: 1,
+            process: 1,
+            called_ns,
+            sent_ns,
+            awake_ns,
+            read_ns,
+            recorded_ns,
+            ..Times::default()
+        };
         collector.times(Times { handled_ns, stored_ns, ..times });
         let split = latency(collector).wakes.remove(0);
         let nanos = |part: usize| split.parts[part].map(|part| part.nanos);
@@ -195,8 +203,8 @@ fn what_nobody_told_is_not_made_up() {
     let mut collector = Collector::default();
     // An engine's work was done; the process that waited was killed.
     collector.wake(wake(1, 1, 1));
-    let (read_ns, told_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
-    collector.times(Times { step: 1, read_ns, told_ns, handled_ns, stored_ns, ..Times::default() });
+    let (read_ns, recorded_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
+    collector.times(Times { step: 1, read_ns, recorded_ns, handled_ns, stored_ns, ..Times::default() });
     // A step of which nothing is known.
     collector.wake(wake(2, 1, 2));
     let latency = latency(collector);
@@ -211,8 +219,8 @@ fn what_nobody_told_is_not_made_up() {
 fn a_wake_that_no_call_caused_begins_in_the_daemon() {
     let mut collector = Collector::default();
     collector.wake(wake(1, 1, 1));
-    let (read_ns, told_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
-    collector.times(Times { step: 1, read_ns, told_ns, handled_ns, stored_ns, ..Times::default() });
+    let (read_ns, recorded_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
+    collector.times(Times { step: 1, read_ns, recorded_ns, handled_ns, stored_ns, ..Times::default() });
     let woken = vec![Woken { event: 1, host_ns: 260, read_ns: 300, ran_ns: 310 }];
     collector.times(Times { process: 1, woken, ..Times::default() });
     let split = latency(collector).wakes.remove(0);

@@ -105,7 +105,7 @@ fn a_cut_process_hears_nothing_and_is_gone_at_once() {
         for process in [client.process, silent.process] {
             daemon.daemon().cut(ProcessId(process));
             daemon.daemon().cut(ProcessId(process));
-            assert!(daemon.kernel_host().sessions().guests().iter().all(|guest| guest.id.0 != process));
+            assert!(daemon.kernel_host().sessions().clients().iter().all(|guest| guest.id.0 != process));
         }
         assert!(client.stream.read().is_err(), "no Goodbye");
         assert_eq!(daemon.kernel_host().views().snapshot().processes.len(), 1);

@@ -129,7 +129,7 @@ fn a_barrier_starts_no_session() {
     scenario_client.must(Task::Barrier);
     assert!(scenario_client.has_reported(started));
     assert_eq!(scenario_client.value(Task::MessagesSent), 0);
-    assert!(daemon.kernel_host().sessions().guests().is_empty());
+    assert!(daemon.kernel_host().sessions().clients().is_empty());
     // The first call of another thread attaches; the barrier comes after it.
     let first = scenario_client.tell(5, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
     scenario_client.must(Task::Barrier);

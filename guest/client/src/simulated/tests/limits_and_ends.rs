@@ -1,9 +1,9 @@
-//! What needs no message, what needs more memory, and the end of the transport.
+//! Calls that need no message, calls that need more memory, and the loss of the transport.
 
 use super::*;
 use d3dkmt::{Handles, Values};
 
-/// The wait goes to the host, which says yes.
+/// The wait is sent to the host, which accepts it.
 fn assert_asked(
     session: &Session<SimulatedPort>,
     device: Handle,
@@ -54,7 +54,7 @@ fn whatever_is_not_known_for_sure_is_asked() {
     assert_asked(&recorded, DEVICE, &[fences[0].object], &[1], 0);
 }
 
-/// Calls that queue something, with so many contexts or queues, objects and values.
+/// Calls that enqueue something, with these numbers of contexts or queues, objects and values.
 fn queued(queues: usize, objects: usize, values: usize) -> Vec<Call> {
     let contexts = Handles::from_slice(&vec![Handle(7); queues]);
     let (context, queue, flags) = (Handle(7), Handle(7), SignalFlags::empty());
@@ -177,12 +177,12 @@ fn an_active_device_is_known_to_be_active_until_the_host_stores_that_one_is_not(
     assert_eq!(state_of(&session, DEVICE, 1), asked, "a device is not, and which one only the host knows");
     session.port().memory().store(STATUS, 0);
     assert_eq!(state_of(&session, DEVICE, 1), active);
-    // Other states, and devices that are not this process's, or no more.
+    // Other states, and devices that are not this process's, or no longer.
     assert_eq!(state_of(&session, DEVICE, 3), asked);
     assert_eq!(state_of(&session, Handle(DEVICE.0 + 0x40), 1), asked);
     assert_eq!(serve(&session, session.destroy_device(DEVICE), |_, _| Reply::None), NtStatus::SUCCESS);
     assert_eq!(state_of(&session, DEVICE, 1), asked);
-    // A host that stores nothing is asked, and so is one whose answer comes behind calls that nobody answers, or is recorded.
+    // A host without a status slot is asked. So is one with asynchronous submission, and one that records.
     let asynchronous = Welcome { async_submission: true, ..welcome() };
     let recording = Welcome { recording: true, ..welcome() };
     for welcome in [welcome(), with_status(asynchronous), with_status(recording)] {
@@ -234,7 +234,7 @@ fn a_create_call_is_made_again_when_there_is_more_memory() {
     assert_eq!((port.growth_wanted(), port.take_outbound()), (Some(64), vec![]), "one asks for both");
     port.grant_growth();
     assert_eq!((port.growth_wanted(), port.memory().slots()), (None, 128));
-    // Whoever is polled first, the one that asked looks first; then the other finds the memory there.
+    // The operation that asked gets the memory first, whichever is polled first; then the other finds it.
     assert!(poll_once(other.as_mut()).is_pending());
     for (creating, slot) in [(&mut one, 64), (&mut other, 65)] {
         assert!(poll_once(creating.as_mut()).is_pending());
@@ -305,7 +305,7 @@ fn a_lost_transport_completes_everything() {
     assert_eq!(finished(poll_once(growing)).err(), Some(TRANSPORT_LOST));
     assert_eq!((port.growth_wanted(), port.pending(), port.take_outbound()), (None, 0, vec![]));
 
-    // And everything later, also what the fence memory could answer.
+    // Later calls fail too, even those that the fence memory could answer.
     let sent = port.messages_sent();
     let reached = pin!(session.wait_from_cpu(DEVICE, &objects, &[0], ALL, None));
     assert_eq!(finished(poll_once(reached)), TRANSPORT_LOST);

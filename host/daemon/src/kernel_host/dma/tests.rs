@@ -100,7 +100,7 @@ impl Summing {
 
     fn call(&self, process: ProcessId, call: Call) -> Reply {
         let mut flush_list = FlushList::default();
-        let made = ReceivedCall { request: 1, call: call.clone(), told: None };
+        let made = ReceivedCall { request: 1, call: call.clone(), timestamps: None };
         assert!(self.kernel_host.call(process, made, &mut flush_list).is_none());
         let steps = self.steps.0.lock().unwrap();
         match steps.last().unwrap().answers.last() {

@@ -1,4 +1,4 @@
-//! The daemon at rest: a `gpupv serve` of its own, watched from outside through /proc.
+//! Measures an idle `gpupv serve` from outside, through /proc.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::output::Steps;
 const IDLE_PROCESSES: u32 = 200;
 pub(super) const FENCES: u32 = 20_000;
 pub(super) const FENCES_WARM_UP: u32 = 200;
-/// How long the daemon may take to come to rest.
+/// Time that the daemon gets to become idle.
 pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
-/// A process that ends with this.
+/// A child process that is killed when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -37,7 +37,7 @@ struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// A guest process that does nothing; it ends when its input does.
+/// An idle guest process; it exits at the end of its standard input.
 struct Idle {
     process: Ended,
     _input: Option<ChildStdin>,
@@ -53,7 +53,7 @@ impl Drop for Idle {
 impl Served {
     fn start(artifacts: &Artifacts) -> anyhow::Result<Served> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-        // The running binary itself, even if its file was built anew meanwhile.
+        // The running binary itself, even if its file was rebuilt meanwhile.
         let mut child = Command::new("/proc/self/exe")
             .args(["serve", "--vms", "0", "--directory"])
             .arg(folder.path())
@@ -65,7 +65,7 @@ impl Served {
         let daemon = Ended(child);
         let ready =
             BufReader::new(output).lines().map_while(Result::ok).any(|line| line.starts_with("control:"));
-        ensure!(ready, "`gpupv serve` did not come up");
+        ensure!(ready, "`gpupv serve` did not start: its output ended before it printed its sockets");
         Ok(Served {
             daemon,
             broker: folder.path().join("broker.sock"),
@@ -74,7 +74,7 @@ impl Served {
         })
     }
 
-    /// Attaches a process with so many fences; returns when it has them.
+    /// Attaches a process with this number of fences; returns once it has them.
     fn idle(&self, fences: u32) -> anyhow::Result<Idle> {
         let mut child = Command::new(&self.guest_bench)
             .args(["idle", &fences.to_string()])
@@ -91,12 +91,12 @@ impl Served {
         Ok(idle)
     }
 
-    /// Bytes of memory that the daemon holds.
+    /// Memory of the daemon, in bytes.
     fn memory(&self) -> anyhow::Result<f64> {
         watched::memory_bytes(self.daemon.0.id(), "VmRSS:")
     }
 
-    /// Times that a thread of the daemon was switched to, all threads together.
+    /// Number of context switches to the daemon's threads, over all threads.
     fn switches(&self) -> anyhow::Result<f64> {
         watched::switches(self.daemon.0.id(), |_| true)
     }
@@ -123,12 +123,12 @@ pub fn measure(
     Ok(())
 }
 
-/// What numbers are divided by.
+/// Divisor of the counts of operations: a quick run does fewer.
 pub(super) fn divisor(plan: &Plan) -> u32 {
     if plan.quick { 10 } else { 1 }
 }
 
-/// How long the daemon is watched for wake-ups.
+/// Seconds over which wake-ups of the daemon are counted.
 pub(super) fn watched_seconds(plan: &Plan) -> u64 {
     if plan.quick { 2 } else { 10 }
 }
@@ -148,7 +148,7 @@ fn wake_ups(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::
 
 fn memory_of_processes(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
     let count = IDLE_PROCESSES / divisor(plan);
-    // What is needed once is not the first process's burden.
+    // The first process's one-time allocations are not charged to the measured ones.
     let _warm_up = served.idle(0)?;
     let before = served.memory()?;
     let _processes = (0..count).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -1,5 +1,5 @@
-//! The daemon at rest with a guest attached. It runs in this process, so only its own threads are watched,
-//! and of its memory only what is not the guest's.
+//! Measures an idle daemon with a guest attached. The daemon runs in this process: only its own threads are counted,
+//! and of its memory only the part that is not the guest's.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use crate::fleet::guest_environment;
 use crate::output::Steps;
 use crate::virtual_machine::agent::{Agent, Program};
 
-/// A guest process that does nothing until its input ends.
+/// A guest process that is idle until the end of its standard input.
 struct Idle {
     inputs: mpsc::Sender<exec_input::Body>,
     program: JoinHandle<anyhow::Result<u8>>,
 }
 
 impl Idle {
-    /// Attaches a process with so many fences; returns when it has them.
+    /// Attaches a process with this number of fences; returns once it has them.
     async fn start(agent: &Agent, fences: u32) -> anyhow::Result<Idle> {
         let (inputs, receiver) = mpsc::channel(1);
         let (ready, is_ready) = oneshot::channel();
@@ -32,9 +32,9 @@ impl Idle {
         let program = tokio::spawn(async move {
             let mut ready = Some(ready);
             let program = Program { arguments, environment: guest_environment() };
-            // The first thing it says is that it has its fences.
+            // The program's first output says that it has its fences.
             let said = |_| {
-                // Nobody waits any more if the daemon's measuring has failed.
+                // The receiver is gone if the measurement failed.
                 let _ = ready.take().map(|ready| ready.send(()));
             };
             agent.exec(&program, receiver, said).await
@@ -46,12 +46,12 @@ impl Idle {
     async fn end(self) -> anyhow::Result<()> {
         drop(self.inputs);
         let code = self.program.await??;
-        ensure!(code == 0, "guest-bench ended with {code} in the guest");
+        ensure!(code == 0, "guest-bench exited with {code} in the guest");
         Ok(())
     }
 }
 
-/// Threads of the daemon have names of their own; those of the measuring have the program's, or tokio's.
+/// Whether a thread belongs to the daemon: measuring threads have the program's name, or tokio's.
 fn is_of_daemon(thread: &str) -> bool {
     let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     thread != program.trim() && !thread.starts_with("tokio")

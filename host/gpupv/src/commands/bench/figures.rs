@@ -1,4 +1,4 @@
-//! The figures: what each is beside, its goal, and the judgement.
+//! The figures: the peer of each, its goal, and the verdict.
 
 use super::guest::{Collected, Series};
 use super::statistics::{Estimate, estimate, median};
@@ -8,13 +8,13 @@ use super::statistics::{Estimate, estimate, median};
 pub enum Target {
     /// The daemon on one core, guest processes on another.
     Local,
-    /// All on one core: no wake of another core hides what the software does.
+    /// Everything on one core, so that no cross-core wake hides the cost of the software.
     LocalOneCore,
     /// The daemon on one core, QEMU on another.
     Vm,
 }
 
-/// What a guest process measures; those that two cores have nothing to do with come last.
+/// Figures that a guest process measures. The first [`OF_ONE_CORE`] are also measured on one core.
 const OF_GUESTS: &[&str] = &[
     "sync_call_signal",
     "sync_call_state",
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    /// The figures that a guest process measures there.
+    /// The figures that a guest process measures on this target.
     pub fn figures_of_guests(self) -> &'static [&'static str] {
         match self {
             Target::Local | Target::Vm => OF_GUESTS,
@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     Nanoseconds,
@@ -60,27 +60,27 @@ pub enum Unit {
     PerSecond,
 }
 
-/// What is asked of a figure.
+/// Goal of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// Ours over the peer's.
+    /// Upper bound of our value divided by the peer's.
     RatioAtMost(f64),
-    /// Ours over the peer's.
+    /// Lower bound of our value divided by the peer's.
     RatioAtLeast(f64),
-    /// Ours, whatever the peer's.
+    /// Upper bound of our value alone.
     AtMost(f64),
-    /// For information.
+    /// No goal: the figure is for information.
     None,
 }
 
-/// What a figure is.
+/// Definition of a figure.
 #[derive(Debug)]
 pub struct Definition {
     /// Name in the records and in the JSON.
     pub id: &'static str,
     pub title: &'static str,
     pub unit: Unit,
-    /// Name of the peer's series and what it is; empty if there is none.
+    /// Name and description of the peer's series; empty if there is none.
     pub peer: (&'static str, &'static str),
     pub goal: Goal,
     /// The goal in a VM, where it differs.
@@ -88,7 +88,7 @@ pub struct Definition {
     pub of: Quantile,
 }
 
-/// What of a round's samples is compared.
+/// The quantile of a round's samples that is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quantile {
     P50,
@@ -118,7 +118,7 @@ const fn alone(id: &'static str, title: &'static str, unit: Unit, goal: Goal) ->
     Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None, of: Quantile::P50 }
 }
 
-/// Every figure, in the order they are shown.
+/// Every figure, in the order of display.
 pub const DEFINITIONS: &[Definition] = &[
     beside(
         "fence_read",
@@ -359,25 +359,25 @@ pub fn names() -> Vec<&'static str> {
     DEFINITIONS.iter().map(|definition| definition.id).collect()
 }
 
-/// A figure as it came out.
+/// The result of a figure.
 #[derive(Debug)]
 pub struct Outcome {
     pub place: Target,
     pub definition: &'static Definition,
     pub goal: Goal,
     pub rounds: usize,
-    /// Median over the rounds of what is compared of each.
+    /// Median over the rounds of the compared quantile.
     pub ours: Estimate,
     pub ours_p99: f64,
     pub peer: Option<Estimate>,
     pub peer_p99: f64,
     pub ratio: Option<Estimate>,
     pub met: Option<bool>,
-    /// What was counted beside.
+    /// Counts that were taken along with the figure.
     pub facts: Vec<(String, f64)>,
 }
 
-/// Judges everything that was measured at a place.
+/// Returns the verdict on each figure that was measured on a target.
 pub fn results(place: Target, collected: &Collected) -> Vec<Outcome> {
     DEFINITIONS.iter().filter_map(|definition| outcome(place, definition, collected)).collect()
 }
@@ -413,7 +413,7 @@ fn outcome(place: Target, definition: &'static Definition, collected: &Collected
     })
 }
 
-/// Met only if the whole interval is inside the goal.
+/// Whether the goal is met: the whole interval must be inside it.
 fn judge(goal: Goal, ours: Estimate, ratio: Option<Estimate>) -> Option<bool> {
     match goal {
         Goal::RatioAtMost(most) => ratio.map(|ratio| ratio.high <= most),

@@ -1,4 +1,4 @@
-//! A process of another VM that floods the daemon with escapes: `guest-bench flood`, in a VM without a machine.
+//! Runs `guest-bench flood`: a process of another VM that floods the daemon with escapes. The VM has no machine.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -16,22 +16,22 @@ use crate::artifacts::Artifacts;
 use crate::daemon::Daemon;
 use crate::daemon::kernel_host::KernelHost;
 
-/// The VM that floods.
+/// Name of the flooding VM.
 pub const VM: &str = "flooder";
 
-/// What a line of `guest-bench` asks for, if it asks.
+/// The flood that a line of `guest-bench` asks for, if it asks for one.
 pub fn asked(line: &str) -> Option<Flood> {
     let value: Value = serde_json::from_str(line).ok()?;
     Flood::parse(value["ask"].as_str()?)
 }
 
-/// The other process, begun when it is first needed.
+/// The flooding process, started when it is first needed.
 pub struct Flooder {
     guest_bench: PathBuf,
     broker: PathBuf,
     process: Option<(Child, ChildStdin, BufReader<ChildStdout>)>,
     kernel_host: Arc<KernelHost>,
-    /// What goes on, and how many calls the daemon had taken before.
+    /// The current flood, and the number of calls that the daemon had received before it.
     on: Option<(Flood, u64)>,
 }
 
@@ -42,7 +42,7 @@ impl Flooder {
         Ok(Flooder { guest_bench, broker, process: None, kernel_host, on: None })
     }
 
-    /// Returns when it is so. The process runs on this core.
+    /// Switches to this flood and returns once the process has confirmed it. The process runs on this core.
     pub fn turn_to(&mut self, flood: Flood, core: usize, collected: &mut Collected) -> anyhow::Result<()> {
         let calls = self.kernel_host.counters.frames_received.count();
         let flooded = match self.on.replace((flood, calls)) {
@@ -63,14 +63,16 @@ impl Flooder {
                 .spawn()
                 .with_context(|| format!("cannot start {}", self.guest_bench.display()))?;
             let pipes = (child.stdin.take(), child.stdout.take());
-            let (Some(input), Some(output)) = pipes else { anyhow::bail!("the flooder has no pipes") };
+            let (Some(input), Some(output)) = pipes else {
+                anyhow::bail!("the flooding process has no pipes")
+            };
             self.process = Some((child, input, BufReader::new(output)));
         }
         let Some((_, input, output)) = &mut self.process else { return Ok(()) };
         writeln!(input, "{}", flood.word())?;
         let mut line = String::new();
         output.read_line(&mut line)?;
-        ensure!(line.trim_end() == flood.word(), "the flooder ended");
+        ensure!(line.trim_end() == flood.word(), "the flooding process exited");
         Ok(())
     }
 }

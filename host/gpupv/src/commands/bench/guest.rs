@@ -1,4 +1,4 @@
-//! Runs `guest-bench`, here or in a VM, and takes in what it prints.
+//! Runs `guest-bench`, locally or in a VM, and parses its output.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -33,7 +33,7 @@ pub struct Series {
     pub p99: f64,
 }
 
-/// Everything that was measured at one place, by the names of figures.
+/// All measurements of one target, by name of figure.
 #[derive(Default, Debug)]
 pub struct Collected {
     pub rounds: BTreeMap<String, Vec<BTreeMap<String, Series>>>,
@@ -52,9 +52,9 @@ impl Collected {
         self.facts.entry(figure.into()).or_default().push((name.into(), value));
     }
 
-    /// Takes a line of `guest-bench`; returns the figure it is about.
+    /// Adds a line of `guest-bench`; returns the name of its figure.
     pub fn add_line(&mut self, line: &str) -> anyhow::Result<String> {
-        let unclear = || format!("guest-bench printed what is no record: {line}");
+        let unclear = || format!("guest-bench printed a line that is no record: {line}");
         let value: Value = serde_json::from_str(line).with_context(unclear)?;
         let figure = value["figure"].as_str().with_context(unclear)?.to_owned();
         if let Some(name) = value["fact"].as_str() {
@@ -75,7 +75,7 @@ impl Collected {
     }
 }
 
-/// How daemons are started for measuring: GPU signals are one-way, the raw peers are served.
+/// Options of a daemon that is measured: GPU signals are one-way, the raw peers are served.
 fn options(directory: &Path) -> Options {
     Options {
         directory: directory.into(),
@@ -86,7 +86,7 @@ fn options(directory: &Path) -> Options {
     }
 }
 
-/// The arguments of `guest-bench`; none if nothing there is wanted.
+/// The arguments of `guest-bench`; none if no figure of this target is wanted.
 fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
     let size = if plan.quick { "quick" } else { "full" };
     let figures = plan.wanted(place.figures_of_guests());
@@ -94,7 +94,7 @@ fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
     (!figures.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
 
-/// Shows how far it is.
+/// Shows the progress of a measurement.
 struct Progress<'a> {
     steps: &'a Steps,
     place: Target,
@@ -115,7 +115,7 @@ impl Progress<'_> {
     }
 }
 
-/// The figures of a guest process, as a local process of a daemon in this one.
+/// Measures the figures of a guest process: a local process, with the daemon in this process.
 pub fn measure_local(
     plan: &Plan,
     place: Target,
@@ -132,7 +132,7 @@ pub fn measure_local(
     let mut flooder = Flooder::new(&daemon, artifacts)?;
     let recorded = Recorded::new(daemon.kernel_host.clone())?;
     drop(kept);
-    // Inherited by the child; and the little that this thread does meanwhile disturbs the daemon least there.
+    // The child inherits the core. This thread also runs there, where it disturbs the daemon least.
     let _kept = Kept::on(cores.guest)?;
     let mut child = Command::new(&artifacts.guest_bench)
         .args(words)
@@ -161,12 +161,12 @@ pub fn measure_local(
     drop(input);
     let status = child.wait()?;
     taken_in?;
-    ensure!(status.success(), "guest-bench ended with {status}");
+    ensure!(status.success(), "guest-bench exited with {status}");
     drop((peers, flooder, recorded));
     daemon.stop()
 }
 
-/// The same in a QEMU guest.
+/// Measures the same figures in a QEMU guest.
 pub async fn measure_vm(
     plan: &Plan,
     cores: Cores,
@@ -228,7 +228,7 @@ async fn measure_in(
         .await?;
     taken_in?;
     let complaints = String::from_utf8_lossy(&complaints);
-    ensure!(code == 0, "guest-bench ended with {code} in the guest:\n{}", complaints.trim_end());
+    ensure!(code == 0, "guest-bench exited with {code} in the guest:\n{}", complaints.trim_end());
     Ok(())
 }
 

@@ -1,6 +1,8 @@
-//! Command lists: commands with barriers through the kernel and its driver, and a copy of an engine beside `memcpy`.
+//! Measures command lists: commands with barriers through the kernel and its driver, and an engine's copy next to
+//! `memcpy`.
 //!
-//! The rounds are those of `cargo bench -p dxgkrnl --bench model`; the memory of the copy is what the daemon lends engines.
+//! The rounds are those of `cargo bench -p dxgkrnl --bench model`. The copy works on backing pages, as the daemon's
+//! engines do.
 
 use dxgkrnl::{DmaExecutor, ProcessId, ProcessMemory};
 
@@ -29,7 +31,7 @@ fn commands(plan: &Plan, collected: &mut Collected) {
     }
 }
 
-/// What the daemon has of one local process.
+/// The memory of one local process, as the daemon sees it.
 struct OneProcess(ProcessBacking);
 
 impl ProcessMemory for OneProcess {
@@ -46,7 +48,7 @@ impl ProcessMemory for OneProcess {
     }
 }
 
-/// A copy of 1 MiB as an engine makes it: the moves that it asks for, done as the daemon does them.
+/// Measures an engine's copy of 1 MiB: the DMA operations that the engine requests, executed as in the daemon.
 fn copies(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     let moves = moves_of_copy();
     let mut backing = ProcessBacking::default();
@@ -68,16 +70,16 @@ fn copies(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
             target.copy_from_slice(std::hint::black_box(&source));
             std::hint::black_box(&mut target);
         });
-        anyhow::ensure!(done, "a move was not done");
+        anyhow::ensure!(done, "a DMA operation failed");
         source[0] = source[0].wrapping_add(1);
-        // The first round is to warm up.
+        // The first round is a warm-up.
         if round > 0 {
             collected.add_round("engine_copy", &[("ours", rate(ours)), ("peer", rate(peer))]);
         }
     }
     let mut copied = vec![0; COPY_BYTES as usize];
     memory.0.read(MEMORY + COPY_BYTES, &mut copied)?;
-    anyhow::ensure!(copied == pattern, "the copy is another");
+    anyhow::ensure!(copied == pattern, "the copied bytes differ from the source");
     collected.add_fact("engine_copy", "moves", moves.concat().len() as f64);
     collected.add_fact("engine_copy", "steps", moves.len() as f64);
     Ok(())

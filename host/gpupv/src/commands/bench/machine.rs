@@ -1,4 +1,4 @@
-//! What machine it was.
+//! Describes the machine that was measured.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::placement::Cores;
 
-/// What is asked before anything runs: later this process may be kept on one core.
+/// Properties of the machine that are read first: later this process may be pinned to one core.
 pub struct Baseline {
     cores: usize,
     load_average: f64,
@@ -19,7 +19,7 @@ impl Baseline {
     }
 }
 
-/// The load average over a minute: other work on the machine makes figures worse.
+/// The load average over a minute. Other work on the machine makes figures worse.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
@@ -37,7 +37,7 @@ fn qemu() -> Option<String> {
     text.lines().next().map(str::to_owned)
 }
 
-/// Whether figures mean anything: those of a debug build do not.
+/// The build profile. Figures of a debug build are meaningless.
 pub fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }

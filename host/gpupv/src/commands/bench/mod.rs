@@ -1,4 +1,4 @@
-//! `gpupv bench`: this machine's figures, each beside a raw peer in the same run.
+//! `gpupv bench`: measures this machine's figures, each next to a raw peer in the same run.
 //!
 //! ```text
 //!   this process          daemon, raw peers (peers.rs)      guest-bench      figures of a guest process
@@ -6,8 +6,8 @@
 //!                                                           guest-bench      the flood of another VM: flood.rs
 //!   with --vm             daemon with its bench ports       guest-bench in a QEMU guest
 //! ```
-//! What was measured comes back as rounds; [`figures`] says what each figure is beside and what its goal
-//! is; [`statistics`] judges: a goal is met only if the whole 95% interval of the ratio is inside it.
+//! Measurements are collected as rounds. [`figures`] defines the peer and the goal of each figure. [`statistics`]
+//! computes the intervals; a goal is met only if the whole 95% interval of the ratio is inside it.
 
 mod at_rest;
 mod at_rest_vm;
@@ -33,7 +33,7 @@ use figures::Target;
 use guest::Collected;
 use placement::Cores;
 
-/// Rounds of a full run, and the fewest that are worth an interval.
+/// Rounds of a full run: the fewest that give a useful interval.
 const ROUNDS: u32 = 21;
 const ROUNDS_QUICK: u32 = 5;
 
@@ -46,18 +46,18 @@ pub struct BenchArgs {
     /// Measure in a QEMU guest as well
     #[arg(long)]
     pub vm: bool,
-    /// Rounds of each figure; ours and the peer take turns within each
+    /// Rounds of each figure; each round measures ours and the peer
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// A tenth of the operations and few rounds: to see that it works, not to judge
+    /// A tenth of the operations and few rounds: a check that it works, not a measurement
     #[arg(long)]
     pub quick: bool,
-    /// Only the figures with this in their name
+    /// Only figures with this text in their name
     #[arg(long, value_name = "WORD", default_value = "")]
     pub only: String,
 }
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub rounds: u32,
@@ -71,7 +71,7 @@ impl Plan {
         figures.iter().any(|figure| figure.contains(&self.only))
     }
 
-    /// Those of these figures that are wanted.
+    /// Returns those of these figures that are wanted.
     fn wanted(&self, figures: &[&'static str]) -> Vec<&'static str> {
         figures.iter().copied().filter(|figure| self.wants(&[figure])).collect()
     }

@@ -1,4 +1,4 @@
-//! The kernel alone: signals, pairs of a wait and a signal, a million waits, and what recording costs.
+//! Measures the kernel alone: signals, pairs of a wait and a signal, a million waits, and the cost of recording.
 //!
 //! The rounds are those of `cargo bench -p dxgkrnl --bench model`.
 
@@ -15,7 +15,7 @@ use super::watched::memory_bytes;
 use crate::output::Steps;
 
 const OPERATIONS: usize = 2048;
-/// A round of waits takes seconds.
+/// Rounds of the figures of waits: each takes seconds.
 const WAIT_ROUNDS: u32 = 3;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
@@ -37,12 +37,13 @@ pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow:
     Ok(())
 }
 
-/// The most fences that are measured.
+/// The number of objects to measure: a tenth in a quick run.
 fn many(plan: &Plan, most: usize) -> usize {
     if plan.quick { most / 10 } else { most }
 }
 
-/// Comes before all others: what they give back to the allocator would be taken for nothing here.
+/// Measures the memory of a pending wait. It runs first, because memory that other figures had freed would hide what
+/// waits use.
 fn wait_bytes(plan: &Plan, collected: &mut Collected) {
     if plan.wants(&["kernel_wait_bytes"]) {
         let held = || memory_bytes(std::process::id(), "RssAnon:").unwrap_or(f64::NAN);
@@ -81,7 +82,7 @@ fn pairs(plan: &Plan, collected: &mut Collected) {
     }
 }
 
-/// Waits on one fence and on a thousand, their values in random order.
+/// Measures waits on one fence and on a thousand, their values in random order.
 fn waits(plan: &Plan, collected: &mut Collected) {
     let sets = [
         (1, ["kernel_arm_1", "kernel_wake_1", "kernel_cancel_1", "kernel_wakes_nobody_1"]),
@@ -137,10 +138,11 @@ fn recording(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a recorder takes of a signal, and what is read of it again.
+/// Measures the time to record a signal, and to read it back.
 fn recorder_alone(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     const COPIED_BYTES: usize = 40;
-    /// As many as a processor has at hand: whoever records has just had them from the kernel.
+    /// Number of steps that fit the processor's cache: a recorder gets each step from the kernel just before it writes
+    /// it.
     const KEPT: usize = 500;
     let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
     let path = folder.path().join("bench.gvt");

@@ -1,4 +1,4 @@
-//! The raw peers of local figures: blocking threads on Unix sockets, with nothing of ours in between; and the host's
+//! The raw peers of local figures: blocking threads on Unix sockets, without any gpupv code in between. Also the host's
 //! side of a wake.
 
 use std::io::{self, Read as _, Write as _};
@@ -15,13 +15,13 @@ use crate::daemon::kernel_host::KernelHost;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Sockets `echo`, `sink`, `relay` and `driver` in a folder. Their threads end with their connections.
+/// Sockets `echo`, `sink`, `relay` and `driver` in a folder. Their threads exit when their connections close.
 pub struct RawPeers {
     sockets: Vec<PathBuf>,
     over: Arc<AtomicBool>,
 }
 
-/// A socket, until the peers are over.
+/// A listening socket that accepts until the peers are dropped.
 struct Door {
     listener: UnixListener,
     over: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ impl Drop for RawPeers {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         for socket in &self.sockets {
-            // Wakes the thread that accepts there, which then sees that it is over.
+            // Wakes the accepting thread, which then sees `over`.
             let _ = UnixStream::connect(socket);
             let _ = std::fs::remove_file(socket);
         }
@@ -67,12 +67,12 @@ impl Door {
 
 fn each(door: &Door, serve: fn(UnixStream) -> io::Result<()>) {
     while let Some(stream) = door.accept() {
-        // The end of a connection is no error here.
+        // A closed connection is no error here.
         std::thread::spawn(move || drop(serve(stream)));
     }
 }
 
-/// Sends back what it gets.
+/// Sends back what it receives.
 fn echo(mut stream: UnixStream) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -83,7 +83,7 @@ fn echo(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Swallows as much as the first 8 bytes say, answers one byte, and begins anew.
+/// Reads as many bytes as the first 8 bytes say, answers with one byte, and repeats.
 fn sink(mut stream: UnixStream) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -101,7 +101,7 @@ fn sink(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Passes on what the first of two connections sends to the second.
+/// Forwards the bytes of the first of two connections to the second.
 fn relay_pairs(door: &Door) {
     while let Some(mut from) = door.accept()
         && let Some(mut to) = door.accept()
@@ -118,7 +118,7 @@ fn relay_pairs(door: &Door) {
     }
 }
 
-/// Obeys the orders of the first of two connections; raw bytes go to the second.
+/// Executes the orders of the first of two connections; raw bytes go to the second.
 fn obey_pairs(door: &Door, kernel_host: &Arc<KernelHost>) {
     while let Some(mut from) = door.accept()
         && let Some(mut to) = door.accept()

@@ -1,17 +1,17 @@
-//! Which thread runs on which core. Where threads happen to run decides more than what they do: a wake on
-//! the same core takes a few microseconds, one on an idle other core tens. So it is fixed, and told.
+//! Pins threads to cores. Placement decides more than the code: a wake on the same core takes a few microseconds, one
+//! on an idle other core tens. So it is fixed, and reported.
 
 use std::path::Path;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The cores that are used.
+/// The cores that a measurement uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cores {
-    /// The daemon and the raw peers.
+    /// Core of the daemon and the raw peers.
     pub host: usize,
-    /// Guest processes, or QEMU.
+    /// Core of guest processes, or of QEMU.
     pub guest: usize,
 }
 
@@ -20,7 +20,7 @@ fn allowed() -> anyhow::Result<CpuSet> {
 }
 
 impl Cores {
-    /// The first and the last core that this process may use: one if there is only one.
+    /// Returns the first and the last core that this process may use; both are equal if there is only one.
     pub fn two() -> anyhow::Result<Cores> {
         let allowed = allowed()?;
         let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
@@ -30,13 +30,13 @@ impl Cores {
         Ok(Cores { host: *host, guest: *guest })
     }
 
-    /// Everything on one core.
+    /// Returns the placement with everything on the host's core.
     pub fn one(self) -> Cores {
         Cores { host: self.guest, guest: self.guest }
     }
 }
 
-/// Keeps the calling thread, and what it starts, on one core until dropped.
+/// Pins the calling thread, and the threads and processes that it starts, to one core until dropped.
 pub struct Kept(CpuSet);
 
 fn only(core: usize) -> CpuSet {
@@ -55,16 +55,16 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // The cores of before are still allowed.
+        // The previous cores are still allowed.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
 
-/// Moves every thread that a process has now to one core.
+/// Pins every current thread of a process to one core.
 pub fn move_process(process: u32, core: usize) -> anyhow::Result<()> {
     for task in std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))? {
         let number = task?.file_name().to_str().and_then(|name| name.parse().ok());
-        // A thread that has ended meanwhile needs no core.
+        // A thread may have exited meanwhile.
         if let Some(thread) = number.and_then(Pid::from_raw) {
             let _ = sched_setaffinity(Some(thread), &only(core));
         }

@@ -1,5 +1,5 @@
-//! The raw peers of `gpupv bench` inside a VM: echo, sink and relay, with nothing of ours in between; and the host's
-//! side of a wake, which does raw or by the driver's signal what it is told.
+//! The raw peers of `gpupv bench` inside a VM: echo, sink and relay, without any gpupv code in between. Also the host's
+//! side of a wake: on order it sends raw bytes or has the driver signal.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,14 +34,14 @@ impl PortServices for Peers {
     }
 }
 
-/// What a daemon serves to be measured.
+/// Ports that a measured daemon serves.
 pub fn peers() -> MorePorts {
     MorePorts(Arc::new(|kernel_host| {
         Box::new(Peers { kernel_host, relay: RelayHub::default(), driver: RelayHub::default() })
     }))
 }
 
-/// Sends back what it gets, at once.
+/// Sends back what it receives, at once.
 pub struct Echo(Connection);
 
 impl Echo {
@@ -64,8 +64,8 @@ impl Endpoint for Echo {
     fn closed(&mut self, _reason: CloseReason) {}
 }
 
-/// Swallows what it gets. The first 8 bytes say how many will come (little-endian, these 8 not counted);
-/// when all are there it answers with one byte and begins anew.
+/// Discards what it receives. The first 8 bytes are the count of the bytes that follow (little-endian). Once all have
+/// arrived the sink answers with one byte and starts again.
 pub struct Sink {
     connection: Connection,
     header: Vec<u8>,
@@ -124,17 +124,17 @@ impl RelayHub {
         self.0.lock().expect("no panic happens under the relay's lock")
     }
 
-    /// To everybody there but this one.
+    /// Sends to every connection of the hub but this one.
     fn send_from(&self, connection: &Connection, bytes: &[u8]) {
         let others = self.connections().clone();
         for other in others.iter().filter(|other| other.peer_port() != connection.peer_port()) {
-            // A peer that went away is no loss.
+            // A peer that has disconnected is ignored.
             let _ = other.send(bytes);
         }
     }
 }
 
-/// Passes what it gets on to every other relay connection of the VM.
+/// Forwards what it receives to every other relay connection of the VM.
 pub struct Relay {
     hub: RelayHub,
     connection: Connection,
@@ -161,7 +161,7 @@ impl Endpoint for Relay {
     }
 }
 
-/// Obeys orders of one connection.
+/// Executes the orders of one connection.
 pub struct Orders {
     kernel_host: Arc<KernelHost>,
     begun_ns: u64,
@@ -172,7 +172,7 @@ impl Orders {
         Orders { kernel_host, begun_ns: 0 }
     }
 
-    /// Does it; `raw` sends to the others. What is to be answered, if anything.
+    /// Executes an order and returns its answer, if it has one. `raw` sends to the other connections.
     pub fn obey(&mut self, order: Order, raw: impl FnOnce(&[u8])) -> Option<[u8; 8]> {
         let began = || {
             let now = clock_gettime(ClockId::Monotonic);
@@ -195,7 +195,7 @@ impl Orders {
     }
 }
 
-/// A connection that gives orders, or one that gets raw bytes.
+/// A connection that sends orders, or one that receives raw bytes.
 pub struct Driver {
     orders: Orders,
     hub: RelayHub,

@@ -1,4 +1,4 @@
-//! A trace that is recorded while `guest-bench` wants it: what that costs is measured beside the same without.
+//! Records a trace while `guest-bench` asks for it; the same figure without recording is its peer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::daemon::kernel_host::KernelHost;
 
-/// What a line of `guest-bench` asks for, if it asks.
+/// The recording that a line of `guest-bench` asks for, if it asks for one.
 pub fn asked(line: &str) -> Option<Record> {
     let value: Value = serde_json::from_str(line).ok()?;
     Record::parse(value["ask"].as_str()?)
 }
 
-/// Where it is recorded.
+/// The daemon and the folder that the trace is recorded into.
 pub struct Recorded {
     kernel_host: Arc<KernelHost>,
     folder: tempfile::TempDir,
@@ -25,7 +25,7 @@ impl Recorded {
         Ok(Recorded { kernel_host, folder: tempfile::Builder::new().prefix("gpupv-").tempdir()? })
     }
 
-    /// Returns when it is so.
+    /// Switches recording on or off; returns once it is in effect.
     pub fn turn_to(&self, record: Record) -> anyhow::Result<()> {
         let path: PathBuf = self.folder.path().join("recorded.gvt");
         self.kernel_host.traces().record_into(match record {

@@ -1,4 +1,4 @@
-//! What is shown: a table for people, JSON for programs.
+//! Prints the results: a table for people, JSON for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ impl Unit {
         }
     }
 
-    /// As a person reads it.
+    /// Formats a value with a readable unit.
     fn show(self, value: f64) -> String {
         let digits = |value: f64| if value < 10.0 { 2 } else { 1 };
         let scaled = |value: f64, unit: &str| format!("{value:.*} {unit}", digits(value));
@@ -82,7 +82,7 @@ fn outcome_to_json(outcome: &Outcome) -> Value {
     })
 }
 
-/// Everything, for programs. Intervals are 95% bootstrap intervals of the median over the rounds.
+/// Returns the results as JSON. Intervals are 95% bootstrap intervals of the median over the rounds.
 pub fn to_json(machine: &Value, plan: &Plan, outcomes: &[Outcome]) -> Value {
     json!({
         "machine": machine,
@@ -108,7 +108,7 @@ fn row(outcome: &Outcome) -> [String; 7] {
     ]
 }
 
-/// Everything, for people.
+/// Prints the results as a table.
 pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
     let text = |name: &str| machine[name].as_str().unwrap_or("none").to_owned();
     say(format_args!("{}, {} cores, Linux {}", text("processor"), machine["cores"], text("kernel")));

@@ -1,4 +1,4 @@
-//! Medians, and how far they can be trusted.
+//! Medians and their confidence intervals.
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
@@ -11,7 +11,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// The median; 0 of nothing.
+/// Returns the median; 0 for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,7 +22,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Numbers that look random and are the same in each run (xorshift).
+/// A pseudo-random generator (xorshift) with a fixed seed: each run draws the same numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-/// The median of one value per round, and the interval that holds 95% of the medians of resampled rounds.
+/// Returns the median of one value per round, and the interval that contains 95% of the medians of resampled rounds.
 pub fn estimate(rounds: &[f64]) -> Estimate {
     let median_of_all = median(rounds);
     if rounds.len() < 2 {

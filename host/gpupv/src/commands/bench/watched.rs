@@ -1,4 +1,4 @@
-//! What /proc tells of a process.
+//! Reads figures of a process from /proc.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ fn field(status: &str, name: &str) -> anyhow::Result<f64> {
     word.and_then(|word| word.parse().ok()).with_context(|| format!("/proc/PID/status has no {name}"))
 }
 
-/// A line of /proc/PID/status that is in KiB, in bytes.
+/// A field of /proc/PID/status that is in KiB, returned in bytes.
 pub fn memory_bytes(process: u32, name: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     Ok(field(&status, name)? * 1024.0)
 }
 
-/// Times that threads of a process were switched to; of those threads whose names are wanted.
+/// Number of context switches to those threads of a process whose names are wanted.
 pub fn switches(process: u32, wanted: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
     let mut switches = 0.0;
     for task in std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))? {
         let folder = task?.path();
         let read = |file| std::fs::read_to_string(folder.join(file));
-        // A thread that ends meanwhile is none that is watched.
+        // A thread may have exited meanwhile.
         let (Ok(name), Ok(status)) = (read("comm"), read("status")) else { continue };
         if wanted(name.trim()) {
             switches += field(&status, "voluntary_ctxt_switches:")?;

@@ -1,5 +1,5 @@
-//! What was seen of command buffers, put together: each submission with its packets, when they ran, what the debug layer said
-//! and which races it is part of. All of it comes from the driver that ran them.
+//! Collects what the driver reported of command buffers: each submission with its packets, their times, the messages of
+//! the debug layer and the races. All of it comes from the driver that ran them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ pub struct Submission {
     pub races: Vec<Race>,
 }
 
-/// A packet, and when it ran.
+/// A packet, with the times at which it ran.
 pub struct Shown {
     pub packet: Packet,
-    /// Of the submission, and of the list: as messages count them.
+    /// List within the submission, and command within the list: messages count in the same way.
     pub list: u32,
     pub command: u32,
     pub start: Option<Nanos>,
@@ -30,13 +30,13 @@ pub struct Shown {
 
 /// A race that a command of the submission is part of.
 pub struct Race {
-    /// The packet that it is shown at.
+    /// The packet that the race is shown at.
     pub packet: u32,
     pub name: String,
     pub report: Report,
 }
 
-/// What engine tracers saw, each with a number: a driver has one.
+/// Events of engine tracers, each with the number of its tracer. Each driver has one tracer.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<LogState>>);
 
@@ -46,11 +46,11 @@ struct LogState {
     seen: Vec<(u32, EngineEvent)>,
 }
 
-/// The name under which the driver that tells is registered.
+/// Name under which the traced driver is registered.
 pub const WITNESSED: &str = "simulated, traced";
 
 impl Log {
-    /// A simulated driver that tells this log.
+    /// Returns a simulated driver that records its engine events in this log.
     pub fn driver(&self) -> BoxedDriver {
         let number = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,13 +63,13 @@ impl Log {
         })))
     }
 
-    /// The drivers there are, and this one.
+    /// Returns these drivers with the traced driver added.
     pub fn registry(&self, drivers: &Registry) -> Registry {
         let log = self.clone();
         drivers.clone().with(WITNESSED, move || log.driver())
     }
 
-    /// Everything that was seen, by submission, in the order in which they began.
+    /// Returns all recorded events by submission, in the order in which the submissions began.
     pub fn submissions(&self) -> Vec<Submission> {
         let seen = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).seen);
         let mut all: Vec<(u32, Submission)> = Vec::new();
@@ -105,7 +105,7 @@ impl Log {
     }
 }
 
-/// A race stands at its later command, and at its earlier one too if that is of another submission.
+/// Adds a race at its later command, and at its earlier command if that is of another submission.
 fn add_race(all: &mut [(u32, Submission)], tracer: u32, name: &str, report: &Report) {
     let mut last = None;
     for accessed in [&report.later, &report.earlier] {
@@ -126,7 +126,7 @@ impl Submission {
             Ok(CommandBuffer::Packets(packets)) => packets,
             Ok(CommandBuffer::Opaque(_)) | Err(_) => Vec::new(),
         };
-        // What stands before the first list is one too.
+        // Packets before the first BeginList form list 0.
         let (mut list, mut command, mut is_first) = (0, 0, true);
         let shown = |packet: Packet| {
             let is_list = matches!(packet, Packet::BeginList { .. });
@@ -142,7 +142,7 @@ impl Submission {
         Submission { begun, packets, over: None, races: Vec::new() }
     }
 
-    /// It has commands or barriers, and not only stores and waits.
+    /// Whether it has commands or barriers, not only stores and waits.
     pub fn has_lists(&self) -> bool {
         self.packets.iter().any(|shown| {
             matches!(
@@ -156,22 +156,23 @@ impl Submission {
         })
     }
 
-    /// When the last of it was seen.
+    /// Time of the last event of the submission.
     pub fn end(&self) -> Nanos {
         let packets = self.packets.iter().flat_map(|shown| shown.start.into_iter().chain(shown.end));
-        // What never ends has the end of time for its end.
+        // A packet that never completes has `Nanos::MAX` as its end.
         let ends = packets.chain(self.over.map(|(at, _)| at)).filter(|at| *at != Nanos::MAX);
         ends.max().unwrap_or(self.begun.at).max(self.begun.at)
     }
 
-    /// What a resource is called.
+    /// Returns the name of a resource, or its number if it has none.
     pub fn resource(&self, number: u32) -> String {
         let known = self.begun.resources.iter().find(|(known, _)| *known == number);
         let name = known.map(|(_, desc)| desc.name.as_ref()).filter(|name| !name.is_empty());
         name.map_or_else(|| number.to_string(), one_word)
     }
 
-    /// What two commands race on, as words: the resource of the one that it is shown at, if it has no name.
+    /// Returns the name of the range that two commands race on. If it has none: the resource at the packet where the
+    /// race is shown.
     pub fn raced_on(&self, race: &Race) -> String {
         if !race.name.is_empty() {
             return one_word(&race.name);
@@ -187,14 +188,14 @@ impl Submission {
         used.map(|one| self.resource(one.resource)).unwrap_or_default()
     }
 
-    /// What the debug layer said of a command, of the list itself with `None`.
+    /// Returns the debug layer's messages about a packet.
     pub fn messages(&self, shown: &Shown) -> impl Iterator<Item = &Message> {
         let place = (shown.list, shown.command);
         self.begun.messages.iter().filter(move |message| (message.place.list, message.place.command) == place)
     }
 }
 
-/// A name as it stands among words: between quotes if it is none of them.
+/// Returns the name as one word of a line, quoted if it has other characters than a word.
 pub fn one_word(name: &str) -> String {
     let is_word = name.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '.'));
     if is_word { name.into() } else { format!("{name:?}") }

@@ -1,8 +1,8 @@
-//! `gpupv explain`: a command list with what its engine did: what ran beside what, what the debug layer says of it, and the
-//! races that it is part of, each at the command that it concerns.
+//! `gpupv explain`: shows what an engine did with a command list: overlapping commands, the debug layer's messages, and
+//! the races, each at the command that it concerns.
 //!
-//! A trace is replayed over a driver that tells what it does (`kmd::engine tracer`), with races looked for on every adapter; a raw
-//! command buffer is run by itself. Nothing here decides anything: reasons are those of the code that ran.
+//! A trace is replayed over a traced driver (`kmd::engine_tracer`), with hazard detection on every adapter; a raw
+//! command buffer is run by itself. This module decides nothing: each reason is from the code that ran.
 
 mod collect;
 mod raw;
@@ -21,7 +21,7 @@ use trace::{Player, PlayerStep, Reader};
 use crate::output::{OK, say};
 use collect::{Log, Submission, WITNESSED};
 
-/// Submissions that are shown if nothing chooses among them.
+/// Maximum number of submissions that are shown.
 const SHOWN_MAX: usize = 20;
 /// The first bytes of a command buffer.
 const MAGIC: &[u8] = b"GPV1";
@@ -40,7 +40,7 @@ pub struct ExplainArgs {
     /// Only the submission of this number in its queue, from 1
     #[arg(long, value_name = "N")]
     pub submission: Option<u64>,
-    /// Only submissions that something is wrong with
+    /// Only submissions with a message, a race or a failure
     #[arg(long)]
     pub wrong: bool,
     /// Print JSON
@@ -65,7 +65,7 @@ pub fn run(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(OK)
 }
 
-/// What is to be said.
+/// Returns the text, or the JSON, of the chosen submissions.
 fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
     let log = Log::default();
     let shown = args.file.display();
@@ -87,7 +87,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
     }
     if chosen.is_empty() {
         let with_lists = all.iter().filter(|one| one.has_lists()).count();
-        return Ok(format!("{note}no submission is of that kind; {with_lists} have command lists\n"));
+        return Ok(format!("{note}no submission matches the options; {with_lists} have command lists\n"));
     }
     let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| text::explain(one)).collect();
     let more = chosen.len().saturating_sub(SHOWN_MAX);
@@ -98,7 +98,7 @@ fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
     Ok(format!("{note}{}{rest}", texts.join("\n")))
 }
 
-/// Takes a kernel whose drivers tell through the trace. What is wrong with that ends it, with words.
+/// Replays the trace over traced drivers. Returns a note if the replay stops early.
 fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<String> {
     let reader = Reader::open(&args.file)?;
     let mut config = reader.header().config.clone();
@@ -116,7 +116,7 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
             }
             PlayerStep::Over => return Ok(String::new()),
             PlayerStep::Lost(lost) if lost.loses_steps() => {
-                return Ok(format!("the trace is damaged, what is behind is not looked at: {lost}\n"));
+                return Ok(format!("the trace is damaged; the steps after the damage are not shown: {lost}\n"));
             }
             PlayerStep::Stopped(verdict) => {
                 return Ok(format!("{}\n", trace::explain(&mut player, verdict)?));

@@ -1,4 +1,4 @@
-//! A command buffer by itself: resources and memory are made up for it, and an engine of the simulated driver runs it.
+//! Runs a command buffer by itself: an engine of the simulated driver executes it on invented resources and memory.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use super::collect::Log;
 
 const PROCESS: ProcessId = ProcessId(1);
 const DEVICE: KmdDevice = KmdDevice(1);
-/// Each resource has so much of the address space, and begins at its number's part of it.
+/// Size of the address range of each resource; the range of resource N begins at N times this.
 const APART: u64 = 1 << 32;
 const BUFFER_BYTES: u64 = 1 << 16;
-/// What never ends is not waited for.
+/// Maximum number of deadlines before a run that does not complete is abandoned.
 const DEADLINES_MAX: usize = 100_000;
 
-/// Runs it, and gives what was made up.
+/// Runs the command buffer. Returns a note about the resources that were assumed.
 pub fn run(log: &Log, bytes: &[u8]) -> anyhow::Result<String> {
     let packets = match decode(bytes) {
         Ok(CommandBuffer::Packets(packets)) => packets,
@@ -54,7 +54,7 @@ pub fn run(log: &Log, bytes: &[u8]) -> anyhow::Result<String> {
             Escape { process: Some(process), device: Some(DEVICE), context: None, flags, data: &mut data };
         let status = driver.escape(0, 0, escape, &mut callbacks);
         if status != NtStatus::SUCCESS {
-            bail!("resource {number} cannot be made up: {status}");
+            bail!("resource {number} cannot be created: {status}");
         }
     }
     let node = engine(&packets, &config).context("no engine runs such lists")?;
@@ -83,7 +83,7 @@ pub fn run(log: &Log, bytes: &[u8]) -> anyhow::Result<String> {
     Ok(format!("a buffer alone does not say what its resources are; assumed: {}\n", shown.join(", ")))
 }
 
-/// The first engine whose queues take the first list.
+/// Returns the first engine whose queues accept the first list.
 fn engine(packets: &[Packet], config: &Config) -> Option<u32> {
     let queue = packets.iter().find_map(|packet| match packet {
         Packet::BeginList { queue, .. } => Some(*queue),
@@ -105,7 +105,8 @@ fn buffer(number: u32) -> ResourceDesc {
     ResourceDesc { flags, ..ResourceDesc::buffer("", u64::from(number) * APART, BUFFER_BYTES) }
 }
 
-/// What the packets name: a texture where a barrier has layouts, in the layout that the first one expects.
+/// Returns the resources that the packets name: a texture where a barrier has layouts, in the layout that the first one
+/// expects.
 fn resources(packets: &[Packet]) -> BTreeMap<u32, ResourceDesc> {
     let mut found = BTreeMap::new();
     let mut texture = |number: u32, layout: BarrierLayout, range: &SubresourceRange| {
@@ -149,7 +150,7 @@ fn resources(packets: &[Packet]) -> BTreeMap<u32, ResourceDesc> {
     for number in named {
         found.entry(number).or_insert_with(|| buffer(number));
     }
-    // Numbers are given one after the other: far ones cannot be reached, and 0 is none.
+    // Resources are numbered consecutively from 1, so a very high number cannot occur.
     found.retain(|number, _| (1..=1024).contains(number));
     found
 }

@@ -1,4 +1,4 @@
-//! What is printed of a command buffer by itself; the golden text is what a person is to see.
+//! Tests of the output for a raw command buffer; the golden text is what a person sees.
 
 use d3dkmt::isa::{
     self, Barrier, BarrierAccess as A, BarrierGroup, BarrierSync as S, BufferBarrier, Kernel, ListFlags,
@@ -86,7 +86,7 @@ fn what_is_no_command_buffer_and_no_trace_is_refused_with_words() {
         let error = format!("{:#}", explained(bytes, false, false).unwrap_err());
         assert!(error.contains(words), "{error}");
     }
-    // Cut off anywhere it is refused or explained, and nothing else.
+    // A buffer that is cut off anywhere is refused or explained, without a panic.
     let whole = buffer();
     for end in 0..whole.len() {
         let mut cut = whole[..end].to_vec();

@@ -1,5 +1,5 @@
-//! A submission for people: a line for each command in the words of scenarios, with its lane of time before it, and under it
-//! what is wrong with it.
+//! Formats a submission as text: a line for each command in the words of scenarios, with its lane of time before it and
+//! its findings below it.
 //!
 //! ```text
 //!   0 |####    | dispatch fill=5 UNORDERED_ACCESS=filled
@@ -17,10 +17,10 @@ use super::collect::{Race, Shown, Submission};
 
 /// Columns of a lane.
 const LANE: u128 = 24;
-/// Columns of a line of words, where they may be broken.
+/// Columns at which a line of words is broken.
 const WIDTH: usize = 110;
 
-/// All of it.
+/// Formats the whole submission.
 pub fn explain(submission: &Submission) -> String {
     let mut text = head(submission);
     for (packet, shown) in submission.packets.iter().enumerate() {
@@ -85,7 +85,7 @@ fn head(submission: &Submission) -> String {
     text
 }
 
-/// `####` while it runs, `^` where it takes no time, `####>` if it never ended.
+/// Returns the lane of a packet: `####` while it runs, `^` where it takes no time, `####>` if it never completes.
 fn lane(submission: &Submission, shown: &Shown) -> String {
     let begin = submission.begun.at;
     let span = u128::from((submission.end() - begin).max(1));
@@ -95,12 +95,12 @@ fn lane(submission: &Submission, shown: &Shown) -> String {
     };
     let mut lane = vec![' '; LANE as usize];
     match (shown.start, shown.end) {
-        // A barrier, mostly: too short to be seen.
+        // Too short to draw; usually a barrier.
         (Some(start), Some(end)) if u128::from(end.saturating_sub(start)) * LANE * 10 < span => {
             lane[column(end)] = '^';
         }
         (Some(start), Some(end)) if end != Nanos::MAX => {
-            // Up to the last column that it reaches into.
+            // The last column that the packet reaches into.
             let last =
                 (u128::from(end.saturating_sub(begin)) * LANE).div_ceil(span).clamp(1, LANE) as usize - 1;
             let first = column(start);
@@ -131,7 +131,7 @@ fn race_lines(text: &mut String, submission: &Submission, race: &Race) {
     if report.earlier.agent == report.later.agent
         && report.earlier.command.submission == report.later.command.submission
     {
-        // Both are here, and commands are counted by list.
+        // Both accesses are in this submission, so their place is given by list and command instead.
         for accessed in [&report.earlier, &report.later] {
             let CommandId { submission, packet } = accessed.command;
             let place = format!(" by {}, submission {submission}, packet {packet}", accessed.agent);
@@ -157,7 +157,7 @@ fn race_lines(text: &mut String, submission: &Submission, race: &Race) {
     }
 }
 
-/// The access that is not at this place, as a person would find it.
+/// Names the other access of a race, as a person can find it.
 pub fn other(submission: &Submission, race: &Race) -> String {
     let (earlier, later) = (&race.report.earlier, &race.report.later);
     let own = |accessed: &kmd::engine_tracer::Accessed| {
@@ -178,7 +178,7 @@ pub fn other(submission: &Submission, race: &Race) -> String {
     }
 }
 
-/// Words, broken where a line would be too long.
+/// Appends words, broken into lines of at most [`WIDTH`] columns.
 fn paragraph(text: &mut String, margin: &str, words: &str) {
     let mut line = String::new();
     let mut indent = "! ";
@@ -196,7 +196,7 @@ fn paragraph(text: &mut String, margin: &str, words: &str) {
     let _ = writeln!(text, "{margin}{indent}{line}");
 }
 
-/// A time in the unit that shows it best.
+/// Formats a time in the most readable unit.
 pub fn time(nanos: Nanos) -> String {
     let (unit, length) = match nanos {
         0..1_000 => return format!("{nanos} ns"),

@@ -1,4 +1,4 @@
-//! The live state for programs.
+//! Formats the live state as JSON.
 
 use proto::control::{HwQueue, Inspection};
 use serde_json::{Value, json};
@@ -12,12 +12,12 @@ fn hw_queue(queue: &HwQueue) -> Value {
     })
 }
 
-/// An entry for each of a list.
+/// Returns an array with an entry for each element.
 fn list<T>(all: &[T], entry: impl Fn(&T) -> Value) -> Value {
     all.iter().map(entry).collect()
 }
 
-/// The state for a program.
+/// Returns the whole state as JSON.
 pub fn to_json(state: &Inspection) -> Value {
     let counters = state.counters.unwrap_or_default();
     let mut all = json!({
@@ -52,7 +52,7 @@ pub fn to_json(state: &Inspection) -> Value {
     all
 }
 
-/// What processes have.
+/// Objects of processes.
 fn objects(state: &Inspection) -> Value {
     json!({
         "devices": list(&state.devices, |device| json!({
@@ -92,7 +92,7 @@ fn objects(state: &Inspection) -> Value {
     })
 }
 
-/// What is queued, and what engines do.
+/// Queues and engines.
 fn queues(state: &Inspection) -> Value {
     json!({
         "hw_queues": list(&state.hw_queues, hw_queue),

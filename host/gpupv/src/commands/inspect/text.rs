@@ -1,4 +1,4 @@
-//! The live state for people.
+//! Formats the live state as text.
 
 use dxgkrnl::AdapterConfig;
 use proto::control::{
@@ -14,7 +14,7 @@ fn milliseconds(nanos: u64) -> String {
     format!("{}.{:03} ms", nanos / 1_000_000, nanos / 1000 % 1000)
 }
 
-/// One line: who waits for what, and what the values are.
+/// Formats a wait as one line: the waiter, the fences and their values.
 fn render_wait(wait: &Wait, now_ns: u64) -> String {
     let who = if wait.context == 0 {
         format!("process {} event {}", wait.process, wait.event)
@@ -34,7 +34,7 @@ fn render_wait(wait: &Wait, now_ns: u64) -> String {
     format!("  {who} has waited {age} for {}\n", items.join(kind))
 }
 
-/// `D3DKMT_DEVICEEXECUTION_STATE` by its name.
+/// Name of a `D3DKMT_DEVICEEXECUTION_STATE`.
 fn execution_state(state: u32) -> String {
     match state {
         1 => "ACTIVE".into(),
@@ -48,7 +48,7 @@ fn execution_state(state: u32) -> String {
     }
 }
 
-/// `D3DDDI_DOORBELLSTATUS` by its name.
+/// Name of a `D3DDDI_DOORBELLSTATUS`.
 fn doorbell_status(status: u32) -> String {
     match status {
         0 => "CONNECTED".into(),
@@ -91,10 +91,10 @@ fn render_context(context: &Context) -> String {
     format!("  process {process} context {name} on {node}{priorities}: {}\n", queued(&context.queue))
 }
 
-/// How far it is, and what there is to come.
+/// Formats a hardware queue: its progress and its queued packets.
 fn render_hw_queue(queue: &HwQueue) -> String {
     let name = match queue.handle {
-        0 => "a destroyed hardware queue that drains".into(),
+        0 => "a destroyed hardware queue with work left".into(),
         name => format!("hardware queue {}", handle(name)),
     };
     let last = if queue.user_mode { queue.last_queued } else { queue.submitted };
@@ -203,7 +203,7 @@ fn render_keyed_mutex(mutex: &KeyedMutex, state: &Inspection) -> String {
     )
 }
 
-/// One line: who waits for which key.
+/// Formats an acquire as one line: the waiter, the keyed mutex and the key.
 fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
     let age = milliseconds(now_ns.saturating_sub(acquire.since_ns));
     let end = match (acquire.until_ns, acquire.until_utc_100ns) {
@@ -220,7 +220,7 @@ fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
     )
 }
 
-/// The state for a person.
+/// Formats the state of the daemon and its kernel.
 pub fn render(state: &Inspection) -> String {
     let mut text = format!(
         "daemon {}: {} threads, {} KiB resident, up {}{}\n",
@@ -249,7 +249,7 @@ pub fn render(state: &Inspection) -> String {
     text
 }
 
-/// What the kernel has, without the daemon around it.
+/// Formats the state of the kernel alone.
 pub fn render_kernel(state: &Inspection) -> String {
     let mut text = String::new();
     if let Some(bugcheck) = &state.bugcheck {

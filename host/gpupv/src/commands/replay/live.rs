@@ -1,4 +1,4 @@
-//! `gpupv replay --at`: a recording, or a VM's part of it, is played at a daemon that runs.
+//! `gpupv replay --at`: replays a recording, or the part of one VM, against a running daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,15 +15,15 @@ use crate::backends::{PartialReplay, PartialReplayReport};
 use crate::commands::trace::recorded::each_step;
 use crate::output::{OK, Steps, VERDICT_FAILED, say};
 
-/// What local processes are called for `--vm`.
+/// Name of local processes for `--vm`.
 const HOST: &str = "host";
-/// Differences that are printed; all are counted.
+/// Maximum number of printed differences; all are counted.
 const PRINTED_MAX: usize = 16;
 
 pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let steps = Steps::new();
     let people = People::of(&args.trace)?;
-    // Before anybody is started.
+    // Checked before any process is started.
     let vms = args.vm.as_deref().map(|name| people.vms_named(name)).transpose()?;
     reach(broker)?;
     let artifacts = Artifacts::provide(&steps)?;
@@ -39,7 +39,7 @@ pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     Ok(if played.differences.is_empty() { OK } else { VERDICT_FAILED })
 }
 
-/// Whether somebody is there.
+/// Fails if no broker listens at this socket.
 fn reach(broker: &Path) -> anyhow::Result<()> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     SocketAddrUnix::new(broker).and_then(|address| connect(&socket, &address)).with_context(|| {
@@ -47,7 +47,7 @@ fn reach(broker: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Who is in a recording.
+/// VMs and processes of a recording.
 #[derive(Default)]
 struct People {
     vms: BTreeMap<VmId, String>,
@@ -72,7 +72,7 @@ impl People {
         Ok(people)
     }
 
-    /// The VMs that had this name, one after the other.
+    /// Returns the VMs that had this name in the course of the recording.
     fn vms_named(&self, name: &str) -> anyhow::Result<BTreeSet<VmId>> {
         if name == HOST {
             return Ok([VmId::HOST].into());
@@ -93,7 +93,8 @@ impl People {
         format!("p{} {name:?} ({vm})", process.0)
     }
 
-    /// What a process waits for: who had done then what now somebody has to do.
+    /// Describes what a process waits for: an action that another party did in the recording and has not done in the
+    /// replay.
     fn waits(&self, process: ProcessId, step: &Step) -> String {
         let by = match &step.input {
             Input::Call { process: by, call, .. } => format!("{} of {}", call.name(), self.name(*by)),
@@ -101,7 +102,7 @@ impl People {
             Input::Deadline => "an engine".into(),
             _ => "the host".into(),
         };
-        format!("{} waits for what then {by} did", self.name(process))
+        format!("{} waits for what {by} did in the recording", self.name(process))
     }
 }
 

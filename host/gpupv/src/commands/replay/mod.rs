@@ -1,4 +1,4 @@
-//! `gpupv replay`: feeds a recorded trace to a new kernel and compares.
+//! `gpupv replay`: feeds a recorded trace to a new kernel and compares the effects.
 
 mod live;
 mod step;
@@ -19,23 +19,24 @@ use crate::output::{OK, Steps, VERDICT_FAILED, say};
 pub struct ReplayArgs {
     /// The trace file (.gvt)
     pub trace: PathBuf,
-    /// Begin at the last snapshot before this place, instead of at the first step
+    /// Start at the last snapshot before this place, instead of at the first step
     #[arg(long, value_name = "PLACE")]
     pub from: Option<Stop>,
-    /// Stop there: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Stop at this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
-    /// Print the kernel's whole state where the replay ends
+    /// Print the whole state of the kernel where the replay stops
     #[arg(long)]
     pub state: bool,
-    /// Go through it by hand, forwards and backwards: commands from standard input, `h` lists them
+    /// Step through the trace by hand, forwards and backwards: commands from standard input, `h` lists them
     #[arg(long, conflicts_with = "json")]
     pub step: bool,
-    /// Play it at a daemon that runs: processes of its own make the recorded calls through the C ABI, at the broker of
-    /// this socket (serve prints it)
+    /// Replay against a running daemon, at the broker of this socket (`gpupv serve` prints it): new processes make the
+    /// recorded calls through the C ABI
     #[arg(long, value_name = "BROKER", conflicts_with_all = ["from", "until", "state", "step"])]
     pub at: Option<PathBuf>,
-    /// Only the part of this VM; `host` for local processes. What others did then somebody has to do now
+    /// Replay only this VM; `host` means local processes. What other VMs did in the recording, their real counterparts
+    /// must do now
     #[arg(long, value_name = "NAME", requires = "at")]
     pub vm: Option<String>,
     /// Print the verdict as JSON
@@ -47,13 +48,13 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(broker) = &args.at {
         return live::run(args, broker);
     }
-    // What is wrong with the trace itself is told below.
+    // Damage of the trace itself is reported below.
     if let Err(error) = crate::daemon::journal::complete(&args.trace, drivers) {
-        eprintln!("the state that {} goes on from cannot be worked out: {error:#}", args.trace.display());
+        eprintln!("the state that {} starts from cannot be computed: {error:#}", args.trace.display());
     }
     let mut player = match Reader::open(&args.trace).and_then(|reader| Player::new(reader, drivers)) {
         Ok(player) => player,
-        // Even the header is gone: still a finding about the trace, not a mistake of the caller.
+        // Even the header is lost: still a finding about the trace, not an error of the caller.
         Err(error @ TraceError::Damaged { .. }) => {
             print(args, "damaged", None, &error.to_string(), None);
             return Ok(VERDICT_FAILED);
@@ -75,7 +76,7 @@ pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(sequence) = report.sequence() {
         let trace = args.trace.display();
         text += &format!(
-            "\n  to look around: gpupv replay {trace} --from seq={sequence} --until seq={sequence} --step"
+            "\n  to inspect it: gpupv replay {trace} --from seq={sequence} --until seq={sequence} --step"
         );
     }
     print(args, report.verdict.name(), Some(&report), &text, args.state.then_some(&player));

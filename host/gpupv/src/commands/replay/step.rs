@@ -1,4 +1,4 @@
-//! `gpupv replay --step`: through a trace by hand.
+//! `gpupv replay --step`: steps through a trace by hand.
 
 use std::io::BufRead;
 
@@ -10,13 +10,13 @@ use crate::daemon::inspection::of_snapshot;
 use crate::output::{OK, say};
 
 const HELP: &str = "\
-n [COUNT]  the next step, or so many
-b [COUNT]  back by one step, or by so many
-g PLACE    go there, forwards or backwards: seq=120, time=1.5ms;
+n [COUNT]  play the next step, or COUNT steps
+b [COUNT]  go back by one step, or by COUNT steps
+g PLACE    go to a place, forwards or backwards: seq=120, time=1.5ms;
            forwards only: fence=p2:0x40000080>=5, wait=p2:7, note=TEXT
-s          the kernel's whole state here
-h          this list
-q          quit; so does the end of the input";
+s          print the whole state of the kernel
+h          print this list
+q          quit, as at the end of the input";
 
 enum Command {
     Next(u64),
@@ -32,7 +32,7 @@ fn parse(line: &str) -> Result<Command, String> {
     let rest = rest.trim();
     let count = || match rest {
         "" => Ok(1),
-        count => count.parse().map_err(|_| format!("{count:?} is no number of steps")),
+        count => count.parse().map_err(|_| format!("{count:?} is not a number of steps")),
     };
     match word {
         "n" => count().map(Command::Next),
@@ -45,7 +45,7 @@ fn parse(line: &str) -> Result<Command, String> {
     }
 }
 
-/// Takes commands until there are no more.
+/// Executes commands until the input ends.
 pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> anyhow::Result<u8> {
     for place in [&args.from, &args.until].into_iter().flatten() {
         go(player, place)?;
@@ -81,7 +81,7 @@ fn here(player: &Player) {
     say(format_args!("before step #{}", player.next()));
 }
 
-/// Plays so many steps and prints each.
+/// Plays this number of steps and prints each.
 fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
     let mut left = count;
     while left > 0 {
@@ -105,7 +105,7 @@ fn go(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is no step that agrees; true if there may be more behind it.
+/// Prints a result of the player other than a step that agrees. Returns whether more may follow.
 fn print_step(player: &mut Player, moved: &PlayerStep) -> anyhow::Result<bool> {
     match moved {
         PlayerStep::Step { .. } | PlayerStep::Snapshot { restored: false, .. } => {}
@@ -124,7 +124,7 @@ fn print_step(player: &mut Player, moved: &PlayerStep) -> anyhow::Result<bool> {
             ));
         }
         PlayerStep::Over => {
-            say(format_args!("there is no more"));
+            say(format_args!("the trace has no more records"));
             return Ok(false);
         }
     }

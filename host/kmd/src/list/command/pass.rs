@@ -1,8 +1,8 @@
 //! What a command does to bytes past the caches: piece by piece, each of them of one kind of pages on either side.
 //!
-//! A run of zero pages is one piece, however long it is: nothing is kept there, and it adds nothing to a sum. It takes the
-//! command as long as other bytes, and nothing of what the engine has for others. Pieces are done in the order of their
-//! addresses, so that a range must not be copied onto itself further on.
+//! A run of zero pages is one piece, however long it is: nothing is kept there, and it adds nothing to a sum. It takes
+//! the command as long as other bytes, and nothing of what the engine has for others. Pieces are done in the order of
+//! their addresses, so that a range must not be copied onto itself further on.
 
 use d3dkmt::isa::Kernel;
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
