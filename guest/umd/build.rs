@@ -2,8 +2,8 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Clients find the library by this name, and we register fork handlers and may run a thread:
-    // dlclose must not take the code away.
+    // Clients load the library by this name. dlclose must not unmap the code, because the library registers fork
+    // handlers and may run a thread.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libdxcore.so");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,9 +1,9 @@
-//! What `fork` means for a process that has a session.
+//! Handling of `fork` in a process that has a session.
 //!
-//! The child inherits the parent's stream and broker connection, locks that other threads held, and
-//! the fence memory. It keeps the memory (reading fences is fine), closes its copies of the two
-//! descriptors, so that the host sees the parent's end when the parent ends, and forgets the rest.
-//! (Copies of events that the parent had armed stay open in the child; nobody sets them there.)
+//! The child inherits the parent's stream and broker connection, locks that other threads held, and the fence memory.
+//! It keeps the memory (reading fences is safe) and closes its copies of the two descriptors, so that the host notices
+//! the parent's exit. It forgets the rest. (Copies of events that the parent had armed stay open in the child; nothing
+//! sets them there.)
 //!
 //! ```text
 //!   fork()       ─▶ child handler ─┐
@@ -11,8 +11,8 @@
 //!   raw clone()  ─▶ next call ─────┘   (the flag page reads 0 in a child: MADV_WIPEONFORK)
 //! ```
 //!
-//! Everything that belongs to a session remembers the *generation* it was made in; in another
-//! generation it is dead. Nothing here allocates or takes a lock that another thread may hold.
+//! Everything that belongs to a session remembers the *generation* it was made in; in another generation it is
+//! unusable. Nothing here allocates or takes a lock that another thread may hold.
 //!
 //! `unsafe` here: the flag page is shared with the kernel, and handlers are registered with libc.
 
@@ -28,7 +28,7 @@ const WIPED: u32 = 0;
 const NOTICING: u32 = 1;
 const ALIVE: u32 = 2;
 const NO_DESCRIPTOR: i32 = -1;
-/// The first descriptor that is none of stdin, stdout and stderr.
+/// The first descriptor above stdin, stdout and stderr.
 pub(crate) const ABOVE_STANDARD_STREAMS: RawFd = 3;
 
 /// Points to the flag: `ALIVE`, or `WIPED` in a child that has not noticed yet.
@@ -41,7 +41,7 @@ static GATE: AtomicBool = AtomicBool::new(false);
 static DESCRIPTORS: [AtomicI32; SESSION_DESCRIPTORS_MAX] =
     [const { AtomicI32::new(NO_DESCRIPTOR) }; SESSION_DESCRIPTORS_MAX];
 
-/// How many forks lie between the first process that used this library and this one.
+/// The number of forks between the first process that used this library and this one.
 #[inline]
 pub(crate) fn generation() -> u32 {
     let flag = match FLAG.load(Ordering::Acquire) {
@@ -99,8 +99,8 @@ fn notice_fork(flag: &AtomicU32) {
     for place in &DESCRIPTORS {
         let descriptor = place.swap(NO_DESCRIPTOR, Ordering::AcqRel);
         if descriptor != NO_DESCRIPTOR {
-            // SAFETY: the list owns the descriptor; a session of the parent's generation no longer
-            // closes or uses it. Closing a copy sends nothing to the peer.
+            // SAFETY: the list owns the descriptor; a session of the parent's generation no longer closes or uses it.
+            // Closing a copy sends nothing to the peer.
             unsafe { libc::close(descriptor) };
         }
     }
@@ -136,8 +136,7 @@ pub struct SessionDescriptor {
 }
 
 impl SessionDescriptor {
-    /// Makes descriptors with `make` and takes charge of them, with no fork in between. `make` must
-    /// not block.
+    /// Makes descriptors with `make` and takes ownership of them, with no fork in between. `make` must not block.
     pub(crate) fn adopt<const N: usize, E: From<rustix::io::Errno>>(
         make: impl FnOnce() -> Result<[OwnedFd; N], E>,
     ) -> Result<[SessionDescriptor; N], E> {
@@ -155,7 +154,7 @@ impl SessionDescriptor {
     }
 
     fn enlist(mut descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
-        // In a program without standard streams, what it prints must not go into our stream.
+        // Without standard streams the program's output must not go into this stream.
         if descriptor.as_raw_fd() < ABOVE_STANDARD_STREAMS {
             descriptor = rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?;
         }
@@ -170,9 +169,9 @@ impl SessionDescriptor {
 }
 
 impl SessionDescriptor {
-    /// Its number stands for another file from now on, at once for all who use it.
+    /// Makes its number refer to another file, at once for all threads that use it.
     pub(crate) fn replace(&self, by: &SessionDescriptor) -> Result<(), rustix::io::Errno> {
-        // SAFETY: both are ours and open; whoever uses the number meanwhile uses the one file or the other.
+        // SAFETY: both are open and owned here; a concurrent user of the number gets one file or the other.
         match unsafe { libc::dup3(by.raw, self.raw, libc::O_CLOEXEC) } {
             -1 => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
                 .unwrap_or(rustix::io::Errno::BADF)),

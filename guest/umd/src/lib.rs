@@ -1,5 +1,5 @@
-//! The guest's D3DKMT library. As a cdylib it is `libdxcore.so`, with the C names and layouts that
-//! real clients use; as an rlib it is the same client core for programs of this tree.
+//! The guest's D3DKMT library. As a cdylib it is `libdxcore.so`, with the C names and layouts that real clients use; as
+//! an rlib it provides the same client core to programs of this repository.
 //!
 //! ```text
 //!  C caller ──▶ abi (thunks: copy in, copy out, no panic leaves) ──▶ process (the one session,
@@ -7,9 +7,9 @@
 //!     leader and followers) ──▶ host
 //! ```
 //!
-//! The library lives in other people's processes: no runtime, no thread until an event is armed, no
-//! signal, no exit handler but for a host that asks for times. What an object may do is judged by the host's kernel model alone; here
-//! is checked only what cannot be sent.
+//! The library runs in other programs' processes: no runtime, no thread until an event is armed, no signal, and no exit
+//! handler unless the host asks for times. Only the host's kernel model checks what an object may do; the library
+//! checks only what cannot be sent.
 
 mod abi;
 pub mod client;

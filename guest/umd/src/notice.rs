@@ -1,4 +1,4 @@
-//! Lines for the person who runs the program. A library says little, and nothing with GPUPV_QUIET.
+//! Lines for the user of the program: few, and none with GPUPV_QUIET.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use crate::environment::variable;
 /// Environment variable that silences this library.
 const QUIET_ENV: &str = "GPUPV_QUIET";
 
-/// One line on stderr. A closed stderr is no reason to fail.
+/// Prints one line on stderr. A closed stderr is ignored.
 pub(crate) fn print(line: std::fmt::Arguments<'_>) {
     if variable(QUIET_ENV).is_none() {
         // One write, so that lines of several processes do not mix.

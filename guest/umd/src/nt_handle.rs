@@ -1,6 +1,6 @@
-//! NT handles as callers give them: numbers of descriptors. What a descriptor carries is told in the crate `nt_handle`.
+//! NT handles as callers pass them: descriptor numbers. The crate `nt_handle` defines what a descriptor carries.
 //!
-//! `unsafe` here: a caller's number is borrowed for the length of a call.
+//! `unsafe` here: a caller's descriptor is borrowed during a call.
 
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -8,7 +8,7 @@ use d3dkmt::{Handle, NtStatus, ShareToken};
 
 use crate::client::Session;
 
-/// The token that a caller's NT handle carries; `None` for anything that is not one of ours.
+/// The token that a caller's NT handle carries; `None` for any other descriptor.
 pub(crate) fn token_of(handle: u64) -> Option<ShareToken> {
     let number = RawFd::try_from(handle).ok().filter(|number| *number >= 0)?;
     // SAFETY: borrowed for this call; a number that is not open answers EBADF to all that follows.
@@ -16,7 +16,7 @@ pub(crate) fn token_of(handle: u64) -> Option<ShareToken> {
     ::nt_handle::token_of(handle)
 }
 
-/// The token of a caller's NT handle, for a call with a device: a device that is none comes first (W-143, W-144).
+/// The token of a caller's NT handle, for a call with a device: an invalid device is reported first (W-143, W-144).
 pub(crate) fn token_for(session: &Session, device: Handle, handle: u64) -> Result<ShareToken, NtStatus> {
     token_of(handle).ok_or_else(|| {
         if session.knows_device(device) { NtStatus::INVALID_HANDLE } else { NtStatus::INVALID_PARAMETER }

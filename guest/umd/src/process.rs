@@ -1,7 +1,7 @@
 //! The one session of this process, as the C ABI uses it.
 //!
 //! ```text
-//!                       any call                            the stream is gone
+//!                       any call                            the stream is lost
 //!   NOT STARTED ───────────────────▶ STARTED ───────────────▶ (calls answer DEVICE_REMOVED)
 //!     │      │  └─ no broker ─▶ FAILED: every call answers UNSUCCESSFUL; EnumAdapters2, EnumAdapters3
 //!     │      │                  and OpenAdapterFromLuid try again
@@ -9,8 +9,8 @@
 //!     │                 every other call answers INVALID_PARAMETER, as with libdxg
 //! ```
 //!
-//! `unsafe` here: the state is leaked, for it must outlive every thread of a process that may exit
-//! or fork at any moment; it is read through atomics so that a fork cannot leave a lock behind.
+//! `unsafe` here: the state is leaked, because it must outlive every thread of a process that may exit or fork at any
+//! moment. It is read through atomics, so that a fork cannot leave a lock held.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -35,7 +35,7 @@ enum Start {
     Failed,
 }
 
-/// What one process (one generation) knows.
+/// The state of one process (one generation).
 #[derive(Debug)]
 struct Process {
     generation: u32,
@@ -54,12 +54,12 @@ fn current() -> &'static Process {
         if let Some(process) = known.filter(|process| process.generation == generation) {
             return process;
         }
-        // The parent's state is left behind: its locks may be held by threads that are not here.
+        // The parent's state is not reused: its locks may be held by threads that do not exist here.
         let session = AtomicPtr::new(null_mut());
         let fresh =
             Box::into_raw(Box::new(Process { generation, session, start: Mutex::new(Start::NotYet) }));
         if CURRENT.compare_exchange(pointer, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: nobody else has seen this one.
+            // SAFETY: not published, so no other thread has a reference.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn started_session() -> Option<&'static Session> {
     current().session()
 }
 
-/// What the host is not told of with a call. A program that ends otherwise leaves it untold.
+/// Reports at exit the times that no call has reported. A program that ends without exit handlers loses them.
 fn tell_last_times_at_exit() {
     extern "C" fn print() {
         if let Some(session) = started_session() {
@@ -112,7 +112,8 @@ fn tell_last_times_at_exit() {
         }
     }
     static ONCE: Once = Once::new();
-    // SAFETY: the handler takes and gives nothing; it is a function of this library, and is run before that is unloaded.
+    // SAFETY: the handler has no parameters and no result; it is a function of this library, and runs before the
+    // library is unloaded.
     ONCE.call_once(|| _ = unsafe { libc::atexit(print) });
 }
 
@@ -123,7 +124,7 @@ impl Process {
     }
 }
 
-/// Says once what is missing and what to do.
+/// Prints once why there is no session and what to do.
 fn explain(error: &AttachError) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if TOLD.swap(true, Ordering::Relaxed) {
@@ -140,7 +141,7 @@ fn explain(error: &AttachError) {
         | AttachError::Memory(_)
         | AttachError::NoWelcome(_)
         | AttachError::System(_) => {
-            print(format_args!("no session with the broker at {}: {error}", broker_path().display()));
+            print(format_args!("cannot start a session with the broker at {}: {error}", broker_path().display()));
         }
     }
 }

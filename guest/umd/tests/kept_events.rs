@@ -75,7 +75,7 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
-    assert!(matches!(host.serve_broker("64 events of the VM are kept"), (Body::RegisterEvent(_), Some(_))));
+    assert!(matches!(host.serve_broker("64 events of the VM are registered"), (Body::RegisterEvent(_), Some(_))));
     let object = Handle::local(7, 1);
     let name = answer_create(&mut host, NtStatus::SUCCESS, object);
     creating.join().unwrap().unwrap();

@@ -1,10 +1,11 @@
-//! Pages that processes have lent to engines: mapped here for a local process, guest RAM for one in a VM.
+//! Pages that processes have attached as backing for engines: mapped here for a local process, guest RAM for one in a
+//! VM.
 //!
-//! A process lends pages from an address of its own on, and names them by that address. The pages are memory that the
-//! broker made and the process maps in place of its own, so they stay where they are whatever it does meanwhile, and
-//! nothing is touched once they are taken back or the process has gone.
+//! A process attaches pages at an address of its own, and names them by it. The broker allocates the pages, and the
+//! process maps them in place of its own. So they stay allocated whatever the process does, and no engine accesses them
+//! after detach or after the process is gone.
 //!
-//! Unsafe because it maps memory that a guest process reads and writes at the same time.
+//! `unsafe`: it maps memory that a client process reads and writes at the same time.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +28,7 @@ use super::shares::Share;
 pub struct LocalPages {
     base: NonNull<u8>,
     bytes: usize,
-    /// Of its client's mappings.
+    /// Its part of the client's share of mappings.
     share: Option<Share>,
 }
 
@@ -35,7 +36,7 @@ pub struct LocalPages {
 unsafe impl Send for LocalPages {}
 
 impl LocalPages {
-    /// Makes pages, all zero, and the descriptor for the process: nobody can change its size.
+    /// Allocates zeroed pages; returns them with the descriptor for the process, which is sealed against resizing.
     pub fn create(pages: u32) -> anyhow::Result<(LocalPages, OwnedFd)> {
         let bytes = pages as usize * PAGE_BYTES;
         let memfd = rustix::fs::memfd_create(BACKING_MEMFD, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -47,16 +48,17 @@ impl LocalPages {
         Ok((LocalPages::map(memfd.as_fd(), bytes)?, memfd))
     }
 
-    /// Pages that a daemon made which was killed, from the process that has them: nobody can change their size either.
+    /// Maps pages that an earlier daemon allocated, from the descriptor of the process that has them. Requires that
+    /// they are sealed against resizing.
     pub fn of(memory: impl AsFd, pages: u32) -> anyhow::Result<LocalPages> {
         let bytes = pages as usize * PAGE_BYTES;
-        let seals = rustix::fs::fcntl_get_seals(&memory).context("what is backing again are no pages")?;
+        let seals = rustix::fs::fcntl_get_seals(&memory).context("the memory to attach again is not sealable, so not pages of a daemon")?;
         anyhow::ensure!(
             seals.contains(SealFlags::GROW | SealFlags::SHRINK),
-            "the pages may change their size"
+            "the memory to attach again is not sealed against resizing"
         );
         let actual = rustix::fs::fstat(&memory)?.st_size as u64;
-        anyhow::ensure!(bytes > 0 && actual == bytes as u64, "{actual} bytes are backing again as {bytes}");
+        anyhow::ensure!(bytes > 0 && actual == bytes as u64, "the memory to attach again has {actual} bytes, not {bytes}");
         LocalPages::map(memory.as_fd(), bytes)
     }
 
@@ -71,7 +73,7 @@ impl LocalPages {
         Ok(LocalPages { base, bytes, share: None })
     }
 
-    /// The same, as a part of a client's share of mappings for as long as it is mapped.
+    /// The same pages, charged to a client's share of mappings while mapped.
     pub(super) fn charged_to(self, share: Share) -> LocalPages {
         let mut charged = self;
         charged.share = Some(share);
@@ -83,15 +85,16 @@ impl LocalPages {
         let size = piece_bytes(self.base.as_ptr().addr() + offset, bytes.as_ptr().addr());
         for (number, piece) in bytes.chunks_mut(size).enumerate() {
             let at = offset + number * size;
-            // SAFETY: the caller keeps the range inside the mapping; `bytes` is ours alone, and does not overlap it.
-            // What the process writes meanwhile comes whole or not, as on any memory that two processors share.
+            // SAFETY: the caller keeps the range inside the mapping; `bytes` is borrowed exclusively and does not
+            // overlap it. A concurrent write of the process may be read in part, as on any memory shared by two
+            // processors.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), piece.as_mut_ptr(), piece.len());
             }
         }
     }
 
-    /// As `memmove`, to a place that may be in the same pages.
+    /// Copies as `memmove` does, to a place that may be in the same pages.
     fn copy(&self, offset: usize, to: &LocalPages, target: usize, bytes: usize) {
         debug_assert!(offset + bytes <= self.bytes && target + bytes <= to.bytes);
         // SAFETY: both ranges are inside their mappings, which live as long as the two values; they may overlap.
@@ -113,12 +116,12 @@ impl LocalPages {
 
 impl Drop for LocalPages {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `create`; nothing refers into it.
+        // SAFETY: this is the mapping made in `map`; nothing refers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What was attached as backing with one message.
+/// Pages that one message attached as backing.
 #[derive(Debug)]
 pub enum BackingPages {
     Local(LocalPages),
@@ -162,8 +165,8 @@ impl BackingPages {
     }
 }
 
-/// A range of pages as guest-physical addresses, each with the part of the bytes that lies there. Pages that follow one
-/// another in the guest's memory are one run.
+/// Splits a range of pages into runs of guest-physical addresses, each with its part of the bytes. Consecutive pages of
+/// guest memory are one run.
 fn runs(
     pages: &[u64],
     offset: u64,
@@ -186,7 +189,8 @@ fn runs(
     })
 }
 
-/// Why bytes of a process can be neither read nor written. A plain value, that an engine may meet as often as it likes.
+/// Why bytes of a process cannot be accessed. A plain value without allocation, because an engine may cause any number
+/// of them.
 #[derive(Debug, thiserror::Error)]
 pub enum BackingFault {
     #[error("{0:#x} is not backing")]
@@ -195,16 +199,16 @@ pub enum BackingFault {
     Guest(#[from] MemoryError),
 }
 
-/// Everything that one process has lent, by its address there. Disjoint.
+/// All backing pages of one process, by its address there. Disjoint.
 #[derive(Default, Debug)]
 pub struct ProcessBacking {
     pieces: BTreeMap<u64, BackingPages>,
-    /// Of all of them.
+    /// Bytes of all pieces.
     bytes: u64,
 }
 
 impl ProcessBacking {
-    /// Whether so many pages may be lent from an address on.
+    /// Checks whether `pages` pages may be attached at an address.
     pub fn check(&self, address: u64, pages: u32) -> anyhow::Result<()> {
         anyhow::ensure!(
             (1..=PAGES_PER_MESSAGE_MAX as u32).contains(&pages),
@@ -223,22 +227,22 @@ impl ProcessBacking {
         let backing = self.pages();
         anyhow::ensure!(
             pages <= BACKING_PAGES_MAX - backing.min(BACKING_PAGES_MAX),
-            "the process has backing {backing} of at most {BACKING_PAGES_MAX} pages"
+            "the process has {backing} of at most {BACKING_PAGES_MAX} backing pages"
         );
         Ok(())
     }
 
-    /// Whether one more piece may be mapped here: other processes of its user have to have some as well.
+    /// Checks whether the process may have another mapping here: the limit leaves some for other processes of its user.
     pub fn check_mappings(&self) -> anyhow::Result<()> {
         let pieces = self.pieces.len();
         anyhow::ensure!(
             pieces < MAPPINGS_PER_PROCESS_MAX,
-            "the process has backing {pieces} pieces, the limit: take some back, or attach_backing larger ones"
+            "the process has {pieces} pieces of backing pages, the limit: detach some, or attach larger ones"
         );
         Ok(())
     }
 
-    /// Each is a mapping of its own, if it is mapped here.
+    /// Number of pieces; each one of a local process is a mapping of its own.
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -247,20 +251,20 @@ impl ProcessBacking {
         (self.bytes / PAGE_BYTES as u64) as u32
     }
 
-    /// Takes pages that [`Lent::check`] let through.
+    /// Adds pages that [`ProcessBacking::check`] accepted.
     pub fn add(&mut self, address: u64, pages: BackingPages) {
         self.bytes += pages.bytes();
         self.pieces.insert(address, pages);
     }
 
-    /// Nothing is touched there any more. False if nothing is backed at the address.
+    /// Detaches the pages at an address: they are no longer accessed. False if there are none.
     pub fn detach(&mut self, address: u64) -> bool {
         let removed = self.pieces.remove(&address);
         self.bytes -= removed.as_ref().map_or(0, BackingPages::bytes);
         removed.is_some()
     }
 
-    /// Reads from an address of the process on.
+    /// Reads bytes at an address of the process.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), BackingFault> {
         let mut done = 0;
         while done < bytes.len() {
@@ -281,8 +285,8 @@ impl ProcessBacking {
         Ok(())
     }
 
-    /// Copies as `memmove` does, straight from one's pages to another's, where each range is of one piece that is mapped
-    /// here: true if it is done.
+    /// Copies as `memmove` does, directly between two processes' pages, if each range lies in one piece that is mapped
+    /// here. True if it did.
     pub fn copy(&self, address: u64, to: &ProcessBacking, target: u64, bytes: usize) -> bool {
         let (Ok((from, offset, here)), Ok((to, target, there))) =
             (self.find(address, bytes), to.find(target, bytes))
@@ -298,7 +302,7 @@ impl ProcessBacking {
         }
     }
 
-    /// Where an address is, and how many of so many bytes are there.
+    /// Finds the piece and offset of an address, and how many of `length` bytes are there.
     fn find(&self, address: u64, length: usize) -> Result<(&BackingPages, u64, usize), BackingFault> {
         let backing = self.pieces.range(..=address).next_back();
         let backing = backing
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_backed_in_two_pieces_is_read_and_written_as_one() {
+    fn adjacent_pieces_are_read_and_written_as_one() {
         let mut backing = ProcessBacking::default();
         backing.add(0x10000, pages(2));
         backing.add(0x12000, pages(1));
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_no_page_or_is_too_much_is_refused() {
+    fn overlapping_unaligned_and_excessive_pages_are_refused() {
         let mut backing = ProcessBacking::default();
         backing.add(0x10000, pages(4));
         let wrong = [

@@ -1,7 +1,7 @@
-//! One data channel: bytes of a guest process become calls of the kernel.
+//! One data channel: bytes of a client process become calls of the kernel.
 //!
-//! States: *fresh* (only Hello is allowed), *open* (a process), *closed*. What breaks the protocol closes
-//! this stream with a logged reason and a Goodbye; nobody else is disturbed.
+//! States: *fresh* (only Hello is allowed), *open* (a process), *closed*. A protocol violation closes this stream with
+//! a logged reason and a Goodbye; other streams are not affected.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::peer::Peer;
 use super::pending_connections::PendingConnection;
 use super::timer::monotonic;
 
-/// How a guest broke the protocol.
+/// A client's violation of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     #[error("frame {frame}: {source}")]
@@ -32,13 +32,13 @@ pub enum ProtocolError {
         Versions::OURS
     )]
     NoBody { frame: u64 },
-    #[error("the stream begins with something else than Hello")]
+    #[error("the stream does not begin with Hello")]
     NoHello,
     #[error("the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no Hello")]
     LongHello,
     #[error(transparent)]
     Version(NoCommonVersion),
-    #[error("the process maps its fence memory at {0:#x}, which no process can")]
+    #[error("the process claims fence memory at {0:#x}, where no process can map it")]
     FenceAddress(u64),
     #[error("the token of the stream is unknown or used up")]
     Token,
@@ -48,50 +48,50 @@ pub enum ProtocolError {
     WrongProcess { of: u32, stream: u32 },
     #[error("the stream ended inside a frame, {0} bytes after its start")]
     CutOff(usize),
-    #[error("{0} descriptors come along on the stream, which is for frames only")]
+    #[error("the client sent {0} descriptors on the stream, which is for frames only")]
     Descriptors(usize),
-    #[error("the stream is cut off: too much waits to be read by the guest")]
+    #[error("the stream is cut off: the client does not read, and its unread bytes are over the limit")]
     NotReading,
     #[error("frame {frame} came before the Welcome")]
     BeforeWelcome { frame: u64 },
-    #[error("the session cannot go on: {0}")]
+    #[error("the session cannot be resumed: {0}")]
     NotResumed(String),
 }
 
-/// The frame that says why a stream is closed.
+/// Returns the frame that says why a stream is closed.
 pub fn goodbye(reason: &str) -> ToGuest {
     ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Goodbye(reason.into())) }
 }
 
-/// See the module.
+/// One data channel: the stream of one client process.
 pub struct Channel {
     kernel_host: Arc<KernelHost>,
     vm: VmId,
     peer: Peer,
-    /// Whose stream this is, where that is known before Hello.
+    /// The process of this stream, where it is known before Hello.
     process: Option<ProcessId>,
     frames: FrameBuffer,
     count: u64,
-    /// Taken by the guest's outbox once Hello is accepted.
+    /// Moved to the client's outbox once Hello is accepted.
     sink: Option<Sink>,
     client: Option<Arc<ClientProcess>>,
     /// Until Hello is accepted.
     pending_connection: Option<PendingConnection>,
-    /// It is welcomed when all guests of a daemon that goes on are back. Not looked at since, perhaps.
+    /// Its Welcome is sent once the daemon has resumed. May be out of date: see [`Self::is_unwelcomed`].
     unwelcomed: bool,
-    /// One-way calls since the guest was told how many were made.
+    /// One-way calls since the client was last sent their number.
     one_way: u64,
-    /// What a turn has. Between turns, what comes after something that the kernel still does for the process.
+    /// Calls of this turn. Between turns: calls that wait for the kernel's unfinished work of this process.
     calls: VecDeque<ReceivedCall>,
     /// Bytes that they were decoded from.
     calls_bytes: usize,
-    /// The last turn was over before all that had come was worked off, as far as is known.
+    /// Whether the last turn stopped before everything received was processed, as far as is known.
     more: bool,
-    /// How the guest broke the protocol behind those.
+    /// The protocol violation that follows those calls.
     broken: Option<ProtocolError>,
-    /// Of a daemon that asks for times: what was told of the call that comes next.
+    /// If the daemon asks for times: the timestamps of the next call.
     next_times: Option<Box<ClientTimestamps>>,
-    /// Whose clock the guest has: 0 for the host's, else the number of its VM.
+    /// The client's clock: 0 for the host's, else the number of its VM.
     clock: u32,
     /// When the thread that reads woke up, if that is known, and when it read last.
     awake_ns: u64,
@@ -140,43 +140,43 @@ impl Channel {
         self.client.as_ref()
     }
 
-    /// Takes bytes of the stream; [`Channel::turn`] looks at them.
+    /// Buffers bytes of the stream; [`Channel::turn`] processes them.
     pub fn take_in(&mut self, bytes: &[u8]) {
         self.frames.extend(bytes);
         self.was_read();
     }
 
-    /// Bytes were read, by a thread that woke up at that time, as far as is known.
+    /// Records the time of a read.
     pub fn was_read(&mut self) {
         if self.kernel_host.times {
             self.read_ns = monotonic();
         }
     }
 
-    /// The thread that reads woke up at that time, and has worked since.
+    /// Records when the reading thread woke up.
     pub fn awake_since(&mut self, awake_ns: u64) {
         self.awake_ns = awake_ns;
     }
 
-    /// Where the rest of a big frame under way is to be put, with room for it: see [`FrameBuffer::tail`].
+    /// The buffer for the rest of a large frame that is incomplete, with room for it: see [`FrameBuffer::tail`].
     pub fn tail(&mut self) -> Option<&mut Vec<u8>> {
         const BIG_BYTES: usize = 4096;
         (self.frames.missing() > BIG_BYTES).then(|| self.frames.tail(0))
     }
 
-    /// Whether the last turn was over before all that had come was worked off. The next one needs no more bytes.
+    /// Whether the last turn stopped before everything received was processed. The next one needs no more bytes.
     pub fn has_more(&self) -> bool {
         self.more
     }
 
-    /// Bytes that came and are not worked off.
+    /// Bytes received and not processed.
     pub fn pending_bytes(&self) -> usize {
         self.frames.pending() + if self.calls.is_empty() { 0 } else { self.calls_bytes }
     }
 
-    /// A turn: a step of what the kernel has left of the process's calls, or else [`CALLS_PER_TURN_MAX`] whole frames at
-    /// most. True if it stopped there and more may be at hand: others have their turns before the next one. Answers may
-    /// still be held back: [`Channel::idle`] sends them.
+    /// Runs a turn: one step of the kernel's unfinished work of this process, or else at most [`CALLS_PER_TURN_MAX`]
+    /// whole frames. True if it stopped there and more may be at hand: other streams have their turns first. Answers
+    /// may still be held back: [`Channel::idle`] sends them.
     pub fn turn(&mut self) -> Result<bool, ProtocolError> {
         self.kernel_host.yield_to_waiters();
         let more = self.work_off_frames(CALLS_PER_TURN_MAX);
@@ -188,7 +188,7 @@ impl Channel {
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
-        // What it did before comes first, and its turn goes into that.
+        // Unfinished work of earlier calls comes first and uses the turn.
         if self.client.as_ref().is_some_and(|client| self.kernel_host.go_on_for(client.id)) {
             return Ok(true);
         }
@@ -200,7 +200,7 @@ impl Channel {
             self.calls_bytes = before - self.frames.pending();
             match decoded {
                 Ok(more) => may_have_more = more,
-                // What came before a breach of the protocol is done like everything else.
+                // Calls before a protocol violation are still made.
                 Err(broken) => self.broken = Some(broken),
             }
             if let Some(client) = &self.client {
@@ -215,7 +215,7 @@ impl Channel {
                     calls.push_front(kept);
                     break;
                 }
-                // A wake of somebody else is never held back for the rest of this batch.
+                // Wakes of other clients are never held back for the rest of this batch.
                 self.flush_list.flush_others(client.id);
             }
         }
@@ -229,19 +229,19 @@ impl Channel {
         self.broken.take().map_or(Ok(may_have_more), Err)
     }
 
-    /// A guest of a journal keeps its one-way calls until it knows that they were made.
+    /// Sends the client the number of its applied one-way calls. With a journal, a client retains them until then.
     fn tell_one_way(&mut self) {
         self.one_way = 0;
         let Some(client) = &self.client else { return };
         if let Some(calls) = self.kernel_host.sessions().one_way_calls(client.id) {
             let body = Some(to_guest::Body::Applied(calls));
-            // One that does not read is found so by an answer or a wake.
+            // A client that does not read is detected at an answer or a wake.
             let _ = client.outbox.append(&ToGuest { request: 0, status: 0, body });
             client.outbox.flush();
         }
     }
 
-    /// Takes so many whole frames at most; true if there were as many.
+    /// Decodes at most `frames_max` whole frames; true if there were as many.
     fn decode_frames(
         &mut self,
         frames_max: usize,
@@ -283,14 +283,14 @@ impl Channel {
         Ok(true)
     }
 
-    /// Times of the call that comes next; those that nobody asked for are nobody's business.
+    /// Records the timestamps of the next call; ignored unless the daemon asks for them.
     fn timestamps_times(&mut self, times: Times) {
         let Some(client) = self.client.as_ref().filter(|_| self.kernel_host.times) else { return };
         let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
         let about_a_call = times.called_ns != 0;
         let timestamps = ClientTimestamps { times, clock, awake_ns, read_ns };
         if about_a_call {
-            // A second one without a call in between takes the place of the first.
+            // A second one before the call replaces the first.
             self.next_times = Some(Box::new(timestamps));
         } else {
             self.kernel_host.traces().tell_times(client.id, timestamps);
@@ -315,7 +315,7 @@ impl Channel {
         }
     }
 
-    /// Its Hello is accepted, and its Welcome still to come.
+    /// Whether its Hello is accepted and its Welcome not yet sent.
     fn is_unwelcomed(&mut self) -> bool {
         self.unwelcomed &= self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
         self.unwelcomed
@@ -333,12 +333,12 @@ impl Channel {
         }
     }
 
-    /// The batch is over: what was held back goes out.
+    /// Sends what was held back during the batch.
     pub fn idle(&mut self) {
         self.flush_list.flush();
     }
 
-    /// The guest will send no more. A frame that was cut off is a breach of the protocol.
+    /// Checks the stream at its end. An incomplete frame is a protocol violation.
     pub fn end_of_stream(&self) -> Result<(), ProtocolError> {
         match self.frames.pending() {
             0 => Ok(()),
@@ -346,7 +346,7 @@ impl Channel {
         }
     }
 
-    /// Says why the stream is closed: to the log, and to the guest if it still listens.
+    /// Logs why the stream is closed, and sends the reason to the client.
     pub fn close_with(&mut self, error: &ProtocolError) {
         self.kernel_host.counters.protocol_errors.add(1);
         let process = self.client.as_ref().map_or("a stream without a process".into(), |client| {

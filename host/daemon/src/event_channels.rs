@@ -1,10 +1,10 @@
-//! Event channels of a VM: for each event that guestd keeps for a process, a stream to guestd.
+//! Event channels of a VM: for each event that guestd registers for a process, a stream to guestd.
 //!
 //! ```text
 //!   RegisterEvent on guestd's link ──▶ a token, once usable ──▶ guestd's stream to EVENT_CHANNEL_PORT begins with it
-//!     ──▶ a byte for each wake ──▶ UnregisterEvent, or the process or guestd is gone: the stream ends
+//!     ──▶ a byte for each wake ──▶ UnregisterEvent, or the process or guestd is gone: the stream is closed
 //! ```
-//! The guest sends nothing more on it. If guestd ends the stream itself, wakes go by the process's stream again.
+//! The guest sends only the token on it. If guestd closes the stream itself, wakes go by the process's stream again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::pending_connections::{PendingConnection, accepted_from};
 use super::registered_events::EventSink;
 use super::vm::VmShared;
 
-/// Those whose stream is not there yet.
+/// Registered events whose stream is not connected yet, by the token of that stream.
 pub struct EventChannels(Ranked<BTreeMap<Token, (Arc<ClientProcess>, EventId)>>);
 
 impl Default for EventChannels {
@@ -35,9 +35,10 @@ impl EventChannels {
         self.0.lock_or_abort()
     }
 
-    /// Keeps an event of a process, whose stream is to come with this token. `kept` are those of all others of the VM.
+    /// Registers an event of a process; returns the token that its stream must present. `kept` counts the registered
+    /// events of the VM's processes.
     pub fn announce(&self, client: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
-        anyhow::ensure!(kept < EVENT_CHANNELS_PER_VM_MAX, "{kept} events of the VM are kept, the limit");
+        anyhow::ensure!(kept < EVENT_CHANNELS_PER_VM_MAX, "{kept} events of the VM are registered, the limit");
         let token = random()?;
         let mut waiting = self.lock();
         waiting.retain(|_, (client, name)| client.outbox.keeps(*name));
@@ -46,7 +47,7 @@ impl EventChannels {
         Ok(token)
     }
 
-    /// guestd is gone, and its processes.
+    /// Forgets all tokens: guestd is gone, and so are its processes.
     pub fn forget_all(&self) {
         self.lock().clear();
     }
@@ -61,7 +62,7 @@ pub struct EventChannelEndpoint {
     vm: Arc<VmShared>,
     connection: Connection,
     token: Vec<u8>,
-    /// Until its token has come.
+    /// `Some` until its token is received.
     pending_connection: Option<PendingConnection>,
     of: Option<(Arc<ClientProcess>, EventId)>,
 }
@@ -72,22 +73,22 @@ impl EventChannelEndpoint {
         EventChannelEndpoint { vm, connection, token: Vec::new(), pending_connection, of: None }
     }
 
-    /// Takes the token's bytes; an error is a breach of the protocol.
+    /// Reads the token's bytes; an error is a protocol violation.
     fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        anyhow::ensure!(self.of.is_none(), "bytes come back on the stream of a event_channel");
+        anyhow::ensure!(self.of.is_none(), "the guest sent bytes after the token of an event channel");
         self.token.extend_from_slice(bytes);
         anyhow::ensure!(
             self.token.len() <= TOKEN_BYTES,
-            "more than a token comes on the stream of a event_channel"
+            "the guest sent more than a token on an event channel"
         );
         let Ok(token) = Token::try_from(&self.token[..]) else { return Ok(()) };
         let (client, name) = self.vm.event_channels.redeem(&token).ok_or_else(|| {
             anyhow::anyhow!(
-                "the token of a event_channel is unknown, used up, or of an event that is forgotten"
+                "the token of an event channel is unknown, used up, or of an event that is unregistered"
             )
         })?;
         self.pending_connection = None;
-        // False if it was forgotten just now: nothing will come, and guestd ends the stream.
+        // False if it was unregistered meanwhile: nothing will be sent, and guestd closes the stream.
         if client.outbox.connect_event_channel(name, self.connection.clone()) {
             self.of = Some((client, name));
         }
@@ -145,7 +146,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(event_channels.redeem(&second).unwrap().1, EventId(2));
         assert!(event_channels.redeem(&second).is_none());
-        assert!(event_channels.announce(&client, EventId(1), 2).is_err(), "it has one");
+        assert!(event_channels.announce(&client, EventId(1), 2).is_err(), "it is registered");
         event_channels.forget_all();
         assert!(event_channels.redeem(&first).is_none());
     }
@@ -167,6 +168,6 @@ mod tests {
         gone.outbox.disconnect();
         event_channels.announce(&other, EventId(1), 0).unwrap();
         assert!(event_channels.redeem(&token).is_none());
-        assert_eq!(Arc::strong_count(&gone), 1, "nobody holds the process any more");
+        assert_eq!(Arc::strong_count(&gone), 1, "no token refers to the process any more");
     }
 }

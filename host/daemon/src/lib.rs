@@ -1,8 +1,8 @@
-//! The daemon: the kernel behind its one lock, and everything that brings it bytes.
+//! The daemon: the kernel behind its one lock, and all sources of its inputs.
 //!
 //! ```text
 //!   local process -- Unix stream --> local.rs (one thread, epoll) --.
-//!                                                                   |--> channel.rs --> seat.rs --> Kernel
+//!                                                                   |--> channel.rs --> kernel_host.rs --> Kernel
 //!   VM -- vsock --> vsock_device's thread --> vm.rs ----------------'        |
 //!                                                                            v
 //!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <- Effects
@@ -75,35 +75,36 @@ pub struct Options {
     pub directory: PathBuf,
     /// Record a trace into this file.
     pub record: Option<PathBuf>,
-    /// How long that may become.
+    /// The size limit of that trace.
     pub record_max: RecordMax,
-    /// Go on from this after being killed. Not with `record`, and not with a flight recorder.
+    /// Resume from this after being killed. Not with `record`, and not with a flight recorder.
     pub journal: Option<JournalOptions>,
-    /// Ask guests for times, and record them: with one of these.
+    /// Ask clients for timestamps and record them. Needs `record`, `journal` or a flight recorder.
     pub times: bool,
-    /// What of it a power failure may cost.
+    /// How much of the trace or journal a power failure may lose.
     pub durable: Durable,
-    /// Keep the last of a trace, so many bytes, in memory, and leave it in `dumps` when something goes wrong. Not with `record`.
+    /// Keep the last part of a trace, of so many bytes, in memory; dump it into `dumps` on a reset or panic. Not with
+    /// `record`.
     pub flight_recorder_bytes: Option<usize>,
-    /// Where a flight recorder leaves what nobody asked for.
+    /// Directory for the flight recorder's dumps on resets and panics.
     pub dumps: PathBuf,
     /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
     pub async_submission: bool,
-    /// What VMs find on ports that the daemon itself does not serve: `gpupv bench` has peers there.
+    /// Services on ports that the daemon itself does not serve: `gpupv bench` has peers there.
     pub more_ports: Option<MorePorts>,
     pub kernel: dxgkrnl::Config,
-    /// The drivers that `kernel` may name: the simulated one unless there are more.
+    /// Drivers that `kernel` may name; by default the simulated one.
     pub drivers: drivers::Registry,
     pub clock: Clock,
-    /// VMs that will be added at once, vm1 and so on: a daemon that goes on waits for them.
+    /// VMs that will be added at once, named vm1 and so on: a resumed daemon waits for them.
     pub machines: u32,
-    /// VMs without a machine: each NAME has a broker's socket `broker-NAME.sock` for its processes.
+    /// Local VMs, which have no machine: each NAME has a broker socket `broker-NAME.sock` for its processes.
     pub local_vms: Vec<String>,
-    /// Sees every step of the kernel.
+    /// Called after every step of the kernel.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// A running daemon. Dropping it ends it.
+/// A running daemon. Dropping it stops it.
 pub struct Daemon {
     pub kernel_host: Arc<KernelHost>,
     pub vms: Arc<VmRegistry>,
@@ -111,10 +112,10 @@ pub struct Daemon {
     timer_thread: Option<TimerThread>,
     free_memory: Option<FreeMemory>,
     disk_writer: Option<DiskWriter>,
-    /// Ends last: what all others say is said by it.
+    /// Stops last, because it writes the log lines of all others.
     log_thread: Option<LogThread>,
     directory: PathBuf,
-    /// What the journal had.
+    /// Summary of what the daemon resumed from the journal.
     pub resumed: Option<Resumed>,
 }
 
@@ -160,7 +161,7 @@ impl Daemon {
         })
     }
 
-    /// The broker's socket: what `GPUPV_BROKER` must say.
+    /// Path of the broker's socket, the value of `GPUPV_BROKER`.
     pub fn broker_path(&self) -> PathBuf {
         self.directory.join("broker.sock")
     }
@@ -170,19 +171,18 @@ impl Daemon {
         &self.directory
     }
 
-    /// Moves the daemon's time on, if its clock is [`Clock::Virtual`]; see [`Seat::advance`].
+    /// Advances the daemon's time, if its clock is [`Clock::Virtual`]; see [`KernelHost::advance`].
     pub fn advance(&self, nanos: Nanos) {
         self.kernel_host.advance(nanos);
     }
 
-    /// A VM without a machine and its broker's socket, unless it crashed.
+    /// A local VM and its broker socket, unless it crashed.
     pub fn local_vm(&self, name: &str) -> Option<(VmId, PathBuf)> {
         let vm = self.vms.list_local().into_iter().find(|vm| vm.name == name && !vm.crashed)?;
         Some((vm.id, vm.socket))
     }
 
-    /// Ends a VM without a machine as if it died: its processes are cut off, its socket is gone. All of it
-    /// has happened when this returns.
+    /// Crashes a local VM: its processes are cut off and its socket is removed when this returns.
     pub fn crash_local_vm(&self, name: &str) -> anyhow::Result<()> {
         let (vm, _) = self.local_vm(name).with_context(|| format!("there is no local VM {name:?}"))?;
         self.vms.local_crashed(vm);
@@ -192,8 +192,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
-    /// error if it is gone already.
+    /// Cuts a process off as a lost transport would, without a Goodbye; it is detached when this returns. No error if
+    /// it is already gone.
     pub fn cut(&self, process: ProcessId) {
         let Some(client) = self.kernel_host.sessions().client(process) else { return };
         client.outbox.cut_off();
@@ -205,7 +205,7 @@ impl Daemon {
         }
     }
 
-    /// Ends the daemon in order: local processes and VMs cut off, trace finished.
+    /// Stops the daemon: cuts off local processes and VMs, and finishes the trace.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.shut_down()
     }
@@ -227,23 +227,23 @@ impl Daemon {
     }
 }
 
-/// The name of a VM with a machine, unless whoever adds it names it.
+/// The default name of a VM with a machine.
 pub fn machine_name(number: u32) -> String {
     format!("vm{number}")
 }
 
-/// Each local process takes three descriptors: as many as the system allows are asked for.
+/// Raises the limit of open files to the most that the system allows: each local process takes three.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Without it there is room for fewer processes, and the log says so when it comes to that.
+    // On failure fewer processes have room, and the log reports refused ones.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Err(error) = self.shut_down() {
-            tracing::error!("the daemon did not end in order: {error:#}");
+            tracing::error!("the daemon did not stop cleanly: {error:#}");
         }
     }
 }

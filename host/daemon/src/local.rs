@@ -1,8 +1,8 @@
-//! Local guest processes: one thread that waits for all of them.
+//! Local client processes: one thread that serves all of them.
 //!
-//! It accepts broker connections, reads streams and notices the end of processes. It sleeps in `epoll_wait` without a
-//! timeout. The host itself and each VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
-//! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
+//! The thread accepts broker connections, reads streams and detects exited processes. It sleeps in `epoll_wait` without
+//! a timeout. The host itself and each local VM have a listening socket of their own. Streams with unprocessed data
+//! wait in the queue of their VM (`round_robin.rs`), so that a flood from one VM does not delay another's calls.
 
 mod deferred_reads;
 mod nt_handles;
@@ -51,9 +51,9 @@ use resuming::ResumeWait;
 const COMMANDS_KEY: u64 = 0;
 const CLOCK_KEY: u64 = 1;
 const NEWCOMERS_KEY: u64 = 2;
-/// How long a listener rests that could not accept.
+/// Pause of a listener that could not accept.
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Connections that are accepted at a door before others are looked at.
+/// Connections accepted at one listener before other sources have their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 8;
 
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
@@ -61,42 +61,42 @@ const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlag
 /// The running thread.
 pub struct LocalLoop {
     commands: Sender<(Command, Sender<()>)>,
-    /// Written after each command.
+    /// An eventfd, written after each command.
     event_channel: Arc<OwnedFd>,
     thread: JoinHandle<()>,
 }
 
-/// What others ask of the thread; it says when it is done.
+/// A command from another thread; it is acknowledged when done.
 enum Command {
-    /// Every process is detached, and the thread ends.
+    /// Detach every process and exit the thread.
     Stop,
     Cut(ProcessId),
-    /// A VM without a machine died.
+    /// A local VM crashed.
     Crash(VmId),
 }
 
-/// What an epoll event is about, by its key.
+/// The source of an epoll event, by its key.
 enum Source {
     /// The system's clock was set.
     Clock,
-    /// The time of connections that have not said what they are is over.
+    /// The timer of pending connections has expired.
     Newcomers,
     Commands,
-    /// The door of a VM.
+    /// The listening socket of a VM.
     Listener {
         vm: VmId,
         listener: Listener,
     },
-    /// A broker connection and the process that it attached.
+    /// A broker connection and the process that it has attached.
     Broker {
         vm: VmId,
-        /// Of the user that connected.
+        /// The user that connected.
         peer: Peer,
         connection: Arc<ClientFd>,
         process: Option<ProcessId>,
-        /// Of the processes that its user may have.
+        /// Its share of the processes that its user may have.
         share: Option<Share>,
-        /// Until it has attached a process.
+        /// `Some` until it has attached a process.
         pending_connection: Option<PendingConnection>,
     },
     Stream {
@@ -104,26 +104,26 @@ enum Source {
         process: ProcessId,
         stream: Arc<ClientFd>,
         channel: Box<Channel>,
-        /// Its process is at its end, and so often it is still read.
+        /// Set once its process has exited: how many more reads are allowed.
         last_reads: Option<u8>,
     },
     /// Readable when NT handles of this VM are closed.
     NtHandles {
         vm: VmId,
     },
-    /// Readable when guests of the daemon before this one are waited for no longer.
+    /// Readable when the time limit for returning clients has passed.
     ReturnLimit(OwnedFd),
-    /// Readable when the process has ended, whoever may still hold its descriptors.
+    /// Readable when the process has exited, even if others have its descriptors.
     Pid {
         process: ProcessId,
         pidfd: OwnedFd,
-        /// Of the descriptors that its user may have.
+        /// Its share of the descriptors that its user may have.
         _share: Option<Share>,
     },
 }
 
 impl Source {
-    /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
+    /// The source's descriptor in the epoll set; `None` for the loop's own, which are stored elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Source::Commands | Source::Clock | Source::Newcomers | Source::NtHandles { .. } => None,
@@ -141,30 +141,30 @@ struct Loop {
     epoll: Arc<OwnedFd>,
     event_channel: Arc<OwnedFd>,
     commands: Receiver<(Command, Sender<()>)>,
-    // Looked at cold, right after a wake: no hashing.
+    // Read with cold caches, right after a wake, so without hashing.
     sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
-    /// Of each VM whose processes have had any.
+    /// By VM, once a process of it has had any.
     nt_handles: BTreeMap<VmId, VmNtHandles>,
-    /// Of each VM that has a door here.
+    /// By VM with a listener here.
     budgets: BTreeMap<VmId, VmBudgets>,
     next_key: u64,
     turns: RoundRobin,
-    /// When this thread woke up, of a daemon that asks for times.
+    /// When this thread woke up, if the daemon asks for times.
     awake_ns: u64,
     scratch: Vec<u8>,
-    /// Where the system can do it.
+    /// `None` if the system does not support it.
     setter: Option<Arc<Setter>>,
-    /// Listeners that are not watched while descriptors are used up.
+    /// Listeners removed from the epoll set while descriptors are used up.
     resting: Vec<u64>,
-    /// Connections of which nothing is read for now: see `local/held.rs`.
+    /// Connections that are not read for now: see `local/deferred_reads.rs`.
     held: DeferredReads,
-    /// Guests of the daemon before this one are waited for.
+    /// Set while the daemon waits for clients of the daemon before it.
     returning: Option<ResumeWait>,
 }
 
 impl LocalLoop {
-    /// Serves the host's processes at `broker_path`, and those of each local VM at its socket.
+    /// Starts the thread. It serves the host's processes at `broker_path`, and those of each local VM at its socket.
     pub fn start(
         kernel_host: Arc<KernelHost>,
         broker_path: &Path,
@@ -198,7 +198,7 @@ impl LocalLoop {
         state.kernel_host.tell_system_time();
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
-            // Where the system has none left now, there may be one when a handle is asked for.
+            // Descriptors may be used up now; a later request tries again.
             if let Err(error) = state.nt_handles_of(vm) {
                 tracing::info!("the NT handles of vm {} cannot be watched yet: {error:#}", vm.0);
             }
@@ -212,7 +212,7 @@ impl LocalLoop {
         Ok(LocalLoop { commands: sender, event_channel, thread })
     }
 
-    /// Ends the thread; every local process is detached.
+    /// Stops the thread; every local process is detached.
     pub fn stop(self) {
         self.command(Command::Stop);
         if self.thread.join().is_err() {
@@ -220,17 +220,17 @@ impl LocalLoop {
         }
     }
 
-    /// Ends a local process and closes what is held of it.
+    /// Detaches a local process and closes its descriptors.
     pub fn cut(&self, process: ProcessId) {
         self.command(Command::Cut(process));
     }
 
-    /// Ends a VM without a machine: its processes, its door, itself.
+    /// Crashes a local VM: detaches its processes, closes its listener, then detaches the VM.
     pub fn crash(&self, vm: VmId) {
         self.command(Command::Crash(vm));
     }
 
-    /// Returns when it is done, or the thread has ended.
+    /// Returns when the command is done, or the thread has exited.
     fn command(&self, command: Command) {
         let (done, wait) = std::sync::mpsc::channel();
         if self.commands.send((command, done)).is_ok() {
@@ -240,29 +240,29 @@ impl LocalLoop {
     }
 }
 
-/// Without it, events that a driver signals come by the streams of their processes, as all others.
+/// Without a setter, wakes of a driver's events are frames of the streams, like all others.
 fn setter() -> Option<Arc<Setter>> {
     let setter = Setter::new().inspect_err(|error| tracing::info!("no eventfds are set directly: {error}"));
     setter.ok().map(Arc::new)
 }
 
-/// Every user of this machine may attach; the folder's mode says who comes this far.
+/// Every user of this machine may connect, as far as the folder's mode admits.
 fn listen(path: &Path) -> anyhow::Result<Listener> {
     Ok(Listener::new(path, SocketType::SEQPACKET, listening::EVERY_USER)?)
 }
 
-/// The user who connected; one whom the system does not name is nobody else.
+/// The user who connected; `u32::MAX` if the system does not say.
 fn user_of(connection: impl AsFd) -> Peer {
     Peer::Uid(rustix::net::sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw()))
 }
 
-/// Answers a request of a process; true: the connection goes on.
+/// Answers a request of a process; true: the connection stays open.
 fn answer(connection: &ClientFd, process: ProcessId, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
     let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
     broker::send_reply(connection, &reply, descriptors).map(|()| true)
 }
 
-/// The same with a reason not to.
+/// Refuses a request, with a reason.
 fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> {
     let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
     broker::send_reply(connection, &reply, &[]).map(|()| true)
@@ -306,17 +306,17 @@ impl Loop {
         self.detach_all();
     }
 
-    /// Waits for something to do, unless somebody waits for a turn.
+    /// Waits for events, unless a stream waits for its turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
         self.let_go();
         let at_once = Timespec::default();
         let may_sleep = self.turns.is_empty();
-        // Who asks for times wants to know when the thread woke up: so it looks before it sleeps.
+        // With times, the thread polls before it sleeps, so that it knows whether it woke up.
         if !may_sleep || self.kernel_host.times {
             epoll::wait(&*self.epoll, spare_capacity(events), Some(&at_once))?;
         }
         if may_sleep && events.is_empty() {
-            // What a listener lacked may be there again without anybody of ours having ended.
+            // Descriptors may be available again although no client of this daemon is gone.
             let limit = match (self.held.is_empty(), self.resting.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
                 (true, false) => Some(REST),
@@ -339,7 +339,7 @@ impl Loop {
         }
     }
 
-    /// Works off what others asked for; true if the thread is to end.
+    /// Runs the pending commands; true if the thread is to exit.
     fn obey(&mut self) -> bool {
         let _ = rustix::io::read(&*self.event_channel, &mut [0u8; 8]);
         while let Ok((command, done)) = self.commands.try_recv() {
@@ -351,13 +351,13 @@ impl Loop {
                 Command::Cut(process) => self.end_process(process),
                 Command::Crash(vm) => self.crash(vm),
             }
-            // Who asked may have gone.
+            // The sender may be gone.
             let _ = done.send(());
         }
         false
     }
 
-    /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
+    /// Crashes a local VM: its processes are detached and its listener is closed, then the VM is detached.
     fn crash(&mut self, vm: VmId) {
         for client in self.kernel_host.sessions().clients_of(vm) {
             client.outbox.cut_off();
@@ -382,7 +382,7 @@ impl Loop {
 
     fn event(&mut self, key: u64, flags: epoll::EventFlags) {
         match self.sources.get_mut(&key) {
-            // An event of a source that an earlier event of this round ended.
+            // An event of a source that was removed earlier in this round.
             None | Some(Source::Commands) => {}
             Some(Source::Listener { .. }) => self.accept(key),
             Some(Source::Clock) => {
@@ -413,7 +413,7 @@ impl Loop {
         Ok(key)
     }
 
-    /// A few of those that wait at a door: the others have theirs in the next round, as all clients.
+    /// Accepts a few waiting connections; the rest wait for the next round, as all clients do.
     fn accept(&mut self, key: u64) {
         for _ in 0..ACCEPTED_AT_ONCE_MAX {
             let Some(Source::Listener { vm, listener }) = self.sources.get(&key) else { return };
@@ -423,7 +423,7 @@ impl Loop {
                 Ok(connection) => {
                     let peer = user_of(&connection);
                     if let Err(error) = self.accepted(vm, peer, connection) {
-                        let line = || format!("a local process could not be accepted: {error:#}");
+                        let line = || format!("the connection of a local process could not be accepted: {error:#}");
                         self.kernel_host.log.warn(peer, line);
                     }
                 }
@@ -431,11 +431,11 @@ impl Loop {
                 Err(error) => {
                     self.kernel_host.log.warn(Peer::Vm(vm), || {
                         format!(
-                            "no local process can be accepted until another one ends: {error}; \
+                            "no local process can be accepted until another one is gone: {error}; \
                              start the daemon with a higher limit of open files (ulimit -n)"
                         )
                     });
-                    // It would be ready again at once, and again.
+                    // Otherwise it would be ready again at once.
                     if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
                         self.resting.push(key);
                     }
@@ -462,12 +462,12 @@ impl Loop {
             .map(drop)
     }
 
-    /// What users of a VM have of it.
+    /// The budgets of a VM's users.
     fn budgets_of(&mut self, vm: VmId) -> &VmBudgets {
         self.budgets.entry(vm).or_default()
     }
 
-    /// A broker connection was accepted. If it attaches no process in time, both ends see it closed.
+    /// Registers an accepted broker connection. If it attaches no process in time, it is shut down in both directions.
     fn pending_connection(&self, peer: Peer, connection: &Arc<ClientFd>) -> PendingConnection {
         let connection = Arc::clone(connection);
         let close = move || {
@@ -487,7 +487,7 @@ impl Loop {
         self.end_broker_packet(key, &connection, result);
     }
 
-    /// A client asks at its broker connection, for its process if it has attached one.
+    /// Handles a request on a broker connection; `process` is the one that it has attached, if any.
     fn broker_request(
         &mut self,
         key: u64,
@@ -527,13 +527,13 @@ impl Loop {
                         let reply = BrokerReply { first_slot, slots, process, ..BrokerReply::default() };
                         broker::send_reply(connection, &reply, &[memory.as_fd()]).map(|()| true)
                     }
-                    // Its user has its share of mappings: that ends no process.
+                    // The user's share of mappings is used up, which is no reason to detach the process.
                     Err(error) if error.is::<OverShare>() => refuse(connection, &error),
                     Err(error) => Err(error),
                 }
             }
             (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, connection),
-            // Pages that cannot be lent are no reason to end a process.
+            // Pages that cannot be attached are no reason to detach a process.
             (Request::AttachBacking { address, pages }, Some(process)) => {
                 match broker::attach_backing(&self.kernel_host, peer, process, address, pages) {
                     Ok(memory) => answer(connection, process, &[memory.as_fd()]),
@@ -559,7 +559,7 @@ impl Loop {
                 }
             }
             (Request::Settle, Some(process)) => {
-                // What is owed is set before an answer is sent; unless there was no memory for it then.
+                // Owed events are set before an answer is sent, unless memory was short.
                 self.kernel_host.sessions().client(process).iter().for_each(|client| client.outbox.flush());
                 answer(connection, process, &[])
             }
@@ -567,7 +567,7 @@ impl Loop {
         }
     }
 
-    /// A packet was answered (true), or its connection ends.
+    /// Finishes a packet: it was answered (true), or its connection is closed.
     fn end_broker_packet(&mut self, key: u64, connection: &ClientFd, result: anyhow::Result<bool>) {
         match result {
             Ok(true) => {
@@ -580,7 +580,7 @@ impl Loop {
         }
     }
 
-    /// Says why a connection ends, to its process and to the operator.
+    /// Closes a connection with a reason, sent to its process and logged.
     fn refuse_for_good(&mut self, key: u64, connection: &ClientFd, error: &anyhow::Error) {
         if let Some(Source::Broker { peer, .. }) = self.sources.get(&key) {
             self.kernel_host.log.warn(*peer, || format!("a local process is refused: {error:#}"));
@@ -589,7 +589,7 @@ impl Loop {
         self.end_broker(key);
     }
 
-    /// An event that is set here from now on.
+    /// Registers an event, which the daemon sets directly from now on.
     fn register_event(&self, process: ProcessId, name: EventId, event: ClientFd) -> anyhow::Result<()> {
         let setter = self.setter.clone().context("this system cannot set events of other processes")?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_fd().as_raw_fd()), Vec::new())?;
@@ -601,11 +601,11 @@ impl Loop {
 
     fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
-        anyhow::ensure!(client.outbox.unregister_event(name), "event {} is not kept", name.0);
+        anyhow::ensure!(client.outbox.unregister_event(name), "event {} is not registered", name.0);
         Ok(())
     }
 
-    /// The broker connection is closed: the process is at its end, or never was.
+    /// Handles a closed broker connection: its process, if it has one, is detached.
     fn end_broker(&mut self, key: u64) {
         match self.sources.get(&key) {
             Some(Source::Broker { process: Some(process), .. }) => {
@@ -631,7 +631,8 @@ impl Loop {
         let mut keys = vec![key];
         let result = self.watch_process(&client, peer, pid, ours, &mut keys).and_then(|()| {
             let right = self.kernel_host.sessions().resume_right(client.id);
-            // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
+            // With a journal, no events are registered: after a crash it is unknown whether one was set, whereas frames
+            // are counted.
             let keeps_events = self.setter.is_some() && right.is_none();
             let events_max = if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
             let (resume_token, resume_ms) =
@@ -664,7 +665,7 @@ impl Loop {
         keys: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
         let process = client.id;
-        // A process that has ended by now is noticed by its closed connection.
+        // A process that has already exited is detected by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             let _share = Some(self.kernel_host.budgets.descriptors.take(peer, 1)?);
             keys.push(self.add(Source::Pid { process, pidfd, _share })?);
@@ -700,14 +701,15 @@ impl Loop {
         self.turns.join(*vm, key);
     }
 
-    /// One turn of one stream of each VM.
+    /// Runs one turn of one stream of each VM.
     fn round(&mut self) {
         for key in self.turns.next_of_each() {
             self.turn(key);
         }
     }
 
-    /// One read of a stream, unless all of the last one is still to be worked off; then so many calls of it.
+    /// Runs a turn: one read of a stream, unless the last one is not yet processed; then up to [`CALLS_PER_TURN_MAX`]
+    /// calls.
     fn turn(&mut self, key: u64) {
         let Some(Source::Stream { vm, process, stream, channel, last_reads }) = self.sources.get_mut(&key)
         else {
@@ -754,8 +756,7 @@ impl Loop {
         }
     }
 
-    /// A process is at its end: what it said before counts, as far as one more read brings it. It ends with the turn in which
-    /// nothing of that is left.
+    /// Detaches a process that has exited, after its earlier calls: what one more read brings is processed first.
     fn end_behind_calls(&mut self, process: ProcessId) {
         let mut has_streams = false;
         for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
@@ -771,7 +772,7 @@ impl Loop {
     }
 
     fn end_process(&mut self, process: ProcessId) {
-        // An ended process has closed all it had by now, and nothing that it shared outlives it by a moment.
+        // An exited process has closed all its descriptors by now, so its NT handles are closed with it.
         for vm in self.nt_handles.keys().copied().collect::<Vec<_>>() {
             self.close_nt_handles(vm);
         }
@@ -781,11 +782,11 @@ impl Loop {
         }
     }
 
-    /// Stops watching a source and closes what it holds.
+    /// Removes a source and closes its descriptors.
     fn forget(&mut self, key: u64) {
         let Some(source) = self.sources.remove(&key) else { return };
         if let Some(descriptor) = source.descriptor() {
-            // Others may hold the same open file: closing alone would not end the watch.
+            // Other processes may have the same open file: a close alone would not remove it from the epoll set.
             let _ = epoll::delete(&*self.epoll, descriptor);
         }
         drop(source);
@@ -794,7 +795,7 @@ impl Loop {
         }
     }
 
-    /// There is room for descriptors again. A listener that cannot be watched yet stays at rest.
+    /// Watches resting listeners again. One that cannot be watched yet stays at rest.
     fn accept_again(&mut self) {
         let Loop { sources, epoll, resting, .. } = self;
         resting.retain(|key| {

@@ -1,12 +1,12 @@
-//! Connections whose peer has not said yet what it is: a broker connection before Attach, a stream before Hello.
+//! Connections whose peer has not identified itself: a broker connection before Attach, a stream before Hello.
 //!
 //! ```text
-//!   accepted ──Attach, Hello──▶ admitted: the Newcomer is dropped
-//!       │ INTRODUCTION_NS over, or newer ones of its peer are too many
+//!   accepted ──Attach, Hello──▶ admitted: the PendingConnection is dropped
+//!       │ INTRODUCTION_NS passed, or its peer has too many newer ones
 //!       ▼
 //!     closed
 //! ```
-//! Each holds a descriptor or a place in a VM's connection table. Without a limit a few thousand idle ones keep every
+//! Each takes a descriptor or a place in a VM's connection table. Without a limit a few thousand idle ones keep every
 //! other client out (attacks H1, H6 and H8).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ use super::peer::Peer;
 use super::timer::{NANOS_PER_SECOND, monotonic};
 use super::vm::VmShared;
 
-/// Ends a connection; called without any lock of ours.
+/// Closes a connection; called without any lock of the daemon.
 type Close = Box<dyn FnOnce() + Send>;
 
 struct Waiting {
@@ -39,7 +39,7 @@ struct Waiting {
 
 #[derive(Default)]
 struct Table {
-    /// By number: the oldest, whose deadline comes first, is the first.
+    /// By number: the oldest, with the first deadline, comes first.
     waiting: BTreeMap<u64, Waiting>,
     of_peer: BTreeMap<Peer, BTreeSet<u64>>,
     next: u64,
@@ -57,7 +57,7 @@ impl Table {
         Some(waiting)
     }
 
-    /// The oldest of this peer, if it has too many.
+    /// Removes the oldest of this peer, if it has too many.
     fn one_too_many(&mut self, peer: Peer) -> Option<Waiting> {
         let numbers = self.of_peer.get(&peer).filter(|numbers| numbers.len() > NEWCOMERS_PER_PEER_MAX)?;
         let oldest = *numbers.first()?;
@@ -68,7 +68,7 @@ impl Table {
 /// Every connection that is not admitted yet.
 pub struct PendingConnections {
     table: Ranked<Table>,
-    /// Armed for the first deadline while there is any.
+    /// Armed for the first deadline, if there is one.
     timer: OwnedFd,
     log: Arc<LogLines>,
 }
@@ -79,7 +79,7 @@ impl fmt::Debug for PendingConnections {
     }
 }
 
-/// One connection that is not admitted yet. Dropped when it is, or when it has ended.
+/// One connection that is not admitted yet. Dropped when it is admitted or closed.
 #[derive(Debug)]
 pub struct PendingConnection {
     all: Arc<PendingConnections>,
@@ -100,7 +100,7 @@ impl PendingConnections {
         Ok(Arc::new(PendingConnections { table, timer, log }))
     }
 
-    /// A connection was accepted. `close` is called if its peer does not introduce itself in time.
+    /// Registers an accepted connection. `close` is called if its peer does not identify itself in time.
     pub fn accepted(
         self: &Arc<Self>,
         peer: Peer,
@@ -127,17 +127,17 @@ impl PendingConnections {
         }
         drop(table);
         if let Some(ended) = ended {
-            self.end(ended, "newer connections of its peer are too many");
+            self.end(ended, "its peer has too many newer connections");
         }
         PendingConnection { all: Arc::clone(self), number }
     }
 
-    /// Readable when the time of some is over: then [`Newcomers::expire`] is due.
+    /// Readable when a deadline has passed: then call [`Self::expire`].
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// Closes each connection whose time is over.
+    /// Closes each connection whose deadline has passed.
     pub fn expire(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         self.expire_at(monotonic());
@@ -153,7 +153,7 @@ impl PendingConnections {
             let number = *number;
             let ended = table.remove(number);
             drop(table);
-            ended.into_iter().for_each(|ended| self.end(ended, "it did not say in time what it is"));
+            ended.into_iter().for_each(|ended| self.end(ended, "it did not identify itself in time"));
         }
     }
 
@@ -164,7 +164,7 @@ impl PendingConnections {
         };
         let spec = Itimerspec { it_interval: Timespec::default(), it_value };
         if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            self.log.own(Level::ERROR, format!("connections that say nothing are not closed: {error}"));
+            self.log.own(Level::ERROR, format!("pending connections are not closed in time: cannot arm their timer: {error}"));
         }
     }
 
@@ -174,7 +174,7 @@ impl PendingConnections {
     }
 }
 
-/// A connection from a VM was accepted that is to say what it is.
+/// Registers an accepted connection from a VM until it identifies itself.
 pub fn accepted_from(vm: &VmShared, connection: &Connection) -> PendingConnection {
     let connection = connection.clone();
     vm.kernel_host.pending_connections.accepted(Peer::Vm(vm.id), move || connection.reset())
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_closed_when_its_time_is_over_and_what_is_admitted_is_not() {
+    fn a_silent_connection_is_closed_at_its_deadline_and_an_admitted_one_is_not() {
         let (all, closed) = log();
         let silent = connect(&all, 0, HOST, 1, &closed);
         let admitted = connect(&all, 0, HOST, 2, &closed);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_of_a_peer_ends_its_oldest_and_nothing_of_others() {
+    fn one_too_many_of_a_peer_closes_its_oldest_and_none_of_others() {
         let (all, closed) = log();
         let _other = connect(&all, 0, Peer::Uid(1), usize::MAX, &closed);
         let own: Vec<_> =

@@ -1,10 +1,10 @@
-//! Messages of clients, with every descriptor that comes along.
+//! Reads messages of clients with every descriptor that accompanies them.
 //!
-//! Descriptors that a message brings and nobody takes are closed by the kernel within the call that reads the message,
-//! and that close may block ([`super::closing`]). So whatever a client sends is read with room for as many as a message
-//! can have, also where none are expected.
+//! If a message has more descriptors than the reader has room for, the kernel closes the rest within the call that
+//! reads it, and that close may block ([`super::closing`]). So every read of a client's socket has room for as many as
+//! a message can have, even where none are expected.
 //!
-//! `unsafe`: C is spoken, to read into memory that nobody has written yet.
+//! `unsafe`: calls `recvmsg`, to read into uninitialized memory.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -14,39 +14,39 @@ use rustix::net::SocketType;
 
 /// `SCM_MAX_FD` of the kernel.
 pub const DESCRIPTORS_PER_MESSAGE_MAX: usize = 253;
-/// Words of room for a message's descriptors, with its header: aligned as that has to be.
+/// Words of a control buffer for a message's descriptors and its header, aligned as it requires.
 const CONTROL_WORDS: usize =
     (size_of::<libc::cmsghdr>() + DESCRIPTORS_PER_MESSAGE_MAX * size_of::<RawFd>()).div_ceil(8);
 
-/// What came.
+/// A message that was read.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message; of a packet that was longer than the room for it, its own length.
+    /// Bytes of the message; for a packet that is longer than the buffer, the packet's length.
     pub bytes: usize,
-    /// Closed over an exec.
+    /// With close-on-exec.
     pub descriptors: Vec<OwnedFd>,
 }
 
 /// Reads a message without waiting for one.
 pub fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> Result<Received, Errno> {
-    // SAFETY: bytes that were written before may be written again.
+    // SAFETY: the slice is writable for its length.
     unsafe { receive_to(socket, to.as_mut_ptr(), to.len()) }
 }
 
-/// The same, behind what is there, as far as there is room.
+/// The same, appended to a vector within its capacity.
 pub fn receive_behind(socket: BorrowedFd<'_>, to: &mut Vec<u8>) -> Result<Received, Errno> {
     let (length, room) = (to.len(), to.spare_capacity_mut());
     let room_bytes = room.len();
-    // SAFETY: the room is the vector's own, and nobody else's during the call.
+    // SAFETY: the spare capacity belongs to the vector, which is borrowed for the call.
     let received = unsafe { receive_to(socket, room.as_mut_ptr().cast(), room_bytes) }?;
-    // SAFETY: so many bytes of it were written.
+    // SAFETY: `recvmsg` initialized these bytes.
     unsafe { to.set_len(length + received.bytes.min(room_bytes)) };
     Ok(received)
 }
 
 /// # Safety
 ///
-/// So many bytes can be written there.
+/// `to` is writable for `bytes` bytes.
 unsafe fn receive_to(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Result<Received, Errno> {
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
     let mut vector = libc::iovec { iov_base: to.cast(), iov_len: bytes };
@@ -61,16 +61,16 @@ unsafe fn receive_to(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Resul
     let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     let Ok(bytes) = usize::try_from(count) else { return Err(last_error()) };
     let mut descriptors = Vec::new();
-    // SAFETY: the kernel has filled in the control messages that the header says there are.
+    // SAFETY: the kernel has written the control messages that the header describes.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     while !message.is_null() {
-        // SAFETY: it is one of those; its data are as long as it says, and need not be aligned.
+        // SAFETY: `message` is one of those. Its data have the length that it states and may be unaligned.
         unsafe {
             if ((*message).cmsg_level, (*message).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data = libc::CMSG_DATA(message).cast::<RawFd>();
                 let length = (*message).cmsg_len as usize - (data as usize - message as usize);
                 for at in 0..length / size_of::<RawFd>() {
-                    // A descriptor of a message is ours from the call on.
+                    // The kernel has installed the descriptor for this process.
                     descriptors.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
                 }
             }
@@ -80,16 +80,16 @@ unsafe fn receive_to(socket: BorrowedFd<'_>, to: *mut u8, bytes: usize) -> Resul
     Ok(Received { bytes, descriptors })
 }
 
-/// Has a byte out of band come as any other, with the descriptors that it brings: nobody would take those.
+/// Reads out-of-band bytes in band, with their descriptors, which would otherwise be lost.
 pub(super) fn read_all_in_band(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::net::sockopt::set_socket_oobinline(socket, true)
 }
 
-/// Whether a Unix socket that is hung up has nothing in it that was not read, not even a packet without bytes.
+/// Whether a Unix socket that is hung up has nothing unread, not even an empty packet.
 pub(super) fn has_nothing_unread(socket: BorrowedFd<'_>) -> bool {
     let is_stream = rustix::net::sockopt::socket_type(socket) == Ok(SocketType::STREAM);
-    // Each packet is then one with credentials, for which there is no room here: that tells an empty one from none. In a
-    // stream nothing is empty.
+    // With `SO_PASSCRED` each packet has credentials, for which there is no room here. So `MSG_CTRUNC` tells an empty
+    // packet from none. A stream has no empty packets.
     if !is_stream && rustix::net::sockopt::set_socket_passcred(socket, true).is_err() {
         return false;
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_packet_that_is_too_long_its_length_is_told() {
+    fn a_truncated_packet_reports_its_full_length() {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         send(&theirs, &[7; 100], &[]);

@@ -1,14 +1,14 @@
-//! Events of a process that its broker keeps: what the driver signals sets them without a detour by the process's stream,
-//! which would cost another wake-up, of the thread that reads it.
+//! Events that a process's broker has registered. The daemon sets them directly, without the process's stream, whose
+//! reader would be another wake-up.
 //!
 //! ```text
-//!   RegisterEvent ──▶ kept ──wake decided──▶ owed: n ──flush──▶ rung: the eventfd is set n times (local), or n bytes are
-//!                  │ ▲                                │     sent to its event channel, and guestd sees to the eventfd (VM)
-//!                  │ └────────────────────────────────┘ the event channel has no room: what is left stays owed
-//!                  └─ UnregisterEvent, or the event channel is gone: wakes go by the stream again, what was owed first
+//!   RegisterEvent ──▶ registered ──wake──▶ owed: n ────flush──▶ the eventfd is set n times (local), or n bytes are sent
+//!                  │ ▲                                │     to its event channel, and guestd sets the eventfd (VM)
+//!                  │ └────────────────────────────────┘ the event channel has no room: the rest stays owed
+//!                  └─ UnregisterEvent, or the event channel is gone: wakes are frames of the stream again, first those owed
 //! ```
-//! An event lives in the outbox of its process, so that the order in which the kernel decided is kept: what is owed is
-//! rung before the bytes that were appended since are sent.
+//! Registered events belong to the outbox of their process, so that the kernel's order is kept: owed wakes are
+//! delivered before the bytes that were appended after them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,22 +21,22 @@ use vsock_device::Connection;
 use super::eventfd::Setter;
 use super::shares::Share;
 
-/// How an event is set.
+/// The way in which an event is set.
 #[derive(Debug)]
 pub enum EventSink {
-    /// The eventfd itself, and what it takes of its client's descriptors.
+    /// The eventfd itself, and its share of the client's descriptors.
     Eventfd(Arc<Setter>, OwnedFd, Share),
-    /// A stream to guestd, a byte for each wake; none before guestd has opened it.
+    /// A stream to guestd, a byte for each wake; `None` until guestd has connected it.
     EventChannel(Option<Connection>),
 }
 
 impl EventSink {
-    /// Sets the event so often, or less; how often.
+    /// Sets the event up to `times` times; returns how often.
     fn set(&self, times: u64) -> u64 {
         const BYTES_MAX: usize = 256;
         match self {
             EventSink::Eventfd(setter, event, _) => {
-                // What cannot be done now, without memory, is done at the next flush.
+                // What fails for lack of memory is tried again at the next flush.
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
             EventSink::EventChannel(None) => 0,
@@ -45,7 +45,7 @@ impl EventSink {
                 let mut left = times;
                 while left > 0 {
                     let piece = left.min(BYTES_MAX as u64);
-                    // No room: the endpoint is told when there is. Closed: it is told that too.
+                    // If it has no room or is closed, the endpoint is notified.
                     if connection.send(&bytes[..piece as usize]).is_err() {
                         break;
                     }
@@ -67,20 +67,20 @@ impl EventSink {
 struct RegisteredEvent {
     way: EventSink,
     owed: u64,
-    /// All wakes so far, those that are owed included.
+    /// All wakes so far, including those owed.
     wakes: u64,
 }
 
-/// Why an event is not kept.
+/// Why an event cannot be registered.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    #[error("the broker keeps {REGISTERED_EVENTS_PER_PROCESS_MAX} events of the process, the limit")]
+    #[error("the process has {REGISTERED_EVENTS_PER_PROCESS_MAX} registered events, the limit")]
     Full,
-    #[error("the broker keeps an event of this name already")]
+    #[error("an event of this name is already registered")]
     Known,
 }
 
-/// Those of one process, by their names.
+/// Registered events of one process, by name.
 #[derive(Debug, Default)]
 pub struct RegisteredEvents {
     events: BTreeMap<EventId, RegisteredEvent>,
@@ -99,7 +99,7 @@ impl RegisteredEvents {
         Ok(())
     }
 
-    /// The stream of an event channel is there. False if no event waits for one.
+    /// Connects the stream of an event channel. False if no event waits for one.
     pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
         match self.events.get_mut(&name) {
             Some(RegisteredEvent { way: way @ EventSink::EventChannel(None), .. }) => {
@@ -111,14 +111,14 @@ impl RegisteredEvents {
         }
     }
 
-    /// Nothing sets it here any more. How often it was to be set and was not; `None` if it is not kept.
+    /// Unregisters an event. Returns how many wakes it was owed; `None` if it is not registered.
     pub fn forget(&mut self, name: EventId) -> Option<u64> {
         let kept = self.events.remove(&name)?;
         kept.way.end();
         Some(kept.owed)
     }
 
-    /// An event is to be set once more. False if it is not kept.
+    /// Adds a wake to an event. False if it is not registered.
     pub fn wake(&mut self, name: EventId) -> bool {
         let Some(kept) = self.events.get_mut(&name) else { return false };
         kept.owed = kept.owed.saturating_add(1);
@@ -127,7 +127,7 @@ impl RegisteredEvents {
         true
     }
 
-    /// Sets what is to be set, as far as there is room.
+    /// Sets the events that are owed wakes, as far as there is room.
     pub fn ring(&mut self) {
         if std::mem::take(&mut self.owing) {
             for kept in self.events.values_mut().filter(|kept| kept.owed > 0) {
@@ -137,7 +137,7 @@ impl RegisteredEvents {
         }
     }
 
-    /// The same when this stream of it has ended.
+    /// Unregisters an event whose stream is this one and is closed.
     pub fn event_channel_gone(&mut self, name: EventId, stream: &Connection) -> Option<u64> {
         match &self.events.get(&name)?.way {
             EventSink::EventChannel(Some(event_channel))
@@ -153,7 +153,7 @@ impl RegisteredEvents {
         self.events.contains_key(&name)
     }
 
-    /// How often each was to be set so far.
+    /// Number of wakes of each event so far.
     pub fn wakes(&self) -> impl Iterator<Item = (EventId, u64)> + '_ {
         self.events.iter().map(|(name, kept)| (*name, kept.wakes))
     }
@@ -162,7 +162,7 @@ impl RegisteredEvents {
         self.events.len()
     }
 
-    /// The process is at its end.
+    /// Closes all: the process is gone.
     pub fn end(&mut self) {
         std::mem::take(&mut self.events).into_values().for_each(|kept| kept.way.end());
     }
@@ -194,7 +194,7 @@ mod tests {
         kept.keep(EventId(1), first).unwrap();
         kept.keep(EventId(2), second).unwrap();
         assert!(kept.wake(EventId(1)) && kept.wake(EventId(2)) && kept.wake(EventId(1)));
-        assert!(!kept.wake(EventId(3)), "it is none of ours");
+        assert!(!kept.wake(EventId(3)), "it is not registered");
         assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
         kept.ring();
         assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_event_channel_that_is_not_there_yet_owes_what_came_before() {
+    fn an_event_channel_that_is_not_connected_yet_is_owed_earlier_wakes() {
         let mut kept = RegisteredEvents::default();
         kept.keep(EventId(1), EventSink::EventChannel(None)).unwrap();
         for _ in 0..3 {
@@ -214,7 +214,7 @@ mod tests {
             kept.ring();
         }
         assert_eq!(kept.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
-        assert_eq!(kept.forget(EventId(1)), Some(3), "the stream has to bring them");
+        assert_eq!(kept.forget(EventId(1)), Some(3), "they are left for the stream");
     }
 
     #[test]

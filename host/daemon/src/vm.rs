@@ -1,18 +1,19 @@
-//! VMs: what the daemon offers to each over its vsock device.
+//! VMs: the services of the daemon on each one's vsock device.
 //!
 //! ```text
 //!   port          from                          first must be      then
 //!   GUESTD_PORT   guestd, source port < 1024    GuestdHello        AttachProcess, AddFenceMemory, detach
-//!   CHANNEL_PORT  a guest process, only while   Hello with its     calls
+//!   CHANNEL_PORT  a client process, only while  Hello with its     calls
 //!                 guestd is connected           one-time token
-//!   EVENT_CHANNEL_PORT     guestd, for an event that     the token that       nothing; the host sends a byte for each wake
-//!                 it keeps for a process        guestd was given
-//!   any other     -                             -                  what [`MorePorts`] has there, if anything
+//!   EVENT_CHANNEL_PORT  guestd, for an event    the token that     nothing; the host sends a byte for each wake
+//!                 that it has registered        guestd was given
+//!   any other     -                             -                  as [`MorePorts`] serves it, if it does
 //! ```
-//! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
+//! When guestd's connection closes, the VM's processes are detached. When QEMU's closes, the VM is detached as well.
 //!
-//! Processes have turns (`turns.rs`): what a process has sent beyond its turn, or behind something that the kernel still does
-//! for it, waits in its stream, and has credit only once it is worked off. What guestd says of a process comes behind that.
+//! Processes have turns (`round_robin.rs`). What a process sends beyond its turn, or while the kernel has unfinished
+//! work for it, waits in its stream, and has credit only once processed. guestd's messages about a process are applied
+//! after its earlier calls.
 
 mod held;
 mod stream;
@@ -38,16 +39,16 @@ use super::peer::Peer;
 use held::HeldBytes;
 use stream::ChannelEndpoint;
 
-/// How far a VM has come.
+/// Connection state of a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VmState {
     /// The socket waits for QEMU.
     Waiting,
-    /// QEMU is there, guestd is not.
+    /// QEMU is connected, guestd is not.
     Booting,
     /// guestd is connected.
     Ready,
-    /// QEMU went away.
+    /// QEMU has disconnected.
     Gone,
 }
 
@@ -62,7 +63,7 @@ impl VmState {
     }
 }
 
-/// What the threads of one VM share.
+/// State that the threads of one VM share.
 pub struct VmShared {
     pub id: VmId,
     pub name: String,
@@ -73,13 +74,13 @@ pub struct VmShared {
     more_ports: Option<Box<dyn PortServices>>,
 }
 
-/// Services of one VM beside the daemon's own.
+/// Additional services of one VM.
 pub trait PortServices: Send + Sync {
-    /// The endpoint of a new connection to this port; `None`: nothing is there.
+    /// Returns the endpoint of a new connection to this port; `None`: the port is not served.
     fn accept(&self, port: u32, connection: &Connection) -> Option<Box<dyn Endpoint>>;
 }
 
-/// Makes the services of a VM.
+/// Creates the additional services of a VM.
 #[derive(Clone)]
 pub struct MorePorts(pub Arc<dyn Fn(Arc<KernelHost>) -> Box<dyn PortServices> + Send + Sync>);
 
@@ -92,15 +93,15 @@ impl std::fmt::Debug for MorePorts {
 struct VmStatus {
     state: VmState,
     memory: Option<GuestMemory>,
-    /// Sessions of guestd so far: the latest one counts.
+    /// Number of guestd's sessions so far; the latest is the current one.
     guestd: u64,
-    /// Of processes that have sent calls which are not made yet: what is to be done behind them.
+    /// For each process with calls that are not made yet: actions to run after them.
     behind_calls: BTreeMap<ProcessId, Vec<Action>>,
-    /// What its processes have sent and is not worked off.
+    /// Unprocessed bytes of its processes.
     held: HeldBytes<Arc<ClientProcess>>,
 }
 
-/// Done once, without a lock.
+/// Run once, without a lock.
 pub(super) type Action = Box<dyn FnOnce() + Send>;
 
 impl VmShared {
@@ -108,7 +109,7 @@ impl VmShared {
         self.status.lock_or_abort()
     }
 
-    /// Says something that this VM has caused.
+    /// Logs a warning about this VM.
     pub(super) fn warn(&self, line: impl FnOnce() -> String) {
         self.kernel_host.log.warn(Peer::Vm(self.id), || format!("vm {}: {}", self.id.0, line()));
     }
@@ -121,7 +122,7 @@ impl VmShared {
         self.status().memory.clone()
     }
 
-    /// Waits until the VM is in `state`; false if `timeout` passes or `give_up` says so.
+    /// Waits until the VM is in `state`; false if `timeout` passes or `give_up` returns true.
     pub fn wait_for(&self, state: VmState, timeout: Duration, mut give_up: impl FnMut() -> bool) -> bool {
         const LOOK_AGAIN: Duration = Duration::from_millis(100);
         let end = Instant::now() + timeout;
@@ -136,7 +137,7 @@ impl VmShared {
         true
     }
 
-    /// Does something at once, or behind the calls that the process has sent.
+    /// Runs an action at once, or after the calls that the process has sent.
     pub(super) fn behind_calls(&self, process: ProcessId, action: Action) {
         let mut status = self.status();
         if let Some(actions) = status.behind_calls.get_mut(&process) {
@@ -146,39 +147,39 @@ impl VmShared {
         action();
     }
 
-    /// A process has sent calls that are not made yet.
+    /// Records that a process has sent calls that are not made yet.
     fn calls_wait(&self, process: ProcessId) {
         self.status().behind_calls.entry(process).or_default();
     }
 
-    /// They are made, or never will be.
+    /// Runs the actions of a process whose calls are made, or never will be.
     fn calls_are_made(&self, process: ProcessId) {
         let actions = self.status().behind_calls.remove(&process);
         actions.into_iter().flatten().for_each(|action| action());
     }
 
-    /// A process holds so many bytes that are not worked off, by its place among those that do. Cuts one off if all hold
-    /// too many.
+    /// Sets the number of a process's unprocessed bytes. If the VM is over its limit, cuts off the process that has had
+    /// some the longest.
     fn holds(&self, place: &mut Option<u64>, bytes: usize, client: &Arc<ClientProcess>) {
         let over = self.status().held.set(place, bytes, client);
         if let Some((client, all)) = over {
             let (id, process) = (self.id.0, client.id.0);
             tracing::warn!(
-                "vm {id}: process {process} is cut off: the VM's processes have sent {all} bytes that are not worked off, \
-                 the limit is {HELD_BYTES_PER_VM_MAX}, and it has held some of them for the longest time"
+                "vm {id}: process {process} is cut off: the VM's processes have sent {all} bytes that are not processed, \
+                 the limit is {HELD_BYTES_PER_VM_MAX}, and it has had some of them for the longest time"
             );
             client.outbox.cut_off();
         }
     }
 
-    /// Ends every process of this VM.
+    /// Detaches every process of this VM.
     pub fn detach_processes(&self) {
         for client in self.kernel_host.sessions().clients_of(self.id) {
             self.kernel_host.sessions().detach(client.id);
         }
     }
 
-    /// guestd said hello: the number of its session. `None` while another one is there.
+    /// Begins a session of guestd and returns its number; `None` while another one is connected.
     pub fn guestd_there(&self) -> Option<u64> {
         let mut status = self.status();
         if status.state == VmState::Ready {
@@ -190,13 +191,13 @@ impl VmShared {
         Some(status.guestd)
     }
 
-    /// That session of guestd is there still.
+    /// Whether that session of guestd is current.
     pub fn is_session(&self, session: u64) -> bool {
         let status = self.status();
         status.guestd == session && status.state == VmState::Ready
     }
 
-    /// That session of guestd ended.
+    /// Ends that session of guestd: the VM's processes are detached.
     pub fn guestd_gone(&self, session: u64) {
         let mut status = self.status();
         if status.guestd != session || status.state != VmState::Ready {
@@ -264,7 +265,7 @@ impl Services for VmServices {
         drop(status);
         shared.changed.notify_all();
         if first && shared.kernel_host.resumption().machine_is_back(shared.id) {
-            // The kernel knows of it, and no time passes before its processes are back.
+            // The resumed kernel has the VM already, and no time passes before its processes return.
             return;
         }
         if first {
@@ -294,19 +295,19 @@ impl Services for VmServices {
     }
 }
 
-/// One VM as the daemon has it.
+/// A VM with a machine, its device and its socket.
 pub struct VmEntry {
     pub shared: Arc<VmShared>,
     pub device: Device,
     pub socket: PathBuf,
 }
 
-/// Every VM of the daemon.
+/// All VMs of the daemon.
 pub struct VmRegistry {
     kernel_host: Arc<KernelHost>,
     more_ports: Option<MorePorts>,
     vms: Ranked<BTreeMap<VmId, Arc<VmEntry>>>,
-    /// Those without a machine: the local loop serves them.
+    /// Local VMs, which the local loop serves.
     local: Ranked<Vec<LocalVm>>,
 }
 
@@ -320,8 +321,8 @@ impl VmRegistry {
         self.vms.lock_or_abort()
     }
 
-    /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error as well if the
-    /// configuration asks for a VM that cannot be (GPV-012).
+    /// Serves another VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error if the configuration
+    /// excludes the VM (GPV-012).
     pub fn add(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<VmEntry>> {
         if let Some(why) = self.kernel_host.sessions().vm_refusal(name) {
             anyhow::bail!("{why}");
@@ -370,7 +371,7 @@ impl VmRegistry {
         self.local().iter_mut().filter(|vm| vm.id == id).for_each(|vm| vm.crashed = true);
     }
 
-    /// VMs without a machine, crashed ones too.
+    /// All local VMs, including crashed ones.
     pub fn list_local(&self) -> Vec<LocalVm> {
         self.local().clone()
     }

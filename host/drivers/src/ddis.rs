@@ -1,4 +1,5 @@
-//! Every DDI: to the driver whose adapter it is about. What follows `=>` is what a driver that is gone answers.
+//! Dispatch of each DDI to the driver of its adapter. The value after `=>` is the result for a driver that has
+//! panicked.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ use crate::Drivers;
 
 type Callbacks = Vec<Callback>;
 
-/// What calls for something of an adapter that is gone get.
+/// Status of calls to an adapter whose driver has panicked.
 const GONE: NtStatus = NtStatus::DEVICE_REMOVED;
 
-/// DDIs that call back.
+/// DDIs with callbacks.
 macro_rules! calling {
     ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? = |$routes:ident| $adapter:expr => $dead:expr;)*) => {
         $(fn $ddi(&mut self, $($arg: $type,)* callbacks: &mut Callbacks) $(-> $answer)? {
@@ -32,7 +33,7 @@ macro_rules! calling {
     };
 }
 
-/// DDIs that do not.
+/// DDIs without callbacks.
 macro_rules! silent {
     ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? = |$routes:ident| $adapter:expr => $dead:expr;)*) => {
         $(fn $ddi(&mut self, $($arg: $type),*) $(-> $answer)? {
@@ -43,7 +44,7 @@ macro_rules! silent {
     };
 }
 
-/// Questions.
+/// Queries, through `&self`.
 macro_rules! asking {
     ($($ddi:ident($($arg:ident: $type:ty),*) -> $answer:ty = |$routes:ident| $adapter:expr => $dead:expr;)*) => {
         $(fn $ddi(&self, $($arg: $type),*) -> $answer {
@@ -53,7 +54,7 @@ macro_rules! asking {
     };
 }
 
-/// What concerns each adapter, in the order it came in.
+/// Groups items by adapter, each group in its original order.
 fn by_adapter<T: Copy>(items: &[T], adapter_of: impl Fn(&T) -> Option<u32>) -> BTreeMap<u32, Vec<T>> {
     let mut sorted: BTreeMap<u32, Vec<T>> = BTreeMap::new();
     for item in items {
@@ -139,7 +140,7 @@ impl Miniport for Drivers {
             -> Result<u64, NotificationRefused>
             = |_routes| Some(create.adapter) => Err(NotificationRefused::Unsuccessful);
         destroy_periodic_frame_notification(adapter: u32, notification: u64) = |_routes| Some(adapter) => ();
-        // A process attaches to a host on which an adapter is gone as to any other.
+        // A process can attach to a host even if the driver of an adapter has panicked.
         create_process(adapter: u32, new: &NewProcess) -> Result<(), NtStatus>
             = |_routes| Some(adapter) => Ok(());
         set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = |_routes| Some(adapter) => ();
@@ -152,7 +153,7 @@ impl Miniport for Drivers {
     }
 
     asking! {
-        // What is queued for a driver that is gone ends with its adapter.
+        // Buffers queued for a driver that has panicked are dropped when its adapter stops.
         validate(adapter: u32, commands: &[u8]) -> Result<(), BadCommands> = |_routes| Some(adapter) => Ok(());
         advertised_features(adapter: u32) -> Vec<FeatureId> = |_routes| Some(adapter) => Vec::new();
         per_engine_tdr_ddis(adapter: u32) -> PerEngineTdrDdis
@@ -278,7 +279,7 @@ impl Miniport for Drivers {
         (0..self.adapters()).filter_map(|adapter| self.due(adapter)).min()
     }
 
-    /// In the order of their times; at the same time the adapters in their order.
+    /// Calls the drivers in order of their deadlines; drivers with equal deadlines in adapter order.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
         let mut insistent = Vec::new();
         loop {
@@ -287,7 +288,7 @@ impl Miniport for Drivers {
             let Some((due, adapter)) = dues.filter(|(due, _)| *due <= now).min() else { return };
             self.calling(Some(adapter), callbacks, (), |driver, callbacks| driver.deadline(due, callbacks));
             if self.due(adapter).is_some_and(|again| again <= due) {
-                // It wants the same time again: it gets it with the next input.
+                // Its deadline is still due: it is called again with the next input.
                 insistent.push(adapter);
             }
         }

@@ -1,4 +1,4 @@
-//! A driver around another: it says what it does otherwise, and the rest is the other's.
+//! A filter driver: it implements some DDIs itself and forwards the rest to the driver below it.
 
 use d3dkmt::{FeatureId, NtStatus};
 use dxgkrnl::ddi::{
@@ -21,17 +21,17 @@ macro_rules! inner {
     };
 }
 
-/// Both are written from one list, so that neither knows a DDI that the other does not. `tests/complete.rs` compares
-/// the list with [`Miniport`].
+/// Defines [`FilterDriver`] and its [`Miniport`] implementation from one list of DDIs, so that they cannot differ.
+/// `tests/complete.rs` compares the list with [`Miniport`].
 macro_rules! ddis {
     ($(fn $ddi:ident(&$($m:ident)?; $($arg:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
-        /// A driver around another. Each DDI is the other's unless it is given here; [`Filtered`] makes a
-        /// [`Miniport`] of it.
+        /// A driver layered on another driver. Each DDI that it does not implement is forwarded to that driver.
+        /// [`Filtered`] turns it into a [`Miniport`].
         pub trait FilterDriver {
-            /// The driver inside.
+            /// The driver below this one.
             fn inner(&self) -> &dyn Miniport;
             fn inner_mut(&mut self) -> &mut dyn Miniport;
-            /// [`Miniport::save`]. Not the other's: what is around it may have a state of its own.
+            /// [`Miniport::save`]. Not forwarded by default, because the filter driver may have its own state.
             fn save(&self) -> Result<Vec<u8>, String> {
                 Err("it does not implement FilterDriver::save".into())
             }
@@ -62,7 +62,7 @@ macro_rules! ddis {
     };
 }
 
-/// The [`Miniport`] that an [`FilterDriver`] is.
+/// Adapter that implements [`Miniport`] for a [`FilterDriver`].
 pub struct Filtered<T>(pub T);
 
 ddis! {

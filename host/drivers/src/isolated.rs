@@ -1,10 +1,10 @@
 //! A driver that may panic.
 //!
 //! ```text
-//!   Alive ──panic in any DDI──▶ Died(why) ──told to the kernel──▶ Gone
+//!   Alive ──panic in any DDI──▶ Died(why) ──reported to the kernel──▶ Gone
 //! ```
-//! From the panic on nothing is asked of it any more: whatever it was doing is half done. What it called back before
-//! the panic has happened. Its value is dropped, and a panic of that counts no more.
+//! After a panic the driver is not called any more, because its state may be inconsistent. Its callbacks before the
+//! panic count. The driver is dropped; a panic in that drop is ignored.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::BoxedDriver;
 use crate::registry::Make;
 
-/// See the module.
+/// Life cycle of a driver, as the module draws it.
 enum State {
     Alive(BoxedDriver),
-    /// The panic's words, and what is left of it.
+    /// The panic message, and the driver until it is dropped.
     Died(String, Option<BoxedDriver>),
     Gone,
 }
 
-/// What is kept of a driver.
+/// Saved state of one driver.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Saved {
     Alive(Vec<u8>),
@@ -32,10 +32,11 @@ pub(crate) enum Saved {
     Gone,
 }
 
-/// See the module. The state is in a cell because a driver is asked some things through `&self`, and may panic there.
+/// A driver whose panics are caught. The state is in a cell, because a driver can also panic in a query through
+/// `&self`.
 pub(crate) struct Isolated(RefCell<State>);
 
-/// What `panic!` was given.
+/// The message of a panic payload.
 pub fn panic_words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
@@ -44,7 +45,7 @@ pub fn panic_words(payload: &(dyn Any + Send)) -> &str {
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let words = format!("it panicked: {}", panic_words(&*payload));
-        // A payload may panic as well when it is dropped: it is whatever the driver threw.
+        // The payload is any value that the driver threw, so its drop may panic as well.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         words
     })
@@ -58,12 +59,12 @@ impl Isolated {
         }
     }
 
-    /// One that never lived.
+    /// A driver that could not be created.
     pub fn dead(why: String) -> Isolated {
         Isolated(RefCell::new(State::Died(why, None)))
     }
 
-    /// Has it do something; `dead` is the answer if it is gone. Sets `died` if it is from now on.
+    /// Calls the driver. Returns `dead` if it has panicked or panics now; sets `died` in the latter case.
     pub fn call<T>(&mut self, dead: T, died: &Cell<bool>, ddi: impl FnOnce(&mut dyn Miniport) -> T) -> T {
         let state = self.0.get_mut();
         let State::Alive(driver) = state else { return dead };
@@ -89,7 +90,7 @@ impl Isolated {
         })
     }
 
-    /// Its state for [`Isolated::restore`]; the error is the driver's. One that panics here dies of it.
+    /// Saves the driver's state for [`Isolated::restore`]. A panic while saving kills the driver as in any DDI.
     pub fn save(&self, died: &Cell<bool>) -> Result<Saved, String> {
         let gone = match &*self.0.borrow() {
             State::Alive(_) => None,
@@ -99,16 +100,16 @@ impl Isolated {
         if let Some(gone) = gone {
             return Ok(gone);
         }
-        self.ask(Err("it panicked when it was to save its state".to_owned()), died, |driver| driver.save())
+        self.ask(Err("it panicked while saving its state".to_owned()), died, |driver| driver.save())
             .map(Saved::Alive)
     }
 
-    /// After `start`.
+    /// Restores a state from [`Isolated::save`]; to be called after `start`.
     pub fn restore(&mut self, saved: Saved) -> Result<(), String> {
         let state = match saved {
             Saved::Alive(state) => {
                 let died = Cell::new(false);
-                let panicked = Err("it panicked when its state was to be restored".to_owned());
+                let panicked = Err("it panicked while restoring its state".to_owned());
                 return self.call(panicked, &died, |driver| driver.restore(&state));
             }
             Saved::Died(why) => State::Died(why, None),
@@ -123,7 +124,7 @@ impl Isolated {
         matches!(&*self.0.borrow(), State::Died(..))
     }
 
-    /// Why it died, once.
+    /// The panic message, returned once.
     pub fn take_died(&mut self) -> Option<String> {
         let state = self.0.get_mut();
         if !matches!(state, State::Died(..)) {

@@ -1,4 +1,4 @@
-//! Kernel-mode drivers by name: one for each adapter, and a panic of one ends there.
+//! Kernel-mode drivers by name: one for each adapter, each isolated from the panics of the others.
 //!
 //! ```text
 //!   AdapterConfig::kmd ──Registry──▶ Box<dyn Miniport>      one for each adapter
@@ -6,12 +6,12 @@
 //!                            ◀── callbacks of that adapter, and of no other
 //! ```
 //!
-//! The kernel has one miniport; [`Drivers`] is that one. Most DDIs name an adapter or an engine. What names only a
-//! context, a queue or a fence goes to whoever was there when it was created (`routes.rs`). A driver that panics is
-//! called no more (`isolated.rs`): the kernel stops its adapter, and everything else goes on.
+//! The kernel has one miniport, [`Drivers`]. Most DDIs name an adapter or an engine. A DDI that names only a context, a
+//! queue or a fence goes to the adapter where that object was created (`routes.rs`). A driver that panics is not called
+//! any more (`isolated.rs`): the kernel stops its adapter, and all other adapters continue.
 //!
-//! Why this is a crate: `dxgkrnl` and `kmd` are no_std, where nothing can be caught; and whoever runs a kernel - the
-//! daemon, the arms of scenarios, the replayer - has to give it the same drivers.
+//! This is a separate crate because `dxgkrnl` and `kmd` are no_std and cannot catch panics. The daemon, the scenario
+//! backends and the replayer all run a kernel and need the same drivers.
 #![forbid(unsafe_code)]
 
 #[cfg(not(panic = "unwind"))]
@@ -36,20 +36,20 @@ pub use filter_driver::{FilterDriver, Filtered};
 pub use isolated::panic_words;
 pub use registry::{Registry, SIMULATED, UnknownDriver};
 
-/// A driver as the kernel's owner holds it. `Send`: the daemon's threads take turns at the kernel.
+/// A boxed driver. It is `Send`, because any thread of the daemon may run the kernel.
 pub type BoxedDriver = Box<dyn Miniport + Send>;
 
-/// The miniport of a kernel whose adapters have drivers of their own. See the crate.
+/// The kernel's miniport, which dispatches each DDI to the driver of its adapter.
 pub struct Drivers {
     /// By adapter.
     drivers: Vec<Isolated>,
     routes: Routes,
-    /// A driver died and the kernel has yet to hear of it. Kept, because it is asked with each input.
+    /// Whether a driver died and the kernel has not been notified yet. Cached, because it is checked with each input.
     died: Cell<bool>,
 }
 
 impl Drivers {
-    /// The drivers that a configuration asks for. An adapter whose driver nobody knows does not start.
+    /// Creates the drivers of a configuration. An adapter with an unknown driver does not start.
     pub fn new(registry: &Registry, config: &Config) -> Drivers {
         let driver = |adapter: &dxgkrnl::AdapterConfig| match registry.make(&adapter.kmd) {
             Ok(make) => Isolated::new(make),
@@ -64,12 +64,12 @@ impl Drivers {
         self.drivers.len() as u32
     }
 
-    /// When the driver of an adapter wants to be told the time.
+    /// The next deadline of an adapter's driver.
     fn due(&self, adapter: u32) -> Option<Nanos> {
         self.ask(Some(adapter), None, |driver| driver.next_deadline())
     }
 
-    /// Has the driver of an adapter do something; `dead` is what a driver that is gone answers.
+    /// Calls the driver of an adapter; `dead` is the result for a driver that has panicked.
     fn on<T>(&mut self, adapter: Option<u32>, dead: T, ddi: impl FnOnce(&mut dyn Miniport) -> T) -> T {
         match adapter.and_then(|adapter| self.drivers.get_mut(adapter as usize)) {
             Some(driver) => driver.call(dead, &self.died, ddi),
@@ -77,7 +77,7 @@ impl Drivers {
         }
     }
 
-    /// The same for a DDI that calls back.
+    /// As `on`, for a DDI with callbacks.
     fn calling<T>(
         &mut self,
         adapter: Option<u32>,
@@ -95,7 +95,7 @@ impl Drivers {
         answer
     }
 
-    /// Asks the driver of an adapter.
+    /// Queries the driver of an adapter.
     fn ask<T>(&self, adapter: Option<u32>, dead: T, ddi: impl FnOnce(&dyn Miniport) -> T) -> T {
         match adapter.and_then(|adapter| self.drivers.get(adapter as usize)) {
             Some(driver) => driver.ask(dead, &self.died, ddi),
@@ -103,8 +103,8 @@ impl Drivers {
         }
     }
 
-    /// A driver knows its own adapter only: what it calls back about another's is told, and not done. Stores to a
-    /// fence of several adapters are seen by the GPUs of the others: memory is one.
+    /// Checks callbacks of an adapter's driver. A callback about another adapter becomes a [`Callback::Violation`]. A
+    /// store to a cross-adapter fence is forwarded to the drivers of the other adapters, because they share the memory.
     fn look_at_callbacks(&mut self, adapter: u32, callbacks: &mut [Callback]) {
         for callback in callbacks {
             if let Some(other) = self.routes.foreign(adapter, callback) {

@@ -1,4 +1,4 @@
-//! Which drivers there are.
+//! The registry of drivers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,24 +9,24 @@ use kmd::SimulatedMiniport;
 
 use crate::BoxedDriver;
 
-/// The driver that an adapter has unless its configuration says otherwise: [`SimulatedMiniport`].
+/// Name of the default driver, [`SimulatedMiniport`].
 pub const SIMULATED: &str = "simulated";
 
-/// Makes a driver.
+/// Factory of a driver.
 pub(crate) type Make = Arc<dyn Fn() -> BoxedDriver + Send + Sync>;
 
-/// Drivers by name. [`SIMULATED`] is always among them.
+/// Drivers by name. It always contains [`SIMULATED`].
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// Nothing is allocated while there are no others: simulations make a kernel for each run.
+    /// `None` without other drivers, to avoid the allocation: simulations create a kernel for each run.
     others: Option<Arc<BTreeMap<String, Make>>>,
 }
 
-/// A configuration names a driver that is not registered.
+/// Error for a configuration that names an unregistered driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownDriver {
     pub name: String,
-    /// Those that are registered.
+    /// The registered drivers.
     pub known: Vec<String>,
 }
 
@@ -45,11 +45,11 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// The same with one more driver. `make` is called for each adapter that has it, each time that a kernel begins.
+    /// Adds a driver. `make` is called for each adapter that uses it, each time a kernel starts.
     ///
     /// # Panics
     ///
-    /// Panics if the name is taken: two drivers of one name are a mistake of whoever registers them.
+    /// Panics if a driver of this name is registered already.
     #[must_use]
     pub fn with(mut self, name: &str, make: impl Fn() -> BoxedDriver + Send + Sync + 'static) -> Registry {
         assert!(self.names().all(|known| known != name), "there is a driver named {name:?} already");
@@ -58,13 +58,13 @@ impl Registry {
         self
     }
 
-    /// Every name, the simulated driver first.
+    /// All names, the simulated driver first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let others = self.others.iter().flat_map(|others| others.keys());
         std::iter::once(SIMULATED).chain(others.map(String::as_str))
     }
 
-    /// Whether each adapter of a configuration has a driver that is registered.
+    /// Checks that each adapter of a configuration names a registered driver.
     pub fn check(&self, config: &Config) -> Result<(), UnknownDriver> {
         config.adapters.iter().try_for_each(|adapter| self.make(&adapter.kmd).map(drop))
     }

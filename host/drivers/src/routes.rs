@@ -1,4 +1,4 @@
-//! Which adapter something belongs to that a DDI names without its adapter: noted at its creation, forgotten at its end.
+//! The adapter of each object that a DDI names without its adapter: recorded at creation, removed at destruction.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use dxgkrnl::ddi::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A place in a process's GPU address space, on one adapter.
+/// Adapter, process and GPU virtual address.
 type GpuLocation = (u32, ProcessId, u64);
 
-/// See the module.
+/// Adapters of contexts, hardware queues and native fences.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Routes {
     contexts: BTreeMap<HwContext, u32>,
@@ -20,9 +20,9 @@ pub(crate) struct Routes {
     fences: BTreeMap<NativeFenceId, (u32, NativeFenceStorage)>,
     locals: BTreeMap<LocalNativeFenceId, GpuLocation>,
     mapped: BTreeMap<GpuLocation, NativeFenceStorage>,
-    /// Adapters that see a storage.
+    /// Adapters that share a storage.
     sharers: BTreeMap<NativeFenceStorage, Vec<u32>>,
-    /// How many storages several adapters see: mostly none.
+    /// Number of storages that several adapters share: mostly 0.
     shared: usize,
 }
 
@@ -97,7 +97,7 @@ impl Routes {
         self.sharers.get(&storage).cloned().unwrap_or_default()
     }
 
-    /// The storage that a store of this adapter went to, if other adapters see it too.
+    /// Storage and value of a store by this adapter, if other adapters share the storage.
     pub fn shared_store(&self, adapter: u32, callback: &Callback) -> Option<(NativeFenceStorage, u64)> {
         if self.shared == 0 {
             return None;
@@ -113,7 +113,8 @@ impl Routes {
         (self.sharers.get(&storage)?.len() > 1).then_some((storage, value))
     }
 
-    /// What a callback of this adapter's driver names of another adapter, in words. What nobody has is left to the kernel.
+    /// Describes the object of another adapter that a callback of this adapter's driver names. Unknown objects are left
+    /// to the kernel.
     pub fn foreign(&self, adapter: u32, callback: &Callback) -> Option<String> {
         let other = |of: u32| (of != adapter).then(|| format!("adapter {of}"));
         let known = |of: Option<u32>, what: &str| {
@@ -142,7 +143,7 @@ impl Routes {
             Callback::GpuStore { engine, .. } | Callback::GpuLoad { engine, .. } => other(engine.adapter),
             Callback::MoveData { engine, moved } => other(engine.adapter).or_else(|| {
                 let foreign = moved.adapters().find(|of| *of != adapter);
-                foreign.map(|of| format!("a staging_buffer of adapter {of}"))
+                foreign.map(|of| format!("a staging buffer of adapter {of}"))
             }),
             Callback::HwQueueStore { engine, hw_queue, .. } => {
                 other(engine.adapter).or_else(|| queue(hw_queue))

@@ -1,4 +1,4 @@
-//! The state of every driver, with what names whose is whose.
+//! Saved state of every driver, by adapter, and the routes of their objects.
 
 use crate::isolated::{Isolated, Saved};
 use crate::{Drivers, Routes};
@@ -18,7 +18,7 @@ impl Drivers {
         let (drivers, routes) = read.map_err(|error| error.to_string())?;
         if drivers.len() != self.drivers.len() {
             return Err(format!(
-                "it is the state of {} drivers, there are {}",
+                "the saved state has {} drivers, the configuration has {}",
                 drivers.len(),
                 self.drivers.len()
             ));

@@ -1,33 +1,35 @@
 //! The driver interface: what a kernel-mode driver implements, and what it asks of the kernel.
 //!
-//! [`Miniport`] is the way to a driver of one's own; docs/KMD.md walks through one. Methods are named for the DDI:
-//! `DxgkDdiSubmitCommandVirtual` is `submit_command`. What is no DDI says so in its first words.
+//! A driver of your own implements [`Miniport`]; docs/KMD.md walks through one. Methods are named for the DDI:
+//! `DxgkDdiSubmitCommandVirtual` is `submit_command`. A method that names no DDI in its documentation is an addition of
+//! this model.
 //!
 //! # What the kernel promises
 //!
 //! - One call at a time, none inside of another, as at IRQL of the scheduler's thread class (level-1
 //!   synchronization). The first is `start`, for all adapters of the configuration.
-//! - Ids of contexts, hardware queues and fences mean one thing from their creation to their end, and nothing is asked
-//!   of them before or after. Context and queue numbers are used again; [`NativeFenceId`], [`KmdProcess`],
-//!   [`KmdDevice`] and [`DxgCpuEvent`] never.
+//! - An id of a context, hardware queue or fence names one object from its creation to its destruction, and no DDI
+//!   names it before or after. Context and queue numbers are reused; [`NativeFenceId`], [`KmdProcess`], [`KmdDevice`]
+//!   and [`DxgCpuEvent`] never.
 //! - `submission_fence_id` grows on each engine (SCH-005), also over resets; the kernel gives an engine two submissions
 //!   at a time. `validate` has seen each command buffer before it is submitted.
-//! - `destroy_*` comes once for each success of `create_*`, children before their parents; what failed is not destroyed.
-//! - Time is handed in and does not go back. After `stop_device` the adapter is given no work; its objects are still
+//! - `destroy_*` comes once for each successful `create_*`, children before their parents. An object whose creation
+//!   failed is not destroyed.
+//! - Time is a parameter and never decreases. After `stop_device` the adapter is given no work; its objects are still
 //!   destroyed one by one.
 //!
 //! # What a driver promises
 //!
-//! - It never calls back: it pushes [`Callback`]s, which the kernel works off in order when the DDI returns.
-//! - It makes no time: `next_deadline` says when it wants `deadline`, and the kernel asks after each of its calls.
-//! - It is a function of what it is told: no clock, no randomness, no I/O. Else a trace does not replay.
-//! - It names its own adapter, contexts, queues and fences, and nobody else's.
+//! - It never calls into the kernel: it pushes [`Callback`]s, which the kernel processes in order when the DDI returns.
+//! - It has no timers: `next_deadline` returns when it wants `deadline`, and the kernel asks again after each DDI.
+//! - It depends on its inputs alone: no clock, no randomness, no I/O. Otherwise a trace does not replay.
+//! - It names only its own adapter, contexts, queues and fences.
 //! - Each submission is answered by an interrupt (`DMA_COMPLETED`, or a fault), or dropped by a DDI that says so. One
 //!   that is neither is a hang, and leads to TDR after `TdrDelay`.
 //!
-//! What breaks the contract never harms another adapter: an unknown id is noted and ignored, what Windows bugchecks
-//! for is a bugcheck (a scheduler DDI that fails, interrupt 19 with a dead fence, a page fault with bad flags), a
-//! thread that is stuck says so by [`Callback::Stuck`], and a driver that panics is stopped with its adapter (crate
+//! A breach of the contract never harms another adapter. The kernel notes an unknown id and ignores it. It bugchecks
+//! where Windows does: a scheduler DDI that fails, interrupt 19 with a dead fence, a page fault with bad flags. A
+//! thread that is stuck reports itself by [`Callback::Stuck`]. A driver that panics is stopped with its adapter (crate
 //! `drivers`).
 //!
 //! # What a driver needs
@@ -40,17 +42,17 @@
 //! | `DxgkDdiDestroyContext`, `StopDevice` | [`destroy_context`](Miniport::destroy_context), [`stop_device`](Miniport::stop_device) | required |
 //! | - | [`next_deadline`](Miniport::next_deadline), [`deadline`](Miniport::deadline) | required |
 //! | - | [`engine_state`](Miniport::engine_state), [`pending_faults`](Miniport::pending_faults) | required: snapshots, checkers |
-//! | - | [`work`](Miniport::work), [`foresee`](Miniport::foresee) | `gpupv why` takes it that its work may signal anything |
+//! | - | [`work`](Miniport::work), [`pending_writes`](Miniport::pending_writes) | `gpupv why` assumes that its work may signal anything |
 //! | - | [`lose_interrupt`](Miniport::lose_interrupt), [`hang_engine`](Miniport::hang_engine) | required: faults of tests |
 //! | `DxgkDdiDpcRoutine` | [`dpc_routine`](Miniport::dpc_routine) | calls `DxgkCbNotifyDpc` |
-//! | `DxgkDdiPatch`, `PreemptCommand`, `CancelCommand` | [`patch`](Miniport::patch), [`preempt_command`](Miniport::preempt_command), [`cancel_command`](Miniport::cancel_command) | nothing happens: work runs to its end |
+//! | `DxgkDdiPatch`, `PreemptCommand`, `CancelCommand` | [`patch`](Miniport::patch), [`preempt_command`](Miniport::preempt_command), [`cancel_command`](Miniport::cancel_command) | nothing happens: work runs to completion |
 //! | `DxgkDdiCreateContext`, `CreateProcess`, `CreateDevice` | [`create_context`](Miniport::create_context), .. | accepted |
 //! | `DxgkDdiQueryEngineStatus`, `ResetEngine`, `ResetHwEngine` | [`query_engine_status`](Miniport::query_engine_status), .. | not responsive; the reset fails, the adapter is reset |
 //! | `DxgkDdiResetFromTimeout`, `RestartFromTimeout` | [`reset_from_timeout`](Miniport::reset_from_timeout), .. | as `stop_device`; nothing |
 //! | `DxgkDdiCreateHwQueue`, `CreateDoorbell`, `CreateNativeFence`, `SetNativeFenceLogBuffer` | [`create_hw_queue`](Miniport::create_hw_queue), .. | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiSuspendContext`, `ResumeContext`, `SetPowerState` | [`suspend_context`](Miniport::suspend_context), .. | suspended at once; nothing |
-//! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | the CPU has done it |
-//! | - | [`update_page_table`](Miniport::update_page_table) | its engines know no memory |
+//! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | nothing to submit: the CPU did it |
+//! | - | [`update_page_table`](Miniport::update_page_table) | its engines see no page tables |
 //! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
 //! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
@@ -99,24 +101,25 @@ use crate::{Config, DmaOp, MemoryRef, Nanos, ProcessId};
 pub struct Submission {
     pub engine: EngineId,
     pub context: HwContext,
-    /// Whose GPU address space the commands use.
+    /// The process whose GPU address space the commands use.
     pub process: ProcessId,
     /// `SubmissionFenceId`: grows on each engine (SCH-005).
     pub submission_fence_id: u64,
     /// `Flags.Resubmission`: the id under which this work was preempted, or was queued when the engine was reset. The
-    /// hardware goes on where it was; `commands` is empty. A paging buffer comes back under the same id (SCH-008).
+    /// hardware continues where it stopped; `commands` is empty. A paging buffer is resubmitted under the same id
+    /// (SCH-008).
     pub resubmits: Option<u64>,
     /// `Flags.Paging`: work of the memory manager.
     pub paging: bool,
     pub commands: Vec<u8>,
 }
 
-/// `DXGK_INTERRUPT_TYPE`, the ones we model. A type that is not specified cannot be said (SCH-002).
+/// `DXGK_INTERRUPT_TYPE`: the modelled types. A type that is not specified cannot be expressed (SCH-002).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Interrupt {
     /// 1 `DMA_COMPLETED`.
     DmaCompleted { engine: EngineId, submission_fence_id: u64 },
-    /// 2 `DMA_PREEMPTED`: whatever was submitted after `last_completed_fence_id` is the scheduler's again.
+    /// 2 `DMA_PREEMPTED`: submissions after `last_completed_fence_id` go back to the scheduler.
     DmaPreempted { engine: EngineId, preemption_fence_id: u64, last_completed_fence_id: u64 },
     /// 3 `CRTC_VSYNC`. Reported after the DMA interrupts of its time (SCH-004).
     CrtcVsync { adapter: u32, target: u32 },
@@ -126,7 +129,7 @@ pub enum Interrupt {
     DmaPageFaulted { engine: EngineId, faulted_fence_id: u64, gpu_address: u64, flags: PageFaultFlags },
     /// 12 `HWQUEUE_PAGE_FAULTED`.
     HwQueuePageFaulted { engine: EngineId, work: FaultedWork, gpu_address: u64, flags: PageFaultFlags },
-    /// 15 `SCHEDULING_LOG`: the log of this engine has something new.
+    /// 15 `SCHEDULING_LOG`: the log of this engine has new entries.
     SchedulingLog { engine: EngineId },
     /// 16 `GPU_ENGINE_TIMEOUT`: the hardware itself found that the engine is stuck.
     GpuEngineTimeout { engine: EngineId },
@@ -164,7 +167,7 @@ impl Interrupt {
         }
     }
 
-    /// Whose interrupt line it comes by.
+    /// The adapter whose interrupt line it uses.
     pub const fn adapter(&self) -> u32 {
         match self {
             Interrupt::CrtcVsync { adapter, .. }
@@ -184,45 +187,47 @@ impl Interrupt {
     }
 }
 
-/// What a miniport asks of the kernel.
+/// A callback of a miniport into the kernel (`DxgkCb*`), or an action of its hardware.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Callback {
-    /// `DxgkCbNotifyInterrupt`: recorded. The kernel then calls [`Miniport::dpc_routine`].
+    /// `DxgkCbNotifyInterrupt`: the kernel records it, then calls [`Miniport::dpc_routine`].
     NotifyInterrupt(Interrupt),
-    /// `DxgkCbNotifyDpc`: the kernel works off what was recorded of this adapter.
+    /// `DxgkCbNotifyDpc`: the kernel processes this adapter's recorded interrupts.
     NotifyDpc { adapter: u32 },
     /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
     /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
-    /// The engine read the 8 bytes of a fence at an address of that process's GPU address space, and wrote them there. `to` is
-    /// memory, or a staging buffer of its own adapter.
+    /// The engine read the 8 bytes of a fence at an address of that process's GPU address space, and wrote them to
+    /// `to`: memory, or a staging buffer of its own adapter.
     GpuLoad { engine: EngineId, process: ProcessId, gpu_address: u64, to: MemoryRef },
-    /// The engine does something with bytes. Names staging buffers of its own adapter only.
+    /// The engine runs a DMA operation, which names staging buffers of its own adapter only.
     MoveData { engine: EngineId, moved: DmaOp },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
-    /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
+    /// The thread was inside this DDI for that long. A driver has no clock, so one that is stuck has to report it
     /// (TDR-002).
     Stuck { nanos: Nanos },
-    /// The same by a command buffer of a hardware queue.
+    /// [`Callback::GpuStore`] by a command buffer of a hardware queue.
     HwQueueStore { engine: EngineId, hw_queue: HwQueueId, gpu_address: u64, value: u64 },
     /// The engine wrote a native fence log.
     NativeFenceLogWrite(NativeFenceLogWrite),
-    /// `DxgkCbDisconnectDoorbell`: the status is stored before [`Miniport::doorbell_disconnected`] tells what it
-    /// returned; the physical doorbell may be used again from then on (SCH-031).
+    /// `DxgkCbDisconnectDoorbell`: the kernel stores the status, then passes the result to
+    /// [`Miniport::doorbell_disconnected`]. From then on the physical doorbell may be reused (SCH-031).
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
-    /// `DxgkCbSignalEvent`, at an IRQL of DISPATCH_LEVEL at most: not from a function that stands for hardware and its interrupt
-    /// service routine, which are [`Miniport::deadline`], [`Miniport::page_fault`] and [`Miniport::engine_to_f1`], but
-    /// from the [`Miniport::dpc_routine`] that follows (EVT-010). [`Miniport::event_signaled`] tells what it returned.
+    /// `DxgkCbSignalEvent`, at an IRQL of DISPATCH_LEVEL at most (EVT-010). Functions that stand for hardware and its
+    /// interrupt service routine may not push it: [`Miniport::deadline`], [`Miniport::page_fault`] and
+    /// [`Miniport::engine_to_f1`]. The [`Miniport::dpc_routine`] that follows them may. [`Miniport::event_signaled`]
+    /// receives the result.
     SignalEvent { adapter: u32, signal: SignalEvent },
-    /// `DbgPrintEx`: a line for people, at most [`DEBUG_PRINT_BYTES_MAX`] bytes of it. The process that it is about, if any.
+    /// `DbgPrintEx`: a line of text, of which at most [`DEBUG_PRINT_BYTES_MAX`] bytes are kept, and the process that it
+    /// concerns, if any.
     DebugPrint { adapter: u32, process: Option<ProcessId>, text: String },
-    /// No callback: whoever stands between the kernel and this adapter's driver found that it broke its contract, and
-    /// left out what it did.
+    /// No callback: the layer between the kernel and this adapter's driver (crate `drivers`) dropped an action that
+    /// breaks the contract.
     Violation { adapter: u32, what: String },
 }
 
-/// Of one [`Callback::DebugPrint`], as of one call of `DbgPrint`.
+/// Bytes of one [`Callback::DebugPrint`] at most, as of one call of `DbgPrint`.
 pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 
 /// What an engine does at the moment.
@@ -236,7 +241,7 @@ pub enum EngineState {
     Hung { submission_fence_id: u64, queued: u32 },
 }
 
-/// Faults that an engine has yet to meet.
+/// Injected faults that have not happened yet on an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct PendingFaults {
     /// How many of the next interrupts are lost.
@@ -257,11 +262,11 @@ pub struct CreatePeriodicFrameNotification {
     pub vidpn_target: u32,
     /// `Time`: how long before each vsync, in units of 100 ns; at most one vsync interval.
     pub time_100ns: u64,
-    /// `NotificationID`: what the interrupts are to carry. No two are alike.
+    /// `NotificationID`: carried by the interrupts. Unique.
     pub notification_id: u64,
 }
 
-/// What `DxgkDdiCreatePeriodicFrameNotification` may answer beside STATUS_SUCCESS (FEN-087).
+/// Errors that `DxgkDdiCreatePeriodicFrameNotification` may return (FEN-087).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotificationRefused {
     /// STATUS_NO_MEMORY.
@@ -285,7 +290,7 @@ pub struct PagingOperation {
 pub enum PagingWork {
     /// This range of the process's GPU address space changes.
     UpdatePageTable { base: u64, size: u64 },
-    /// Allocations become resident: so much in all.
+    /// Allocations become resident: `size` bytes in all.
     Transfer { size: u64 },
 }
 
@@ -328,9 +333,9 @@ pub trait Miniport {
         Ok(())
     }
     /// `DxgkDdiPreemptCommand`: stop at the next point where that is possible, and report `DMA_PREEMPTED` with this id;
-    /// at once if there is nothing to stop (TDR-034). What did not complete is kept for its resubmission. A driver that
-    /// does not answer for TdrDelay and says that it is responsive is asked again, with another id: the newest request is
-    /// the one to answer. An error is a bugcheck.
+    /// at once if there is nothing to stop (TDR-034). The driver keeps incomplete work for its resubmission. If it
+    /// reports nothing for TdrDelay but is responsive, the kernel asks again with another id, and the driver answers
+    /// the newest request. An error is a bugcheck.
     fn preempt_command(
         &mut self,
         now: Nanos,
@@ -347,12 +352,12 @@ pub trait Miniport {
         let _ = (context, commands);
         Ok(())
     }
-    /// The DPC of the interrupts that were recorded: has to call `DxgkCbNotifyDpc` (SCH-003).
+    /// `DxgkDdiDpcRoutine`, for the recorded interrupts: has to call `DxgkCbNotifyDpc` (SCH-003).
     fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         callbacks.push(Callback::NotifyDpc { adapter });
     }
-    /// The features that the driver advertises for this adapter: of those that it can, what it found when it asked
-    /// ([`crate::Features::offers`]). One that the system has not makes the start fail (SCH-043).
+    /// The features that the driver advertises for this adapter: those that it supports and the system offers
+    /// ([`crate::Features::offers`]). A feature that the system does not offer makes the start fail (SCH-043).
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
         let _ = adapter;
         Vec::new()
@@ -362,16 +367,17 @@ pub trait Miniport {
         let _ = adapter;
         PerEngineTdrDdis::all()
     }
-    /// `DxgkDdiSetSchedulingLogBuffer`: for each engine of hardware scheduling, at start. News of it are interrupt 15.
+    /// `DxgkDdiSetSchedulingLogBuffer`: for each engine of hardware scheduling, at start. Interrupt 15 reports new
+    /// entries.
     fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
         let _ = (engine, buffer);
     }
-    /// `DxgkDdiBeginExclusiveAccess`: the GPU of this adapter uses CPU addresses, and what is behind them is about to
-    /// change (TDR-042).
+    /// `DxgkDdiBeginExclusiveAccess`: the GPU of this adapter uses CPU addresses, and their mapping is about to change
+    /// (TDR-042).
     fn begin_exclusive_access(&mut self, adapter: u32) {
         let _ = adapter;
     }
-    /// No DDI: the IOMMU's mapping of a process's fence memory grows by so many slots, or goes (`None`).
+    /// No DDI: the IOMMU's mapping of a process's fence memory grows by `added` slots, or is removed (`None`).
     fn iommu_mapping_changed(&mut self, adapter: u32, process: ProcessId, added: Option<u32>) {
         let _ = (adapter, process, added);
     }
@@ -379,7 +385,7 @@ pub trait Miniport {
     fn end_exclusive_access(&mut self, adapter: u32) {
         let _ = adapter;
     }
-    /// `DxgkDdiQueryEngineStatus`: asked after a timeout, before anything is done.
+    /// `DxgkDdiQueryEngineStatus`: called after a timeout, before any recovery.
     fn query_engine_status(
         &mut self,
         now: Nanos,
@@ -389,12 +395,13 @@ pub trait Miniport {
         let _ = (now, engine, callbacks);
         EngineStatus::default()
     }
-    /// `DxgkDdiQueryDependentEngineGroup`: bit `n` = node `n` is reset with it. Its own bit is among them (TDR-018).
+    /// `DxgkDdiQueryDependentEngineGroup`: bit `n` is set if node `n` is reset with it. Its own bit has to be set
+    /// (TDR-018).
     fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
         engine_bit(engine)
     }
-    /// `DxgkDdiResetEngine`. Gives `LastAbortedFenceId`: what was submitted up to there and has not completed is lost,
-    /// what was submitted after it is kept for its resubmission.
+    /// `DxgkDdiResetEngine`. Returns `LastAbortedFenceId`: incomplete submissions up to this id are lost, and the
+    /// driver keeps later ones for their resubmission.
     fn reset_engine(
         &mut self,
         now: Nanos,
@@ -404,8 +411,8 @@ pub trait Miniport {
         let _ = (now, engine, callbacks);
         Err(ResetFailed)
     }
-    /// `DxgkDdiResetHwEngine`, for contexts of hardware scheduling: each context whose work is lost is told by
-    /// [`Callback::InvalidateHwContext`], the others' work is kept for its resubmission.
+    /// `DxgkDdiResetHwEngine`, for contexts of hardware scheduling. The driver reports each context that loses its work
+    /// by [`Callback::InvalidateHwContext`], and keeps the work of the others for its resubmission.
     fn reset_hw_engine(
         &mut self,
         now: Nanos,
@@ -425,12 +432,12 @@ pub trait Miniport {
         let _ = (now, engine, callbacks);
         Ok(())
     }
-    /// `DxgkDdiResetFromTimeout`: cannot fail. When it returns, the GPU touches no memory any more (TDR-009).
+    /// `DxgkDdiResetFromTimeout`: cannot fail. After it returns, the GPU accesses no memory (TDR-009).
     fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         self.stop_device(adapter, callbacks);
     }
-    /// Everything that was in the video memory of the adapter is gone: `DxgkDdiBuildPagingBuffer` with transfers of no
-    /// bytes, between reset and restart (TDR-010).
+    /// `DxgkDdiBuildPagingBuffer` with transfers of no bytes, between reset and restart: the contents of the adapter's
+    /// video memory are lost (TDR-010).
     fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         let _ = (adapter, callbacks);
     }
@@ -453,13 +460,13 @@ pub trait Miniport {
     fn fail_reset(&mut self, engine: EngineId) {
         let _ = engine;
     }
-    /// `DxgkDdiCreateContext`: before anything else names the context.
+    /// `DxgkDdiCreateContext`: before any other DDI names the context.
     fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
         let _ = (engine, context);
         Ok(())
     }
-    /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed,
-    /// if any: it is dropped, running, queued or kept for its resubmission.
+    /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed, if any. The
+    /// driver drops it, whether it runs, is queued or is kept for its resubmission.
     fn destroy_context(
         &mut self,
         now: Nanos,
@@ -467,19 +474,19 @@ pub trait Miniport {
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     );
-    /// `DxgkDdiStopDevice`: the engines of this adapter drop what they have and stay idle. What they wrote
-    /// before stays written; the kernel counts nothing of it as completed.
+    /// `DxgkDdiStopDevice`: the engines of this adapter drop their work and stay idle. Their earlier writes stay; the
+    /// kernel counts none of the dropped work as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
     /// `DxgkDdiCreateHwQueue`.
     fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
         let _ = new;
         Err(NtStatus::NOT_SUPPORTED)
     }
-    /// `DxgkDdiDestroyHwQueue`: what it holds is dropped, running or not.
+    /// `DxgkDdiDestroyHwQueue`: its work is dropped, running or not.
     fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let _ = (now, hw_queue, callbacks);
     }
-    /// `DxgkDdiSubmitCommandToHwQueue`. One queue in order; queues of different engines run beside each other.
+    /// `DxgkDdiSubmitCommandToHwQueue`. A queue runs in order; queues of different engines run in parallel.
     fn submit_command_to_hw_queue(
         &mut self,
         now: Nanos,
@@ -507,11 +514,11 @@ pub trait Miniport {
     fn set_power_state(&mut self, adapter: u32, on: bool) {
         let _ = (adapter, on);
     }
-    /// [`crate::Fault::EngineToF1`].
+    /// [`crate::Fault::EngineToF1`]: the engine enters F1 and loses its doorbells (SCH-033).
     fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
         let _ = (engine, callbacks);
     }
-    /// `DxgkDdiCreateDoorbell`: it is disconnected.
+    /// `DxgkDdiCreateDoorbell`: the new doorbell is disconnected.
     fn create_doorbell(&mut self, hw_queue: HwQueueId) -> Result<(), NtStatus> {
         let _ = hw_queue;
         Err(NtStatus::NOT_SUPPORTED)
@@ -526,12 +533,12 @@ pub trait Miniport {
         let _ = (now, hw_queue, callbacks);
         DoorbellConnection::Failed
     }
-    /// `DxgkDdiDisconnectDoorbell`: by the kernel's will. Its status is stored already.
+    /// `DxgkDdiDisconnectDoorbell`: the kernel disconnects it, and has already stored the status.
     fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
         let _ = hw_queue;
     }
-    /// [`Callback::DisconnectDoorbell`] returned this: SUCCESS even if it was disconnected already, INVALID_PARAMETER if
-    /// the queue has no doorbell.
+    /// The result of a [`Callback::DisconnectDoorbell`]: SUCCESS even if it was disconnected already, INVALID_PARAMETER
+    /// if the queue has no doorbell.
     fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
         let _ = (hw_queue, status);
     }
@@ -539,7 +546,7 @@ pub trait Miniport {
     fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {
         let _ = hw_queue;
     }
-    /// No DDI: a user wrote to the physical doorbell of the queue; the engine sees the buffers that the ring has.
+    /// No DDI: a client process wrote to the queue's physical doorbell; the engine finds these buffers in the ring.
     fn ring_doorbell(
         &mut self,
         now: Nanos,
@@ -558,18 +565,20 @@ pub trait Miniport {
         let _ = hw_queue;
         0
     }
-    /// No DDI: bytes of memory that the driver holds of a process's command buffers on an adapter, until each has run. They
-    /// count against the process's limit of queued bytes.
+    /// No DDI: bytes of a process's command buffers that the driver keeps on an adapter until each has run. They count
+    /// against the process's limit of queued bytes.
     fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
         let _ = (adapter, process);
         0
     }
-    /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with so many entries each. Logging is mandatory (FEN-126).
+    /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with `entries` entries each. Logging is mandatory
+    /// (FEN-126).
     fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
         let _ = (hw_queue, entries);
         Err(NtStatus::NOT_SUPPORTED)
     }
-    /// `DxgkDdiUpdateNativeFenceLogs`: what is still in caches is written, before the kernel reads (FEN-124).
+    /// `DxgkDdiUpdateNativeFenceLogs`: the driver writes back cached entries before the kernel reads the logs
+    /// (FEN-124).
     fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
         let _ = (hw_queue, callbacks);
     }
@@ -590,19 +599,19 @@ pub trait Miniport {
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         let _ = fence;
     }
-    /// No DDI: another adapter's engine stored the CurrentValue of a fence that this driver's GPU sees too. It changes
-    /// the memory and nothing else (FEN-115).
+    /// No DDI: another adapter's engine stored the CurrentValue of a fence that this driver's GPU maps too. Only the
+    /// memory changes (FEN-115).
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
         let _ = (storage, value);
     }
-    /// No DDI: something that orders happened, for a driver that looks for races. Told of only if the configuration of
-    /// some adapter says `hazards`. Gives what people are to be told.
+    /// No DDI: reports a happens-before relation, for a driver that detects races. Called only if the configuration of
+    /// some adapter sets `hazards`. Returns notes for people.
     fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         let _ = edge;
         Vec::new()
     }
-    /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
-    /// CurrentValues when it returns (FEN-101).
+    /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt, so the kernel then rereads the
+    /// CurrentValues (FEN-101).
     fn update_monitored_values(
         &mut self,
         now: Nanos,
@@ -620,14 +629,14 @@ pub trait Miniport {
     ) {
         let _ = (now, updates, callbacks);
     }
-    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to
+    /// `DxgkDdiBuildPagingBuffer`: returns the paging buffer for the operation, which the kernel submits to
     /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
         None
     }
-    /// `DxgkDdiBuildPagingBuffer`, UpdatePageTable, as far as engines see it: from now on they find this entry at these
-    /// pages of a process's GPU address space, where they found NoAccess if nothing was said. A process that ends is
-    /// told as NoAccess of all that it had.
+    /// `DxgkDdiBuildPagingBuffer`, UpdatePageTable, as engines see it: from now on these pages of a process's GPU
+    /// address space have this entry. Pages that were never set have NoAccess. When a process ends, the kernel sets all
+    /// its pages to NoAccess.
     fn update_page_table(
         &mut self,
         adapter: u32,
@@ -638,10 +647,11 @@ pub trait Miniport {
     ) {
         let _ = (adapter, process, base, bytes, entry);
     }
-    /// `DxgkDdiSignalMonitoredFence`: appends a fence write of the kernel's to a paging buffer (FEN-094).
+    /// `DxgkDdiSignalMonitoredFence`: appends a fence write by the kernel to a paging buffer (FEN-094).
     fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}
-    /// `DxgkDdiCreatePeriodicFrameNotification`: from now on interrupt 14 before each vsync of the target, until it is
-    /// destroyed or the adapter stops. Gives `hNotification`. A driver without displays refuses.
+    /// `DxgkDdiCreatePeriodicFrameNotification`: from now on the driver reports interrupt 14 before each vsync of the
+    /// target, until the notification is destroyed or the adapter stops. Returns `hNotification`. A driver without
+    /// displays fails the call.
     fn create_periodic_frame_notification(
         &mut self,
         _now: Nanos,
@@ -659,7 +669,7 @@ pub trait Miniport {
     fn destroy_process(&mut self, _adapter: u32, _process: KmdProcess, _callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiSetVirtualMachineData`.
     fn set_virtual_machine_data(&mut self, _adapter: u32, _data: &VirtualMachineData) {}
-    /// `DxgkDdiQueryAdapterInfo`: what only the two drivers understand.
+    /// `DxgkDdiQueryAdapterInfo`: private data of the user-mode and kernel-mode drivers.
     fn query_adapter_info(&mut self, _adapter: u32, _query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
         Err(NtStatus::NOT_SUPPORTED)
     }
@@ -680,7 +690,7 @@ pub trait Miniport {
     }
     /// `DxgkDdiDestroyCpuEvent`: when it returns, no signal of it is in flight, and none may follow (EVT-013, EVT-016).
     fn destroy_cpu_event(&mut self, _adapter: u32, _event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {}
-    /// [`Callback::SignalEvent`] returned this: INVALID_PARAMETER if the arguments, the event or the IRQL are wrong.
+    /// The result of a [`Callback::SignalEvent`]: INVALID_PARAMETER if the arguments, the event or the IRQL are wrong.
     fn event_signaled(&mut self, _adapter: u32, _signal: &SignalEvent, _status: NtStatus) {}
     /// `DxgkDdiEscape`.
     fn escape(
@@ -692,47 +702,48 @@ pub trait Miniport {
     ) -> NtStatus {
         NtStatus::NOT_SUPPORTED
     }
-    /// An object of the driver's goes bad: it signals the CPU events that were registered for this usage.
+    /// An object of the driver fails: the driver signals the CPU events that were registered for this usage.
     fn object_goes_bad(&mut self, _adapter: u32, _usage: u32, _callbacks: &mut Vec<Callback>) {}
     /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.
     fn hang_engine(&mut self, engine: EngineId);
-    /// When it next wants [`Miniport::deadline`].
+    /// When the driver next wants [`Miniport::deadline`].
     fn next_deadline(&self) -> Option<Nanos>;
-    /// The time has come: engines move on to `now`.
+    /// A deadline is due: engines advance to `now`.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>);
-    /// Whether an engine has begun a submission that it was given and that did not complete yet: what stands in it was
-    /// copied into the pipe (FEN-048). A driver that cannot tell counts what it was given as begun.
+    /// Whether an engine has begun a submission that has not completed: its commands are then in the pipe (FEN-048). A
+    /// driver that cannot tell counts every submission as begun.
     fn has_begun(&self, _engine: EngineId, _submission_fence_id: u64) -> bool {
         true
     }
-    /// No DDI: the context whose work an engine runs, as a register of the hardware says.
+    /// No DDI: the context whose work an engine runs, as a hardware register shows it.
     fn running_context(&self, _engine: EngineId) -> RunningContext {
         RunningContext::Unknown
     }
-    /// For people and snapshots.
+    /// The engine's present state, for people and snapshots.
     fn engine_state(&self, engine: EngineId) -> EngineState;
-    /// The same.
+    /// Injected faults that have not happened yet, for people and snapshots.
     fn pending_faults(&self, engine: EngineId) -> PendingFaults;
-    /// No DDI: its whole state, for [`Miniport::restore`]; or why it cannot. What `start` gives it again need not be in
-    /// it, and the same state is the same bytes. Where a driver cannot, a trace has no snapshots and is replayed from its
-    /// first step, and a daemon does not go on after a restart.
+    /// No DDI: the driver's whole state, for [`Miniport::restore`], or why it cannot be saved. It may leave out what
+    /// `start` sets up again; equal states give equal bytes. Without it a trace has no snapshots and replays from its
+    /// first step, and a daemon cannot resume after a restart.
     fn save(&self) -> Result<Vec<u8>, String> {
         Err("it does not implement Miniport::save".into())
     }
-    /// No DDI: after `start` with the same configuration, makes it what it was when `save` gave these bytes; or says why
-    /// they are not such.
+    /// No DDI: after `start` with the same configuration, restores the state that `save` returned as these bytes; or
+    /// returns why it cannot.
     fn restore(&mut self, state: &[u8]) -> Result<(), String> {
         let _ = state;
         Err("it does not implement Miniport::restore".into())
     }
-    /// No DDI, for people: what an engine has, what runs first, then in its order. `None`: the driver cannot tell, and
-    /// whatever it has may do anything.
+    /// No DDI, for people: the work of an engine, the running one first, then in order. `None`: the driver cannot tell,
+    /// and its work may do anything.
     fn work(&self, _engine: EngineId) -> Option<Vec<EngineWork>> {
         None
     }
-    /// The same of one submission, of a hardware queue or of a context's own queue. It costs what that submission has.
+    /// The pending writes of one submission, of a hardware queue or (`None`) of a context's own queue. Its cost should
+    /// not grow with the engine's other work.
     fn pending_writes_of_submission(
         &self,
         engine: EngineId,
@@ -743,16 +754,16 @@ pub trait Miniport {
         let mut work = self.work(engine)?.into_iter();
         work.find(|work| work.submission_fence_id == submission_fence_id).map(|work| work.pending_writes)
     }
-    /// The same of a command buffer that the kernel still has.
+    /// The pending writes of a command buffer that the kernel has not submitted yet.
     fn pending_writes(&self, _adapter: u32, _commands: &[u8]) -> Option<Vec<PendingWrite>> {
         None
     }
-    /// No DDI: [`Miniport::take_died`] has something to tell. Asked again and again, so it has to be cheap.
+    /// No DDI: whether [`Miniport::take_died`] has a driver to report. The kernel asks often, so it has to be cheap.
     fn has_died(&self) -> bool {
         false
     }
-    /// No DDI: a driver of several that this miniport stands for came to its end by itself - it panicked. Its adapter,
-    /// and why, once. The kernel stops the adapter before it goes on.
+    /// No DDI: the adapter of a driver that panicked, and the reason, reported once. The miniport may stand for several
+    /// drivers. The kernel stops the adapter before it continues.
     fn take_died(&mut self) -> Option<(u32, String)> {
         None
     }

@@ -1,6 +1,6 @@
-//! From a call to what does it.
+//! Maps each call to the method that executes it.
 //!
-//! A call of a kind that is nowhere in the lists below does not compile: each is named once, in the list of its topic.
+//! The lists below name each kind of call once, by topic. A kind that is in no list is a compile error.
 
 use alloc::vec;
 

@@ -1,10 +1,10 @@
-//! The kernel value: its parts, and the one entrance.
+//! The kernel value: its parts, and [`Kernel::handle`], its only entry point for inputs.
 //!
 //! ```text
 //! handle(now, input)
-//!   engines move on to `now`                      driver callbacks: stores, interrupts
+//!   engines advance to `now`                      driver callbacks: stores, interrupts
 //!   the input is applied                          dispatch.rs (calls), inject.rs (faults), guests/ (VMs)
-//!   what is to be done now is done               vidsch/work.rs, until nothing is left
+//!   queued work runs                              vidsch/work.rs, until none is left
 //! ```
 
 mod save;
@@ -42,10 +42,10 @@ use crate::vidmm::VidMm;
 use crate::vidsch::{Caller, VidSch};
 use crate::{Config, DmaOp, Input, Nanos, ProcessId};
 
-/// So many objects of calls that are expected are looked at.
+/// Objects that one [`Kernel::prefetch`] loads at most.
 const EXPECTED_MAX: usize = 32;
 
-/// So many times at which something is due are caught up with in a step.
+/// Due times that one step catches up with at most.
 const MOMENTS_PER_STEP: u32 = 128;
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
@@ -109,18 +109,19 @@ impl<M: Miniport> Kernel<M> {
         self.next_event()
     }
 
-    /// When something is due that takes time, whatever steps have left.
+    /// Time of the next timed event. Unlike [`Kernel::next_deadline`], it ignores the work that earlier steps left
+    /// over.
     pub fn next_event(&self) -> Option<Nanos> {
         if !self.sync.answered().is_empty() {
             return Some(self.now);
         }
         let due = earliest(self.miniport.next_deadline(), self.own_deadline());
-        // It may have been this question that a driver died of.
+        // The driver may have died in the call of `next_deadline` just made.
         if self.miniport.has_died() { Some(self.now) } else { due }
     }
 
-    /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
-    /// counts as the latest one seen.
+    /// Applies one input and appends to `effects`. Time never decreases: an earlier `now` counts as the latest one
+    /// seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.sync.forget_stores();
         self.events.begin_step();
@@ -150,12 +151,12 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work_mut().backlog_mut().count_step();
     }
 
-    /// What a process calls next, for whoever has several calls at once: their signals and waits are done sooner.
-    /// Changes nothing, and need not be true.
+    /// Loads the sync objects of a process's next calls into the CPU cache, so that their signals and waits run faster.
+    /// It changes no state, and the hint may be wrong.
     ///
-    /// A handle leads to its entry and that to the object: two loads that miss the cache where there are many fences,
-    /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
-    /// of the second.
+    /// A handle leads to its table entry, and the entry to the object. With many fences both loads miss the cache, and
+    /// each miss takes as long as the rest of a signal. Here the CPU overlaps the loads of all entries, then the loads
+    /// of all objects.
     pub fn prefetch<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
         let Some(owner) = self.processes.get(process) else { return };
         let named = calls.flat_map(|call| match call {
@@ -177,10 +178,10 @@ impl<M: Miniport> Kernel<M> {
         objects[..count].iter().for_each(|object| self.sync.objects().fetch(*object));
     }
 
-    /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
-    /// which it would be too late is in time.
+    /// Runs everything that was due by `now`, each at its own time, however late the input arrives. Work that completes
+    /// exactly at its timeout is in time.
     ///
-    /// False if that is more than a step does: then time has not come to `now` yet, and what happens is earlier.
+    /// Returns false if the limits of a step are reached first: the kernel's time is then still before `now`.
     fn catch_up(&mut self, now: Nanos, effects: &mut Effects) -> bool {
         let (mut next, mut moments) = (self.due(), 0);
         let (mut moves_counted, mut moved_bytes) = (effects.moves.len(), 0u64);
@@ -205,19 +206,19 @@ impl<M: Miniport> Kernel<M> {
             moves_counted = effects.moves.len();
             next = self.due();
             if next == Some(due) && moved_bytes < MOVED_BYTES_PER_STEP {
-                // A miniport that wants the same time again and again gets it with the next input.
+                // A miniport that asks for the same time again is called with the next input: this loop ends.
                 return true;
             }
         }
         true
     }
 
-    /// As [`Kernel::next_deadline`], from what is kept.
+    /// As [`Kernel::next_event`], from the cached deadline of the miniport.
     fn due(&mut self) -> Option<Nanos> {
         earliest(self.miniport.due(), self.own_deadline())
     }
 
-    /// The same without the miniport's.
+    /// Time of the next timed event of the kernel itself, without the miniport's.
     #[inline]
     fn own_deadline(&self) -> Option<Nanos> {
         let nothing_is_under_way = self.vidsch.in_flight().engines.is_empty()
@@ -262,7 +263,7 @@ impl<M: Miniport> Kernel<M> {
             Input::Call { process, request, call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }
-            // Read where it is: moving such a call costs more than doing it.
+            // Matched by reference: moving such a call costs more than executing it.
             Input::Call {
                 process,
                 request,
@@ -319,7 +320,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The answer of a call, unless it is one-way; the reason of a refusal is a note.
+    /// Answers a call unless it is one-way, and adds a note with the reason of a refusal.
     #[inline]
     pub(crate) fn answer(&self, process: ProcessId, request: u64, result: CallResult, effects: &mut Effects) {
         let (status, reply) = match result {
@@ -334,7 +335,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Calls a DDI. What it calls back is work.
+    /// Calls a DDI and queues its callbacks as work.
     pub(crate) fn call_ddi(
         &mut self,
         effects: &mut Effects,
@@ -343,7 +344,8 @@ impl<M: Miniport> Kernel<M> {
         self.call_driver(Caller::Ddi, effects, ddi);
     }
 
-    /// Calls what stands for hardware and the driver's interrupt service routine.
+    /// Calls a miniport function that stands for hardware and the interrupt service routine, and queues its callbacks
+    /// as work.
     pub(crate) fn call_isr(
         &mut self,
         effects: &mut Effects,
@@ -366,8 +368,8 @@ impl<M: Miniport> Kernel<M> {
         self.miniport.keep_callbacks(callbacks);
     }
 
-    /// The same for a caller that goes on with what the callbacks change: they are processed before this returns. See
-    /// [`Kernel::process_callbacks`] for where not.
+    /// Calls a DDI and processes its callbacks before it returns, because the caller needs their results.
+    /// [`Kernel::process_callbacks`] names the exceptions.
     pub(crate) fn run_ddi(
         &mut self,
         effects: &mut Effects,
@@ -377,7 +379,7 @@ impl<M: Miniport> Kernel<M> {
         self.process_callbacks(effects);
     }
 
-    /// CRTC_VSYNC is the last of its interrupts.
+    /// Notes each interrupt that an adapter's driver reports after CRTC_VSYNC, which has to be the last.
     fn note_late_vsync(&self, callbacks: &[Callback], effects: &mut Effects) {
         let mut crtc_reported = None;
         for callback in callbacks {
@@ -393,7 +395,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
+    /// Runs the DPC of an adapter. The recorded interrupts are processed if the driver calls NotifyDpc (SCH-003).
     pub(crate) fn run_dpc(&mut self, adapter: u32, effects: &mut Effects) {
         let mut callbacks = self.miniport.take_dpc_callbacks();
         self.miniport.dpc_routine(adapter, &mut callbacks);
@@ -403,7 +405,7 @@ impl<M: Miniport> Kernel<M> {
         self.miniport.keep_dpc_callbacks(callbacks);
     }
 
-    /// Stores how many devices of a process are not ACTIVE, if it has memory.
+    /// Stores how many devices of a process are not ACTIVE, if the process has fence memory.
     pub(crate) fn store_status(&self, process: ProcessId, effects: &mut Effects) {
         if let Some(state) = self.processes.get(process)
             && let Some(slot) = state.slots.status()
@@ -412,7 +414,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The device that a one-way call is about, for its error to appear on.
+    /// The device of a one-way call, which shows the error if the call is refused.
     fn device_of_call(&self, process: ProcessId, call: &Call) -> Option<u32> {
         let context = match call {
             Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {

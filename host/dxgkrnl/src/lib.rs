@@ -1,20 +1,21 @@
 //! The model of the WDDM graphics kernel (dxgkrnl), as a value.
 //!
-//! [`Kernel::handle`] is told the time and what happened ([`Input`]) and answers with what is to be
-//! done about it ([`Effects`]). It has no clock, no socket, no thread and no hash iteration; it never
-//! blocks and never fails. Laws:
+//! [`Kernel::handle`] receives the time and one [`Input`], and appends the [`Effects`] that the host has to carry out.
+//! The kernel has no clock, no socket, no thread and no hash iteration; it never blocks and never fails. Laws:
 //!
 //! - the same config and the same `(now, Input)` list give the same effects and the same snapshot;
-//! - one answer for each call with a request number, at once; none for a one-way call;
+//! - one answer for each call with a request number, none for a one-way call. The answer comes in the same step, except
+//!   for an escape that waits for an idle GPU;
 //! - a wait latches on any value transition that happens after it was queued, never on one before;
 //! - memory is write-only: the kernel keeps fence values itself and asks for stores;
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
-//! Start reading at [`kernel`]. Each part is a folder with private tables: `process` has handles and devices, `sync` objects,
-//! signals and waits, `sharing` how others come to them, `vidmm` allocations and address spaces, `vidsch` contexts, queues and
-//! engines, `tdr` what is done about what hangs, `events` and `native` what drivers signal, `guests` VMs, `driver` the port to the
-//! miniport, `history` what is gone, `view` snapshots and explanations. `ddi` is what a kernel-mode driver implements.
-//! [`views`] is for checkers that look after every step.
+//! Start reading at [`kernel`]. Each part is a folder with private tables: `process` has handles and devices; `sync`
+//! objects, signals and waits; `sharing` global handles, NT handles and names; `vidmm` allocations and address spaces;
+//! `vidsch` contexts, queues and engines; `tdr` the recovery from timeouts and faults; `events` CPU events and periodic
+//! notifications; `native` native fences; `guests` VMs; `driver` the port to the miniport; `history` destroyed objects;
+//! `view` snapshots and explanations. `ddi` is the interface that a kernel-mode driver implements. [`views`] serves
+//! checkers that inspect the kernel after every step.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -77,5 +78,6 @@ pub use vidsch::DoorbellStatus;
 pub use view::snapshot::Snapshot;
 pub use view::{AttachedProcess, snapshot, views, why};
 
-/// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
+/// Version of the model's behaviour: changes whenever the same inputs may give other effects. A trace names the version
+/// that recorded it.
 pub const SEMANTIC_VERSION: u32 = 14;

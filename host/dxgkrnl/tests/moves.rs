@@ -44,7 +44,7 @@ fn moves_of_a_step_keep_their_order_and_come_with_the_stores_of_the_step() {
         lines,
         [
             "move 8 bytes of 0x7 -> p1 0x7f0000001000",
-            "move 64 bytes staging_buffer 0.3 +0x8 -> p1 0x7f0000001000"
+            "move 64 bytes staging buffer 0.3 +0x8 -> p1 0x7f0000001000"
         ]
     );
 }

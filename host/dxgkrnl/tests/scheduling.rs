@@ -532,7 +532,7 @@ fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
             assert_eq!(world.kernel.start_failures().is_empty(), starts, "{feature} {features:?}");
             if !starts {
                 let why = &world.kernel.start_failures()[&0];
-                assert!(why.contains(&format!("feature {feature}, which the system has not")), "{why}");
+                assert!(why.contains(&format!("feature {feature}, which the system does not offer")), "{why}");
             }
         }
     }

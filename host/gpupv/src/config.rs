@@ -1,5 +1,5 @@
-//! The daemon's configuration file (TOML): what hardware there is, how the system is set up, and the policy
-//! switches. Its keys are the fields of [`Config`], or what those say that they are called.
+//! The daemon's configuration file (TOML): the hardware, the system settings and the policy switches. Its keys are the
+//! fields of [`Config`], or the names that those declare.
 //!
 //! ```toml
 //! # All by default:
@@ -31,9 +31,9 @@
 //! name = "a name"
 //! vms = ["one", "host"]               # host: processes of the host itself
 //!
-//! [[vm]]                              # a VM that is not as it says here
+//! [[vm]]                              # a VM that differs from the values here
 //! name = "vm-1"                       # host: processes of the host itself
-//! memory_bytes = 268435456            # of the host's, for all that its processes make: objects, packets, waits
+//! memory_bytes = 268435456            # host memory for what its processes create: objects, packets, waits
 //! raised_priorities = true            # its processes may have priority classes above NORMAL
 //! disable_gpu_timeout = true          # its work may have DisableGpuTimeout
 //! secure = false                      # SecureVirtualMachine; needs iommu_isolation
@@ -42,7 +42,7 @@
 //! escapes = true                      # its escapes reach drivers
 //! asynchronous = false                # submissions, GPU signals and GPU waits are one-way
 //! adapters = [0, 1]                   # by ordinal; left out: all
-//! features = ["NATIVE_FENCE"]         # what its guest knows of; left out: all
+//! features = ["NATIVE_FENCE"]         # those its guest negotiates; left out: all
 //!
 //! [[adapter]]
 //! description = "my adapter"
@@ -52,27 +52,26 @@
 //! caps = ["MULTI_ENGINE_AWARE", "PREEMPTION_AWARE"]    # DXGK_VIDSCHCAPS: all of them, by name
 //! physical_adapters = 1               # of an LDA chain
 //! paging_node = 0                     # PagingNode; left out: an engine of its own
-//! kmd = "simulated"                   # the driver, by the name it is registered by: see docs/KMD.md
+//! kmd = "simulated"                   # the driver, by its registered name: see docs/KMD.md
 //! iommu = false
 //! io_coherent = true
-//! # Look for accesses to memory that race, and say what is missing between them.
+//! # Report accesses to memory that race, and what is missing between them.
 //! hazards = false
-//! kmd = "simulated"                   # which driver, by the name that it is registered by
 //! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
 //! virtual_functions = 32              # NumVirtualFunctions: how many at a time
-//! local_budget_bytes = 4294967296     # what each process may have resident: MEMORY_SEGMENT_GROUP_LOCAL
+//! local_budget_bytes = 4294967296     # maximum resident memory of a process: MEMORY_SEGMENT_GROUP_LOCAL
 //! non_local_budget_bytes = 8589934592 # NON_LOCAL: its own memory counts here
 //! wddm_version = 3200                 # the WDDM of its driver, as D3DKMT_DRIVERVERSION: 3000 is 3.0
 //! [[adapter.registry]]                # a value of the registry, for user-mode drivers
 //! key = "adapter"                     # or "service"
 //! name = "UserModeDriverName"
 //! text = "umd.dll"                    # or dword = 1, qword = 1, binary = [1, 2, 3]
-//! [[adapter.target]]                  # what there is replaces the one of 60 Hz
+//! [[adapter.target]]                  # declared targets replace the default one of 60 Hz
 //! id = 0                              # VidPnTargetId
 //! vsync_ns = 16666667
 //! [[adapter.node]]
 //! engine = "3D"                       # COMPUTE COPY VIDEO_DECODE VIDEO_PROCESS VIDEO_ENCODE
-//! signals_at_write = true             # false: waiters are looked at when a command buffer completes
+//! signals_at_write = true             # false: waiters are checked when a command buffer completes
 //! writes_fences = true                # false: FenceWrite faults there; queues signal the fences
 //! opaque_packet_ns = 100000
 //! hw_queues = true
@@ -80,9 +79,9 @@
 //! ring_buffer_fence_release = false
 //! user_mode_submission = true
 //! doorbells = 4
-//! overlap_seed = 0                     # in which order unordered commands of a submission begin; 0: that of the list
+//! overlap_seed = 0                     # order in which unordered commands of a submission begin; 0: list order
 //! ```
-//! What is left out keeps its default. Unknown keys are errors.
+//! Omitted keys keep their defaults. Unknown keys are errors.
 
 use std::ops::Range;
 use std::path::Path;
@@ -109,7 +108,7 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
     }
 }
 
-/// The error with its line, and what stands there.
+/// Returns the error with its line, and the source text there.
 fn told(text: &str, span: Option<Range<usize>>, message: String) -> anyhow::Error {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else { return anyhow!(message) };
     let (line, begin) = (before.matches('\n').count(), before.rfind('\n').map_or(0, |at| at + 1));
@@ -118,7 +117,7 @@ fn told(text: &str, span: Option<Range<usize>>, message: String) -> anyhow::Erro
     anyhow!("line {}, column {}: {message}\n  | {source}\n  | {:column$}^", line + 1, column + 1, "")
 }
 
-/// What serde says of a word that it does not know, with the nearest that it does.
+/// Returns serde's message about an unknown word, with the nearest known word.
 fn helped(message: &str) -> String {
     let mut message = message.trim_end().to_owned();
     let Some((told, known)) = message.split_once(", expected ") else { return message };
@@ -130,7 +129,7 @@ fn helped(message: &str) -> String {
     message
 }
 
-/// Where the value at this path stands, or else the table that it would be in.
+/// Returns the span of the value at this path, or of the table that it would be in.
 fn place(text: &str, path: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (mut span, mut table, mut list) = (root.span(), Some(root.get_ref()), None::<&[_]>);
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(adapter.nodes, [node]);
     }
 
-    /// A wrong file, and the beginning of its error.
+    /// Wrong files, each with the beginning of its error.
     const WRONG: &[(&str, &str)] = &[
         ("colour = 1", "line 1, column 1: unknown field `colour`: there are: adapter"),
         (

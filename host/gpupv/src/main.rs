@@ -1,4 +1,4 @@
-//! `gpupv` with the drivers that come with it. One with drivers of your own: docs/KMD.md.
+//! `gpupv` with its built-in drivers. For a program with your own drivers see docs/KMD.md.
 
 use std::process::ExitCode;
 

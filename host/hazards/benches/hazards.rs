@@ -1,5 +1,5 @@
-//! What the checker costs for each command: a million of them in submissions of a thousand, each with two ranges and a
-//! barrier behind it.
+//! Cost of the checker for each command: a million commands in submissions of a thousand, each with two ranges and a
+//! barrier after it.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The checker: told what happens, it says which accesses race.
+//! The checker: records events and reports accesses that race.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,7 +13,8 @@ use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
 use crate::{Agent, CommandId};
 
-/// Bytes of one address space: that of a process, as two names of one memory must meet.
+/// Bytes in the address space of a process. Accesses through different GPU addresses of the same memory get the same
+/// range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Range {
     pub space: u32,
@@ -21,13 +22,13 @@ pub struct Range {
     pub end: u64,
 }
 
-/// What a command does to a range.
+/// A command's access to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub range: Range,
-    /// The scopes it is in.
+    /// The synchronization scopes of the access.
     pub scopes: BarrierSync,
-    /// Each stands for the whole access, as `scopes` do (`d3dkmt::isa::other_scopes`).
+    /// Alternative scopes: each represents the whole access, as `scopes` does (`d3dkmt::isa::other_scopes`).
     pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
@@ -37,39 +38,39 @@ pub struct Access {
 struct Known {
     agent: Agent,
     clock: Clock,
-    /// Of a queue; a process only counts.
+    /// Barrier state of a queue; for a process only its counter is used.
     frontier: Frontier,
 }
 
-/// See the crate.
+/// The race detector; the crate describes its state.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Checker {
     numbers: BTreeMap<Agent, u32>,
     agents: Vec<Option<Known>>,
-    /// What each submission that has not begun comes after.
+    /// Clock that each submission starts with, until it begins.
     submitted: BTreeMap<(u64, u64), Clock>,
-    /// What each value that was signaled comes after.
+    /// Clock of each signaled value, by fence.
     fences: BTreeMap<u64, BTreeMap<u64, Clock>>,
     cells: Cells,
     reports: Vec<Report>,
-    /// Pairs of commands that were reported, of this submission and the last ones.
+    /// Pairs of commands that were reported already, for the current submissions.
     said: BTreeSet<(u32, CommandId, u32, CommandId)>,
     dropped: u64,
     forgotten: u64,
 }
 
 impl Checker {
-    /// Reports so far; those that nobody had room for are counted.
+    /// Takes the reports so far, and the number of reports that exceeded the limit.
     pub fn take_reports(&mut self) -> (Vec<Report>, u64) {
         (core::mem::take(&mut self.reports), core::mem::take(&mut self.dropped))
     }
 
-    /// Accesses, signals and agents that are over a limit and count as ordered.
+    /// Number of accesses, signals and agents that exceeded a limit and so count as ordered.
     pub fn forgotten(&self) -> u64 {
         self.forgotten + self.cells.forgotten
     }
 
-    /// Ranges that are remembered.
+    /// Number of ranges that are tracked.
     pub fn cells(&self) -> usize {
         self.cells.len()
     }
@@ -84,14 +85,14 @@ impl Checker {
         self.numbers.len()
     }
 
-    /// A process submits to a queue: what it did before comes before the submission.
+    /// A process submits to a queue: its earlier accesses are ordered before the submission.
     pub fn submit(&mut self, process: u32, queue: u64, submission: u64) {
         let Some(process) = self.number(Agent::Process(process)) else { return };
         let clock = self.published(process);
         self.submitted.insert((queue, submission), clock);
     }
 
-    /// A queue begins with a submission. All that it did before is complete (BAR-012).
+    /// A queue begins a submission. All its earlier accesses are complete (BAR-012).
     pub fn begin(&mut self, queue: u64, submission: u64) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
         let submitted = self.submitted.remove(&(queue, submission));
@@ -105,12 +106,12 @@ impl Checker {
         self.said.clear();
     }
 
-    /// A submission came to nothing.
+    /// A submission was dropped before it began.
     pub fn drop_submission(&mut self, queue: u64, submission: u64) {
         self.submitted.remove(&(queue, submission));
     }
 
-    /// A barrier of the submission that a queue is in: for the memory of a resource, or for all.
+    /// A barrier in the current submission of a queue, for the memory of a resource or for all memory.
     pub fn barrier(&mut self, queue: u64, barrier: &Barrier, place: Option<Range>) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
         let Some(waited) = self.known(number).frontier.barrier(barrier, place) else { return };
@@ -127,7 +128,7 @@ impl Checker {
         }
     }
 
-    /// The next command of a queue, with everything that it touches.
+    /// The next command of a queue, with all its accesses.
     pub fn command(&mut self, queue: u64, command: CommandId, accesses: &[Access]) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
         self.known(number).frontier.count += 1;
@@ -136,7 +137,7 @@ impl Checker {
         }
     }
 
-    /// A CPU touches memory now.
+    /// A CPU access by a process, now.
     pub fn cpu_access(&mut self, process: u32, range: Range, writes: bool) {
         let Some(number) = self.number(Agent::Process(process)) else { return };
         self.known(number).frontier.count += 1;
@@ -145,7 +146,7 @@ impl Checker {
         self.access(number, CommandId::default(), &access);
     }
 
-    /// An agent signals a fence: all that it did before comes before whoever waits for the value.
+    /// An agent signals a fence: its earlier accesses are ordered before any wait for the value.
     pub fn signal(&mut self, agent: Agent, fence: u64, value: u64) {
         let Some(number) = self.number(agent) else { return };
         let clock = self.published(number);
@@ -154,7 +155,7 @@ impl Checker {
             return;
         }
         let signals = self.fences.entry(fence).or_default();
-        // A value that goes back: who waits from here on waits for what is signaled from here on.
+        // After a rewind, later waits match only later signals.
         signals.retain(|signaled, _| *signaled < value);
         if signals.len() >= SIGNALS_PER_FENCE_MAX {
             signals.pop_first();
@@ -162,22 +163,22 @@ impl Checker {
         signals.insert(value, clock);
     }
 
-    /// An agent has waited for a value, which is there.
+    /// An agent's wait for a value was satisfied.
     pub fn wait(&mut self, agent: Agent, fence: u64, value: u64) {
         let Some(number) = self.number(agent) else { return };
         let signals = self.fences.get(&fence);
-        // The first that reached it is all that the wait can rely on.
+        // The wait can rely only on the first signal that reached the value.
         let Some(clock) = signals.and_then(|signals| signals.range(value..).next()) else { return };
         let clock = clock.1.clone();
         self.known(number).clock.join(&clock);
     }
 
-    /// Nobody signals it or waits for it any more.
+    /// A fence was destroyed.
     pub fn forget_fence(&mut self, fence: u64) {
         self.fences.remove(&fence);
     }
 
-    /// A process has ended, or a queue.
+    /// A process or a queue was destroyed.
     pub fn forget(&mut self, agent: Agent) {
         match agent {
             Agent::Process(process) => self.cells.forget_space(process),
@@ -218,7 +219,7 @@ impl Checker {
         self.agents[number as usize].as_mut().expect("a number is somebody's")
     }
 
-    /// What comes after all that an agent did so far comes after this.
+    /// Clock of all accesses of an agent so far.
     fn published(&mut self, number: u32) -> Clock {
         let known = self.known(number);
         let mut clock = known.clock.clone();
@@ -256,13 +257,13 @@ impl Checker {
 }
 
 impl Known {
-    /// What is wrong between an earlier access and one of this agent.
+    /// The conflict between an earlier access and one of this agent, if any.
     fn conflict(&self, number: u32, earlier: &Stamp, later: &Stamp) -> Option<Conflict> {
         if earlier.agent != number {
             let ordered = self.clock.of(earlier.agent) >= earlier.number;
             return (!ordered).then_some(Conflict::Unordered);
         }
-        // What one command does, and what a process does on its own CPUs, is its own business.
+        // Accesses of one command never conflict, nor do those of one process on its CPUs.
         if earlier.number == later.number || matches!(self.agent, Agent::Process(_)) {
             return None;
         }
@@ -302,7 +303,7 @@ fn report(
         let flush = earlier.writes && earlier.access != later.access;
         let (access_before, access_after) = match flush {
             true => (earlier.access & BarrierAccess::WRITES, later.access),
-            // The order is all there is to a read before a write, and to two writes of one type.
+            // A read before a write, and two writes of one type, need order only.
             false => (earlier.access, later.access),
         };
         let (sync_before, sync_after) = (earlier.scopes, later.scopes);
@@ -313,7 +314,7 @@ fn report(
     Report { range, earlier: first, later: second, conflict, missing, times: 1 }
 }
 
-/// Two commands that meet on many ranges are one report.
+/// Adds a report. Two commands that conflict on several ranges are one report.
 fn say(
     reports: &mut Vec<Report>,
     said: &mut BTreeSet<(u32, CommandId, u32, CommandId)>,

@@ -1,15 +1,15 @@
-//! A vector clock: how much of each agent's doing comes before.
+//! A vector clock: for each agent, how many of its accesses are ordered before.
 
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-/// By the agents' numbers; what is beyond the end is 0.
+/// Counts by agent number; numbers beyond the end count 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Clock(Vec<u64>);
 
 impl Clock {
-    /// So much of the agent's doing comes before.
+    /// The agent's count.
     pub fn of(&self, agent: u32) -> u64 {
         self.0.get(agent as usize).copied().unwrap_or(0)
     }
@@ -22,7 +22,7 @@ impl Clock {
         self.0[at] = self.0[at].max(to);
     }
 
-    /// Everything that comes before the other comes before this one too.
+    /// Takes the maximum of both clocks for each agent.
     pub fn join(&mut self, other: &Clock) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -32,7 +32,7 @@ impl Clock {
         }
     }
 
-    /// The agent's number is given to another one.
+    /// Resets the count of a number that will be reused.
     pub fn forget(&mut self, agent: u32) {
         if let Some(mine) = self.0.get_mut(agent as usize) {
             *mine = 0;

@@ -1,24 +1,24 @@
-//! Which accesses race: happens-before over commands, barriers, fences, queues, processes and VMs.
+//! A race detector: happens-before over commands, barriers, fences, queues, processes and VMs.
 //!
-//! A barrier orders the work inside a submission, a fence orders submissions, processes and VMs. Memory is right when
-//! every two accesses to the same bytes, one of which writes, are ordered by such edges, and when what the first wrote
-//! is made visible to the second's type of access. The [`Checker`] is told what happens in the order in which it happens
-//! and says which pairs are not: with both accesses, and the smallest edge that would order them. It is a value: no
-//! clock, no hash iteration, bounded memory.
+//! A barrier orders the work inside a submission; a fence orders submissions, processes and VMs. Two accesses to the
+//! same bytes, one of which writes, race unless such relations order them. The first write must also be made visible to
+//! the second's access type. The [`Checker`] receives events in the order in which they happen and reports pairs that
+//! race, with both accesses and the smallest relation that would order them. It is a plain value: no clock, no hash
+//! iteration, bounded memory.
 //!
 //! ```text
-//!   agents     a queue of an engine, or a process on its CPUs; each counts what it does: 1, 2, 3 ..
-//!   clock      of an agent: how much of every agent's doing comes before what it does next. Joined by
+//!   agents     a queue of an engine, or a process on its CPUs; each counts its commands or accesses: 1, 2, 3 ..
+//!   clock      of an agent: for every agent, how many of its accesses are ordered before the next access. Joined by
 //!              submit (process -> queue), signal -> wait (by fence and value), begin (a queue -> itself)
-//!   frontier   inside a submission, where commands overlap: for each scope of synchronization t and each scope s, up
-//!              to which command of s everything to come in t has to wait. Raised by barriers, by all of SyncBefore
+//!   frontier   inside a submission, where commands overlap: for each synchronization scope t and each scope s, the
+//!              command of s up to which later work in t has to wait. Raised by barriers, by all of SyncBefore
 //!              for all of SyncAfter
-//!   visible    for each write, the types of access that see it. Raised by barriers that name its memory and its type;
+//!   visible    for each write, the access types that see it. Raised by barriers that name its memory and its type;
 //!              a global barrier does it for every write. The end of a submission makes everything visible (BAR-012)
 //!   cells      the last write of each range of bytes, and the reads since
 //! ```
-//! False alarms are worse than silence here: what is not remembered any more - the limits are in [`limits`] - counts as
-//! ordered, and is counted ([`Checker::forgotten`]).
+//! False alarms are worse than missed races. An access that is dropped at one of the [`limits`] counts as ordered, and
+//! the drops are counted ([`Checker::forgotten`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,16 +38,16 @@ mod tests;
 pub use checker::{Access, Checker, Range};
 pub use report::{Accessed, Conflict, Missing, Report};
 
-/// Who does things one after the other.
+/// A source of ordered events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Agent {
-    /// A queue of an engine, by whatever number its feeder has for it.
+    /// A queue of an engine, by a number that the caller chooses.
     Queue(u64),
     /// A process, on its CPUs.
     Process(u32),
 }
 
-/// A command: which submission of its queue, and which packet there. Both are 0 for what a CPU does.
+/// A command: the number of its submission on the queue, and its packet. Both are 0 for a CPU access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct CommandId {
     pub submission: u64,

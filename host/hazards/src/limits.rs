@@ -1,16 +1,16 @@
-//! Limits. What is over one is forgotten, never reported wrongly.
+//! Limits. Records beyond a limit are dropped and never cause a false report.
 
-/// Ranges of bytes whose last accesses are remembered.
+/// Ranges of bytes whose last accesses are tracked.
 pub const CELLS_MAX: usize = 1 << 16;
 /// Reads since the last write of a range: each in another scope or of another agent.
 pub const READS_PER_CELL_MAX: usize = 16;
-/// Agents at a time.
+/// Agents that exist at a time.
 pub const AGENTS_MAX: usize = 1024;
-/// Fences whose signals are remembered.
+/// Fences whose signals are tracked.
 pub const FENCES_MAX: usize = 1 << 14;
-/// Signals of one fence that are remembered; of older ones a wait takes the next that is.
+/// Signals of one fence that are tracked. A wait for an older, dropped signal uses the next one.
 pub const SIGNALS_PER_FENCE_MAX: usize = 64;
 /// Split barriers of one submission that are open.
 pub const SPLITS_MAX: usize = 256;
-/// Reports that are kept until somebody takes them.
+/// Reports that are kept until they are taken.
 pub const REPORTS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What barriers have ordered inside the submission that a queue is in.
+//! The order that barriers establish inside the current submission of a queue.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,26 +20,26 @@ struct Split {
     waited: Row,
 }
 
-/// See the module. Commands are counted over the life of the queue.
+/// Barrier state of a queue. Commands are counted over the life of the queue.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Frontier {
     /// Commands so far.
     pub count: u64,
-    /// Those up to here are of earlier submissions: complete, and visible to all.
+    /// Commands up to this number belong to earlier submissions: they are complete and visible to all.
     pub begun: u64,
-    /// `after[t][s]`: what is to come in scope t waits for the commands of scope s up to here.
+    /// `after[t][s]`: later commands in scope t wait for the commands of scope s up to this number.
     after: Box<[Row; BITS]>,
-    /// `seen[r][t]`: accesses of type r see what was written by type t up to here.
+    /// `seen[r][t]`: accesses of type r see the writes of type t up to this number.
     seen: Box<[Row; BITS]>,
     splits: Vec<Split>,
 }
 
-/// What a barrier has waited for, up to which command of each scope.
+/// For each scope, the command up to which a barrier has waited.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Waited(Row);
 
 impl Waited {
-    /// Whether a command in these scopes is over by then.
+    /// Whether the barrier waited for command `number` in these scopes.
     pub fn covers(&self, scopes: BarrierSync, number: u64) -> bool {
         bits(scopes.bits()).all(|scope| self.0[scope] >= number)
     }
@@ -60,7 +60,7 @@ fn raise(row: &mut Row, by: &Row) {
     }
 }
 
-/// The types of access that a mask stands for: COMMON is all, NO_ACCESS none.
+/// Access types of a mask: COMMON is all types, NO_ACCESS is none.
 pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
     if access == BarrierAccess::COMMON {
         BarrierAccess::all() - BarrierAccess::NO_ACCESS
@@ -77,27 +77,27 @@ impl Default for Frontier {
 }
 
 impl Frontier {
-    /// A submission begins: all that the queue did before is complete.
+    /// A submission begins: all earlier commands of the queue are complete.
     pub fn begin(&mut self) {
         self.begun = self.count;
         self.splits.clear();
     }
 
-    /// Whether a command of this queue is over before what is to come in these scopes.
+    /// Whether command `number` in `scopes` completes before a new command in the scopes `later` starts.
     pub fn is_before(&self, scopes: BarrierSync, number: u64, later: BarrierSync) -> bool {
         number <= self.begun
             || bits(later.bits()).all(|t| bits(scopes.bits()).all(|s| self.after[t][s] >= number))
     }
 
-    /// Whether what a command wrote is seen, by a barrier for all memory.
+    /// Whether a global barrier made the write of command `number` visible to accesses of type `by`.
     pub fn is_seen(&self, written: BarrierAccess, number: u64, by: BarrierAccess) -> bool {
         let written = written & BarrierAccess::WRITES;
         number <= self.begun
             || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.seen[r][t] >= number))
     }
 
-    /// A barrier. Gives what it has waited for when it ends: nothing for the first half of a split one, and for a
-    /// second half that has none.
+    /// Applies a barrier. Returns what it has waited for, or `None` for the first half of a split barrier and for a
+    /// second half without a first.
     pub fn barrier(&mut self, barrier: &Barrier, place: Option<Range>) -> Option<Waited> {
         let waited = if barrier.sync_before == BarrierSync::SPLIT {
             let at = self.splits.iter().position(|split| split.place == place)?;
@@ -120,8 +120,8 @@ impl Frontier {
         Some(Waited(waited))
     }
 
-    /// All commands so far in these scopes, and what those waited for themselves. Where no command is between two
-    /// barriers they act as one, so this holds for scopes that have none.
+    /// All commands so far in these scopes, and the commands that those waited for. This includes scopes without
+    /// commands, because barriers with no command between them act as one.
     fn wait_for(&self, scopes: BarrierSync) -> Row {
         let mut waited = [self.begun; BITS];
         for s in bits(scopes.bits()) {
@@ -131,8 +131,8 @@ impl Frontier {
         waited
     }
 
-    /// A global barrier makes every write visible that it waited for. Which scope a type of access was in is not
-    /// known here; the ordering of the two accesses is looked at apart from this.
+    /// A global barrier makes every write visible that it waited for. The scope of an access type is not known here, so
+    /// this uses the greatest number; the order of the two accesses is checked separately.
     fn see_all(&mut self, barrier: &Barrier, waited: &Row) {
         let until = waited.iter().copied().max().unwrap_or(self.begun);
         for r in bits(types(barrier.access_after).bits()) {

@@ -1,4 +1,4 @@
-//! What is said of two accesses that race.
+//! Reports of accesses that race.
 
 use core::fmt;
 
@@ -13,47 +13,47 @@ use crate::{Agent, CommandId};
 pub struct Accessed {
     pub agent: Agent,
     pub command: CommandId,
-    /// The scopes it was in, without umbrellas; none for a CPU.
+    /// Its synchronization scopes, umbrella scopes expanded; none for a CPU.
     pub scopes: BarrierSync,
     /// COMMON for a CPU.
     pub access: BarrierAccess,
     pub writes: bool,
 }
 
-/// What is wrong between them.
+/// Kind of conflict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Conflict {
-    /// Nothing says which comes first.
+    /// Nothing orders the two accesses.
     Unordered,
-    /// The second comes after the first and does not see what it wrote.
+    /// The second is ordered after the first but does not see its write.
     NotVisible,
 }
 
-/// The smallest edge that would put it right.
+/// The smallest happens-before relation that would fix the race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Missing {
     /// Between two commands of one submission.
     Barrier {
         sync_before: BarrierSync,
         sync_after: BarrierSync,
-        /// NO_ACCESS where only the order is missing.
+        /// The earlier access type; a write type only if its data must be flushed.
         access_before: BarrierAccess,
         access_after: BarrierAccess,
     },
-    /// From one agent to another: the first signals a fence after its access, the second waits for it before its own.
+    /// Between two agents: the first signals a fence after its access, and the second waits for it before its own.
     Fence { signals: Agent, waits: Agent },
 }
 
 /// Two accesses of the same bytes that race.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Where they meet first.
+    /// The first range on which they conflict.
     pub range: Range,
     pub earlier: Accessed,
     pub later: Accessed,
     pub conflict: Conflict,
     pub missing: Missing,
-    /// Ranges on which the same two meet.
+    /// Number of ranges on which the same two commands conflict.
     pub times: u32,
 }
 

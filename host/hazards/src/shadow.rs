@@ -10,48 +10,48 @@ use crate::CommandId;
 use crate::checker::Range;
 use crate::limits::{CELLS_MAX, READS_PER_CELL_MAX};
 
-/// One access, as it is remembered.
+/// Record of one access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub agent: u32,
-    /// Which of the agent's doings.
+    /// The agent's count at this access.
     pub number: u64,
-    /// Expanded; none for a CPU.
+    /// Umbrella scopes expanded; none for a CPU.
     pub scopes: BarrierSync,
     /// See [`crate::Access::others`].
     pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
     pub command: CommandId,
-    /// The types of access that see it, beside its own.
+    /// Access types that see the write, in addition to its own.
     pub visible: BarrierAccess,
 }
 
 impl Stamp {
-    /// The sets of scopes of which each stands for the access.
+    /// The sets of scopes, each of which represents the access.
     pub fn ways(&self) -> impl Iterator<Item = BarrierSync> + use<> {
         core::iter::once(self.scopes).chain(self.others.iter())
     }
 }
 
-/// Bytes that were accessed alike.
+/// A range of bytes with the same access history.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cell {
     end: u64,
     pub write: Option<Stamp>,
-    /// Since the write.
+    /// Reads since the write.
     pub reads: Vec<Stamp>,
 }
 
 impl Cell {
-    /// Remembers an access; gives how many are not remembered any more for that.
+    /// Records an access. Returns the number of older accesses that it dropped.
     fn record(&mut self, stamp: Stamp) -> usize {
         if stamp.writes {
             self.write = Some(stamp);
             self.reads.clear();
             return 0;
         }
-        // A later read alike in everything stands for an earlier one of the same place in the order.
+        // A later read replaces an earlier one with the same agent, scopes and type.
         let same = |read: &&mut Stamp| {
             (read.agent, read.scopes, read.others, read.access)
                 == (stamp.agent, stamp.scopes, stamp.others, stamp.access)
@@ -69,11 +69,11 @@ impl Cell {
     }
 }
 
-/// All cells: by the space of their addresses and their first byte. Disjoint.
+/// All cells, by space and first byte. Disjoint.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Cells {
     cells: BTreeMap<(u32, u64), Cell>,
-    /// Accesses that are not remembered any more.
+    /// Number of accesses that were dropped.
     pub forgotten: u64,
 }
 
@@ -82,7 +82,7 @@ impl Cells {
         self.cells.len()
     }
 
-    /// Looks at every cell of a range with `look`, then remembers the access there.
+    /// Calls `look` for every cell of a range, then records the access there.
     pub fn access(&mut self, range: Range, stamp: Stamp, mut look: impl FnMut(Range, &Cell)) {
         self.split_at(range.space, range.start);
         self.split_at(range.space, range.end);
@@ -107,7 +107,7 @@ impl Cells {
         self.bound();
     }
 
-    /// Every cell of a range, as they are.
+    /// Every cell of a range; gaps have none.
     pub fn in_range(&mut self, range: Range) -> impl Iterator<Item = &mut Cell> {
         self.split_at(range.space, range.start);
         self.split_at(range.space, range.end);
@@ -123,7 +123,7 @@ impl Cells {
         }
     }
 
-    /// Which cells are old is not known; half of all go, from the lowest addresses on.
+    /// Drops half of the cells above the limit, those at the lowest addresses, because their age is not known.
     fn bound(&mut self) {
         if self.cells.len() <= CELLS_MAX {
             return;

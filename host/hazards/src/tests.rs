@@ -28,7 +28,7 @@ fn barrier(sync_before: S, sync_after: S, access_before: A, access_after: A) -> 
     Barrier { sync_before, sync_after, access_before, access_after }
 }
 
-/// One thing that a queue does.
+/// A command or a barrier of a queue.
 #[derive(Clone, Debug)]
 enum Step {
     Command(Vec<Access>),
@@ -162,10 +162,10 @@ fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
     let whole = [copy(1), Step::Barrier(begin, place), copy(2), Step::Barrier(end, place), dispatch(1)];
     submission(&mut checker, 1, &whole);
     assert_eq!(reports(&mut checker), []);
-    // What is between the two is not ordered.
+    // A copy between the two halves is not ordered.
     submission(&mut checker, 2, &[whole.as_slice(), &[dispatch(2)]].concat());
     assert_eq!(reports(&mut checker).len(), 1);
-    // Half of it orders nothing.
+    // Either half alone orders nothing.
     submission(&mut checker, 3, &[copy(1), Step::Barrier(begin, place), dispatch(1)]);
     submission(&mut checker, 4, &[copy(1), Step::Barrier(end, place), dispatch(1)]);
     assert_eq!(reports(&mut checker).len(), 2);
@@ -202,7 +202,7 @@ fn other_queue(checker: &mut Checker, access: Access) {
 fn queues_race_unless_a_fence_orders_them_through_whomever_it_goes() {
     let produce = [Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])];
     let consume = read(1, A::COPY_SOURCE, S::COPY);
-    // Nothing, a signal behind, a wait before, a value that is not enough, the right ones.
+    // No fence, no wait, a signal below the waited value, and two sufficient signals.
     for (signaled, waited, races) in [(0, 0, 1), (5, 0, 1), (5, 6, 1), (5, 5, 0), (5, 4, 0)] {
         let mut checker = Checker::default();
         submission(&mut checker, 1, &produce);
@@ -220,7 +220,7 @@ fn queues_race_unless_a_fence_orders_them_through_whomever_it_goes() {
             assert_eq!(report.missing, Missing::Fence { signals, waits });
         }
     }
-    // The queue tells process 1, which tells process 2 of another VM, which submits.
+    // The queue signals process 1, which signals process 2 of another VM, which submits.
     let mut checker = Checker::default();
     submission(&mut checker, 1, &produce);
     checker.signal(Agent::Queue(1), 9, 1);
@@ -314,13 +314,13 @@ fn who_is_forgotten_leaves_nothing_behind() {
     checker.forget(Agent::Queue(1));
     checker.forget_fence(9);
     assert_eq!((checker.cells(), checker.fences_known(), checker.agents_known()), (0, 0, 0));
-    // Its number is another's now, whose accesses are its own.
+    // Its number is reused by another agent, which has its own accesses.
     other_queue(&mut checker, write(1, A::COPY_DEST, S::COPY));
     submission(&mut checker, 5, &[Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)])]);
     assert_eq!(reports(&mut checker).len(), 1);
 }
 
-/// What a set of reports comes to: pairs of packets.
+/// The packet pairs of reports, sorted.
 fn pairs(reports: &[Report]) -> Vec<(u32, u32, Conflict)> {
     let mut pairs: Vec<_> = reports
         .iter()
@@ -334,7 +334,8 @@ fn lines(steps: &[Step]) -> String {
     steps.iter().enumerate().map(|(at, step)| format!("{at}: {step:?}\n")).collect()
 }
 
-/// A use that another scope stands for is ordered by that one alone, or by its own, on either side of a barrier.
+/// An access with an alternative scope is ordered by that scope alone or by its own scopes, on either side of a
+/// barrier.
 #[test]
 fn another_scope_of_an_access_stands_for_it() {
     let races = |others, sync_before, sync_after| {

@@ -1,8 +1,8 @@
-//! Native fences as the hardware has them: memory, MonitoredValues, what is mapped where.
+//! Native fences in the hardware: their memory, their MonitoredValues, and where they are mapped.
 //!
-//! The simulated GPU has no memory of its own to read; what stands in the CurrentValues is kept here, by storage: the
-//! global handles of a cross-adapter fence have one. A wait in hardware is looked at when something is stored from
-//! its own adapter, or when the kernel says so: a store of another adapter changes the memory and nothing else.
+//! The simulated GPU cannot read memory, so this module keeps the CurrentValues, by storage. The global handles of a
+//! cross-adapter fence share one storage. The hardware checks a wait when an engine of its own adapter stores, or when
+//! the kernel requests it. A store by another adapter changes only the memory.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -21,41 +21,41 @@ struct Fence {
     adapter: u32,
     storage: NativeFenceStorage,
     monitored_value: u64,
-    /// Stores do nothing any more.
+    /// The fence is signaled forever; stores have no effect.
     always_signaled: bool,
 }
 
-/// A place in a process's GPU address space, on one adapter.
+/// Adapter, process and GPU virtual address.
 pub(crate) type GpuLocation = (u32, ProcessId, u64);
 
-/// What a process has said of a fence: for the debug layer alone.
+/// A process's description of a fence, for the debug layer only.
 type Described = (FenceFlags, ResourceName);
 
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
     fences: BTreeMap<NativeFenceId, Fence>,
-    /// CurrentValues, and how many global handles have each.
+    /// CurrentValue and number of global handles of each storage.
     memory: BTreeMap<NativeFenceStorage, (u64, u32)>,
     locals: BTreeMap<LocalNativeFenceId, GpuLocation>,
-    /// With whether engines may store there.
+    /// Fence mapped at each location, and whether engines may store there.
     mapped: BTreeMap<GpuLocation, (NativeFenceId, bool)>,
-    /// The same the other way round.
+    /// Locations where each fence is mapped.
     places: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
-    /// Debug-layer descriptions of fences by place; each stays when the kernel closes one and opens it anew.
+    /// Debug-layer descriptions by location. A description survives when the kernel closes and reopens the fence.
     described: BTreeMap<GpuLocation, (NativeFenceId, Described)>,
-    /// Where something was said of each fence.
+    /// Locations with a description of each fence.
     described_at: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
     /// Fences by storage.
     sharers: BTreeMap<NativeFenceStorage, BTreeSet<NativeFenceId>>,
-    /// Fences whose waits in hardware are to be looked at, in the order of what happened.
+    /// Fences whose hardware waits must be checked, in order of the changes.
     pub touched: VecDeque<NativeFenceId>,
 }
 
-/// What a store by an engine leads to.
+/// Result of a store by an engine.
 pub(crate) enum Stored {
-    /// No native fence is mapped there to be written: memory of another kind, or a store that comes to nothing.
+    /// No writable native fence is mapped there: other memory, or a store without effect.
     Elsewhere,
-    /// Nothing: the fence is signaled for ever.
+    /// The fence is signaled forever; the store has no effect.
     Ignored,
     Native {
         fence: NativeFenceId,
@@ -100,7 +100,7 @@ impl NativeFences {
         self.places.entry(opened.fence).or_default().insert(place);
     }
 
-    /// Gives where it was mapped.
+    /// Closes a local handle and returns where it was mapped.
     pub fn close(&mut self, local: LocalNativeFenceId) -> Option<GpuLocation> {
         let place = self.locals.remove(&local)?;
         self.unmap(place);
@@ -117,12 +117,12 @@ impl NativeFences {
         }
     }
 
-    /// Where a fence is mapped, of all processes.
+    /// Locations where a fence is mapped, in all processes.
     pub fn places_of(&self, fence: NativeFenceId) -> impl Iterator<Item = GpuLocation> {
         self.places.get(&fence).into_iter().flatten().copied()
     }
 
-    /// A process says something of the fence that is mapped there. Whether there is one.
+    /// Stores a process's description of the fence that is mapped there. False if none is.
     pub fn describe(&mut self, place: GpuLocation, described: Described) -> bool {
         let Some((fence, _)) = self.mapped.get(&place) else { return false };
         let fence = *fence;
@@ -135,20 +135,20 @@ impl NativeFences {
         true
     }
 
-    /// What was said of the fence that is mapped there, and its value.
+    /// Description and value of the fence that is mapped there.
     pub fn described(&self, place: GpuLocation) -> Option<(Option<Described>, u64)> {
         let (fence, _) = self.mapped.get(&place)?;
         let said = self.described.get(&place).filter(|(of, _)| of == fence);
         Some((said.map(|(_, described)| *described), self.value(*fence)?))
     }
 
-    /// GPU addresses of the fences of a space.
+    /// GPU addresses of the fences of a process on an adapter.
     pub fn places(&self, (adapter, process): (u32, ProcessId)) -> impl Iterator<Item = u64> + use<'_> {
         let first = (adapter, process, 0)..=(adapter, process, u64::MAX);
         self.mapped.range(first).map(|((_, _, gpu_address), _)| *gpu_address)
     }
 
-    /// Wherever a fence's storage is mapped, but there.
+    /// Locations where a fence's storage is mapped, except `but`.
     pub fn also_at(&self, fence: NativeFenceId, but: Option<GpuLocation>) -> Vec<GpuLocation> {
         let Some(state) = self.fences.get(&fence) else { return Vec::new() };
         let sharers = self.sharers.get(&state.storage).into_iter().flatten();
@@ -164,7 +164,7 @@ impl NativeFences {
         Some(self.fences.get(&fence)?.adapter)
     }
 
-    /// The CurrentValue; all ones for a fence that is signaled for ever.
+    /// The CurrentValue; all ones for a fence that is signaled forever.
     pub fn value(&self, fence: NativeFenceId) -> Option<u64> {
         let state = self.fences.get(&fence)?;
         if state.always_signaled {
@@ -173,7 +173,7 @@ impl NativeFences {
         Some(self.memory.get(&state.storage)?.0)
     }
 
-    /// An engine stores: the value first, then the comparison (FEN-099).
+    /// Stores for an engine: the value first, then the comparison (FEN-099).
     pub fn store(&mut self, adapter: u32, process: ProcessId, gpu_address: u64, value: u64) -> Stored {
         let Some((fence, true)) = self.mapped.get(&(adapter, process, gpu_address)).copied() else {
             return Stored::Elsewhere;
@@ -189,14 +189,14 @@ impl NativeFences {
         Stored::Native { fence, interrupts: value > state.monitored_value }
     }
 
-    /// Another adapter's engine stored: the memory is one. Gives a fence that has it, if there is any.
+    /// Records a store by an engine of another adapter to shared storage. Returns a fence with this storage, if any.
     pub fn written_elsewhere(&mut self, storage: NativeFenceStorage, value: u64) -> Option<NativeFenceId> {
         self.memory.get_mut(&storage)?.0 = value;
         self.sharers.get(&storage)?.first().copied()
     }
 
-    /// `DxgkDdiUpdateMonitoredValues`: stores the MonitoredValues, a barrier, reads the CurrentValues; gives the fences
-    /// that are above (FEN-100).
+    /// `DxgkDdiUpdateMonitoredValues`: stores the MonitoredValues, a barrier, reads the CurrentValues; returns the
+    /// fences whose CurrentValue is greater (FEN-100).
     pub fn update_monitored_values(&mut self, values: &[(NativeFenceId, u64)]) -> Vec<(u32, NativeFenceId)> {
         for (fence, value) in values {
             if let Some(state) = self.fences.get_mut(fence) {
@@ -207,8 +207,8 @@ impl NativeFences {
         above.filter_map(|(fence, _)| Some((self.adapter_of(*fence)?, *fence))).collect()
     }
 
-    /// `DxgkDdiUpdateCurrentValuesFromCpu`. With `notification_only` the memory was written by the kernel: here too it
-    /// takes what stands there.
+    /// `DxgkDdiUpdateCurrentValuesFromCpu`. With `notification_only` the kernel has already written the memory; the
+    /// value is recorded here either way.
     pub fn update_current_value(&mut self, update: &CurrentValueUpdate) {
         let Some(state) = self.fences.get_mut(&update.fence) else { return };
         state.always_signaled |= update.always_signaled;

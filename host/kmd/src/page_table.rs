@@ -1,7 +1,7 @@
-//! The page tables of the adapters: what their engines find at an address of a process's GPU address space.
+//! The page tables of the adapters: translation of the GPU virtual addresses of each process.
 //!
-//! The kernel says what changes (`update_page_table`); a page of which nothing was said is NoAccess. What ends is
-//! told as NoAccess too, so nothing of a process stays behind.
+//! The kernel reports changes (`update_page_table`); a page without an update is NoAccess. Pages that are unmapped are
+//! reported as NoAccess, so the table of a destroyed process becomes empty.
 
 use alloc::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use dxgkrnl::ddi::{PageFaultFlags, PageMap, PageTableEntry, Piece};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// What an engine wants to do.
+/// Kind of access by an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Access {
     Read,
@@ -35,18 +35,18 @@ impl Access {
     }
 }
 
-/// The touch that did not go through: what `DMA_PAGE_FAULTED` reports.
+/// A failed access, as `DMA_PAGE_FAULTED` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PageFault {
-    /// The first byte that cannot be touched so.
+    /// The first byte for which the access is not permitted.
     pub gpu_address: u64,
     pub flags: PageFaultFlags,
 }
 
-/// What a touch meets: nearly always one piece.
+/// Page-table pieces of an access: nearly always one.
 pub(crate) type Pieces = SmallVec<[Piece<PageTableEntry>; 1]>;
 
-/// See the module. No piece is NoAccess.
+/// Page tables by adapter and process. No piece is NoAccess.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct PageTables {
     tables: BTreeMap<(u32, ProcessId), PageMap<PageTableEntry>>,
@@ -68,8 +68,8 @@ impl PageTables {
         }
     }
 
-    /// What engines of this adapter find from an address on, in pieces that follow each other, each `Zero` or `Memory`;
-    /// or where they fault. An address space of nobody faults at once.
+    /// Translates a range into contiguous pieces, each `Zero` or `Memory`. The error is the first address that faults.
+    /// An unknown process faults at once.
     pub fn resolve(
         &self,
         (adapter, process): (u32, ProcessId),
@@ -93,7 +93,7 @@ impl PageTables {
         if at < end { Err(fault(at)) } else { Ok(pieces) }
     }
 
-    /// The first of these pieces: as far as it reaches, but not beyond so many bytes.
+    /// The first piece of a range, limited to `bytes`.
     pub fn first(
         &self,
         (adapter, process): (u32, ProcessId),

@@ -1,4 +1,4 @@
-//! Paging buffers: work of a length for the paging engine, and the fence write behind it.
+//! Paging buffers: a Busy packet for the paging engine, and the fence write after it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,8 +7,8 @@ use d3dkmt::isa::{self, CommandBuffer, Packet};
 use dxgkrnl::ddi::SignalMonitoredFence;
 use dxgkrnl::{AdapterConfig, EngineType, Nanos};
 
-/// How long a paging buffer takes: as long as a strange buffer on the paging node; if paging has an engine of its own,
-/// on the first copy engine, or else on the first one.
+/// Duration of a paging buffer: `opaque_packet_ns` of the paging node. If paging has its own engine, that of the first
+/// copy engine, or else of the first node.
 pub(crate) fn duration_ns(config: &AdapterConfig) -> Nanos {
     let copy = config.nodes.iter().find(|node| node.engine_type == EngineType::Copy);
     let named = config.paging_node.and_then(|node| config.nodes.get(node as usize));

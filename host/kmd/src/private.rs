@@ -1,27 +1,28 @@
-//! Who uses the driver, and what they say to it in private: CPU events and escapes.
+//! The processes that use the driver, their CPU events and their escapes.
 //!
-//! A CPUEVENTUSAGE escape says what a CPU event is for: [`Clients::object_goes_bad`] signals each event whose
-//! `Usage[0]` is that of the object. The last usage of an event counts.
+//! A CPUEVENTUSAGE escape sets the usage of a CPU event: [`Clients::object_goes_bad`] signals each event whose
+//! `Usage[0]` is that of the object. The last usage set for an event counts.
 //!
 //! Driver-private escapes, for C in `guest/umd/include/gpupv_escape.h`. Little-endian; the first u32 is the command:
 //!
 //! ```text
 //!   0 ECHO          4 u32 flags   8 u64 hKmdProcess   16 u64 hKmdDevice   24 u32 has a context   28 u32 process kind
 //!                   32 .. the caller's own bytes
-//!                     filled: `D3DDDI_ESCAPEFLAGS` as the driver got them; 0 for what was not given; 1 or 0; 0 of
-//!                     the host, 2 of a VM (1 is a VM's worker). What is beyond stays as it was
-//!   1 SIGNAL_EVENT  4 u32 how often, at most 1024    8 u64 hKmdCpuEvent, one of the caller's process
-//!   2 FAIL          4 u32 NTSTATUS: the escape's answer
-//!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
-//!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
-//!   5 to 8, 10         what has to do with command lists: `d3dkmt::list_escape`
+//!                     output: `D3DDDI_ESCAPEFLAGS` as the driver got them; 0 for a handle that was not given; 1 or 0;
+//!                     kind 0 host process, 1 a VM's worker, 2 a VM. Bytes from 32 on stay unchanged
+//!   1 SIGNAL_EVENT  4 u32 number of signals, at most 1024    8 u64 hKmdCpuEvent of the caller's process
+//!   2 FAIL          4 u32 NTSTATUS that the escape returns
+//!   3 OBJECT_BAD    4 u32 usage: an object of the caller goes bad. Output at 4: number of events signaled
+//!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: any number of the caller's choice
+//!   5 to 8, 10      command lists: `d3dkmt::list_escape`
 //! ```
-//! Those of command lists need a device: INVALID_PARAMETER without one. A resource ends with its device. A description
-//! that cannot be, no resource of the device, or no native fence at the address, is INVALID_PARAMETER, one resource too
-//! many NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is INVALID_PARAMETER, and BUFFER_TOO_SMALL if
-//! there is no room for the message that comes first. No data at all are a question that asks nothing: SUCCESS. Too few
-//! are BUFFER_TOO_SMALL, another command is NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER;
-//! GUEST_EVENT needs a process with a device.
+//! Escapes for command lists need a device, else they are INVALID_PARAMETER. A resource lives as long as its device. An
+//! invalid description, a resource of another device, or an address without a native fence is INVALID_PARAMETER. One
+//! resource too many is NO_MEMORY. A note gives the reason. READ_MESSAGES is INVALID_PARAMETER while the layer is off,
+//! and BUFFER_TOO_SMALL without room for the first message.
+//!
+//! Empty data succeeds and does nothing. Too little data is BUFFER_TOO_SMALL, an unknown command NOT_SUPPORTED, and an
+//! event of another process INVALID_PARAMETER. GUEST_EVENT needs a process with a device.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -53,10 +54,10 @@ const GUEST_EVENT: u32 = 4;
 /// Bytes that ECHO fills.
 const ECHO_BYTES: usize = 32;
 const SIGNALS_MAX: u32 = 1024;
-/// What is in the upper half of our handles of CPU events: no other handle looks like one.
+/// Upper half of this driver's CPU event handles, which distinguishes them from other handles.
 const CPU_EVENT_TAG: u64 = 0x4B4D_4445 << 32;
 
-/// A CPU event. Its device may be gone before it, so it knows its process itself (EVT-018).
+/// A CPU event. It records its process, because its device may be destroyed first (EVT-018).
 #[derive(Serialize, Deserialize)]
 struct CpuEvent {
     adapter: u32,
@@ -65,7 +66,7 @@ struct CpuEvent {
     usage: Option<u32>,
 }
 
-/// See the module.
+/// Processes, devices and CPU events that the driver knows.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Clients {
     processes: BTreeMap<KmdProcess, (ProcessKind, Option<ProcessId>)>,
@@ -88,7 +89,7 @@ impl Clients {
         self.processes.insert(new.process, (new.kind, new.address_space));
     }
 
-    /// Gives the address space that it had.
+    /// Removes a process and returns its address space.
     pub fn destroy_process(&mut self, process: KmdProcess) -> Option<ProcessId> {
         self.processes.remove(&process)?.1
     }
@@ -194,7 +195,7 @@ impl Clients {
         }
     }
 
-    /// What has to do with command lists.
+    /// Escapes for command lists, see `d3dkmt::list_escape`.
     fn list_escape(
         &self,
         adapter: u32,
@@ -261,7 +262,7 @@ impl Clients {
         Ok(())
     }
 
-    /// An object of this usage goes bad: one of this process, or of all.
+    /// Signals the CPU events with this usage, of one process or of all.
     pub fn object_goes_bad(
         &self,
         adapter: u32,
@@ -278,7 +279,7 @@ impl Clients {
     }
 }
 
-/// The flags and the name of a native fence, which only the process's runtime knows.
+/// Stores the flags and the name of a native fence; only the process's runtime knows them.
 fn describe_fence(
     space: Space,
     data: &[u8],
@@ -293,7 +294,7 @@ fn describe_fence(
         return refused(message.to_string());
     }
     if !shared.native.describe((space.0, space.1, gpu_address), (flags, name)) {
-        return refused(alloc::format!("at {gpu_address:#x} no native fence of the process is mapped"));
+        return refused(alloc::format!("no native fence of the process is mapped at {gpu_address:#x}"));
     }
     shared.debug.fence_opened(space, gpu_address, &shared.native, callbacks);
     Ok(())

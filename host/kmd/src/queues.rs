@@ -18,7 +18,7 @@ use crate::page_table::PageTables;
 use crate::races::Races;
 use crate::resources::Resources;
 
-/// What a buffer in a ring counts beside its commands.
+/// Bytes charged for a buffer in a ring in addition to its commands.
 const RING_BUFFER_BYTES: usize = 64;
 
 #[derive(Serialize, Deserialize)]
@@ -28,13 +28,13 @@ pub(crate) struct HwQueue {
     pub process: ProcessId,
     pub progress_fence_gpu_address: u64,
     logs: Option<Logs>,
-    /// Buffers that were rung for and that nobody notified the engine of.
+    /// Buffers whose doorbell was rung, but of which the engine was not notified.
     pub unnoticed: Vec<Vec<u8>>,
-    /// What its ring holds that is not done.
+    /// Bytes charged for buffers of its ring that are not complete.
     pub ring_bytes: usize,
 }
 
-/// Where the engine goes on writing.
+/// Headers of the two native fence logs of a hardware queue: where the engine writes next.
 #[derive(Default, Serialize, Deserialize)]
 struct Logs {
     waits: NativeFenceLogHeader,
@@ -50,7 +50,7 @@ pub(crate) struct Doorbells {
     notify: bool,
 }
 
-/// What engines share.
+/// State that the engines share.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Shared {
     pub native: NativeFences,
@@ -66,16 +66,16 @@ pub(crate) struct Shared {
     pub optimized_interrupt: Vec<bool>,
 }
 
-/// What is at hand while a DDI runs.
+/// State that is available while a DDI call runs.
 pub(crate) struct DdiCall<'a> {
-    /// The time at which it happens: engines go on from when their packets ended, not from when the kernel asks.
+    /// Time of the event. Engines continue from the end time of their packets, not from the time of the kernel's call.
     pub clock: Nanos,
     pub shared: &'a mut Shared,
     pub callbacks: &'a mut Vec<Callback>,
 }
 
 impl DdiCall<'_> {
-    /// The same at another time.
+    /// The same call at another time.
     pub fn at(&mut self, clock: Nanos) -> DdiCall<'_> {
         DdiCall { clock, shared: self.shared, callbacks: self.callbacks }
     }
@@ -90,7 +90,7 @@ impl Doorbells {
         Doorbells { count: count as usize, connected: VecDeque::new(), notify }
     }
 
-    /// Takes a physical doorbell, or asks for the one that was connected longest.
+    /// Connects a physical doorbell, or requests the disconnection of the one that was connected longest.
     fn connect(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) -> DoorbellConnection {
         if self.connected.len() < self.count {
             self.connected.push_back(hw_queue);
@@ -107,14 +107,14 @@ impl Doorbells {
 }
 
 impl Shared {
-    /// The engine tracer hears of the races that were found.
+    /// Reports the races that were found to the engine tracer.
     pub fn tell_races(&mut self, adapter: Option<u32>) {
         for (name, report) in self.races.take_found() {
             self.tracers.saw(|| EngineEvent::Race { adapter, name, report });
         }
     }
 
-    /// The debug layers of all who have a native fence mapped hear of its value, but at this place.
+    /// Reports a native fence's new value to the debug layers of all processes that map it, except at `but`.
     pub fn tell_stored(&mut self, fence: NativeFenceId, but: Option<GpuLocation>, value: u64) {
         if self.debug.is_any() {
             for (adapter, process, gpu_address) in self.native.also_at(fence, but) {
@@ -169,7 +169,7 @@ impl Shared {
         callbacks.push(Callback::NativeFenceLogWrite(write));
     }
 
-    /// A buffer of a ring is over.
+    /// Releases the charge for a completed buffer of a ring.
     pub fn drop_ring_bytes(&mut self, job: &Job) {
         if let Origin::Ring { hw_queue, bytes } = job.origin
             && let Some(queue) = self.queues.get_mut(&hw_queue)
@@ -178,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// The rings of an adapter's queues are empty.
+    /// Empties the rings of an adapter's queues.
     pub fn drop_rings(&mut self, adapter: u32) {
         for queue in self.queues.values_mut().filter(|queue| queue.engine.adapter == adapter) {
             queue.unnoticed.clear();
@@ -197,15 +197,15 @@ impl Shared {
         }
     }
 
-    /// Its physical doorbell is free.
+    /// Frees the physical doorbell of a queue.
     pub fn disconnect(&mut self, hw_queue: HwQueueId) {
         if let Some(doorbells) = self.doorbells_of(hw_queue) {
             doorbells.connected.retain(|other| *other != hw_queue);
         }
     }
 
-    /// A write to the physical doorbell: the buffers that the engine sees at once. One that wants to be notified sees
-    /// none yet.
+    /// Rings the physical doorbell. Returns the buffers that the engine fetches at once: none if it needs a
+    /// notification.
     pub fn ring(&mut self, hw_queue: HwQueueId, buffers: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let Some(doorbells) = self.doorbells_of(hw_queue) else { return Vec::new() };
         if !doorbells.connected.contains(&hw_queue) {
@@ -218,7 +218,7 @@ impl Shared {
         if notify { Vec::new() } else { core::mem::take(&mut queue.unnoticed) }
     }
 
-    /// What was rung for and not seen.
+    /// Buffers whose doorbell was rung and that the engine has not fetched.
     pub fn notified(&mut self, hw_queue: HwQueueId) -> Vec<Vec<u8>> {
         let queue = self.queues.get_mut(&hw_queue);
         queue.map_or_else(Vec::new, |queue| core::mem::take(&mut queue.unnoticed))

@@ -1,10 +1,9 @@
-//! Looks for accesses that race, if the configuration of an adapter says `hazards`: crate `hazards`, told what engines
-//! of ours do with memory, and by the kernel what comes before what. What it finds is told to people, with the names of
-//! the resources.
+//! The race detector, for adapters configured with `hazards`. It feeds crate `hazards` with the engines' memory
+//! accesses and the kernel's happens-before relations, and logs the races with the names of the resources.
 //!
-//! A submission is looked at when its turn comes to run, in the order of its packets: whatever order the engine finds
-//! in them, what is ordered is what barriers and fences say. Memory is named by where it is in the process that it is
-//! of, so resources that share it meet.
+//! It checks a submission when the submission starts, in packet order. Only barriers and fences order accesses,
+//! whatever order the engine runs them in. Memory is identified by its owner process and address, so resources that
+//! share memory conflict.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -27,12 +26,12 @@ use crate::list::{barrier_ranges, use_range};
 use crate::page_table::{self, PageTables};
 use crate::resources::{Resources, Space};
 
-/// Reports of one submission that are told.
+/// Most reports of one submission that are logged.
 const REPORTS_TOLD_MAX: usize = 16;
-/// Ranges whose resource's name is remembered.
+/// Most ranges whose resource name is kept.
 const NAMES_MAX: usize = 1 << 12;
 
-/// What an engine's work is looked at with.
+/// Address space, page tables and resources of a submission that is checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub space: Space,
@@ -40,17 +39,17 @@ pub(crate) struct Surroundings<'a> {
     pub resources: &'a Resources,
 }
 
-/// See the module.
+/// The race detector of all adapters that have it on.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Races {
     adapters: BTreeSet<u32>,
     reading: ScopeReading,
     checker: Checker,
-    /// Of each queue: buffers that were handed over, and that have begun.
+    /// For each queue, the number of buffers that were submitted and that have started.
     queues: BTreeMap<u64, (u64, u64)>,
-    /// What was told, for an engine tracer that takes it at once.
+    /// The latest reports, for the engine tracer.
     found: Vec<(String, Report)>,
-    /// Resources, by the memory that they were last seen at.
+    /// Names of resources, by their last known memory.
     names: BTreeMap<(u32, u64), (u64, ResourceName)>,
 }
 
@@ -69,7 +68,7 @@ fn queue(agent: Agent) -> Option<u64> {
     }
 }
 
-/// Whose queue a command buffer came by.
+/// The queue that a command buffer was submitted to.
 pub(crate) fn agent(origin: Origin, context: HwContext) -> Agent {
     match origin {
         Origin::Context => Agent::Context(context),
@@ -88,12 +87,12 @@ impl Surroundings<'_> {
         desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
     }
 
-    /// The same of the subresources that a barrier is about.
+    /// GPU addresses of the subresources that a barrier names.
     fn subresources(&self, one: &TextureBarrier) -> Vec<(u64, u64)> {
         self.find(one.resource).map(|desc| barrier_ranges(desc, &one.subresources)).unwrap_or_default()
     }
 
-    /// Where GPU addresses lead, as far as they lead to memory.
+    /// Memory behind a range of GPU addresses; zero pages are left out.
     fn memory(&self, (begin, end): (u64, u64)) -> Vec<Range> {
         let access = page_table::Access::Read;
         let pieces = self.tables.resolve(self.space, begin, end.saturating_sub(begin), access);
@@ -118,7 +117,7 @@ impl Races {
         self.adapters.contains(&adapter)
     }
 
-    /// Gives what there is to be told of it.
+    /// Records a happens-before relation. Returns the texts of new reports.
     pub fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
         match *edge {
             HappensBefore::Submitted { process, queue: to } => {
@@ -155,7 +154,7 @@ impl Races {
         told.chain((more > 0).then(|| format!("race: and {more} more"))).collect()
     }
 
-    /// The name of the resource that was last seen there; none if it has none.
+    /// Name of the resource that was last seen at the report's range; empty if unknown.
     fn name(&self, report: &Report) -> String {
         let Range { space, start, .. } = report.range;
         let known = self.names.range(..=(space, start)).next_back();
@@ -170,13 +169,12 @@ impl Races {
         }
     }
 
-    /// What was told last.
+    /// Takes the latest reports.
     pub fn take_found(&mut self) -> Vec<(String, Report)> {
         core::mem::take(&mut self.found)
     }
 
-    /// A command buffer's turn has come. Gives the queue's number and
-    /// which of its buffers this is.
+    /// Checks a command buffer that starts. Returns the queue's number and the buffer's number on it.
     pub fn begin(
         &mut self,
         by: Agent,
@@ -244,7 +242,7 @@ impl Races {
     }
 
     fn touch(&mut self, kind: WorkKind, item: &Use, around: Surroundings<'_>, accesses: &mut Vec<Access>) {
-        // What cannot be faults when it runs.
+        // An invalid use faults when it runs.
         let Some(desc) = around.find(item.resource) else { return };
         let Some(range) = use_range(desc, item) else { return };
         let (scopes, access, writes) = (item.scope(kind), item.access, item.writes());
@@ -272,7 +270,7 @@ impl Races {
                     self.barrier(by, &one.barrier, around.whole(one.resource), around);
                 }
             }
-            // The cache's part of memory is at least the resource.
+            // A ranged barrier counts as one on the whole resource.
             BarrierGroup::Ranged(barriers) => {
                 for one in barriers.iter() {
                     match one.resource {
@@ -285,11 +283,11 @@ impl Races {
         }
     }
 
-    /// One barrier of a resource: it orders once, and shows each piece of its memory.
+    /// Applies a barrier on a resource, once for each piece of its memory.
     fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: Vec<(u64, u64)>, around: Surroundings<'_>) {
         let mut memory: Vec<Range> = ranges.into_iter().flat_map(|range| around.memory(range)).collect();
         if memory.is_empty() {
-            // It orders, whatever it names.
+            // The barrier orders commands even if it names no memory.
             memory.push(Range { space: around.space.1.0, start: 0, end: 0 });
         }
         memory.into_iter().for_each(|range| self.checker.barrier(by, barrier, Some(range)));

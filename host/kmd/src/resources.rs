@@ -1,5 +1,6 @@
-//! Resources that commands name by number. A user-mode driver makes them by an escape; they end by another, or with
-//! their device. A number is of one process, on one adapter; it is never used again while the process lives.
+//! Resources that commands name by number. A user-mode driver creates and destroys them by escapes; a device's
+//! destruction destroys its resources. A number is valid for one process on one adapter, and is not reused while the
+//! process lives.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -11,7 +12,7 @@ use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::KmdDevice;
 use serde::{Deserialize, Serialize};
 
-/// Whose they are.
+/// Adapter and process that own resources.
 pub(crate) type Space = (u32, ProcessId);
 
 #[derive(Default, Serialize, Deserialize)]
@@ -22,25 +23,26 @@ struct Table {
     of_device: BTreeMap<KmdDevice, BTreeSet<u32>>,
 }
 
-/// See the module.
+/// The resources of all processes.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Resources {
     tables: BTreeMap<Space, Table>,
-    /// Where a device has any.
+    /// The space of each device that has resources.
     space_of: BTreeMap<KmdDevice, Space>,
 }
 
-/// Why there is no such resource: for the caller, and for people.
+/// Why an escape was refused: the status for the caller, and a text for the log.
 pub(crate) type Refused = (NtStatus, String);
 
 impl Resources {
-    /// From its description, as [`ResourceDesc`] has it. Gives its number.
+    /// Creates a resource from an encoded [`ResourceDesc`]. Returns its number.
     pub fn create(&mut self, space: Space, device: KmdDevice, desc: &[u8]) -> Result<u32, Refused> {
         let desc = ResourceDesc::decode(desc);
         let desc = desc.map_err(|error| (NtStatus::INVALID_PARAMETER, error.to_string()))?;
         let table = self.tables.entry(space).or_default();
         let full = || {
-            let text = "resource refused: the process has as many as it may".to_string();
+            let most = limits::RESOURCES_PER_PROCESS_MAX;
+            let text = alloc::format!("resource refused: the process has reached the limit of {most} resources");
             (NtStatus::NO_MEMORY, text)
         };
         if table.resources.len() >= limits::RESOURCES_PER_PROCESS_MAX {
@@ -73,13 +75,13 @@ impl Resources {
         self.tables.get(&space)?.resources.get(&number).map(|(_, desc)| desc)
     }
 
-    /// All of a space, by number.
+    /// All resources of a space, by number.
     pub fn of(&self, space: Space) -> impl Iterator<Item = (u32, &ResourceDesc)> {
         let table = self.tables.get(&space).into_iter();
         table.flat_map(|table| table.resources.iter().map(|(number, (_, desc))| (*number, desc)))
     }
 
-    /// Gives what has ended.
+    /// Destroys a device's resources. Returns them.
     pub fn end_device(&mut self, device: KmdDevice) -> Vec<(Space, u32)> {
         let Some(space) = self.space_of.remove(&device) else { return Vec::new() };
         let Some(table) = self.tables.get_mut(&space) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Hardware queues and native fences inside of the simulated GPU: what it calls back, and in which order.
+//! Hardware queues and native fences of the simulated GPU: its callbacks and their order.
 
 use d3dkmt::HwQueueFlags;
 use d3dkmt::isa::{self, Packet};
@@ -112,7 +112,7 @@ fn a_new_monitored_value_is_compared_with_what_was_stored_before_it() {
     assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[write(ADDRESS, 5)]), [stored(5)]);
     assert_eq!(monitor(&mut miniport, 5), [], "5 is not above 5");
     assert_eq!(monitor(&mut miniport, 4), [these()]);
-    // It holds for what comes after as well.
+    // The new value applies to later stores as well.
     assert_eq!(submit(&mut miniport, 0, FIRST, 2, &[write(ADDRESS, 5)]), [stored(5), these()]);
     assert_eq!(monitor(&mut miniport, u64::MAX), []);
 }
@@ -132,7 +132,7 @@ fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
             monitor(&mut miniport, monitored)
         } else {
             current = value;
-            // As fast as packets are fetched.
+            // At the rate at which packets are fetched.
             submit(&mut miniport, id * 1000, FIRST, id, &[write(ADDRESS, value)])
         };
         assert_eq!(callbacks.contains(&these()), current > monitored, "{current} {monitored}");
@@ -259,7 +259,7 @@ fn a_suspend_is_pending_until_the_packet_that_runs_is_over() {
     callbacks.clear();
     miniport.resume_context(20, CONTEXT, &mut callbacks);
     assert!(matches!(callbacks[0], Callback::HwQueueStore { value: 1, .. }));
-    // One that hangs does not answer.
+    // A context that hangs does not acknowledge.
     assert_eq!(submit(&mut miniport, 20, FIRST, 2, &[Packet::Hang]), []);
     callbacks.clear();
     assert_eq!(miniport.suspend_context(20, CONTEXT, 3, &mut callbacks), Suspend::Pending);

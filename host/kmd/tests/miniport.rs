@@ -1,4 +1,4 @@
-//! The simulated miniport at its interface: what it calls back, in which order, and when it wants time.
+//! The simulated miniport at its interface: its callbacks, their order, and its deadlines.
 
 use d3dkmt::isa::{self, Packet};
 use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, NtStatus};
@@ -26,7 +26,7 @@ fn started() -> SimulatedMiniport {
     miniport
 }
 
-/// Submits and gives what was called back at once.
+/// Submits and returns the immediate callbacks.
 fn submit(
     miniport: &mut SimulatedMiniport,
     now: u64,
@@ -80,7 +80,7 @@ fn buffers_run_one_after_the_other_from_the_time_the_last_ended() {
     assert_eq!(submit(&mut miniport, 6, ADVANCED, (2, 2), &[busy(10), busy(10)]), []);
     assert_eq!(miniport.next_deadline(), Some(15));
     assert_eq!(deadline(&mut miniport, 14), []);
-    // Told late: the second began at 15 all the same.
+    // The deadline is late; the second still began at 15.
     assert_eq!(deadline(&mut miniport, 20), [completed(ADVANCED, 1)]);
     assert_eq!(miniport.next_deadline(), Some(25));
     assert_eq!(deadline(&mut miniport, 35), [completed(ADVANCED, 2)]);
@@ -188,7 +188,7 @@ fn a_display_interrupts_with_its_target_and_notification_id() {
     assert_eq!(miniport.next_deadline(), Some(700));
     assert_eq!(deadline(&mut miniport, 699), []);
     assert_eq!(deadline(&mut miniport, 1_000), [frame(5), frame(4)]);
-    // Told late: one for each vsync, in the order of their times.
+    // The deadline is late: one interrupt for each vsync, in order of time.
     assert_eq!(deadline(&mut miniport, 3_000), [frame(5), frame(4), frame(5), frame(4)]);
     miniport.destroy_periodic_frame_notification(0, at_vsync);
     assert_eq!(deadline(&mut miniport, 4_000), [frame(5)]);
@@ -240,7 +240,7 @@ fn a_display_survives_a_long_sleep_and_the_end_of_time() {
     assert_eq!(deadline(&mut miniport, u64::MAX).len(), 1);
 }
 
-/// A CPU event of this device on the first adapter, used for this.
+/// Creates a CPU event of this device on the first adapter, with this usage.
 fn cpu_event(miniport: &mut SimulatedMiniport, device: u64, event: u64, usage: u32) -> KmdCpuEvent {
     let create = CreateCpuEvent { device: KmdDevice(device), event: DxgCpuEvent(event), flags: 0 };
     let kmd = miniport.create_cpu_event(0, &create).unwrap();
@@ -276,7 +276,7 @@ fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
     let signal = |event| Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(event)) };
     assert_eq!(bad(&mut miniport, 0, 7), [signal(10), signal(11)]);
     assert_eq!((bad(&mut miniport, 1, 7), bad(&mut miniport, 0, 9)), (vec![], vec![]));
-    // It needs no device any more, and after its destruction nothing of it is left.
+    // It outlives its device, and nothing of it is left after its destruction.
     miniport.destroy_device(0, KmdDevice(2), &mut Vec::new());
     assert_eq!(bad(&mut miniport, 0, 7), [signal(10), signal(11)]);
     miniport.destroy_cpu_event(0, first, &mut Vec::new());

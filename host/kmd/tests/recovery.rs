@@ -37,7 +37,7 @@ impl World {
         self.miniport.submit_command(now, submission, &mut self.callbacks).unwrap();
     }
 
-    /// What was called back since the last time, interrupts only.
+    /// Interrupts since the last call.
     fn interrupts(&mut self) -> Vec<Interrupt> {
         let interrupt = |callback| match callback {
             Callback::NotifyInterrupt(Interrupt::MonitoredFenceSignaled { .. }) => None,
@@ -139,7 +139,7 @@ fn what_a_context_saved_ends_with_it() {
     world.miniport.deadline(10, &mut world.callbacks);
     world.miniport.destroy_context(10, HwContext(1), Some((ENGINE, 1)), &mut world.callbacks);
     world.interrupts();
-    // Nothing is left to go on with: a buffer of no packets of ours, of the usual length.
+    // Nothing is saved to continue with: an opaque buffer, which takes the usual time.
     world.submit(10, (1, 2), Some(1), &[]);
     assert_eq!(world.miniport.next_deadline(), Some(100_010));
 }

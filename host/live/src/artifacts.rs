@@ -1,7 +1,7 @@
-//! Where the guest's programs are: `libdxcore.so`, `guestd`, `guest-bench`, `scenario-client`.
+//! Locates the guest's programs: `libdxcore.so`, `guestd`, `guest-bench`, `scenario-client`.
 //!
-//! Installed: beside the `gpupv` binary, in `../lib/gpupv`, or where `GPUPV_LIBDIR` says. In a source
-//! tree they are built first, with the profile of the running binary, so that they are never stale.
+//! An installation has them beside the `gpupv` binary, in `../lib/gpupv`, or in the folder of `GPUPV_LIBDIR`. In a
+//! source tree they are built first, with the profile of the running binary, so that they are never stale.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ const SCENARIO_CLIENT: &str = "scenario-client";
 /// The guest's programs.
 #[derive(Debug, Clone)]
 pub struct Artifacts {
-    /// Folder of `libdxcore.so`: what goes on a guest's library path.
+    /// Folder of `libdxcore.so`: an entry of a guest's library path.
     pub directory: PathBuf,
     pub library: PathBuf,
     pub guestd: PathBuf,
     pub guest_bench: PathBuf,
-    /// The guest process of scenarios.
+    /// The client program of scenarios.
     pub scenario_client: PathBuf,
 }
 
@@ -44,9 +44,9 @@ impl Artifacts {
         artifacts.library.is_file().then_some(artifacts)
     }
 
-    /// Finds them, and builds them first if the running binary is one of a source tree.
+    /// Finds the artifacts; builds them first if the running binary is from a source tree.
     pub fn provide(steps: &Steps) -> anyhow::Result<Artifacts> {
-        // Once per process: tests of one binary ask in parallel.
+        // Once per process, because tests of one binary call this in parallel.
         static PROVIDED: OnceLock<Result<Artifacts, String>> = OnceLock::new();
         PROVIDED
             .get_or_init(|| find(steps).map_err(|error| format!("{error:#}")))
@@ -60,9 +60,9 @@ fn find(steps: &Steps) -> anyhow::Result<Artifacts> {
         let directory = PathBuf::from(directory);
         let shown = directory.display().to_string();
         return Artifacts::in_directory(directory)
-            .with_context(|| format!("{LIBDIR_ENV} says {shown}, but there is no {LIBRARY}"));
+            .with_context(|| format!("{LIBDIR_ENV} is {shown}, which has no {LIBRARY}"));
     }
-    let binary = std::env::current_exe().context("cannot tell where this binary is")?;
+    let binary = std::env::current_exe().context("cannot find the path of this binary")?;
     if let Some((tree, target, profile)) = source_tree(&binary) {
         steps.step("building the guest's library and daemon");
         build(&tree, &target, &profile)?;
@@ -78,7 +78,7 @@ fn find(steps: &Steps) -> anyhow::Result<Artifacts> {
         .with_context(|| format!("there is no {LIBRARY} beside this binary: set {LIBDIR_ENV} to its folder"))
 }
 
-/// The source tree, target folder and profile that a binary comes from, if it lies in a cargo target folder.
+/// Returns the source tree, target folder and profile of a binary, if it lies in a cargo target folder.
 fn source_tree(binary: &Path) -> Option<(PathBuf, PathBuf, String)> {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
     if !tree.join("Cargo.lock").is_file() {
@@ -88,7 +88,7 @@ fn source_tree(binary: &Path) -> Option<(PathBuf, PathBuf, String)> {
     let profile =
         binary.ancestors().skip(1).find(|folder| folder.file_name().is_some_and(|name| name != "deps"))?;
     let target = profile.parent()?;
-    // The tag is missing in a folder that was there before cargo came to it.
+    // The tag is missing if the folder existed before cargo used it.
     if !(target.join("CACHEDIR.TAG").is_file() || profile.join(".cargo-lock").is_file()) {
         return None;
     }
@@ -103,8 +103,8 @@ fn build(tree: &Path, target: &Path, profile: &str) -> anyhow::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(&cargo)
         .current_dir(tree)
-        // With gpupv itself: the same selection of packages means the same features of their dependencies,
-        // so that nothing is compiled twice.
+        // Built together with gpupv: the same selection of packages has the same features of dependencies, so that
+        // nothing is compiled twice.
         .args(["build", "--profile", profile])
         .args(
             ["gpupv", "umd", "guestd", "guest-bench", "scenario-client"]
@@ -123,7 +123,7 @@ fn build(tree: &Path, target: &Path, profile: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A library path with `directory` first.
+/// Returns a library path with `directory` first.
 pub fn library_path(directory: &Path) -> OsString {
     let mut path = directory.as_os_str().to_owned();
     if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
@@ -133,7 +133,7 @@ pub fn library_path(directory: &Path) -> OsString {
     path
 }
 
-/// The command that runs a program as a guest process of the daemon whose broker is at `broker`.
+/// Returns the command that runs a program as a guest process of the daemon whose broker is at `broker`.
 pub fn guest_command(command: &[OsString], broker: &Path, artifacts: &Artifacts) -> Command {
     let mut guest = Command::new(&command[0]);
     guest

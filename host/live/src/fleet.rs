@@ -1,4 +1,4 @@
-//! Guests of one daemon: booted, with what they need, and ended with it.
+//! A daemon with its guests: boots them, copies files into them, and ends them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::virtual_machine::agent::Agent;
 use crate::virtual_machine::boot::{self, GuestVm};
 use crate::virtual_machine::image::{CopiedPath, GUEST_LIBRARY_FOLDER, Image};
 
-/// Where the consoles of guests are logged: kept if a guest fails, or if the user named the folder.
+/// Folder of the guests' console logs: kept if a guest fails, or if the user named the folder.
 struct Consoles {
     folder: PathBuf,
     keep: bool,
@@ -35,22 +35,22 @@ impl Consoles {
 impl Drop for Consoles {
     fn drop(&mut self) {
         if !self.keep {
-            // Only a log is lost if this fails.
+            // A failure only loses a log.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Guests of one daemon, up and with their agents, ended with this.
+/// A daemon with booted guests and their agents; dropping it ends them.
 pub struct Fleet {
-    // In this order: guests end before their daemon.
+    // Fields drop in this order: guests end before their daemon.
     pub guests: Vec<(GuestVm, Agent)>,
     pub daemon: Daemon,
     _consoles: Consoles,
     _folder: tempfile::TempDir,
 }
 
-/// What guests are to be booted with.
+/// The daemon's options, and the number and contents of the guests.
 #[derive(Default, Clone)]
 pub struct FleetPlan {
     pub options: Options,
@@ -60,7 +60,7 @@ pub struct FleetPlan {
 }
 
 impl Fleet {
-    /// Boots the guests and puts files into each.
+    /// Boots the guests and copies files into each.
     pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
         let artifacts = Artifacts::provide(steps)?;
         let image = Image::provide(steps, &artifacts)?;
@@ -82,7 +82,7 @@ impl Fleet {
             guests.push((guest, agent));
         }
         for brought in &plan.with {
-            steps.step(format!("bringing {} into {guests_word}", brought.host.display()));
+            steps.step(format!("copying {} into {guests_word}", brought.host.display()));
             for (host, path, mode) in brought.files(&image, std::slice::from_ref(&artifacts.directory))? {
                 for (_, agent) in &mut guests {
                     agent.put(&host, &path, mode).await?;
@@ -92,14 +92,14 @@ impl Fleet {
         Ok(Fleet { guests, daemon, _consoles: consoles, _folder: folder })
     }
 
-    /// Ends the guests, then the daemon in order.
+    /// Ends the guests, then stops the daemon in order.
     pub fn end(self) -> anyhow::Result<()> {
         drop(self.guests);
         self.daemon.stop()
     }
 }
 
-/// The environment of every program in a guest.
+/// Returns the environment of every program in a guest.
 pub fn guest_environment() -> HashMap<String, String> {
     HashMap::from([
         ("LD_LIBRARY_PATH".into(), GUEST_LIBRARY_FOLDER.into()),

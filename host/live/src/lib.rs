@@ -1,7 +1,7 @@
-//! Scenarios and programs at a daemon that is live: local processes, and guests under QEMU.
+//! Runs scenarios and programs against a live daemon: as local processes, and in QEMU guests.
 //!
-//! [`artifacts`] finds or builds what runs in a guest, [`virtual_machine`] boots guests and speaks with their agents,
-//! [`fleet`] has several of them at one daemon, and [`stage`] plays scenarios with either.
+//! [`artifacts`] finds or builds the guest's programs, [`virtual_machine`] boots guests and talks to their agents,
+//! [`fleet`] runs several guests at one daemon, and [`backends`] runs scenarios on either.
 
 pub mod artifacts;
 pub mod backends;

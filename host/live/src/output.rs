@@ -1,4 +1,4 @@
-//! What a person sees: progress of anything that takes over a second, and the exit codes.
+//! Output for people: progress of anything that takes over a second, messages, and exit codes.
 
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// All well.
+/// Success.
 pub const OK: u8 = 0;
 /// A verdict failed.
 pub const VERDICT_FAILED: u8 = 1;
 /// Usage or set-up error.
 pub const SET_UP_FAILED: u8 = 2;
 
-/// Steps of a longer job on standard error: a spinner on a terminal; elsewhere a line for each step that
-/// takes over a second.
+/// Progress of a longer job on standard error. A terminal shows a spinner; otherwise each step that takes over a second
+/// prints a line.
 pub struct Steps {
     bar: Option<ProgressBar>,
     state: Arc<(Mutex<StepState>, Condvar)>,
@@ -62,7 +62,7 @@ impl Steps {
         changed.notify_all();
     }
 
-    /// Says what is being done now.
+    /// Shows the current step.
     pub fn step(&self, text: impl Into<String>) {
         let text = text.into();
         if let Some(bar) = &self.bar {
@@ -74,7 +74,7 @@ impl Steps {
         });
     }
 
-    /// Says how far the step is, or what the command it runs says. For terminals only.
+    /// Shows the progress of the step, or the output of its command. For terminals only.
     pub fn detail(&self, detail: &str) {
         if let Some(bar) = &self.bar {
             let step = self.state.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone();
@@ -82,7 +82,7 @@ impl Steps {
         }
     }
 
-    /// Takes the spinner off the screen.
+    /// Removes the spinner from the screen.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -94,8 +94,8 @@ impl Steps {
     }
 }
 
-/// Counted work on standard error: on a terminal a bar with rate and time left; elsewhere a line if it takes
-/// over a second.
+/// Progress of counted work on standard error. A terminal shows a bar with rate and remaining time; otherwise a line is
+/// printed if it takes over a second.
 pub struct Progress {
     what: &'static str,
     bar: Option<ProgressBar>,
@@ -103,7 +103,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `what` is being done, so many times.
+    /// Starts `length` units of `what`.
     pub fn new(what: &'static str, length: u64) -> Self {
         if !std::io::stderr().is_terminal() {
             let steps = Steps::new();
@@ -113,21 +113,21 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} {bar:30} {human_pos}/{human_len} {rate} {eta} left")
             .expect("the template is a constant that parses")
             .with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                // What cannot be written is not shown.
+                // Output that cannot be written is dropped.
                 let _ = write!(out, "{:.0}/s", state.per_sec());
             });
         let bar = ProgressBar::new(length).with_style(style).with_message(what);
         Progress { what, bar: Some(bar), _steps: None }
     }
 
-    /// One more is done.
+    /// Counts one more unit.
     pub fn add(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
     }
 
-    /// So much is done of so much, with so many failures.
+    /// Sets the done and total units, and the number of failures.
     pub fn set(&self, done: u64, total: u64, failures: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(total);
@@ -138,7 +138,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -146,7 +146,7 @@ impl Progress {
     }
 }
 
-/// Prints a step once it has lasted a second, and nothing for one that has not.
+/// Prints each step that has lasted a second.
 fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
     let mut printed = 0;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ impl Drop for Steps {
     }
 }
 
-/// The exit code of a program that was run, as a shell gives it: 128 + signal if a signal ended it.
+/// Returns a program's exit code as a shell does: 128 + signal if a signal killed it.
 pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
@@ -183,16 +183,16 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     }
 }
 
-/// Something that was to be printed on standard output is lost.
+/// Whether output on standard output was lost.
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard output. Whoever reads only the beginning, as `head` does, is no failure of ours;
-/// a full disk is one, and [`end`] gives the exit code for it.
+/// Prints a line on standard output. A reader that closes the pipe early, such as `head`, is no failure. A full disk is
+/// one, and [`end`] returns the exit code for it.
 pub fn say(line: fmt::Arguments<'_>) {
     note_loss(&writeln!(std::io::stdout(), "{line}"));
 }
 
-/// Passes on what a program said, to standard output, as [`say`] does with a line.
+/// Forwards a program's output to standard output, with the error handling of [`say`].
 pub fn pass_on(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     let result = out.write_all(bytes).and_then(|()| out.flush());
@@ -211,27 +211,27 @@ fn note_loss(result: &std::io::Result<()>) {
 
 /// Prints a line on standard error. `eprintln` would panic where that is full or closed.
 pub fn say_error(line: fmt::Arguments<'_>) {
-    // There is nowhere left to say it.
+    // A failure to print an error cannot be reported.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The same in gpupv's own name.
+/// As [`say_error`], with gpupv's name in front.
 pub fn complain(line: fmt::Arguments<'_>) {
     say_error(format_args!("gpupv: {line}"));
 }
 
-/// The exit code of a command that ended with this one: another if what it had to [`say`] is lost.
+/// Returns the exit code of a command that ends with `code`: another one if output of [`say`] was lost.
 pub fn end(code: u8) -> ExitCode {
     ExitCode::from(if IS_CUT.load(Ordering::Relaxed) { SET_UP_FAILED } else { code })
 }
 
-/// Prints an error with its causes and what to do, and gives the exit code for it.
+/// Prints an error with its causes, and returns the exit code for it.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     complain(format_args!("{}", in_words(error)));
     ExitCode::from(SET_UP_FAILED)
 }
 
-/// An error with its causes, each said once: many errors say their cause in their own words already.
+/// Formats an error with its causes, each once: many errors already contain the text of their cause.
 pub fn in_words(error: &anyhow::Error) -> String {
     let mut words = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! Allocations and resources: what `D3DKMTCreateAllocation` and its kin are given and answer.
+//! Allocations and resources: inputs and results of `D3DKMTCreateAllocation` and related calls.
 
 use alloc::vec::Vec;
 
@@ -13,9 +13,9 @@ pub struct CreateAllocation {
     pub flags: CreateAllocationFlags,
     /// With [`CreateAllocationFlags::STANDARD_ALLOCATION`].
     pub standard: Option<StandardAllocation>,
-    /// Without it: what the driver is told of the resource.
+    /// Without it: private driver data of the resource.
     pub private_data: Vec<u8>,
-    /// What openers of the resource are given.
+    /// Private runtime data, returned to processes that open the resource.
     pub runtime_data: Vec<u8>,
     pub allocations: Vec<AllocationInfo>,
 }
@@ -23,12 +23,12 @@ pub struct CreateAllocation {
 /// `D3DKMT_CREATESTANDARDALLOCATION`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct StandardAllocation {
-    /// `D3DKMT_STANDARDALLOCATIONTYPE`; [`StandardAllocation::EXISTING_HEAP`] is the one that user mode has.
+    /// `D3DKMT_STANDARDALLOCATIONTYPE`; [`StandardAllocation::EXISTING_HEAP`] is the one that user mode may use.
     pub kind: u32,
     /// Bytes of the existing heap.
     pub size: u64,
     pub flags: u32,
-    /// `PrivateDriverDataSize` beside it, which has no data: its pointer is the one to this struct.
+    /// `PrivateDriverDataSize` beside it. There are no such data, because their pointer is the one to this struct.
     pub private_data_size: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct AllocationInfo {
     pub flags: u32,
 }
 
-/// What `D3DKMTQueryResourceInfo` answers, and what `D3DKMTOpenResource` is to be called with.
+/// Output of `D3DKMTQueryResourceInfo`: the sizes to pass to `D3DKMTOpenResource`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ResourceInfo {
     /// Bytes of private runtime data.

@@ -1,6 +1,8 @@
-//! Every call that a guest can make and every reply that it can get: a row of a table for each. From it come the variant, its fields and docs; the
-//! message and both conversions (`proto`); the visitors of what it names; the words of scenarios; the strategies of property
-//! tests. `channel.proto` is the published contract, and a test of `proto` compares the two. `table.rs` has the macros.
+//! The tables of calls and replies: a row for each call that a guest can make and each reply that it can get.
+//!
+//! Macros generate from a row: the variant with its fields and docs; the message and both conversions (`proto`); the
+//! visitors of names; the operands in scenarios; the strategies of property tests. `channel.proto` is the published
+//! contract, and a test of `proto` compares the two. `table.rs` has the macros.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,16 +18,16 @@ use crate::{
     SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
-/// A call as the kernel and the wire have it.
+/// A call in the form that the kernel and the wire use.
 pub type Call = CallOf<Numbers>;
 
-/// What a call does beside its answer.
+/// Side effect of a call, beside its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallEffect {
     None,
-    /// It may end objects, and with them waits.
+    /// It may destroy objects, and with them waits.
     Destroys,
-    /// Its process has an NT handle if it succeeds.
+    /// It gives its process an NT handle if it succeeds.
     MakesNtHandle,
 }
 
@@ -67,7 +69,7 @@ calls! {
     14 SignalFromCpu { 1 device: Handle, (2, 5) objects: Handles, (3, 6) values: FenceValues, 4 flags: SignalFlags }
         => "signal ..";
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. `event` names the wake-up; whether the caller
-    /// blocks or gave a handle of an event is the guest's own affair.
+    /// blocks or passed an event handle concerns the guest alone.
     15 WaitFromCpu {
         1 device: Handle,
         (2, 6) objects: Handles,
@@ -75,7 +77,7 @@ calls! {
         4 flags: WaitFromCpuFlags,
         5 event: WaitEvent,
     } -> Wait => "wait ..";
-    /// The guest no longer waits (the thread was interrupted): forget the wait of this name.
+    /// Cancels the wait of this name, because the guest no longer waits (the thread was interrupted).
     16 CancelWait(event: WaitEvent) => "- the library cancels waits by itself";
     /// `D3DKMTSignalSynchronizationObjectFromGpu` and `..FromGpu2`: a packet in each context.
     17 SignalFromGpu { (1, 7) contexts: Handles, () signal: GpuSignal, 4 flags: SignalFlags } => "gpu_signal ..";
@@ -94,8 +96,8 @@ calls! {
     23 WaitFromGpuLegacy { 1 context: Handle, (2, 4) objects: Handles, 3 fence_value: FenceValue } => "gpu_wait ..";
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
     24 OpenSynchronizationObject(shared_handle: SharedHandle) -> SyncObject => "open_global {shared_handle}";
-    /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
-    /// the object's name, if it has one.
+    /// `D3DKMTShareObjects`. The guest gets the NT handle from its broker; the handle carries the token. `name` is the
+    /// last part of the object's name, if it has one.
     20 ShareObjects { 1 objects: HandleList, 2 desired_access: u32, 4 name: Option<String>, 3 token: NewToken }, makes_nt_handle
         => "share {objects} [access={desired_access|ACCESS:GENERIC_ALL}] [name={name}]";
     /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
@@ -123,7 +125,7 @@ calls! {
     /// SUCCESS, TIMEOUT or ABANDONED; after SUCCESS what the mutex holds is read with [`Call::ReadKeyedMutex`].
     30 AcquireKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 timeout: Timeout, 4 event: WaitEvent } -> KeyedMutexAcquire
         => "acquire {mutex} key={key} [{timeout}]";
-    /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended with SUCCESS.
+    /// Fence value and data of a keyed mutex: the library reads them after a registered acquire ended with SUCCESS.
     31 ReadKeyedMutex(mutex: Handle) -> KeyedMutexData
         => "- the library reads a mutex by itself when an acquire has ended";
     /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
@@ -281,14 +283,14 @@ calls! {
     /// of segments that it is about.
     74 QueryStatistics { 1 luid: Luid, 2 kind: u32, 3 query: u32 } -> Statistics
         => "statistics {luid} type={kind} [query={query}]";
-    /// `D3DKMTQueryClockCalibration`: of a node's clock beside that of the CPU.
+    /// `D3DKMTQueryClockCalibration`: a node's clock beside that of the CPU.
     73 QueryClockCalibration { 1 adapter: Handle, 2 node_ordinal: u32, 3 physical_adapter: u32 } -> ClockCalibration
         => "clock_calibration {adapter} [node={node_ordinal}] [physical_adapter={physical_adapter}]";
 }
 
 pub use replies::{Reply, ReplyKind};
 
-/// Their types are those of values; the kinds of the calls' fields have the same names.
+/// The table of replies, in a module of its own because the kinds of call fields have the same names as its types.
 mod replies {
     use alloc::vec::Vec;
 
@@ -308,8 +310,8 @@ mod replies {
         11 Context[0: Handle] => Context 0;
         12 SyncObject[0: CreatedSyncObject] => SyncObject 0;
         13 Wait[0: WaitOutcome];
-        /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
-        /// and asks again; callers never see this.
+        /// Nothing was done, because the process has no free fence slot. The guest adds fence memory
+        /// and repeats the call; callers never see this.
         14 FenceMemoryExhausted;
         /// The global handle is NULL for a mutex that is shared by NT handle.
         15 KeyedMutex { 1 mutex: Handle, 2 shared_handle: Handle, 3 private_data: Vec<u8> } => KeyedMutex mutex;
@@ -323,7 +325,7 @@ mod replies {
         21 Doorbell(status_slot: u32) => Doorbell status_slot;
         22 PageFault[0: PageFaultState] => Number 0;
         23 Priority[0: i32] => Number 0;
-        /// What the caller's buffer holds after it.
+        /// Content of the caller's buffer after the escape.
         24 Escape[0: Vec<u8>] => Data 0;
         25 Feature[0: FeatureResult] => Number 0;
         /// The resource is NULL without one, the global handle if it has none.

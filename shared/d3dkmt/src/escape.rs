@@ -1,5 +1,5 @@
-//! Escapes: private conversations of a user-mode driver with its kernel-mode driver, and the few kinds that the
-//! kernel itself knows.
+//! Escapes: private requests of a user-mode driver to its kernel-mode driver, and the few kinds that the kernel itself
+//! handles.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ bitflags::bitflags! {
         const CHANGE_FRAME_LATENCY = 0x4;
         /// The adapter is not woken from D3 (ESC-003).
         const NO_ADAPTER_SYNCHRONIZATION = 0x8;
-        /// Set by the kernel for what comes from a VM, by nobody else (ESC-015).
+        /// Set for an escape from a VM, by the kernel only (ESC-015).
         const VIRTUAL_MACHINE_DATA = 0x20;
         /// The data begin with a [`known`] type; with `DRIVERPRIVATE` only (ESC-014).
         const DRIVER_KNOWN_ESCAPE = 0x40;
@@ -45,7 +45,7 @@ pub mod tdr_debug_control {
     pub const ENGINE_TDR: u32 = 8;
 }
 
-/// `D3DDDI_DRIVERESCAPETYPE`: what the first 32 bits of a known escape's data say.
+/// `D3DDDI_DRIVERESCAPETYPE`: the first 32 bits of a known escape's data.
 pub mod known {
     /// The data: this, then `hAllocation`, in and out.
     pub const TRANSLATE_ALLOCATION_HANDLE: u32 = 0;
@@ -67,7 +67,7 @@ pub struct CpuEventUsage {
     pub object: Handle,
     /// `hKmdCpuEvent`: filled by the kernel on the way to the driver and back to the user (ESC-006).
     pub kmd_cpu_event: u64,
-    /// `Usage`: between the two drivers.
+    /// `Usage`: its meaning is private to the two drivers.
     pub usage: [u32; 8],
 }
 
@@ -75,7 +75,7 @@ impl CpuEventUsage {
     /// Bytes of the structure.
     pub const SIZE: usize = 48;
 
-    /// `None` if these are not that many bytes, or not of that type.
+    /// Decodes the structure; `None` for another size or another type.
     pub fn decode(data: &[u8]) -> Option<Self> {
         let data: &[u8; Self::SIZE] = data.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);

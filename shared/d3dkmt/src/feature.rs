@@ -22,7 +22,7 @@ impl FeatureId {
     pub const GPUVAIOMMU: FeatureId = FeatureId(36);
     pub const NATIVE_FENCE: FeatureId = FeatureId(37);
 
-    /// Those that this release does something for. The others are known by name.
+    /// The features that this release models. The others are known by name only.
     pub const MODELLED: [FeatureId; 5] = [
         FeatureId::HWSCH,
         FeatureId::LDA_GPUPV,

@@ -99,7 +99,7 @@ bitflags! {
     }
 }
 
-/// True if the word carries bits this interface version does not define.
+/// Adds `unknown()` to flag words.
 macro_rules! unknown_bits {
     ($($flags:ty),+) => {
         $(impl $flags {

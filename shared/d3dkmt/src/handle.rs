@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Handle(pub u32);
 
-/// What the bits of a [`Handle`] say about it.
+/// Kind of a [`Handle`], by its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HandleKind {
     /// Zero: no handle.
@@ -17,7 +17,7 @@ pub enum HandleKind {
     Local,
     /// A global shared handle: a top bit set, low six bits exactly 2 (W-004).
     Global,
-    /// Nothing the kernel ever hands out.
+    /// A value that the kernel never creates.
     Malformed,
 }
 
@@ -86,17 +86,17 @@ impl fmt::Display for Luid {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct EventId(pub u64);
 
-/// `hEvent` of a driver's signal in guest-event mode: the number under which a program named an event in private data.
-/// Programs choose these numbers and libraries choose [`EventId`]s, so the same number may occur as both. Never 0.
+/// `hEvent` of a driver's signal in guest-event mode: the number by which a process named an event in private data.
+/// Processes choose these numbers and libraries choose [`EventId`]s, so the same number may occur as both. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct GuestEvent(pub u64);
 
-/// What a wake-up from the host is for. A guest event never ends a wait and never sets an event of the library's.
+/// Target of a wake-up from the host. A guest event never completes a wait and never sets an event of the library's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum WakeTarget {
     /// A wait or an event that the client library named.
     Event(EventId),
-    /// An event that a program named to its driver.
+    /// An event that a process named to its driver.
     GuestEvent(GuestEvent),
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for WakeTarget {
     }
 }
 
-/// What an NT handle of a shared object stands for on the wire: 128 bits nobody can guess. Whoever
-/// holds the file descriptor that carries it may open the object.
+/// An NT handle of a shared object on the wire: 128 bits that cannot be guessed. A process that has
+/// the file descriptor that carries them may open the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShareToken(pub [u8; 16]);
 

@@ -1,11 +1,11 @@
-//! Which handles and NT handles a call and its reply name: to see who names what, and to give them other values.
+//! The handles and NT handles that a call and its reply name: lists them, and replaces their values.
 
 use alloc::vec::Vec;
 
 use crate::names::{Numbers, Visit};
 use crate::{Call, CreateAllocation, GpuSignal, GpuVaOperation, Handle, Handles, Reply, ShareToken};
 
-/// Hands each handle to a function.
+/// Visitor that passes each handle to a function.
 struct EachHandle<'a>(&'a mut dyn FnMut(&mut Handle));
 
 impl Visit<Numbers> for EachHandle<'_> {
@@ -81,14 +81,14 @@ impl Call {
         self.visit_names(&mut EachHandle(each));
     }
 
-    /// The handles that the call names, as often as it does. Those in private data are the driver's business.
+    /// The handles that the call names, repeated ones included. Handles inside private data are not among them.
     pub fn handles(&self) -> Vec<Handle> {
         named(|each| self.clone().handles_mut(each))
     }
 }
 
 impl Reply {
-    /// The handles that the reply gives.
+    /// The handles in the reply, without NULL.
     pub fn handles(&self) -> Vec<Handle> {
         named(|each| self.clone().handles_mut(each))
     }

@@ -1,7 +1,7 @@
-//! The words of the D3DKMT interface, shared by guest, wire and host: handles, statuses, object
+//! Types of the D3DKMT interface, shared by guest, wire and host: handles, statuses, object
 //! types, flags, limits, and the closed enums [`Call`] and [`Reply`].
 //!
-//! Numbers that come from outside (a status, an object type, a flag word) are kept as they came:
+//! Numbers that come from outside (a status, an object type, a flag word) are kept unchanged:
 //! open enums and flag words that retain unknown bits. Only the kernel model decides what is refused.
 #![no_std]
 #![forbid(unsafe_code)]

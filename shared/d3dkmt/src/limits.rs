@@ -1,7 +1,7 @@
-//! Limits of the D3DKMT interface and of our channel. The length of a wait has none.
+//! Limits of the D3DKMT interface and of our channel. The duration of a wait is unlimited.
 
-/// Of what there is only so much of: whether somebody may have this much and leave that. Twice what is left, so that there is
-/// something for the next one whatever others do.
+/// Whether one user of a limited resource may have `has` of it and leave `leaves`. It may have at most twice what it
+/// leaves, so that the next user always finds some.
 pub const fn is_fair_share(has: u64, leaves: u64) -> bool {
     has <= leaves.saturating_mul(2)
 }
@@ -14,7 +14,7 @@ pub const OBJECTS_SIGNALED_MAX: usize = 32;
 pub const BROADCAST_CONTEXTS_MAX: usize = 64;
 /// Adapters that one enumeration returns at most: what `EnumAdapters2` answers for a NULL array (W-288).
 pub const ADAPTERS_MAX: usize = 34;
-/// One message, either way (GPV-009): a bigger request fails whole, it is never split.
+/// Bytes of one message, in either direction (GPV-009). A bigger request fails; it is never split.
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Private driver data of one call: what fits a message beside the largest fixed part.
 pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
@@ -22,7 +22,7 @@ pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 pub const HANDLES_PER_PROCESS_MAX: usize = (1 << 24) - 2;
 /// CPU waits that one process may have pending.
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
-/// Wake-ups that one frozen process has not heard of.
+/// Wake-ups that are held back for one frozen process.
 pub const HELD_WAKES_PER_PROCESS_MAX: usize = 1 << 16;
 /// Packets queued in one context.
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
@@ -34,11 +34,11 @@ pub const DEVICES_PER_PROCESS_MAX: usize = 1 << 16;
 pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Hardware queues of one process.
 pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
-/// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object that ends, a wait that wakes, a
-/// packet that is reached or dropped. What is left is done in later steps, on behalf of whoever it is for.
+/// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object destroyed, a wait woken,
+/// or a packet reached or dropped. Later steps do the rest, on behalf of the process that it is for.
 pub const WORK_UNITS_PER_STEP: u32 = 1024;
-/// Bytes that an engine moves at a time, and after which a step of the kernel goes on with no engine: about a tenth of a
-/// millisecond as well. What an engine has more of, it moves at later times, as its bandwidth lets it.
+/// Bytes that an engine moves at a time, and after which a step of the kernel runs no further engine: about a tenth of
+/// a millisecond as well. An engine moves the rest later, as its bandwidth allows.
 pub const MOVED_BYTES_PER_STEP: u64 = 1 << 18;
 /// Opens of one synchronization object, in all processes.
 pub const OPENS_PER_OBJECT_MAX: usize = 1024;
@@ -54,16 +54,17 @@ pub const KEYED_MUTEXES_PER_PROCESS_MAX: usize = 4096;
 pub const KEYED_MUTEX_DATA_BYTES_MAX: usize = 4096;
 /// Fence slots of one process: 64 MiB of fence memory.
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
-/// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.
+/// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of which are not for processes.
 pub const PROCESSES_PER_VM_MAX: usize = 4000;
 /// Periodic monitored fences of one display target, in all processes.
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
 pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
-/// CPU events of one process that its broker keeps and sets itself: wakes of more of them come by the process's stream.
+/// CPU events of one process that its broker registers and sets itself. Wake-ups of further events arrive on the
+/// process's stream.
 pub const REGISTERED_EVENTS_PER_PROCESS_MAX: usize = 16;
-/// Kept events of all processes of a VM with a machine. Each has a stream of its own, and the vsock device has to have
-/// room for those of processes.
+/// Event channels of all processes of one VM. Each has a stream of its own, and the vsock device must keep room for the
+/// streams of processes.
 pub const EVENT_CHANNELS_PER_VM_MAX: usize = 64;
 /// Events of one process that its driver has signaled for the last time, by guest-event mode.
 pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
@@ -87,26 +88,26 @@ pub const GPU_VA_RANGES_MAX: usize = 4096;
 pub const GPU_VA_OPERATIONS_MAX: usize = 256;
 /// Bytes of a command list's name.
 pub const LIST_NAME_BYTES_MAX: usize = 256;
-/// Resources that one process has told the driver of an adapter of.
+/// Resources that one process has described to an adapter's driver.
 pub const RESOURCES_PER_PROCESS_MAX: usize = 1 << 14;
-/// Commands, barriers and markers of one submission that an engine looks at at a time.
+/// Commands, barriers and markers of one submission that an engine considers at a time.
 pub const LIST_WINDOW_MAX: usize = 64;
 /// Commands of one submission that run at once.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
-/// Pieces of memory that one barrier is about: one that names more is about all that lies between the first and the last.
+/// Memory ranges of one barrier. A barrier that names more covers everything between the first and the last.
 pub const RANGES_PER_BARRIER_MAX: usize = 64;
-/// Uses of one command that keep the order of draws one by one; more of one stage count as all that lies between them.
+/// Uses of one command that are ordered among draws one by one; further uses of a stage count as the whole range between.
 pub const ORDERED_USES_PER_COMMAND_MAX: usize = 16;
-/// Destinations of one command that are their own sources: what is read of each is kept until the command ends.
+/// Destinations of one command that are their own sources: the bytes read of each are kept until the command completes.
 pub const OWN_SOURCES_PER_COMMAND_MAX: usize = 64;
 /// Ranges that one cache of an engine has, and their bytes.
 pub const CACHE_RANGES_MAX: usize = 256;
 pub const CACHE_BYTES_MAX: u64 = 1 << 19;
-/// Bytes of one use of a command that go through a cache: what is behind them goes past it.
+/// Bytes of one use of a command that go through a cache: the bytes after them bypass it.
 pub const CACHED_BYTES_PER_USE_MAX: u64 = 1 << 16;
 /// Messages of the driver's debug layer that one process has not read.
 pub const DEBUG_MESSAGES_PER_PROCESS_MAX: usize = 1024;
-/// What is remembered of those who could have signaled and are gone, of all objects together: the latest.
+/// Records of signalers that are gone, for all objects together. The latest are kept.
 pub const REMEMBERED_ENDS_MAX: usize = 256;
-/// The end of what a process of an x86-64 system can have mapped.
+/// End of the user address space of an x86-64 process.
 pub const USER_END: u64 = 1 << 47;

@@ -1,5 +1,5 @@
-//! Driver-private escapes of the simulated KMD about command lists: what a user-mode driver says of resources and fences, and
-//! how it reads the debug layer. For C in `guest/umd/include/gpupv_escape.h`. Little-endian:
+//! Driver-private escapes of the simulated KMD about command lists: a user-mode driver describes resources and fences
+//! with them, and reads the debug layer. For C in `guest/umd/include/gpupv_escape.h`. Little-endian:
 //!
 //! ```text
 //!   5 CREATE_RESOURCE   4 u32: filled with its number   8 the 96 bytes of a `ResourceDesc`
@@ -25,12 +25,12 @@ pub const CREATE_RESOURCE: u32 = 5;
 pub const DESTROY_RESOURCE: u32 = 6;
 pub const SET_DEBUG: u32 = 7;
 pub const READ_MESSAGES: u32 = 8;
-/// 9 was the same with flags of other values.
+/// 9 was an older form, with other values of the flags.
 pub const DESCRIBE_FENCE: u32 = 10;
 
-/// Where messages begin, behind their count and the number of lost ones.
+/// Offset of the first message, behind their count and the number of lost ones.
 pub const MESSAGES_AT: usize = 16;
-/// A message before its text.
+/// Bytes of a message before its text.
 const HEAD_BYTES: usize = 40;
 /// Bytes of a message's text that are read.
 pub const TEXT_BYTES_MAX: usize = 1024;
@@ -38,7 +38,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 pub const DESCRIBE_FENCE_BYTES: usize = 16 + ResourceName::BYTES;
 
 bitflags::bitflags! {
-    /// `D3D12_FENCE_FLAGS`. No values of the two previews are published: theirs are of these escapes.
+    /// `D3D12_FENCE_FLAGS`. The values of the two preview flags are not published; those here belong to these escapes.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct FenceFlags: u32 {
         const SHARED = 0x1;
@@ -56,7 +56,7 @@ impl FenceFlags {
     }
 }
 
-/// What the debug layer said.
+/// A message of the debug layer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DebugMessage {
     pub rule: u32,
@@ -85,7 +85,7 @@ pub fn command(command: u32, word: u32) -> Vec<u8> {
     [command, word].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// `READ_MESSAGES` with room for so many bytes of them.
+/// `READ_MESSAGES` with room for `bytes` bytes of messages.
 pub fn read_messages(bytes: usize) -> Vec<u8> {
     let mut data = command(READ_MESSAGES, 0);
     data.resize(MESSAGES_AT + bytes, 0);
@@ -108,12 +108,12 @@ pub fn described_fence(data: &[u8]) -> Option<(u64, FenceFlags, ResourceName)> {
     Some((gpu_address, flags, name))
 }
 
-/// The number that a `CREATE_RESOURCE` was filled with.
+/// The number that the driver filled in: of the resource, or of messages.
 pub fn number(data: &[u8]) -> Option<u32> {
     word(data, 4)
 }
 
-/// The messages that a `READ_MESSAGES` was filled with.
+/// The messages that the driver wrote into a `READ_MESSAGES`.
 pub fn messages(data: &[u8]) -> Vec<DebugMessage> {
     let mut rest = data.get(MESSAGES_AT..).unwrap_or_default();
     let mut messages = Vec::new();
@@ -126,7 +126,7 @@ pub fn messages(data: &[u8]) -> Vec<DebugMessage> {
 }
 
 impl DebugMessage {
-    /// Its bytes; of the text as much as is read.
+    /// Encodes the message. The text is cut to [`TEXT_BYTES_MAX`].
     pub fn encode(&self) -> Vec<u8> {
         let text = self.text.as_str();
         let length = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
@@ -150,7 +150,7 @@ impl DebugMessage {
         message
     }
 
-    /// The first one of these bytes, and how many it has of them.
+    /// The first message in these bytes, and its size.
     fn decode(data: &[u8]) -> Option<(DebugMessage, usize)> {
         let at = |number: usize| word(data, number * 4);
         let (bytes, length) = (at(0)? as usize, at(8)? as usize);
@@ -191,7 +191,7 @@ mod tests {
         all.iter().for_each(|one| data.extend(one.encode()));
         data[4..8].copy_from_slice(&3u32.to_le_bytes());
         assert_eq!(messages(&data), all);
-        // Cut off anywhere, what is whole is read.
+        // A cut buffer yields its complete messages.
         for end in 0..data.len() {
             assert!(messages(&data[..end]).len() < 3);
         }
@@ -210,7 +210,7 @@ mod tests {
         let mut wrong = data.clone();
         wrong[4] |= 8;
         let unknown = flags | FenceFlags::from_bits_retain(8);
-        assert_eq!(described_fence(&wrong).unwrap().1, unknown, "for the debug layer to tell");
+        assert_eq!(described_fence(&wrong).unwrap().1, unknown, "for the debug layer to report");
         assert_eq!(described_fence(&data[..47]), None);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     SyncObjectFlags, SyncObjectInfo, Values, WaitFromCpuFlags,
 };
 
-/// What every parameter can do.
+/// The traits of every parameter.
 pub trait Parameter: Clone + PartialEq + Eq + Hash + Debug {}
 impl<T: Clone + PartialEq + Eq + Hash + Debug> Parameter for T {}
 
@@ -57,12 +57,12 @@ macro_rules! names {
             $(type $kind = $number;)+
         }
 
-        /// Sees each name of a call, in the order of its fields.
+        /// Visitor of each name in a call, in the order of its fields.
         pub trait Visit<N: Names> {
             $($(#[$doc])* fn $method(&mut self, _: &mut N::$kind) {})+
         }
 
-        /// Gives the names `M` for the names `N`.
+        /// Translates names of `N` to names of `M`.
         pub trait Rename<N: Names, M: Names> {
             type Error;
             $($(#[$doc])*
@@ -119,15 +119,15 @@ pub enum Numbers {}
 names! {
     /// `D3DKMT_HANDLE` of the caller's process; NULL where none is named.
     Handle, handle = Handle;
-    /// Several of them.
+    /// Several handles.
     Handles, handles = Handles;
-    /// Several of them in a call that is not frequent.
+    /// Several handles, in a call that is infrequent.
     HandleList, handle_list = Vec<Handle>;
     /// The global handle of a shared object.
     SharedHandle, shared_handle = Handle;
     /// An adapter.
     Luid, luid = Luid;
-    /// What the library calls a wait.
+    /// The library's name of a wait.
     WaitEvent, wait_event = EventId;
     /// The NT handle by which something is opened.
     Token, token = ShareToken;
@@ -139,25 +139,25 @@ names! {
     FenceValues, fence_values = Values;
     /// A GPU virtual address.
     GpuAddress, gpu_address = u64;
-    /// What a synchronization object is created with.
+    /// Creation parameters of a synchronization object.
     ObjectInfo, object_info = SyncObjectInfo;
-    /// What a GPU signal packet does.
+    /// Effect of a GPU signal packet.
     GpuSignal, gpu_signal = GpuSignal;
     /// The private data of a submission: its command buffer.
     Commands, commands = Vec<u8>;
-    /// A buffer of the caller that only its size matters of.
+    /// A buffer of the caller, of which only the size matters.
     OutBuffer, out_buffer = Vec<u8>;
     /// The data of an escape.
     EscapeData, escape_data = Vec<u8>;
     /// The private runtime data of a keyed mutex.
     MutexData, mutex_data = Vec<u8>;
-    /// The same, which may be left as it is.
+    /// New private runtime data of a keyed mutex; `None` keeps the old.
     NewMutexData, new_mutex_data = Option<Vec<u8>>;
-    /// The caller's buffer for them.
+    /// The caller's buffer for the private runtime data of a keyed mutex.
     MutexBuffer, mutex_buffer = RuntimeBuffer;
     /// In units of 100 ns: positive = absolute since 1601, negative = relative, 0 = poll, `None` = for ever (FEN-077).
     Timeout, timeout = Option<i64>;
-    /// What an allocation is created with.
+    /// Creation parameters of allocations.
     NewAllocation, new_allocation = alloc::boxed::Box<crate::CreateAllocation>;
     /// Updates of an address space.
     GpuVaOperations, gpu_va_operations = Vec<GpuVaOperation>;

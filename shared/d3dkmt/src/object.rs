@@ -49,7 +49,7 @@ pub struct SyncObjectInfo {
     pub max_count: u32,
     /// SEMAPHORE.
     pub initial_count: u32,
-    /// FENCE and MONITORED_FENCE (one place in the C union, W-104).
+    /// FENCE and MONITORED_FENCE (at the same offset of the C union, W-104).
     pub initial_value: u64,
     /// MONITORED_FENCE and PERIODIC_MONITORED_FENCE: bit n = physical adapter n, 0 = all (FEN-059).
     pub engine_affinity: u32,

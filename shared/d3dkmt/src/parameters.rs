@@ -12,7 +12,7 @@ pub struct RuntimeBuffer {
     pub size: u32,
     /// A size without a buffer is refused (W-174).
     pub present: bool,
-    /// What is in it: the mutex takes it if it has no data of its own (FEN-082).
+    /// Content of the buffer. A mutex without data of its own adopts it (FEN-082).
     pub data: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ pub struct GpuVaOperation {
     /// COPY: the source.
     pub base: u64,
     pub size: u64,
-    /// MAP and MAP_PROTECT: what is mapped, again and again if there is more room.
+    /// MAP and MAP_PROTECT: what is mapped, repeated if the range is larger.
     pub allocation: Handle,
     pub allocation_offset: u64,
     pub allocation_size: u64,
@@ -33,7 +33,7 @@ pub struct GpuVaOperation {
     pub destination: u64,
 }
 
-/// What a GPU signal packet does.
+/// Effect of a GPU signal packet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum GpuSignal {
     /// One value for each object (`MonitoredFenceValueArray`).

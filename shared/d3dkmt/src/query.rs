@@ -1,4 +1,4 @@
-//! `D3DKMTQueryAdapterInfo`: numbers of queries, and where the members of a structure lie that both sides read.
+//! `D3DKMTQueryAdapterInfo`: numbers of queries, and member offsets of a structure that both sides read.
 
 /// `KMTQUERYADAPTERINFOTYPE`, the ones that are answered.
 pub mod kind {

@@ -1,4 +1,4 @@
-//! What the fields of a reply are, and what a program goes on with.
+//! Types of the fields of replies, and the value that each reply gives its caller.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Handle, Luid, NtStatus, Reply, ResourceInfo};
 
-/// What a program goes on with that got a reply: the sort of thing.
+/// Kind of the value that a reply gives its caller, as a new handle or an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gives {
     Nothing,
@@ -25,7 +25,7 @@ pub enum Gives {
     Doorbell,
 }
 
-/// The thing itself.
+/// The value that a reply gives its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Given<'a> {
     Nothing,
@@ -34,7 +34,7 @@ pub enum Given<'a> {
     Handle(Handle),
 }
 
-/// A field that a program goes on with; of a list, the first entry.
+/// A reply field that is given to the caller; of a list, the first entry.
 pub(crate) trait Give {
     fn give(&self) -> Given<'_>;
 }
@@ -64,7 +64,7 @@ give! {
     Vec<Adapter>: |adapters| Given::Handle(adapters.first().map_or(Handle::NULL, |first| first.handle));
 }
 
-/// What a reply's field names.
+/// A field of a reply that may contain handles.
 pub(crate) trait NamesHandles {
     fn handles_mut(&mut self, each: &mut dyn FnMut(&mut Handle));
 }
@@ -114,7 +114,7 @@ pub struct Adapter {
     pub sources: u32,
 }
 
-/// What creating or opening a sync object gives back.
+/// Result of creating or opening a synchronization object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CreatedSyncObject {
     pub object: Handle,
@@ -124,7 +124,7 @@ pub struct CreatedSyncObject {
     pub slot: Option<u32>,
     /// GPU virtual address of the value; 0 with NoGPUAccess.
     pub gpu_address: u64,
-    /// The GPU address holds once the device's paging fence has this value; 0: at once (FEN-062).
+    /// The GPU address is valid once the device's paging fence has this value; 0: at once (FEN-062).
     pub paging_fence_value: u64,
 }
 
@@ -136,12 +136,12 @@ pub struct PageFaultState {
     pub gpu_address: u64,
 }
 
-/// How a keyed mutex was acquired, or not. The fence value is written whatever the outcome (W-192).
+/// Outcome of an acquire of a keyed mutex. The fence value is written whatever the outcome (W-192).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AcquireOutcome {
-    /// It is the caller's: STATUS_SUCCESS.
+    /// The caller owns it: STATUS_SUCCESS.
     Acquired { fence_value: u64 },
-    /// The time was up at once: STATUS_TIMEOUT.
+    /// The timeout expired at once: STATUS_TIMEOUT.
     TimedOut { fence_value: u64 },
     /// Its owner died: STATUS_ABANDONED (FEN-080).
     Abandoned { fence_value: u64 },
@@ -149,7 +149,7 @@ pub enum AcquireOutcome {
     Registered,
 }
 
-/// How a CPU wait was taken.
+/// Outcome of the call of a CPU wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WaitOutcome {
     /// The condition holds: no wake-up will follow.

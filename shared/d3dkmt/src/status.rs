@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// `NTSTATUS`: what a D3DKMT call answers. Values unknown to us travel unchanged.
+/// `NTSTATUS`: status of a D3DKMT call. Unknown values are passed on unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct NtStatus(pub u32);
 
@@ -17,7 +17,7 @@ macro_rules! statuses {
             /// Every status this crate has a name for.
             pub const NAMED: &'static [NtStatus] = &[$(NtStatus::$name),+];
 
-            /// The field's name without `STATUS_`, if the value has one here.
+            /// The name without `STATUS_`, if this crate has one for the value.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)+

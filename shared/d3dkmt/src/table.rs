@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of a
-//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant; `=> Device 0` says what sort of
-//! thing a program goes on with, and which field it is.
+//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant. `=> Device 0` names the
+//! field that the reply gives its caller, and its kind ([`Gives`](crate::Gives)).
 //!
 //! The form is how a scenario writes the call:
 //!
@@ -23,7 +23,7 @@
 //! | `verb ..` | the scenario language reads and writes the operands by itself |
 //! | `- why` | scenarios have no word for the call |
 
-/// Declares [`CallOf`](crate::CallOf) from its rows, and `for_each_call!`, which hands the rows on.
+/// Declares [`CallOf`](crate::CallOf) from its rows, and `for_each_call!`, which passes the rows to another macro.
 macro_rules! calls {
     ($d:tt $($rows:tt)*) => {
         declare_calls! { $($rows)* }
@@ -86,14 +86,14 @@ macro_rules! declare_calls {
                 }
             }
 
-            /// The reply of one that succeeds.
+            /// Kind of the reply to a successful call.
             pub const fn reply(&self) -> ReplyKind {
                 match self {
                     $(CallOf::$name { .. } => reply_kind!($($reply)?),)+
                 }
             }
 
-            /// Shows each name to `visitor`, in the order of the fields.
+            /// Passes each name to `visitor`, in the order of the fields.
             pub fn visit_names(&mut self, visitor: &mut impl Visit<N>) {
                 match self {
                     $(CallOf::$name { $($($field),+)? $($bare)? } => {
@@ -161,7 +161,7 @@ macro_rules! given {
     };
 }
 
-/// Declares [`Reply`](crate::Reply) from its rows, and `for_each_reply!`, which hands the rows on.
+/// Declares [`Reply`](crate::Reply) from its rows, and `for_each_reply!`, which passes the rows to another macro.
 macro_rules! replies {
     ($d:tt $($rows:tt)*) => {
         declare_replies! { $($rows)* }
@@ -180,7 +180,7 @@ macro_rules! declare_replies {
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?
         $(=> $gives:ident $given:tt)?;)+) => {
-        /// What a call gives back beside its status.
+        /// Result of a call, beside its status.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum Reply {
             /// Only the status.
@@ -199,7 +199,7 @@ macro_rules! declare_replies {
         }
 
         impl ReplyKind {
-            /// What a program goes on with.
+            /// Kind of the value that the reply gives its caller.
             pub const fn gives(self) -> Gives {
                 match self {
                     ReplyKind::None => Gives::Nothing,
@@ -212,7 +212,7 @@ macro_rules! declare_replies {
             /// The tags of all replies.
             pub const TAGS: &'static [u32] = &[$($tag),+];
 
-            /// What a program goes on with.
+            /// The value that the reply gives its caller.
             pub fn given(&self) -> Given<'_> {
                 match self {
                     Reply::None => Given::Nothing,
@@ -243,18 +243,18 @@ macro_rules! declare_replies {
     };
 }
 
-/// One match over all calls, in functions by topic. Each call stands in one topic, or the program does not compile.
+/// One match over all calls, split into functions by topic. A call that is in no topic is a compile error.
 ///
 /// ```text
 /// calls_by_topic! {
-///     fn perform(actor: &Actor, call: &Call) -> Done, by (actor, call) on call;
+///     fn perform(client: &Client, call: &Call) -> Done, by (client, call) on call;
 ///     of_adapters {
 ///         EnumAdapters { capacity } => adapter::enumerate(*capacity),
 ///     }
 /// }
 /// ```
 ///
-/// The function `perform` hands a call to that of its topic. Among methods it is `by self.(call)`.
+/// `perform` passes a call to the function of its topic. For methods, write `by self.(call)`.
 #[macro_export]
 macro_rules! calls_by_topic {
     (

@@ -30,7 +30,7 @@ fn statuses_print_their_name_and_unknown_ones_their_number() {
 }
 
 #[test]
-fn unknown_flag_bits_are_kept_and_told() {
+fn unknown_flag_bits_are_kept_and_reported() {
     let flags = SyncObjectFlags::from_bits_retain(0x1 | 0x8000_0000);
     assert_eq!(flags.unknown(), 0x8000_0000);
     assert!(flags.contains(SyncObjectFlags::SHARED));

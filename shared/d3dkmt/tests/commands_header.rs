@@ -15,7 +15,7 @@ fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/umd/include")
 }
 
-/// Compiles as a user would, in both languages; what each made.
+/// Compiles a source as C11 and as C++11, and returns both programs.
 fn compile(source: &Path) -> [PathBuf; 2] {
     [("gcc", "-std=c11", "c"), ("g++", "-std=c++11", "c++")].map(|(compiler, standard, language)| {
         let name = source.file_stem().expect("a name").to_string_lossy();
@@ -164,7 +164,7 @@ fn every_packet_has_the_same_bytes_in_c_and_in_rust() {
     assert_eq!(ResourceDesc::decode(described), Ok(desc));
 }
 
-/// `DrawIndexed` as C has it.
+/// The C form of a name: `DrawIndexed` is `DRAW_INDEXED`.
 fn upper(name: &impl Debug) -> String {
     let name = format!("{name:?}");
     let mut upper = String::new();
@@ -185,7 +185,7 @@ fn numbers<T: Debug + Copy>(all: &[T], value: impl Fn(T) -> u32) -> Vec<(String,
     all.iter().map(|one| (upper(one), value(*one))).collect()
 }
 
-/// Prefix, every value with such a name, and names that stand for another.
+/// Prefix, every value with such a name, and names that are aliases of another.
 type Prefixed = (&'static str, Vec<(String, u32)>, &'static [&'static str]);
 
 fn values() -> Vec<Prefixed> {
@@ -241,7 +241,7 @@ fn every_value_of_the_header_is_the_value_here() {
     compile(&path);
 }
 
-/// Names of one type, by spaces.
+/// The union of the flags that `names` lists, separated by spaces.
 fn sum<F: Flags<Bits = u32>>(names: &str) -> F {
     names.split_whitespace().fold(F::empty(), |sum, name| {
         let bit = if name == "COMMON" {

@@ -3,7 +3,7 @@
 //! A process's fence memory is a sequence of *slots*, numbered from 0, spread over one or more memory
 //! regions. A slot is 64 bytes, so that two fences never share a cache line, and holds one aligned
 //! `u64` at offset 0: the fence value. The host is the only writer; the guest maps it read-only.
-//! A value is one load: no generation, no sequence lock. What is left of the slot is reserved, zero.
+//! A value is one load: no generation, no sequence lock. The rest of the slot is reserved, zero.
 //!
 //! ```text
 //! region (memfd, whole pages)
@@ -34,7 +34,7 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Slot>() == SLOT_BYTES);
 
-/// What a fence value is kept in. `AtomicU64` in the product; the model checker brings its own.
+/// Storage of a fence value: `AtomicU64` in the product, loom's atomic under the model checker.
 pub trait ValueCell {
     fn load_acquire(&self) -> u64;
     fn store_release(&self, value: u64);
@@ -59,7 +59,7 @@ impl Slot {
         self.value.load_acquire()
     }
 
-    /// Stores a value: the host's side. Whoever sees it sees everything stored before it.
+    /// Stores a value, on the host's side. A reader that sees it sees everything stored before it.
     #[inline]
     pub fn publish(&self, value: u64) {
         self.value.store_release(value);

@@ -1,7 +1,7 @@
 //! The hand-over between a waiter and a signaller, checked by loom over every interleaving.
 //!
 //! The waiter polls the slot, then registers under the kernel lock (the host's one lock), then parks. The
-//! signaller takes the kernel lock, stores the value, takes the registered waiter and wakes it after leaving.
+//! signaller takes the lock, stores the value, takes out the registered waiter, and wakes it after unlocking.
 
 extern crate std;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ impl ValueCell for AtomicU64 {
     }
 }
 
-/// Where the waiter sleeps.
+/// Parks and wakes the waiting thread.
 #[derive(Default)]
 struct Parking {
     woken: Mutex<bool>,
@@ -42,13 +42,13 @@ impl Parking {
     }
 }
 
-/// The part of the host that matters here: the value it holds and who waits for what.
+/// The part of the host's state that matters here: the fence value and the registered waiter.
 struct Owner {
     value: u64,
     waiter: Option<(u64, Arc<Parking>)>,
 }
 
-/// What the host does for a signal. The store comes before the wake-up.
+/// The host's side of a signal. The store comes before the wake-up.
 fn signal<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, value: u64) {
     let woken = {
         let mut seat = seat.lock().unwrap();
@@ -64,7 +64,7 @@ fn signal<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, value: u64) {
     }
 }
 
-/// What a guest's wait does; returns the value seen after it.
+/// The guest's side of a wait; returns the value seen after it.
 fn wait<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, target: u64) -> u64 {
     let polled = cell.load_acquire();
     if polled >= target {

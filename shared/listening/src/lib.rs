@@ -1,7 +1,7 @@
 //! Listening Unix sockets with a path and a mode.
 //!
 //! `bind` creates the socket's file with the mode that the umask leaves. Until `listen` is called every connect fails
-//! with ECONNREFUSED, so the mode is set between the two: at no time can a process connect that the mode refuses.
+//! with ECONNREFUSED. The mode is set between the two calls, so a process that the mode excludes can never connect.
 
 use std::fs::Permissions;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,32 +11,32 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that the system keeps before they are accepted.
+/// Backlog of the listening socket: connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Mode of a socket for every user of the machine; the folder's mode may still refuse them.
+/// Mode of a socket that every user may connect to; the folder's mode may still deny access.
 pub const EVERY_USER: u32 = 0o666;
 
-/// Mode of a socket for the user that listens, and root.
+/// Mode of a socket that only its owner and root may connect to.
 pub const OWNER_ONLY: u32 = 0o600;
 
 /// Why a path cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process listens there.
-    #[error("{path} is in use by {owner}: stop that process or take another path")]
+    #[error("{path} is in use by {owner}: stop that process or choose another path")]
     InUse {
         /// The socket.
         path: PathBuf,
         /// "process 123 (name)".
         owner: String,
     },
-    /// The system refused, or the path is a file that is no socket.
+    /// A system call failed, or the path names a file that is not a socket.
     #[error("cannot listen on {path}: {source}")]
     Failed {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         source: std::io::Error,
     },
 }
@@ -47,7 +47,7 @@ pub enum ListenError {
 ///
 /// # Errors
 ///
-/// A socket that another process serves, a file that is no socket, and those of the system.
+/// Another process serves the socket, the file is not a socket, or a system call fails.
 pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, ListenError> {
     let failed = |source: std::io::Error| ListenError::Failed { path: path.to_owned(), source };
     let refused = |error: Errno| failed(error.into());
@@ -61,14 +61,14 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, Liste
             let probe = open()?;
             match rustix::net::connect(&probe, &address) {
                 Ok(()) => return Err(ListenError::InUse { path: path.to_owned(), owner: peer(&probe) }),
-                // Its backlog is full: the probe is connected to nobody whom it could name.
+                // The listener's backlog is full: the probe is not connected, so the owner is unknown.
                 Err(Errno::AGAIN) => {
                     return Err(ListenError::InUse {
                         path: path.to_owned(),
                         owner: "another process".into(),
                     });
                 }
-                // Left over from a process that was killed.
+                // A stale socket of a process that was killed.
                 Err(Errno::CONNREFUSED) if is_socket => std::fs::remove_file(path).map_err(failed)?,
                 Err(_) => return Err(refused(Errno::ADDRINUSE)),
             }
@@ -81,7 +81,7 @@ pub fn listen(path: &Path, kind: SocketType, mode: u32) -> Result<OwnedFd, Liste
     Ok(socket)
 }
 
-/// The process at the other end of a connected socket, for people.
+/// Process id and name of the peer of a connected socket, for an error text.
 fn peer(socket: impl AsFd) -> String {
     let Ok(credentials) = rustix::net::sockopt::socket_peercred(socket) else {
         return "another process".to_owned();

@@ -1,4 +1,4 @@
-//! Alone in its program: a umask is the whole process's.
+//! A test program of its own, because the umask belongs to the whole process.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,19 +1,19 @@
-//! NT handles of shared objects: file descriptors that carry a token, and whose last close is seen.
+//! NT handles of shared objects: file descriptors that carry a token, and whose last close is reported.
 //!
-//! A handle is a memfd named after the kernel's object type (W-124), with a magic word and the 16 bytes of the token,
-//! sealed so that nobody can change them. It travels between processes as any descriptor does, by fork and by
-//! SCM_RIGHTS, and whoever holds it can read the token: without a message, without taking it from others. A broker makes
-//! it ([`NtHandles::make`]) and keeps no descriptor of it; the host knows what the token stands for.
+//! A handle is a memfd named after the kernel's object type (W-124). It holds a magic word and the 16 bytes of the
+//! token, and is sealed against changes. Processes pass it on like any descriptor, by fork and by SCM_RIGHTS. Every
+//! process that has it can read the token: this takes no message and consumes nothing. A broker creates the handle
+//! ([`NtHandles::make`]) and keeps no descriptor of it; the host knows what the token stands for.
 //!
 //! ```text
-//!   broker: memfd + token + seals ── inotify watch on its inode ──▶ handed out, our descriptor closed
-//!   holders: dup, fork, SCM_RIGHTS, in flight in a socket, open of /proc/PID/fd/N, mmap
-//!   the last of them ends, also by SIGKILL ──▶ the inode ends ──▶ IN_DELETE_SELF ──▶ NtHandles::closed
+//!   broker: memfd + token + seals ── inotify watch on its inode ──▶ passed on, the broker's descriptor closed
+//!   references: dup, fork, SCM_RIGHTS, in flight in a socket, open of /proc/PID/fd/N, mmap
+//!   the last one is dropped, also by SIGKILL ──▶ the inode is freed ──▶ IN_DELETE_SELF ──▶ NtHandles::closed
 //! ```
-//! A memfd is a file that was unlinked from its birth, so its inode ends with its last reference and no sooner: that
-//! is what inotify tells. The event is queued before the close returns to the program that made it. One end of a socket
-//! pair would tell as much, but any holder could read the token away from all others, and the broker would need a
-//! descriptor for each handle; here it needs one for all.
+//! A memfd is unlinked from its creation, so its inode is freed with its last reference and no sooner: inotify reports
+//! that. The event is queued before the close returns in the closing process. One end of a socket pair would report as
+//! much, but any process could read the token away from all others, and the broker would need a descriptor for each
+//! handle; here it needs one for all.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +35,8 @@ fn seals() -> SealFlags {
     SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE
 }
 
-/// The token that an NT handle carries; `None` for anything that is not one of ours, an unsealed memfd and a number
-/// that is not open included. Never blocks, and the place where others read does not move.
+/// The token that an NT handle carries; `None` for any other descriptor, an unsealed memfd and a number that is not
+/// open included. Never blocks, and does not move the file position.
 pub fn token_of(handle: BorrowedFd<'_>) -> Option<ShareToken> {
     if !rustix::fs::fcntl_get_seals(handle).ok()?.contains(seals()) {
         return None;
@@ -52,7 +52,7 @@ pub fn token_of(handle: BorrowedFd<'_>) -> Option<ShareToken> {
     (magic == MAGIC).then(|| ShareToken(token.try_into().expect("16 bytes")))
 }
 
-/// A descriptor that carries the token.
+/// Creates a sealed memfd that carries the token.
 fn carry(token: ShareToken) -> Result<OwnedFd, Errno> {
     let handle = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut content = MAGIC.to_vec();
@@ -64,10 +64,10 @@ fn carry(token: ShareToken) -> Result<OwnedFd, Errno> {
     Ok(handle)
 }
 
-/// Why there is no new NT handle, for a person.
+/// Why an NT handle could not be created or watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotMade {
-    #[error("no NT handle can be made: {0}")]
+    #[error("cannot create an NT handle: {0}")]
     Descriptor(Errno),
     #[error(
         "no more NT handles can be watched for their last close: \
@@ -87,11 +87,11 @@ impl NotMade {
     }
 }
 
-/// The NT handles that one broker has made and that somebody still holds.
+/// The NT handles that one broker created and that are still open in some process.
 #[derive(Debug)]
 pub struct NtHandles {
     watch: OwnedFd,
-    /// By the number of the watch, which the system does not use again soon.
+    /// Token by inotify watch number, which the system does not reuse soon.
     live: BTreeMap<i32, ShareToken>,
 }
 
@@ -101,20 +101,20 @@ impl NtHandles {
         Ok(NtHandles { watch, live: BTreeMap::new() })
     }
 
-    /// Readable when [`NtHandles::closed`] has something.
+    /// Descriptor that is readable when [`NtHandles::closed`] has something to report.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// A new handle, not inherited over an exec. Once it is handed out the maker is to close its own descriptor.
+    /// Creates a handle, close-on-exec. The caller must close its own descriptor once it has passed the handle on.
     pub fn make(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
         let handle = carry(token).map_err(NotMade::Descriptor)?;
         self.watch(handle.as_fd(), token)?;
         Ok(handle)
     }
 
-    /// Takes over a handle of a broker that was killed, from somebody who holds it: its last close is seen here from now
-    /// on. Gives its token; `None` for what is no handle. The same handle may come any number of times.
+    /// Adopts a handle that a killed broker created, from a process that still has it open: reports its last close from
+    /// now on. Returns its token; `None` if it is not an NT handle. The same handle may be adopted any number of times.
     pub fn adopt(&mut self, handle: BorrowedFd<'_>) -> Result<Option<ShareToken>, NotMade> {
         let Some(token) = token_of(handle) else { return Ok(None) };
         self.watch(handle, token)?;
@@ -128,15 +128,15 @@ impl NtHandles {
         Ok(())
     }
 
-    /// The handles whose last descriptor was closed since the last time, each once. Every close that was over when
-    /// this was called is in it.
+    /// The handles whose last descriptor was closed since the previous call, each once. Includes every close that was
+    /// complete when this was called.
     pub fn closed(&mut self) -> Vec<ShareToken> {
         let mut space = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut events = Reader::new(&self.watch, &mut space);
         let (mut closed, mut lost) = (Vec::new(), false);
         loop {
             match events.next() {
-                // The watch ends right after its inode: one event may be lost, and the other one seen.
+                // The watch is removed right after its inode: one of the two events may be lost, and the other one seen.
                 Ok(event) if event.events().intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) => {
                     closed.extend(self.live.remove(&event.wd()));
                 }
@@ -151,9 +151,9 @@ impl NtHandles {
         closed
     }
 
-    /// More was closed at once than the queue of events holds: what is watched no longer is closed.
+    /// The handles closed during an overflow of the event queue: every handle that is no longer watched.
     fn lost(&mut self) -> Vec<ShareToken> {
-        // Without it a handle would stay until its VM ends; nothing worse.
+        // Without fdinfo a handle stays until its VM is gone; nothing worse.
         let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.watch.as_raw_fd()))
         else {
             return Vec::new();
@@ -172,7 +172,7 @@ impl NtHandles {
         lost
     }
 
-    /// Handles that somebody holds, as far as is known.
+    /// Number of handles that are open in some process, as far as is known.
     pub fn len(&self) -> usize {
         self.live.len()
     }

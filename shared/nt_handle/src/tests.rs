@@ -14,7 +14,7 @@ fn token(number: u32) -> ShareToken {
     ShareToken(bytes)
 }
 
-/// Waits until there is something, and takes it.
+/// Waits until a close is reported, and returns the closed tokens.
 fn next_closed(handles: &mut NtHandles) -> Vec<ShareToken> {
     poll(&mut [PollFd::from_borrowed_fd(handles.descriptor(), PollFlags::IN)], None).unwrap();
     handles.closed()
@@ -38,7 +38,7 @@ fn other_descriptors_are_no_handles() {
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let plain = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC).unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    // The right content without the seals: anybody may have written it.
+    // The right content without the seals: any process may have written it.
     let forged = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::io::write(&forged, b"GPUPVNT10123456789abcdef").unwrap();
     for other in [event, plain, reader, writer, forged] {

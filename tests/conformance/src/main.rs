@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
 use conformance::report::{self, Rows};
 use conformance::verdict::judge;
@@ -33,9 +33,6 @@ struct Options {
     /// Write docs/CONFORMANCE.md anew
     #[arg(long, conflicts_with = "check")]
     bless: bool,
-    /// What `cargo test` printed, instead of target/conformance/cargo-test.txt
-    #[arg(long, value_name = "FILE")]
-    test_output: Option<PathBuf>,
     /// The tree to look at
     #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), hide_default_value = true)]
     tree: PathBuf,
@@ -57,17 +54,15 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let root =
         options.tree.canonicalize().with_context(|| format!("no tree at {}", options.tree.display()))?;
     let tree = read_tree(&root)?;
+    let results = Results::read(&root, &root.join(RESULTS_FOLDER))?;
     if options.bless {
         let path = root.join(page::PATH);
+        let missing = tree.claims.claims.len() - tree.recorded(&results).claims.claims.len();
+        ensure!(missing == 0, "{missing} claims have no record of a pass; `just conformance` runs the tests");
         std::fs::write(&path, page::render(&tree))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let results = Results::read(&root, &root.join(RESULTS_FOLDER), options.test_output.as_deref())?;
     say(&shown(options, &tree, &results)?)?;
-    let claiming = tree.claims.claims.iter().map(|claim| claim.place.file.as_str());
-    if let (false, Some(file)) = (options.json, results.outdated_by(&root, claiming)) {
-        say(&format!("\nThe results are older than {file}: `just conformance` runs the tests again.\n"))?;
-    }
     let wrong = if options.check {
         failures(&tree, &results, &page::read(&root))
     } else {

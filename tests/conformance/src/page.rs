@@ -19,12 +19,11 @@ pub fn render(tree: &Tree) -> String {
     let mut page = String::from(
         "# Conformance\n\n\
          Which rules of the reference are covered, and by which tests and scenarios. This page is made of\n\
-         [the rules](../tests/conformance/rules) and of what tests say they cover, by\n\
-         `cargo run -p conformance -- --bless`. Whether those tests passed, `just conformance` says.\n\
-         A rule that is not covered may hold all the same; do not rely on it yet. *In seed*: the documents that the\n\
-         project began with state the rule; the others come from the wider reference. *Differs*: gpupv does something\n\
-         else than the rule says; what and why stands beside it. *Out of model*: the rule can have no meaning in a\n\
-         simulator, and the reason stands beside it.\n\n\
+         [the rules](../tests/conformance/rules) and of the records that tests leave when they have passed, by\n\
+         `cargo run -p conformance -- --bless`; CI compares. *In seed*: the documents that the project began with state\n\
+         the rule; the others come from the wider reference. *Not covered*: no test has shown that the rule holds.\n\
+         *Differs*: gpupv does something else than the rule says; the row says what and why. *Out of model*: the rule\n\
+         can have no meaning in a simulator; the row says why.\n\n\
          | group | what | rows | in seed | covered | differs | not covered | out of model |\n\
          |---|---|---:|---:|---:|---:|---:|---:|\n",
     );

@@ -12,11 +12,8 @@ use crate::verdict::{Judged, Outcome, State, judge};
 /// How results are made.
 pub const HOW: &str = "\
 No results yet. `just conformance` makes them, or by hand:
-  mkdir -p target/conformance
-  cargo test --no-fail-fast 2>&1 | tee target/conformance/cargo-test.txt
+  cargo test --no-fail-fast
   cargo run -p conformance
-and for scenarios, on each backend (model, link, local, vm):
-  gpupv scenario run --backend BACKEND --json > target/conformance/scenarios-BACKEND.json
 ";
 
 /// Which rules to show one by one.
@@ -106,7 +103,7 @@ fn row(judged: &Judged<'_>) -> String {
     for (claim, outcome) in &judged.claims {
         let (said, why) = words(outcome);
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let _ = writeln!(row, "         {said:<12}  {} at {}{why}", claim.owner, claim.place);
+        let _ = writeln!(row, "         {said:<12}  {}{why}", claim.place);
     }
     row
 }
@@ -158,7 +155,6 @@ pub fn rule_json(judged: &Judged<'_>) -> Value {
     let claims = judged.claims.iter().map(|(claim, outcome)| {
         let mut object = json!(outcome);
         object["place"] = json!(claim.place);
-        object["by"] = json!(claim.owner);
         object
     });
     object["claims"] = claims.collect();

@@ -70,7 +70,7 @@ pub struct Group {
     pub is_observed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleList {
     pub groups: Vec<Group>,
     /// See [`REQUIRED_FILE`]; every id is in `groups`.

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::Tree;
-use crate::claims::{Claim, Claims, Owner, TestName};
-use crate::results::{Ended, Results};
+use crate::claims::Claim;
+use crate::results::{Ended, Record, Results};
 use crate::rules::Rule;
 
 /// What the results say of one claim.
@@ -57,7 +57,7 @@ pub struct Judged<'a> {
 
 pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a> {
     let claims: Vec<_> =
-        tree.claims.of(&rule.id).map(|claim| (claim, outcome(&tree.claims, results, &claim.owner))).collect();
+        tree.claims.of(&rule.id).map(|claim| (claim, outcome(results, claim))).collect();
     let has = |wanted: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| wanted(outcome));
     let state = if has(|outcome| matches!(outcome, Outcome::Failed(_))) {
         State::Failing
@@ -75,35 +75,15 @@ pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a
     Judged { rule, state, claims }
 }
 
-fn outcome(claims: &Claims, results: &Results, owner: &Owner) -> Outcome {
-    match owner {
-        Owner::Test(name) => test_outcome(claims, results, name),
-        Owner::Scenario(file) => scenario_outcome(results, file),
+/// How the test or scenario of a claim ended.
+pub fn outcome(results: &Results, claim: &Claim) -> Outcome {
+    if claim.is_of_scenario() {
+        return scenario_outcome(results, &claim.place.file);
     }
-}
-
-fn test_outcome(claims: &Claims, results: &Results, name: &TestName) -> Outcome {
-    let same = |found: &TestName| {
-        // A made test may be put into a module when it is made.
-        let made = !claims.namesakes.contains_key(name)
-            && found.test.strip_suffix(&name.test).is_some_and(|before| before.ends_with("::"));
-        found.binary == name.binary && found.root == name.root && (found.test == name.test || made)
-    };
-    let found: Vec<_> = results.tests.iter().filter(|result| same(&result.name)).collect();
-    let wanted = claims.namesakes.get(name).copied().unwrap_or(1);
-    if found.iter().any(|result| result.ended == Ended::Failed) {
-        Outcome::Failed(String::new())
-    } else if let Some(skipped) = found.iter().find(|result| result.ended == Ended::Skipped) {
-        Outcome::NotRun(["ignored", &skipped.detail].join(" ").trim().to_owned())
-    } else if found.is_empty() {
-        Outcome::NotRun("it is not in the results".into())
-    } else if found.len() < wanted {
-        Outcome::NotRun(format!(
-            "{wanted} packages have a test of this name, the results only {}",
-            found.len()
-        ))
-    } else {
-        Outcome::Passed
+    match results.record(claim) {
+        Some(Record { ended: Ended::Failed, test, .. }) => Outcome::Failed(format!("in {test}")),
+        Some(_) => Outcome::Passed,
+        None => Outcome::NotRun("there is no record of it".into()),
     }
 }
 

@@ -165,7 +165,7 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
 #[test]
 fn a_drivers_events_are_registered_as_real_clients_do_it() {
     // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-022, EVT-026, GPV-010
-    for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill", "cpu_event_event_channel"] {
+    for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill", "cpu_event_channel"] {
         let output = check(program);
         assert!(output.ends_with(&format!("{program}: all as expected\n")), "{output}");
     }
@@ -183,7 +183,7 @@ fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
     // covers: EVT-007
     const WAKES: u32 = 20;
     let daemon = Embedded::start();
-    let mut child = daemon.spawn("cpu_event_event_channel", &["waits"]);
+    let mut child = daemon.spawn("cpu_event_channel", &["waits"]);
     for wake in 0..WAKES {
         child.says(&format!("wake {wake}"));
         daemon.kernel_host().fault(Fault::ObjectGoesBad { adapter: 0, usage: 5 });

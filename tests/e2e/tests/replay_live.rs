@@ -103,8 +103,8 @@ fn what_comes_to_something_else_is_told() {
     assert!(said.starts_with("2 differences: "), "{said}");
     let different = "p3 OpenNtHandleFromName: was STATUS_SUCCESS, is STATUS_OBJECT_NAME_NOT_FOUND\n";
     assert!(said.contains(different), "{said}");
-    assert!(said.contains(" for it opens an NT handle of a process that is not played\n"), "{said}");
-    assert!(said.contains(" for it names what was not given now\n"), "{said}");
+    assert!(said.contains(": it opens an NT handle of a process that is not replayed\n"), "{said}");
+    assert!(said.contains(": it names a handle that the replay did not create\n"), "{said}");
     daemon.wait_until_forgotten();
     daemon.stop();
 }

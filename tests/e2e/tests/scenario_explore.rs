@@ -82,7 +82,7 @@ fn a_planted_bug_is_found_shrunk_and_seen_again() {
     assert!(text.contains(": lost wake: ") && text.contains("  at commit "), "{text}");
     assert!(text.ends_with(" 1 failed\n"), "{text}");
     // What it says to type shows it again.
-    for marker in ["again by: gpupv scenario ", "everything it does: gpupv scenario "] {
+    for marker in ["reproduce with: gpupv scenario ", "full log: gpupv scenario "] {
         let line = text.lines().find_map(|line| line.split_once(marker)).expect("the command is there").1;
         let again = scenario(folder.path(), &line.split(' ').collect::<Vec<_>>());
         assert_eq!(again.status.code(), Some(1), "{line}: {}", stderr(&again));

@@ -88,10 +88,10 @@ fn what_is_not_in_a_trace_is_said_with_what_is() {
     let [one, _] = record(folder.path());
     for (arguments, says) in [
         (&["show", "--fence", "F9999"][..], "it has F0 to F"),
-        (&["show", "--fence", "what"], "name it as in F3"),
+        (&["show", "--fence", "what"], "write it like F3"),
         (&["show", "--fence", "p1:0x7"], "no synchronization object"),
-        (&["show", "--wait", "p1"], "as in p2:17"),
-        (&["show", "--wait", "p77:1"], "nothing of that is in it"),
+        (&["show", "--wait", "p1"], "such as p2:17"),
+        (&["show", "--wait", "p77:1"], "no step matches"),
         (&["show", "--around", "1", "--last", "2"], "cannot be used with"),
         (&["export", "--from", "9", "--to", "3"], "no step is between them"),
         (&["export", "--format", "png"], "possible values"),

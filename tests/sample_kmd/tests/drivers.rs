@@ -12,7 +12,7 @@ use gpupv::config;
 use gpupv::daemon::{Daemon, Options};
 use gpupv::drivers::Filtered;
 use gpupv::output::Steps;
-use sample_kmd::{HangEventChannel, USAGE_ENGINE_HUNG, registry};
+use sample_kmd::{HangNotifier, USAGE_ENGINE_HUNG, registry};
 use scenario::choose::First;
 use scenario::model::ModelWorld;
 use scenario::run::run;
@@ -20,7 +20,7 @@ use scenario::script::parse;
 use scenario::{Program, Verdict};
 
 const LOSSY: &str = include_str!("lossy.scn");
-const HANG_EVENT_CHANNEL: &str = include_str!("hang_bell.scn");
+const HANG_NOTIFIER: &str = include_str!("hang_notifier.scn");
 
 fn program(text: &str) -> Program {
     parse(text).expect("the scenario reads").remove(0)
@@ -29,7 +29,7 @@ fn program(text: &str) -> Program {
 /// DDI by DDI: the driver is a value, and a test calls it as the kernel does.
 #[test]
 fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
-    let mut driver = Filtered(HangEventChannel::default());
+    let mut driver = Filtered(HangNotifier::default());
     driver.start(&Config::default());
     let mut callbacks = Vec::new();
     let mut create = |number| {
@@ -57,7 +57,7 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
 /// In the model: scenarios, in virtual time, with the kernel's laws checked after each step.
 #[test]
 fn both_do_in_the_model_what_they_are_for() {
-    for text in [LOSSY, HANG_EVENT_CHANNEL] {
+    for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None);
         assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
@@ -67,7 +67,7 @@ fn both_do_in_the_model_what_they_are_for() {
 /// A driver with a state of its own saves it: traces then have snapshots, and `why` can try things on a copy.
 #[test]
 fn both_go_on_when_they_are_restored_before_each_step() {
-    for text in [LOSSY, HANG_EVENT_CHANNEL] {
+    for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None).restoring();
         assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
@@ -78,7 +78,7 @@ fn both_go_on_when_they_are_restored_before_each_step() {
 #[test]
 fn both_do_it_with_real_processes() {
     let backend = LocalRunner::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
-    for text in [LOSSY, HANG_EVENT_CHANNEL] {
+    for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
     }
@@ -94,7 +94,7 @@ fn a_command_line_of_ones_own_knows_the_drivers() {
             command.args(["scenario", "run", "--backend", "model,link"]).arg(format!("{folder}/{scenario}"));
         command.output().expect("it starts")
     };
-    for scenario in ["lossy.scn", "hang_bell.scn"] {
+    for scenario in ["lossy.scn", "hang_notifier.scn"] {
         let output = run(scenario);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).contains("2 passed"), "{output:?}");
@@ -112,6 +112,6 @@ fn a_daemon_is_configured_with_a_driver_by_its_name() {
     };
     start("lossy").expect("it is registered").stop().expect("it ends in order");
     let error = start("glossy").err().expect("nobody registered it");
-    let wanted = "there is no driver named \"glossy\"; there are simulated, hang_bell, lossy";
+    let wanted = "there is no driver named \"glossy\"; there are simulated, hang_notifier, lossy";
     assert_eq!(format!("{error:#}"), wanted);
 }

@@ -98,7 +98,7 @@ impl<M: Machine> Broker<M> {
     pub(super) fn detach_backing(&mut self, client: ClientId, process: u32, address: u64) {
         let has = self.processes.get(&process).is_some_and(|entry| entry.backing.contains_key(&address));
         if !has {
-            return self.refuse(client, format!("nothing is backing at {address:#x}"));
+            return self.refuse(client, format!("no backing pages are attached at {address:#x}"));
         }
         if let Some(client) = self.clients.get_mut(&client) {
             client.state = ClientState::TakingBack { process };

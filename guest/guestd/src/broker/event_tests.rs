@@ -33,7 +33,7 @@ fn an_event_is_forgotten_after_its_event_channel_is_closed() {
     harness.answer(5, host_to_guestd::Body::Forgotten(true));
     harness.expect(&[DONE]);
     harness.ask(A, broker_request::Body::UnregisterEvent(1));
-    harness.expect(&["client 1: refused: event 1 is not kept"]);
+    harness.expect(&["client 1: refused: event 1 is not registered"]);
 }
 
 #[test]
@@ -42,10 +42,10 @@ fn a_process_has_so_many_and_each_once() {
     keep(&mut harness, 1);
     harness.expect(&["client 1: refused: event 1 is kept already"]);
     keep(&mut harness, 2);
-    harness.answer_refused(5, "64 events of the VM are kept, the limit");
+    harness.answer_refused(5, "64 events of the VM are registered, the limit");
     harness.expect(&[
         "host #5: keep event 2 of 5",
-        "client 1: refused: 64 events of the VM are kept, the limit",
+        "client 1: refused: 64 events of the VM are registered, the limit",
     ]);
     keep(&mut harness, 3);
     harness.answer(6, event_channel(9));
@@ -83,7 +83,7 @@ fn a_event_channel_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_
     let why = "is it an eventfd?".to_owned();
     harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why });
     harness.expect(&[
-        "say event 1 of process 5 is not kept: is it an eventfd?",
+        "say event 1 of process 5 is not registered: is it an eventfd?",
         "host #5: forget event 1 of 5",
         "client 1: refused: is it an eventfd?",
     ]);

@@ -73,7 +73,7 @@ impl<M: Machine> Broker<M> {
         why: String,
     ) {
         if self.forget(process, event) {
-            self.say_refusal(format!("event {event} of process {process} is not kept: {why}"));
+            self.say_refusal(format!("event {event} of process {process} is not registered: {why}"));
             self.tell_host_to_forget(None, process, event);
         }
         if self.clients.contains_key(&client) {
@@ -97,7 +97,7 @@ impl<M: Machine> Broker<M> {
     /// The event channel is closed before the host hears of it: nobody who asked to forget an event is woken by it after.
     pub(super) fn unregister_event(&mut self, client: ClientId, process: u32, event: u64) {
         if !self.forget(process, event) {
-            return self.refuse(client, format!("event {event} is not kept"));
+            return self.refuse(client, format!("event {event} is not registered"));
         }
         self.effects.push(Effect::CloseEventChannel { process, event });
         self.tell_host_to_forget(Some(client), process, event);

@@ -334,7 +334,7 @@ fn backing_pages_are_freed_when_the_host_has_given_them_back() {
     harness.answer(5, host_to_guestd::Body::TakenBack(true));
     harness.expect(&["region 2 dropped", "client 1: process 5 token 0 slots 0+0 []"]);
     harness.ask(A, broker_request::Body::DetachBacking(0x7000));
-    harness.expect(&["client 1: refused: nothing is backing at 0x7000"]);
+    harness.expect(&["client 1: refused: no backing pages are attached at 0x7000"]);
 }
 
 #[test]

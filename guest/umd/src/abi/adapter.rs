@@ -21,14 +21,13 @@ pub(super) fn enum_adapters2(session: &Session, arguments: &mut D3DKMT_ENUMADAPT
     Ok(NtStatus::SUCCESS)
 }
 
-/// `D3DKMTEnumAdapters3`. The filter narrows by kinds of adapters that all of ours are.
+/// `D3DKMTEnumAdapters3`. The filter is ignored: every adapter here is of all the kinds that it can select.
 pub(super) fn enum_adapters3(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS3) -> ThunkResult {
     arguments.NumAdapters = enumerate(session, arguments.NumAdapters, arguments.pAdapters)?;
     Ok(NtStatus::SUCCESS)
 }
 
-/// Fills the caller's array; answers how many adapters there are, or for no array how many there
-/// may be at most (W-288).
+/// Fills the caller's array and returns the number of adapters; without an array, returns the maximum number (W-288).
 fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -> Result<u32, NtStatus> {
     if array.is_null() {
         return Ok(d3dkmt::limits::ADAPTERS_MAX as u32);
@@ -64,13 +63,13 @@ pub(super) fn close_adapter(session: &Session, arguments: &D3DKMT_CLOSEADAPTER) 
     Ok(block_on(session.close_adapter(Handle(arguments.hAdapter))))
 }
 
-/// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY goes through as it is, in
+/// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY data pass unchanged, in
 /// UTF-16.
 pub(super) fn query_adapter_info(session: &Session, arguments: &D3DKMT_QUERYADAPTERINFO) -> ThunkResult {
     let adapter = Handle(arguments.hAdapter);
     let mut data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
     if arguments.Type == DRIVER_DESCRIPTION {
-        // Only asked for, never given: an empty text of the size that the host speaks.
+        // Output only: send an empty text of the size that the host uses.
         data = vec![0; data.len() / 2];
     }
     let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.Type, data }));
@@ -94,7 +93,7 @@ fn widen(text: &[u8], count: usize) -> Vec<u8> {
     padded.flat_map(u32::to_le_bytes).collect()
 }
 
-/// `D3DKMTCreateDevice`. Command buffers and lists are not what a WDDM 2 device has: NULL (W-282).
+/// `D3DKMTCreateDevice`. A WDDM 2 device has no command buffer and no lists: NULL (W-282).
 pub(super) fn create_device(session: &Session, arguments: &mut D3DKMT_CREATEDEVICE) -> ThunkResult {
     arguments.hDevice = block_on(session.create_device(Handle(arguments.adapter), arguments.Flags))?.0;
     arguments.pCommandBuffer = null_mut();

@@ -1,5 +1,5 @@
-//! Allocations and resources. What fails leaves the caller's structs as they were; the sizes of what
-//! `D3DKMTOpenResource` is given are judged by the kernel.
+//! Allocations and resources. A call that fails leaves the caller's structs unchanged. The kernel checks the buffer
+//! sizes that `D3DKMTOpenResource` passes.
 
 use std::ffi::c_void;
 
@@ -18,7 +18,7 @@ use abi::types::{
     D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
 };
 
-/// Where entries of the caller's array are.
+/// Pointers to the entries of the caller's array.
 fn entries<T>(array: *mut c_void, count: u32) -> Result<Vec<*mut T>, NtStatus> {
     let count = count as usize;
     if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
@@ -27,7 +27,7 @@ fn entries<T>(array: *mut c_void, count: u32) -> Result<Vec<*mut T>, NtStatus> {
     Ok((0..count).map(|at| array.cast::<T>().wrapping_add(at)).collect())
 }
 
-/// `T` is the form of the array's entries; both begin alike.
+/// Creates allocations. `T` is the type of the array's entries; both types begin with the same members.
 fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> ThunkResult {
     let flags = CreateAllocationFlags::from_bits_retain(arguments.Flags);
     let (standard, private_data) = match flags.contains(CreateAllocationFlags::STANDARD_ALLOCATION) {
@@ -91,7 +91,7 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
     Ok(status)
 }
 
-/// The memory of new allocations becomes what engines touch.
+/// Attaches the memory of new allocations, so that engines can access it.
 fn attach_backing(
     session: &Session,
     call: &Call,
@@ -171,7 +171,7 @@ pub(super) fn query_resource_info(
     Ok(status)
 }
 
-/// As in [`create`].
+/// Opens a resource. `T` as in [`create`].
 fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResult {
     let infos = entries::<T>(arguments.allocations, arguments.NumAllocations)?;
     if arguments.PrivateRuntimeDataSize > 0 && arguments.pPrivateRuntimeData.is_null() {
@@ -227,7 +227,7 @@ pub(super) fn query_resource_info_from_nt_handle(
     Ok(status)
 }
 
-/// `D3DKMTOpenResourceFromNtHandle`: hKeyedMutex and hSyncObject are 0 unless they go with the NT handle.
+/// `D3DKMTOpenResourceFromNtHandle`: hKeyedMutex and hSyncObject are 0 unless the NT handle also names such objects.
 pub(super) fn open_resource_from_nt_handle(
     session: &Session,
     arguments: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE,

@@ -1,4 +1,4 @@
-//! The exported functions: each row of the tables of `abi` as C calls it.
+//! The exported functions: each row of the tables of `abi` as a C function.
 #![allow(clippy::wildcard_imports, reason = "the tables name nearly every type")]
 
 use abi::types::*;

@@ -1,5 +1,5 @@
-//! Adapters by a display, a device interface or a device context of GDI. No adapter here drives a display
-//! (`NumOfSources` is 0), none is a device of a Windows guest, and there is no GDI: nothing of that kind opens one.
+//! Opening an adapter by a display, a device interface or a GDI device context. All three calls fail: no adapter here
+//! drives a display (`NumOfSources` is 0), none is a device of a Windows guest, and there is no GDI.
 
 use d3dkmt::NtStatus;
 
@@ -9,7 +9,7 @@ use abi::types::{
     D3DKMT_OPENADAPTERFROMDEVICENAME, D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, D3DKMT_OPENADAPTERFROMHDC,
 };
 
-/// `D3DKMTOpenAdapterFromGdiDisplayName`: every name is that of a detached display, NULL included (W-284).
+/// `D3DKMTOpenAdapterFromGdiDisplayName`: treats every name, NULL included, as that of a detached display (W-284).
 pub(super) fn open_adapter_from_gdi_display_name(
     _: &Session,
     _: *mut D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME,
@@ -17,7 +17,7 @@ pub(super) fn open_adapter_from_gdi_display_name(
     Err(NtStatus::UNSUCCESSFUL)
 }
 
-/// `D3DKMTOpenAdapterFromDeviceName`: no adapter has a device interface, whose name this would be (W-285).
+/// `D3DKMTOpenAdapterFromDeviceName`: no adapter has a device interface that the call could name (W-285).
 pub(super) fn open_adapter_from_device_name(
     _: &Session,
     _: &mut D3DKMT_OPENADAPTERFROMDEVICENAME,

@@ -1,8 +1,8 @@
 //! Escapes.
 //!
-//! Known escapes are the host's affair like the others, the translations of handles too: a WSL guest answers those two
-//! itself, because its handles are the host's (S-4), and so are ours. But whether the handle names anything, whether
-//! the adapter is there, and that somebody asked, only the host can tell.
+//! The host executes every escape, the known ones and the two handle translations included. A WSL guest answers those
+//! two itself, because its handles are the host's (S-4), as they are here. But only the host knows whether the handle
+//! names an object and whether the adapter exists, and only the host can record the call.
 
 use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 
@@ -11,8 +11,8 @@ use super::thunk::{ThunkResult, failure};
 use crate::client::{Answer, Session};
 use abi::types::D3DKMT_ESCAPE;
 
-/// `D3DKMTEscape`. The private data are in and out: on success the caller's buffer holds what the host made of them, on
-/// failure what it held before. Data that no message has room for are INVALID_PARAMETER before anything is sent.
+/// `D3DKMTEscape`. The private data are in and out: on success the caller's buffer gets the host's result, on failure
+/// it is unchanged. Data that do not fit a message are INVALID_PARAMETER, and nothing is sent.
 pub(super) fn escape(session: &Session, arguments: &D3DKMT_ESCAPE) -> ThunkResult {
     let data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
     let room = data.len();

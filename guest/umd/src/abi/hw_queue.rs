@@ -79,8 +79,8 @@ pub(super) fn submit_wait_for_sync_objects_to_hw_queue(
     })))
 }
 
-/// Where the fence is seen. The monitored value is not mapped for user mode (FEN-097), and an INTRA_GPU fence has no
-/// value for the CPU either.
+/// The addresses of a native fence. The monitored value is not mapped for user mode (FEN-097), and an INTRA_GPU fence
+/// has no CPU value either.
 fn mapping(fence: &CreatedFence) -> D3DDDI_NATIVEFENCEMAPPING {
     D3DDDI_NATIVEFENCEMAPPING {
         CurrentValueCpuVa: cpu_address(fence),
@@ -90,7 +90,7 @@ fn mapping(fence: &CreatedFence) -> D3DDDI_NATIVEFENCEMAPPING {
     }
 }
 
-/// `D3DKMTCreateNativeFence`. Its own flag word has no bit that is known; those of the fence are in the description.
+/// `D3DKMTCreateNativeFence`. Its own flag word has no known bits; the fence's flags are in the description.
 pub(super) fn create_native_fence(
     session: &Session,
     arguments: &mut D3DKMT_CREATENATIVEFENCE,
@@ -109,7 +109,7 @@ pub(super) fn create_native_fence(
     Ok(NtStatus::SUCCESS)
 }
 
-/// `D3DKMTOpenNativeFenceFromNtHandle`. The device is looked at before the NT handle, as with monitored fences.
+/// `D3DKMTOpenNativeFenceFromNtHandle`. Checks the device before the NT handle, as for monitored fences.
 pub(super) fn open_native_fence_from_nt_handle(
     session: &Session,
     arguments: &mut D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,

@@ -1,5 +1,5 @@
-//! Keyed mutexes. What fails leaves the caller's struct as it was (W-191, W-195); opening never writes into the
-//! buffer for runtime data (W-179); a time-out writes the fence value all the same (W-192).
+//! Keyed mutexes. A call that fails leaves the caller's struct unchanged (W-191, W-195). Opening never writes into the
+//! buffer for runtime data (W-179). A timed-out acquire still writes the fence value (W-192).
 
 use std::ffi::c_void;
 
@@ -15,7 +15,8 @@ use abi::types::{
     D3DKMT_RELEASEKEYEDMUTEX, D3DKMT_RELEASEKEYEDMUTEX2,
 };
 
-/// The local handle, and the global one: NULL for a mutex that is shared by NT handle (W-180).
+/// Makes a create or open call. Returns the local handle and the global one: NULL for a mutex that is shared by NT
+/// handle (W-180).
 fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
     match block_on(session.call(call)) {
         Answer { status, reply: Reply::KeyedMutex { mutex, shared_handle, .. } } if status.is_success() => {
@@ -25,7 +26,7 @@ fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
     }
 }
 
-/// The caller's buffer, with what is in it (FEN-082).
+/// The caller's buffer and its contents (FEN-082).
 pub(super) fn buffer(data: *const c_void, size: u32) -> Result<RuntimeBuffer, NtStatus> {
     let present = !data.is_null();
     Ok(RuntimeBuffer { size, present, data: if present { read_bytes(data, size)? } else { Vec::new() } })
@@ -82,7 +83,7 @@ pub(super) fn open_keyed_mutex_from_nt_handle(
     Ok(NtStatus::SUCCESS)
 }
 
-/// Sleeps in the caller's thread until the mutex is its own or its time is up.
+/// Blocks the calling thread until it owns the mutex or the timeout expires.
 fn acquire(session: &Session, mutex: u32, key: u64, timeout: *const i64) -> Result<Acquired, NtStatus> {
     let timeout = if timeout.is_null() { None } else { Some(read(timeout)?) };
     block_on(session.acquire_keyed_mutex(Handle(mutex), key, timeout))
@@ -98,7 +99,7 @@ pub(super) fn acquire_keyed_mutex(
     Ok(acquired.status)
 }
 
-/// `D3DKMTAcquireKeyedMutex2`. Runtime data is written as far as the buffer goes, if the mutex was acquired.
+/// `D3DKMTAcquireKeyedMutex2`. If the mutex was acquired, writes as much runtime data as the buffer can hold.
 pub(super) fn acquire_keyed_mutex2(
     session: &Session,
     arguments: &mut D3DKMT_ACQUIREKEYEDMUTEX2,

@@ -11,7 +11,7 @@ use abi::types::{
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2,
 };
 
-/// The first entries of an array in place; a count that it has no room for is INVALID_PARAMETER.
+/// The first `count` entries of an inline array; INVALID_PARAMETER if `count` exceeds its length.
 fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {
     let entries = array.get(..count as usize).ok_or(NtStatus::INVALID_PARAMETER)?;
     Ok(entries.iter().copied().map(Handle).collect())
@@ -66,7 +66,7 @@ pub(super) fn signal_synchronization_object(
     Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
 
-/// `D3DKMTSignalSynchronizationObject2`. The context comes first, then those of the broadcast.
+/// `D3DKMTSignalSynchronizationObject2`. The context is first, then the broadcast contexts.
 pub(super) fn signal_synchronization_object2(
     session: &Session,
     arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2,

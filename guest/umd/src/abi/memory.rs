@@ -1,8 +1,7 @@
 //! Reading and writing the caller's memory.
 //!
-//! `unsafe` here: this is where C's pointers are followed. A caller that passes a pointer to
-//! something else than it says is at fault, as with any C library; what can be told (NULL, counts
-//! that no message could carry) is answered with INVALID_PARAMETER.
+//! `unsafe` here: this module dereferences C pointers. As with any C library, the caller must pass valid ones. What can
+//! be checked (NULL, counts that no message could carry) is answered with INVALID_PARAMETER.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -14,7 +13,7 @@ use d3dkmt::{Handle, NtStatus};
 use crate::client::CreatedFence;
 use crate::limits::ARRAY_ENTRIES_MAX;
 
-/// Where a program reads the value of a fence; NULL if it has no value for the CPU.
+/// The address at which a program reads the value of a fence; NULL if the CPU cannot read it.
 pub(crate) fn cpu_address(fence: &CreatedFence) -> *mut c_void {
     let address = fence.location.as_ref().map_or(0, |location| location.address());
     address as *mut c_void
@@ -29,7 +28,7 @@ pub(crate) fn read<T: Plain>(argument: *const T) -> Result<T, NtStatus> {
     Ok(unsafe { argument.read_unaligned() })
 }
 
-/// Gives the struct back with its outputs.
+/// Writes the struct back with its outputs.
 pub(crate) fn write<T: Plain>(argument: *mut T, value: T) {
     // SAFETY: `read` found it not NULL; the C contract says that it points to a `T` to write to.
     unsafe { argument.write_unaligned(value) };
@@ -43,9 +42,10 @@ pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
     };
 }
 
-/// A caller's array, copied once: short ones without an allocation.
+/// A copy of a caller's array; short ones without a heap allocation.
 pub(crate) struct Array<T> {
-    /// Of a short one the first entries are written. Clearing all of it would cost as much as a wait that is over.
+    /// Of a short array only the first entries are written, because clearing all of it would cost as much as a
+    /// satisfied wait.
     inline: [MaybeUninit<T>; OBJECTS_WAITED_ON_MAX],
     heap: Vec<T>,
 }
@@ -57,7 +57,7 @@ impl<T: Plain + Default> Default for Array<T> {
 }
 
 impl<T: Plain + Default> Array<T> {
-    /// Reads in place: the array is too large to be handed about on the way of a wait.
+    /// Reads in place: `Array` is too large to move on the path of a wait.
     fn read(&mut self, array: *const T, count: u32) -> Result<&[T], NtStatus> {
         let count = count as usize;
         if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
@@ -96,8 +96,8 @@ pub(crate) fn read_values(copy: &mut Array<u64>, array: *const u64, count: u32) 
     copy.read(array, count)
 }
 
-/// An array of fence values at an address that may be no pointer at all (a union whose member is
-/// not known here): `None` if nothing can be read there.
+/// Reads fence values at an address that may be no pointer at all (a union whose member is not known here): `None` if
+/// the address is not readable.
 pub(crate) fn probe_values(address: u64, count: u32) -> Option<Vec<u64>> {
     let count = Some(count as usize).filter(|count| *count <= ARRAY_ENTRIES_MAX)?;
     let mut values = vec![0u64; count];

@@ -1,8 +1,9 @@
 //! The C ABI: the exported `D3DKMT*` names.
 //!
-//! The crate `abi` declares every C struct, enum and flag word once, and every function; `calls` exports them. A C
-//! function copies the caller's struct in, makes the call, and copies the outputs back on success only. It checks what it must read (pointers, counts) and nothing else: whether a handle, a type,
-//! a flag or a value is good is the host's affair, and its NTSTATUS goes to the caller unchanged.
+//! The crate `abi` declares every C struct, enum, flag word and function; `calls` exports the functions. A C function
+//! copies the caller's struct in, makes the call, and copies the outputs back on success only. It checks only what it
+//! must read (pointers, counts). The host checks handles, types, flags and values, and its NTSTATUS goes to the caller
+//! unchanged.
 
 mod adapter;
 mod allocation;

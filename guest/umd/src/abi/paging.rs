@@ -29,7 +29,7 @@ pub(super) fn destroy_paging_queue(session: &Session, arguments: &D3DDDI_DESTROY
     Ok(block_on(session.destroy_paging_queue(Handle(arguments.hPagingQueue))))
 }
 
-/// What the union says, by the type of the operation. Of a type that C has no name for nobody knows.
+/// Reads the union by the type of the operation. For an unknown type no member is known.
 fn operation(raw: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION) -> Operation {
     let plain =
         Operation { operation: raw.OperationType, base: raw.base, size: raw.size, ..Operation::default() };

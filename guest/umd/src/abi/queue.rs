@@ -1,4 +1,4 @@
-//! What is queued in contexts: GPU signals, GPU waits, command buffers.
+//! Packets for contexts: GPU signals, GPU waits, command buffers.
 
 use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, Values};
@@ -66,7 +66,7 @@ pub(super) fn wait_for_synchronization_object_from_gpu(
     })))
 }
 
-/// What the union beside objects says.
+/// The contents of the value union beside the objects.
 enum Union {
     /// One value for each object.
     Array(Values),
@@ -74,9 +74,9 @@ enum Union {
     InPlace(u64),
 }
 
-/// A pointer for monitored fences and the value itself for legacy objects; the first object decides. A handle that
-/// is not known here is the host's to refuse: its union is a pointer if something can be read there, for a crash
-/// would be no answer.
+/// Reads the union: a pointer for monitored fences, the value itself for legacy objects; the first object decides. The
+/// host refuses a handle that is not known here. Its union counts as a pointer if it is readable, because a bad pointer
+/// must not crash the process.
 fn union(session: &Session, objects: &[Handle], union: u64) -> Result<Union, NtStatus> {
     let count = objects.len() as u32;
     Ok(match session.value_form(objects) {

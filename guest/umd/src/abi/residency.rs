@@ -15,7 +15,7 @@ fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
     Ok(read_handles(&mut copy, array, count)?.to_vec())
 }
 
-/// The status, the value of the paging fence from which on it holds, and NumBytesToTrim: told over budget as well.
+/// Returns the status, the paging fence value at which the change takes effect, and NumBytesToTrim, also over budget.
 fn residency(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatus> {
     match block_on(session.call(call)) {
         Answer { status, reply: Reply::Residency { paging_fence_value, bytes_to_trim, .. } } => {
@@ -25,7 +25,7 @@ fn residency(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtS
     }
 }
 
-/// `D3DKMTMakeResident`. Over budget NumBytesToTrim is written all the same.
+/// `D3DKMTMakeResident`. Over budget, NumBytesToTrim is written although the call fails.
 pub(super) fn make_resident(session: &Session, arguments: &mut D3DDDI_MAKERESIDENT) -> ThunkResult {
     let priorities = if arguments.PriorityList.is_null() { 0 } else { arguments.NumAllocations as usize };
     let call = Call::MakeResident {
@@ -51,7 +51,7 @@ pub(super) fn evict(session: &Session, arguments: &mut D3DKMT_EVICT) -> ThunkRes
     Ok(status)
 }
 
-/// How many priorities go with a call: one for a resource, or else one for each allocation.
+/// How many priorities a call has: one for a resource, or else one for each allocation.
 fn priority_count(
     resource: D3DKMT_HANDLE,
     allocations: UINT,

@@ -1,4 +1,4 @@
-//! Priorities, and devices that are marked.
+//! Scheduling priorities, and marking a device as in error.
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
@@ -94,7 +94,7 @@ pub(super) fn get_process_scheduling_priority_class(
     Ok(NtStatus::SUCCESS)
 }
 
-/// `D3DKMTMarkDeviceAsError`. A reason that C has no name for is none that the host has.
+/// `D3DKMTMarkDeviceAsError`. The host knows no reasons but those that C has names for.
 pub(super) fn mark_device_as_error(session: &Session, arguments: &D3DKMT_MARKDEVICEASERROR) -> ThunkResult {
     let reason = match arguments.Reason {
         D3DKMT_DEVICE_ERROR_REASON_GENERIC => 0,

@@ -1,4 +1,4 @@
-//! Sharing: NT handles of sync objects, made, found by name and opened.
+//! Sharing: creating NT handles of sync objects, finding them by name, and opening them.
 
 use std::os::fd::IntoRawFd;
 
@@ -14,11 +14,11 @@ use abi::types::{
     D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, DWORD, HANDLE, OBJECT_ATTRIBUTES, UINT,
 };
 
-/// `sizeof(OBJECT_ATTRIBUTES)`, which every one of them has in its first word.
+/// `sizeof(OBJECT_ATTRIBUTES)`, the required value of its first member.
 const ATTRIBUTES_BYTES: u32 = size_of::<OBJECT_ATTRIBUTES>() as u32;
 
-/// The last part of the name that the attributes give. Any directory but `\BaseNamedObjects`, a session's included, is
-/// OBJECT_NAME_INVALID: there is no other, and no directory handle that a name could be relative to.
+/// The last part of the name in the attributes. Any directory but `\BaseNamedObjects`, a session's included, is
+/// OBJECT_NAME_INVALID: no other directory exists, and no directory handle that a name could be relative to.
 fn name_of(attributes: *const OBJECT_ATTRIBUTES) -> Result<Option<String>, NtStatus> {
     let attributes = read(attributes)?;
     if attributes.Length != ATTRIBUTES_BYTES {
@@ -47,7 +47,7 @@ fn is_base(directory: &str) -> bool {
     directory.to_ascii_lowercase().ends_with("\\basenamedobjects")
 }
 
-/// `D3DKMTShareObjects`. No attributes: no name.
+/// `D3DKMTShareObjects`. Without attributes the NT handle has no name.
 pub(super) fn share_objects(
     session: &Session,
     count: UINT,
@@ -63,7 +63,7 @@ pub(super) fn share_objects(
     let name = if attributes.is_null() { None } else { name_of(attributes)? };
     let (token, descriptor) = session.port().make_nt_handle()?;
     let status = block_on(session.call(&Call::ShareObjects { objects, desired_access, name, token })).status;
-    // A descriptor that is not handed out is closed, and names nothing.
+    // The descriptor is closed here, and names nothing, because the caller does not get it.
     if !status.is_success() {
         return Err(status);
     }
@@ -71,7 +71,7 @@ pub(super) fn share_objects(
     Ok(status)
 }
 
-/// A new NT handle of what has this name.
+/// Opens a new NT handle of the object with this name.
 fn open_by_name(session: &Session, arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME) -> ThunkResult {
     let name = name_of(arguments.pObjAttrib)?.ok_or(NtStatus::INVALID_PARAMETER)?;
     let desired_access = arguments.dwDesiredAccess;
@@ -92,7 +92,7 @@ pub(super) fn open_sync_object_nt_handle_from_name(
     open_by_name(session, arguments)
 }
 
-/// `D3DKMTOpenNtHandleFromName`: the same, for whatever is shared.
+/// `D3DKMTOpenNtHandleFromName`: the same for any shared object.
 pub(super) fn open_nt_handle_from_name(
     session: &Session,
     arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME,
@@ -100,7 +100,7 @@ pub(super) fn open_nt_handle_from_name(
     open_by_name(session, arguments)
 }
 
-/// `D3DKMTOpenSyncObjectFromNtHandle`: without a device, and without a place to read a value (W-140, W-141).
+/// `D3DKMTOpenSyncObjectFromNtHandle`: without a device, and without an address to read the value at (W-140, W-141).
 pub(super) fn open_sync_object_from_nt_handle(
     session: &Session,
     arguments: &mut D3DKMT_OPENSYNCOBJECTFROMNTHANDLE,
@@ -111,7 +111,7 @@ pub(super) fn open_sync_object_from_nt_handle(
     Ok(NtStatus::SUCCESS)
 }
 
-/// `D3DKMTOpenSyncObjectFromNtHandle2`. The device is looked at before the NT handle (W-143, W-144).
+/// `D3DKMTOpenSyncObjectFromNtHandle2`. Checks the device before the NT handle (W-143, W-144).
 pub(super) fn open_sync_object_from_nt_handle2(
     session: &Session,
     arguments: &mut D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
@@ -124,7 +124,7 @@ pub(super) fn open_sync_object_from_nt_handle2(
     if let Some(location) = &opened.location {
         arguments.cpu_address = location.address();
         arguments.gpu_address = opened.gpu_address;
-        // No published field has it (FEN-062); `gpupv_umd.h` says where it is.
+        // No published field holds it (FEN-062); `gpupv_umd.h` reads it from here.
         arguments.paging_fence_value = opened.paging_fence_value;
     }
     Ok(NtStatus::SUCCESS)

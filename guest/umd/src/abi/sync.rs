@@ -9,8 +9,8 @@ use abi::types::{
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
 };
 
-/// `D3DKMTCreateSynchronizationObject`: mutexes and semaphores only, the others not even asked
-/// about (W-029; so does libdxg).
+/// `D3DKMTCreateSynchronizationObject`: mutexes and semaphores only; the host is not asked about other types (W-029;
+/// libdxg does the same).
 pub(super) fn create_synchronization_object(
     session: &Session,
     arguments: &mut D3DKMT_CREATESYNCHRONIZATIONOBJECT,
@@ -46,13 +46,13 @@ pub(super) fn create_synchronization_object2(
         place(&mut arguments.Info, location.address(), created.gpu_address);
     }
     if info.flags.contains(SyncObjectFlags::SHARED) {
-        // The global handle, or 0 when sharing goes by NT handles (W-060, W-063).
+        // The global handle, or 0 if the object is shared by NT handles (W-060, W-063).
         arguments.Info.SharedHandle = created.shared_handle.0;
     }
     Ok(NtStatus::SUCCESS)
 }
 
-/// Writes where the value of a fence of this type is to be read.
+/// Writes the addresses at which the value of a fence of this type can be read.
 fn place(info: &mut D3DDDI_SYNCHRONIZATIONOBJECTINFO2, cpu_address: u64, gpu_address: u64) {
     if SyncObjectType(info.Type) == SyncObjectType::PERIODIC_MONITORED_FENCE {
         info.gpu_address = cpu_address;
@@ -62,9 +62,8 @@ fn place(info: &mut D3DDDI_SYNCHRONIZATIONOBJECTINFO2, cpu_address: u64, gpu_add
     }
 }
 
-/// The members that the type gives a meaning, and our own reference of a CPU_NOTIFICATION's event.
-/// No event, or a number that is none, is told to the host as NULL: it answers INVALID_HANDLE, in
-/// its own order of checks (W-047).
+/// Reads the members that the type defines, and duplicates the event of a CPU_NOTIFICATION. No event, or a number that
+/// is no event, is sent to the host as NULL: the host answers INVALID_HANDLE, in its own order of checks (W-047).
 fn info2(info: &D3DDDI_SYNCHRONIZATIONOBJECTINFO2) -> (SyncObjectInfo, Option<Event>) {
     let object_type = SyncObjectType(info.Type);
     let flags = SyncObjectFlags::from_bits_retain(info.Flags);

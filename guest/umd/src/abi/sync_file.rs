@@ -1,17 +1,17 @@
 //! Sync files, which the Linux driver adds to D3DKMT.
 //!
-//! A `sync_file` is the kernel's, and there is no kernel of ours in the guest. What a program does with one is poll
-//! it, and an eventfd that an asynchronous wait sets is as good for that: it becomes readable when the fence has the
-//! value, at once if it has it already, and may be closed before (F01 to F03). It carries no fence, so the two calls
-//! that get one out of a sync file answer NOT_SUPPORTED.
+//! A `sync_file` is a kernel object, and the guest has no gpupv kernel driver. A program polls a sync file, and an
+//! eventfd that an asynchronous wait sets serves as well: it becomes readable when the fence reaches the value, at once
+//! if it has reached it, and may be closed before (F01 to F03). It carries no fence, so the two calls that get a fence
+//! out of a sync file answer NOT_SUPPORTED.
 //!
-//! What they would need (F04 to F08): a descriptor that is pollable, keeps the shared fence alive until its last close in
-//! any process, and tells any holder which (fence, value) it stands for. An NT handle of ours keeps and tells, and a
-//! memfd cannot be polled; an eventfd can be polled, and neither tells nor has a last close that anybody else sees. A
-//! socket pair whose far end the broker keeps, which writes when the value comes and knows point and object by the
-//! inode of a descriptor that is sent back to it, could do all three: a second kind of handle in both brokers, with a
-//! wait of its own at the host that outlives the process. A table in the process alone would answer wrongly in every other
-//! process that a sync file is made to be sent to, and would never learn that one is closed.
+//! They would need (F04 to F08) a descriptor that is pollable, keeps the shared fence alive until its last close in any
+//! process, and yields its (fence, value) to any process that has it. An NT handle does the last two, but is a memfd
+//! and cannot be polled. An eventfd can be polled, but carries no data, and no other process sees its last close. A
+//! socket pair could do all three. The broker would keep the far end, write when the fence reaches the value, and
+//! identify fence and value by the inode of a descriptor that is sent back. That is a second kind of handle in both
+//! brokers, with a host wait that outlives the process. A table in the process alone would answer wrongly in every
+//! other process that gets the sync file, and would not see its last close.
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 

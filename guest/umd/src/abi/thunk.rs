@@ -1,4 +1,4 @@
-//! What all thunks share: the session, and the guard that no panic passes.
+//! Shared by all thunks: the session, and the guard that stops panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,11 +9,11 @@ use crate::client::{Answer, Session, TRANSPORT_LOST, block_on};
 use crate::process::{Starts, session, started_session};
 use abi::types::NTSTATUS;
 
-/// What a thunk answers: on `Err` the caller's struct stays as it was.
+/// The result of a thunk: on `Err` the caller's struct is unchanged.
 pub(crate) type ThunkResult = Result<NtStatus, NtStatus>;
 
-/// Runs one thunk with the session of this process. A panic is our bug: the caller gets
-/// INTERNAL_ERROR, and no unwinding reaches C.
+/// Runs one thunk with the session of this process. After a panic, which is a bug of the library, the caller gets
+/// INTERNAL_ERROR; no unwinding reaches C.
 pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> ThunkResult) -> NTSTATUS {
     let run = || -> ThunkResult {
         let session = session(starts)?;
@@ -26,12 +26,12 @@ pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> Thunk
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as NTSTATUS
 }
 
-/// The status of a call that gave nothing to write: its own, unless the host forgot the reply.
+/// The status of a call without a usable reply: its own, unless the host succeeded but omitted the reply.
 pub(crate) fn failure(answer: &Answer) -> NtStatus {
     if answer.status.is_success() { NtStatus::INTERNAL_ERROR } else { answer.status }
 }
 
-/// A call that has a member for each of its fields, and each of its reply's.
+/// Makes a call whose struct has a member for each field of the call and of its reply.
 pub(crate) fn plain(session: &Session, arguments: &mut impl PlainCall) -> ThunkResult {
     let answer = block_on(session.call(&arguments.call()));
     match answer.status.is_success() && arguments.take(&answer.reply) {
@@ -43,8 +43,8 @@ pub(crate) fn plain(session: &Session, arguments: &mut impl PlainCall) -> ThunkR
 /// `GetCurrentProcess()`.
 pub(crate) const CURRENT_PROCESS: u64 = u64::MAX;
 
-/// The calling process: NULL, `GetCurrentProcess()`, or a pidfd of it. A pidfd of another one gives no right to ask
-/// about it, and what is no pidfd names no process (W-292).
+/// Checks that a handle names the calling process: NULL, `GetCurrentProcess()`, or a pidfd of it. A pidfd of another
+/// process gives no right to query that process, and any other value names no process (W-292).
 pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
     if process == 0 || process == CURRENT_PROCESS {
         return Ok(());
@@ -65,8 +65,8 @@ pub extern "C" fn gpupv_messages_sent() -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns when every event of this process is set that the host signaled before what it answered to a call that has
-/// returned: for test programs, since events that a driver signals take a way of their own.
+/// Returns once every event is set that the host signaled before it answered a call that has returned. For test
+/// programs, because events that a driver signals do not travel on the process's stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
     let _ = catch_unwind(|| {

@@ -19,7 +19,7 @@ pub(super) fn signal_synchronization_object_from_cpu(
     Ok(block_on(session.signal_from_cpu(Handle(arguments.hDevice), objects, values, flags)))
 }
 
-/// `D3DKMTWaitForSynchronizationObjectFromCpu`. Event NULL: returns when the wait is over.
+/// `D3DKMTWaitForSynchronizationObjectFromCpu`. With a NULL event, returns when the wait completes.
 pub(super) fn wait_for_synchronization_object_from_cpu(
     session: &Session,
     arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,

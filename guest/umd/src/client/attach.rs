@@ -29,29 +29,29 @@ use crate::environment::variable;
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
-/// Why a session could not be started. The text is for the person who runs the program.
+/// Why a session could not be started. The texts are for the user of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     #[error("no broker at {path}: {error}")]
     NoBroker { path: PathBuf, error: Errno },
     #[error("the broker refused: {0}")]
     Refused(String),
-    #[error("the broker's answer makes no sense: {0}")]
+    #[error("the broker's reply is malformed: {0}")]
     BadReply(String),
-    #[error("the broker's answer makes no sense: it closed the connection")]
+    #[error("the broker closed the connection without a reply")]
     Closed,
     #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
     TimedOut,
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    #[error("the host did not welcome us: {0}")]
+    #[error("the host sent no Welcome: {0}")]
     NoWelcome(String),
     #[error("attaching failed: {0}")]
     System(#[from] Errno),
 }
 
 impl AttachError {
-    /// The broker closed the connection, or nobody is there any more.
+    /// The broker closed the connection, or no broker listens any more.
     pub fn is_end(&self) -> bool {
         match self {
             AttachError::Closed | AttachError::NoBroker { .. } => true,
@@ -70,12 +70,14 @@ pub fn broker_path() -> PathBuf {
     variable(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
 }
 
-/// For a reply while a session is begun or got again: a connection that is too slow is given up with all of its replies.
+/// The time limit of a reply while a session is started or resumed: after it the connection is closed, with all its
+/// replies.
 const ATTACHING: Option<u64> = Some(ATTACH_SECONDS_MAX);
-/// Later as long as it takes: a reply that came after its request was given up would be taken for that to the next one.
+/// Later replies have no limit, because a late reply to an abandoned request would count as the reply to the next one.
 const ATTACHED: Option<u64> = None;
 
-/// The connection to the broker. Open for the life of the process: it is the sign of life.
+/// The connection to the broker. It stays open as long as the process lives: the broker treats its close as the
+/// process's end.
 #[derive(Debug)]
 pub struct Broker(SessionDescriptor);
 
@@ -88,7 +90,7 @@ pub struct Attachment {
     pub token: Vec<u8>,
     /// Events that the broker keeps for this process at a time.
     pub events_max: usize,
-    /// The session goes on if the daemon is killed and comes back.
+    /// Present if the session can be resumed after the daemon was killed and restarted.
     pub right: Option<ResumeRight>,
 }
 
@@ -131,7 +133,7 @@ impl Broker {
         Ok(Attachment { broker: self, stream, memory, token, events_max, right })
     }
 
-    /// Asks for the session of this process that a daemon had which was killed.
+    /// Asks for the session that this process had with a daemon that was killed.
     pub fn resume(
         &self,
         process: u32,
@@ -151,7 +153,7 @@ impl Broker {
         Ok(memory)
     }
 
-    /// Lends pages that were lent to a daemon that was killed.
+    /// Attaches backing pages again that a killed daemon had.
     pub fn reattach_backing(
         &self,
         address: u64,
@@ -163,7 +165,7 @@ impl Broker {
         self.await_reply(ATTACHING).map(drop)
     }
 
-    /// Says that this process holds an NT handle. One that means nothing any more is no error.
+    /// Reports an NT handle that this process has open. A stale handle is no error.
     pub fn have_nt_handle(&self, handle: BorrowedFd<'_>) -> Result<(), AttachError> {
         self.send_with(broker_request::Body::HaveNtHandle(true), &[handle])?;
         match self.await_reply(ATTACHING) {
@@ -179,14 +181,14 @@ impl Broker {
         Ok(memory.add(piece.as_fd(), reply.first_slot, reply.slots)?)
     }
 
-    /// Asks for an NT handle. It is the caller's from here on, and a forked child's too.
+    /// Asks for an NT handle. The caller owns it; a forked child inherits it.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
         self.send(broker_request::Body::MakeNtHandle(true))?;
         let (_, received) = self.await_reply(ATTACHED)?;
         let handle = received.into_iter().next().ok_or_else(no_descriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());
         let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
-        // Where standard input is closed it could be 0, which is NULL.
+        // If standard input is closed the number could be 0, which is NULL.
         let is_low = handle.as_raw_fd() < ABOVE_STANDARD_STREAMS;
         let handle = match is_low {
             true => rustix::io::fcntl_dupfd_cloexec(&handle, ABOVE_STANDARD_STREAMS)?,
@@ -195,32 +197,32 @@ impl Broker {
         Ok((token, handle))
     }
 
-    /// Asks for pages that the host's engines reach, to be mapped at an address.
+    /// Asks for pages that the host's engines can access, to be mapped at `address`.
     pub fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
         self.send(broker_request::Body::AttachBacking(broker_request::AttachBacking { address, pages }))?;
         let (_, received) = self.await_reply(ATTACHED)?;
         received.into_iter().next().ok_or_else(no_descriptor)
     }
 
-    /// The host touches nothing of what was attached as backing at an address once this returns.
+    /// Detaches the backing at an address. The host does not access it once this returns.
     pub fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         self.send(broker_request::Body::DetachBacking(address))?;
         self.await_reply(ATTACHED).map(drop)
     }
 
-    /// Has the broker set this event when the host's driver signals it.
+    /// Asks the broker to set this event when the host's driver signals it.
     pub fn register_event(&self, name: EventId, event: BorrowedFd<'_>) -> Result<(), AttachError> {
         self.send_with(broker_request::Body::RegisterEvent(name.0), &[event])?;
         self.await_reply(ATTACHED).map(drop)
     }
 
-    /// The broker does not set the event any more once this returns.
+    /// Unregisters an event. The broker does not set it once this returns.
     pub fn unregister_event(&self, name: EventId) -> Result<(), AttachError> {
         self.send(broker_request::Body::UnregisterEvent(name.0))?;
         self.await_reply(ATTACHED).map(drop)
     }
 
-    /// Events are set once this returns that the host signaled before what this process has read of its stream.
+    /// Returns once all events are set that the host signaled before the data that this process has read of its stream.
     pub fn drain_event_channels(&self) -> Result<(), AttachError> {
         self.send(broker_request::Body::Settle(true))?;
         self.await_reply(ATTACHED).map(drop)
@@ -260,7 +262,7 @@ impl Broker {
     ) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
         wait_for(self.0.as_fd(), seconds_max)?;
         let mut reply = BrokerReply::default();
-        // The descriptors exist from the moment of receiving: no fork until they are in the list.
+        // The descriptors exist once received: no fork may happen before they are in the list.
         let descriptors = SessionDescriptor::adopt(|| {
             let (came, received) = self.take_reply()?;
             reply = came;
@@ -272,7 +274,7 @@ impl Broker {
         Ok((reply, descriptors))
     }
 
-    /// The reply that is there, and its descriptors.
+    /// Receives the pending reply and its descriptors.
     fn take_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
         let mut packet = vec![0; BROKER_PACKET_BYTES_MAX];
         let (length, received) = receive_packet(self.0.as_fd(), &mut packet)?;
@@ -322,7 +324,8 @@ fn timed_out(error: Errno) -> AttachError {
     if error == Errno::AGAIN { AttachError::TimedOut } else { AttachError::System(error) }
 }
 
-/// Says Hello on the stream and reads the Welcome, which may take so many seconds. What came after it stays in the buffer.
+/// Sends Hello on the stream and reads the Welcome, for at most the given seconds. Bytes after the Welcome stay in the
+/// returned buffer.
 pub fn greet(
     stream: BorrowedFd<'_>,
     hello: &ToHost,

@@ -1,15 +1,15 @@
-//! The program's own memory that the host's engines read and write: what its allocations are of.
+//! Backing pages: the process's own memory behind its allocations, which the host's engines read and write.
 //!
 //! ```text
-//!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host reaches ─▶ they get the bytes that are there
+//!   D3DKMTCreateAllocation ─▶ the broker makes pages that the host can access ─▶ they get the memory's bytes
 //!                          ─▶ they are mapped in place of the memory: same address, same bytes
-//!   the last allocation of a page ends ─▶ the host is told, and touches it no more; the program keeps the pages
+//!   the last allocation of a page is destroyed ─▶ the pages are detached at the host; the process keeps them
 //! ```
-//! So no page of a program is ever pinned behind its back, and a program that ends, unmaps the memory or is killed
-//! takes nothing away that the host still writes. Another thread must not write the memory while an allocation of it
-//! is being created. Memory that is backed is shared with a forked child from then on.
+//! So no page of a process is pinned without its knowledge. A process that exits, unmaps the memory or is killed frees
+//! no page that the host still writes. Another thread must not write the memory while an allocation of it is being
+//! created. Backed memory is shared with a forked child from then on.
 //!
-//! `unsafe` here: the program's memory is replaced.
+//! `unsafe` here: the process's memory is replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -23,28 +23,28 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::attach::AttachError;
 
-/// Who makes pages that the host reaches.
+/// Provides pages that the host can access.
 pub trait BackingProvider {
-    /// Pages for the memory at this address.
+    /// Provides pages for the memory at this address.
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError>;
-    /// The host is to touch nothing of what was attached as backing at this address.
+    /// Detaches the pages that were attached at this address: the host no longer accesses them.
     fn detach_backing(&self, address: u64) -> Result<(), AttachError>;
 }
 
-/// Why memory cannot be lent. The text is for the person who runs the program.
+/// Why memory cannot be attached as backing. The texts are for the user of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum BackingError {
     #[error("not all of {0:#x?} is mapped for reading and writing")]
     NotMapped(Range<u64>),
-    #[error("{at:#x} is of a shared mapping ({name}): only memory of the process alone can be backing")]
+    #[error("{at:#x} is in a shared mapping ({name}): only private memory can back an allocation")]
     Shared { at: u64, name: String },
-    #[error("/proc/self/maps cannot be read: {0}")]
+    #[error("cannot read /proc/self/maps: {0}")]
     Maps(std::io::Error),
     #[error(transparent)]
     Broker(#[from] AttachError),
-    #[error("the pages cannot be filled: {0}")]
+    #[error("cannot copy the memory into its backing pages: {0}")]
     Fill(std::io::Error),
-    #[error("the pages cannot be mapped: {0}")]
+    #[error("cannot map the backing pages: {0}")]
     Map(rustix::io::Errno),
 }
 
@@ -61,11 +61,11 @@ impl From<&BackingError> for NtStatus {
     }
 }
 
-/// What was attached as backing with one request.
+/// The pages that one request attached.
 #[derive(Debug)]
 struct BackingPiece {
     end: u64,
-    /// Allocations of any of its pages.
+    /// Allocations that include any of its pages.
     allocations: BTreeSet<Handle>,
 }
 
@@ -75,16 +75,16 @@ struct AllocationBacking {
     resource: Handle,
 }
 
-/// Everything that this process has lent.
+/// All backing pages of this process.
 #[derive(Default, Debug)]
 pub struct ProcessBacking {
-    /// By their address; disjoint.
+    /// By start address; disjoint.
     pieces: BTreeMap<u64, BackingPiece>,
     allocations: BTreeMap<Handle, AllocationBacking>,
 }
 
 impl ProcessBacking {
-    /// Lends the memory of an allocation, as far as it is not lent for another one.
+    /// Attaches the memory of an allocation, except parts that back other allocations already.
     pub fn add(
         &mut self,
         backing_provider: &impl BackingProvider,
@@ -105,7 +105,7 @@ impl ProcessBacking {
             match replace(backing_provider, address, pages) {
                 Ok(()) => backing.push((address, pages)),
                 Err(error) => {
-                    // What is mapped by now stays, with its bytes: it is memory like any other.
+                    // Pages that are mapped already stay, with their bytes: they are ordinary memory.
                     backing.iter().for_each(|(address, _)| give_up(backing_provider, *address));
                     return Err(error);
                 }
@@ -124,7 +124,7 @@ impl ProcessBacking {
         Ok(())
     }
 
-    /// Allocations that have ended: memory that no other one is of is taken back.
+    /// Forgets allocations for which `lives` is false, and detaches memory that backs no other allocation.
     pub fn retain(
         &mut self,
         backing_provider: &impl BackingProvider,
@@ -144,7 +144,7 @@ impl ProcessBacking {
         self.allocations.is_empty()
     }
 
-    /// Parts of a range that are not lent.
+    /// Parts of a range that are not attached.
     fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
@@ -160,8 +160,8 @@ impl ProcessBacking {
         gaps
     }
 
-    /// Pieces that the program has unmapped since, or put other memory in the place of, are none any more: whatever was
-    /// allocated of them, it is not of what is there now.
+    /// Forgets pieces that the process has unmapped or replaced since: the memory at their addresses no longer backs
+    /// the allocations.
     fn forget_replaced(&mut self, backing_provider: &impl BackingProvider, range: &Range<u64>, maps: &str) {
         let pieces = self.pieces.range(..range.end).filter(|(_, piece)| piece.end > range.start);
         let replaced = |(address, piece): &(&u64, &BackingPiece)| {
@@ -175,7 +175,7 @@ impl ProcessBacking {
     }
 }
 
-/// The host touches nothing there any more. Without a host that is so already.
+/// Detaches the piece at this address. An error is ignored: without a host there is nothing to detach.
 fn give_up(backing_provider: &impl BackingProvider, address: u64) {
     let _ = backing_provider.detach_backing(address);
 }
@@ -196,7 +196,7 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
     })
 }
 
-/// Puts pages that the host reaches in the place of the program's, with the same bytes.
+/// Replaces the process's pages by pages that the host can access, with the same bytes.
 fn replace(backing_provider: &impl BackingProvider, address: u64, pages: u32) -> Result<(), BackingError> {
     let descriptor = backing_provider.attach_backing(address, pages)?;
     let bytes = pages as usize * PAGE_BYTES;
@@ -208,7 +208,7 @@ fn replace(backing_provider: &impl BackingProvider, address: u64, pages: u32) ->
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
     let mut done = 0;
     while done < bytes {
-        // SAFETY: the system reads the program's memory, and answers EFAULT where there is none.
+        // SAFETY: the kernel reads the process's memory, and answers EFAULT where there is none.
         let count = unsafe {
             let source = (address as usize + done) as *const c_void;
             libc::pwrite(memory.as_raw_fd(), source, bytes - done, done as libc::off_t)
@@ -227,8 +227,8 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backin
 
 fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: the range was seen to be private memory of the program that can be written; it gets memory that can be
-    // written as well and has the same bytes.
+    // SAFETY: the range was checked to be private, writable memory of the process; the new memory is writable and has
+    // the same bytes.
     unsafe { rustix::mm::mmap(address as *mut c_void, bytes, protection, flags, memory, 0) }
         .map(drop)
         .map_err(BackingError::Map)
@@ -252,7 +252,7 @@ impl<'a> Mapping<'a> {
         Some(Mapping { range: number(start)?..number(end)?, permissions, name })
     }
 
-    /// Pages that a broker made for this.
+    /// Whether the mapping is of backing pages that a broker made.
     fn is_backed(&self) -> bool {
         self.name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(BACKING_MEMFD))
     }
@@ -266,7 +266,8 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// The whole range is mapped, and all of it is as it must be; else the first mapping that is not, or none.
+/// Checks that the whole range is mapped and that `right` holds for each mapping. The error is the first mapping for
+/// which it does not hold, or `None` for a gap.
 fn covered<'a>(
     maps: &'a str,
     range: &Range<u64>,
@@ -288,7 +289,7 @@ fn covered<'a>(
     if at >= range.end { Ok(()) } else { Err(None) }
 }
 
-/// Memory that nobody else has, or that was attached as backing before and given back.
+/// Checks that the range is private memory, or backing pages that were detached before.
 fn require_own(maps: &str, range: &Range<u64>) -> Result<(), BackingError> {
     let right =
         |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || mapping.is_backed());

@@ -3,23 +3,22 @@
 //! The primer of the protocol is in `proto/channel.proto`. Here is who reads the stream:
 //!
 //! ```text
-//!                    nobody reads                         its answer came: leave
+//!                    no reader                            its answer arrived: leave
 //!   thread waits ─────────────────▶ LEADER: blocking read ─────────────────────▶ returns
-//!        │                             │  ▲   dispatches what belongs to others        │
-//!        │ somebody reads              └──┘                                            │ wakes one
+//!        │                             │  ▲   dispatches frames of other threads       │
+//!        │ another reads               └──┘                                            │ wakes one
 //!        ▼                                                                             ▼
-//!     FOLLOWER: sleeps on its event channel ◀───── its answer came: returns ── or: becomes the leader
+//!     FOLLOWER: sleeps on its parker ◀── its answer arrived: returns ──── or: becomes the leader
 //! ```
 //!
-//! So a client with one thread pays one write and one read for a call. While events are armed and
-//! no thread waits, a *helper* thread polls the stream without holding the role, and takes it only
-//! for one read that cannot block.
+//! So a single-threaded client pays one write and one read for a call. While events are armed and no thread waits, a
+//! *helper* thread polls the stream without holding the role. It takes the role only for one read that cannot block.
 //!
-//! What the threads wait for is at the pending calls, which the simulated port has too (crate `client`).
+//! The pending calls hold what each thread waits for; the simulated port uses them too (crate `client`).
 //!
-//! Lock order: `inbound`, then `reception`. `outbound` is taken alone. No lock is held while an event is
-//! set or a thread woken; only `outbound` is held during a write, and only the leader's `inbound`
-//! during a read. This file has the writing half; `reading` has the other.
+//! Lock order: `inbound`, then `reception`. `outbound` is locked alone. No lock is held while an event is set or a
+//! thread woken. Only `outbound` is held during a write, and only the leader's `inbound` during a read. This file has
+//! the writing half, `reading` the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -46,37 +45,37 @@ pub type Wakes = ::client::Wakes<Event>;
 /// Where one waiting thread sleeps while another reads the stream.
 pub(super) type Parker = Arc<Condvar>;
 
-/// The pending calls, and who reads the stream for it.
+/// The pending calls, and the state of the threads that read the stream.
 #[derive(Debug, Default)]
 pub(super) struct Reception {
     pub pending_calls: PendingCalls<Event, Parker>,
     /// A thread reads the stream.
     pub leading: bool,
-    /// Threads that wait for the leader to leave or to bring what they wait for.
+    /// Threads that wait until the leader leaves or dispatches their messages.
     pub followers: Vec<Parker>,
     pub helper_started: bool,
-    /// The helper's watch is on.
+    /// The helper's watch is switched on.
     pub watched: bool,
-    /// The helper is told if the stream ends.
+    /// The helper is woken only if the stream ends.
     pub guarded: bool,
 }
 
-/// One stream and everybody who uses it.
+/// One stream and the threads that use it.
 #[derive(Debug)]
 pub struct Channel {
     pub(super) stream: SessionDescriptor,
-    /// Whose process this is; a forked child is another one.
+    /// The process generation that made it; a forked child has another.
     pub(super) generation: u32,
     pub(super) inbound: Mutex<Inbound>,
     pub(super) outbound: Mutex<Vec<u8>>,
     pub(super) reception: Mutex<Reception>,
-    /// Where the helper sleeps, once there is one.
+    /// The helper's epoll, once there is a helper.
     pub(super) watch: OnceLock<Watch>,
     messages_sent: AtomicU64,
     pub(super) lost: AtomicBool,
-    /// The session goes on if the host is killed and comes back.
+    /// Present if the session can be resumed after the host was killed and restarted.
     pub(super) resumable: Option<Resumable>,
-    /// The host asks for times.
+    /// Present if the host asks for times.
     pub(super) times: Option<Times>,
 }
 
@@ -85,7 +84,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Channel {
-    /// `inbound` holds what came after the Welcome.
+    /// `frames` holds the bytes that arrived after the Welcome.
     pub(super) fn new(
         stream: SessionDescriptor,
         frames: FrameBuffer,
@@ -111,24 +110,24 @@ impl Channel {
         self.messages_sent.load(Ordering::Relaxed)
     }
 
-    /// The host asks for times.
+    /// Whether the host asks for times.
     pub fn tells_times(&self) -> bool {
         self.times.is_some()
     }
 
-    /// Nothing can be sent or will arrive: the stream is gone, or this is a forked child.
+    /// Nothing can be sent or will arrive: the stream is lost, or this is a forked child.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire) || self.generation != generation()
     }
 
-    /// The stream is gone, or the host has closed its end and nobody has read that yet.
+    /// The stream is lost, or the host has closed its end and no thread has read that yet.
     pub(super) fn may_be_lost(&self) -> bool {
         if self.is_lost() {
             return true;
         }
         let now = Timespec::default();
         let mut stream = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        // Without an answer it is unknown.
+        // If poll fails, the state is unknown.
         rustix::event::poll(&mut stream, Some(&now)) != Ok(0)
     }
 
@@ -137,7 +136,7 @@ impl Channel {
         self.times.as_ref().map(|_| times::now())
     }
 
-    /// Writes one whole frame: a call that the program made at this time.
+    /// Writes one frame: a call that the program made at this time.
     fn send(&self, frame: &ToHost, called: Option<u64>) -> Result<(), SendError> {
         check_length(frame)?;
         if self.is_lost() {
@@ -148,7 +147,7 @@ impl Channel {
                 self.messages_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            // It is kept: whoever reads finds the end of the stream, and sends it over the next one.
+            // The frame is kept: the reading thread finds the end of the stream, and sends the frame over the next one.
             Err(_) if self.resumable.is_some() && !self.is_lost() => Ok(()),
             Err(_) => {
                 self.read_to_the_end();
@@ -175,7 +174,7 @@ impl Channel {
 
     pub(super) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
-            // NOSIGNAL: SIGPIPE would end a process that is not ours.
+            // NOSIGNAL: SIGPIPE would kill the host program.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
@@ -208,21 +207,21 @@ impl Channel {
         sent
     }
 
-    /// Makes a call and waits for its answer; `wakes` are armed from before it is sent, and forgotten
-    /// again if it is refused.
+    /// Makes a call and waits for its answer; `wakes` are armed before it is sent, and forgotten if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
         let (arms, frame) = (wakes.name().is_some(), |request| call_to_frame(request, call));
         self.exchange(frame, arms, |pending_calls, parker| pending_calls.begin_call(wakes, parker))
     }
 
-    /// The same of a call that arms nothing. Its data are gone before the answer comes, and are not copied for that.
+    /// The same for a call that arms nothing. Takes the call by value, so that its data are not copied and are freed
+    /// before the answer.
     pub fn call_with(self: &Arc<Self>, call: Call) -> Answer {
         let frame = |request| call_into_frame(request, call);
         self.exchange(frame, false, |pending_calls, parker| pending_calls.begin_call(&Wakes::None, parker))
     }
 
-    /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
-    /// long as it takes. Anything but a registered wait is answered at once.
+    /// Makes a call that registers a wait named `event`, and waits until that wait completes, without a time limit.
+    /// Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
         let frame = |request| call_to_frame(request, call);
         let answer =
@@ -256,7 +255,7 @@ impl Channel {
                 self.pass_on(reception);
                 Answer::refused(error.into())
             }
-            // Lost: the pending calls completes it.
+            // If the stream is lost, `PendingCalls::lose` completes the call.
             Ok(()) | Err(SendError::Lost) => {
                 let answer = self.wait_until(&parker, |pending_calls| pending_calls.collect(&mut exchange));
                 if let Some(resumable) = &self.resumable {
@@ -267,7 +266,8 @@ impl Channel {
         }
     }
 
-    /// The program ends: what the host was not told of times. Never waits, for the program's other threads are as they are.
+    /// Sends the times that are still unreported when the program exits. Never blocks, because other threads may hold
+    /// locks.
     pub fn tell_last_times(&self) {
         let Some(times) = self.times.as_ref().filter(|times| times.has_woken() && !self.is_lost()) else {
             return;
@@ -276,16 +276,16 @@ impl Channel {
         outbound.clear();
         times.append(0, &mut outbound);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // A stream that is full or gone takes it or not: whoever reads this end reads no more.
+        // A full or lost stream may drop it: no thread reads this stream any more.
         let _ = rustix::net::send(&self.stream, &outbound, flags);
     }
 
-    /// Wakes of this name mean nothing any more.
+    /// Later wakes of this name are ignored.
     pub fn forget_wake(&self, event: EventId) {
         lock(&self.reception).pending_calls.forget_wake(event);
     }
 
-    /// Answers and wakes that are expected and not there yet.
+    /// Answers and wakes that are expected and have not arrived.
     pub fn pending(&self) -> usize {
         lock(&self.reception).pending_calls.pending()
     }

@@ -1,9 +1,9 @@
 //! Events of the caller: eventfd numbers where Windows has event handles.
 //!
-//! The caller may close its number as soon as the call returns, while the wait is still pending, so
-//! an event that is kept is a duplicate.
+//! The caller may close its descriptor as soon as the call returns, while the wait is still pending. So an event that
+//! outlives the call is a duplicate.
 //!
-//! `unsafe` here: the caller's number is borrowed for the length of a call.
+//! `unsafe` here: the caller's descriptor is borrowed during a call.
 
 use std::io::Write as _;
 use std::mem::MaybeUninit;
@@ -16,14 +16,13 @@ use rustix::io::Errno;
 
 use crate::fork::ABOVE_STANDARD_STREAMS;
 
-/// A caller's event, checked, for the length of the call.
+/// A caller's event, checked, valid during the call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerEvent(RawFd);
 
 impl CallerEvent {
-    /// Takes a HANDLE of an event: the number of an eventfd. Never 0, which is NULL. What is plainly
-    /// no event is refused here; what may be one is known for sure once it is set or kept, since the
-    /// sure test costs as much as a call.
+    /// Converts the HANDLE of an event: the number of an eventfd. Never 0, which is NULL. Refuses what is clearly no
+    /// event. The rest is known only once the event is set or duplicated, because a full check costs as much as a call.
     pub fn from_handle(handle: u64) -> Result<CallerEvent, NotAnEvent> {
         match RawFd::try_from(handle) {
             Ok(number) if number > 0 && (is_anonymous(number) || is_eventfd(number)) => {
@@ -34,12 +33,12 @@ impl CallerEvent {
     }
 
     fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: seen open in this call; a caller that closes it meanwhile gets an error or sets
-        // another event of its own, and no memory is at stake.
+        // SAFETY: checked open in this call. If the caller closes it meanwhile, it gets an error or sets another of its
+        // events; no memory is at stake.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
-    /// Sets the event during the call. Whatever else has no inode of its own refuses the write.
+    /// Sets the event during the call. Other files on an anonymous inode refuse the write.
     pub fn set(&self) -> Result<(), NotAnEvent> {
         match set(self.borrow()) {
             Ok(true) => Ok(()),
@@ -48,7 +47,7 @@ impl CallerEvent {
         }
     }
 
-    /// Our own reference, for after the call.
+    /// Duplicates the event for use after the call.
     pub fn keep(&self) -> Result<Event, NotAnEvent> {
         if !is_eventfd(self.0) {
             return Err(NotAnEvent);
@@ -70,7 +69,7 @@ impl ::client::CallerEvent for CallerEvent {
     }
 }
 
-/// An event that we hold a reference of.
+/// A duplicate of a caller's event.
 #[derive(Clone, Debug)]
 pub struct Event(Arc<OwnedFd>);
 
@@ -88,13 +87,12 @@ impl AsFd for Event {
 
 impl Event {
     pub fn set(&self) {
-        // Seen to be an eventfd when it was kept.
+        // It was checked to be an eventfd when it was duplicated.
         let _ = set(self.0.as_fd());
     }
 }
 
-/// Adds 1, never blocking: false when there is no room, as in an eventfd at its limit, which is set
-/// already.
+/// Adds 1 without blocking. False if the counter is at its limit: then the event is set already.
 fn set(event: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut ready = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
     let now = Timespec::default();
@@ -116,7 +114,7 @@ fn is_eventfd(number: RawFd) -> bool {
     let mut target = [MaybeUninit::<u8>::uninit(); 32];
     match rustix::fs::readlinkat_raw(rustix::fs::CWD, &path[..length], &mut target) {
         Ok((target, _)) => *target == *LINK,
-        // Without /proc, any anonymous inode will do: those that are no event refuse the write.
+        // Without /proc any anonymous inode passes: files that are no event refuse the write.
         Err(Errno::NOENT) if std::fs::metadata("/proc/self").is_err() => is_anonymous(number),
         Err(_) => false,
     }

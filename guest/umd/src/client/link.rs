@@ -1,16 +1,16 @@
-//! What this process has of its broker: the connection, the fence memory, the pages it lends - and how it gets all of
-//! that again from a daemon that was killed and is back.
+//! The link to the broker: the connection, the fence memory and the backing pages, and how a process gets them again
+//! from a restarted daemon.
 //!
 //! ```text
-//!   the stream ends ─▶ connect, until somebody listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
+//!   the stream ends ─▶ connect, until a broker listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
 //!                        ├─ Regain: each region of fence memory, mapped over the old one: its address stays
-//!                        ├─ ReattachBacking: each piece that is backed, as it is
-//!                        └─ HaveNtHandle: each NT handle that this process holds
+//!                        ├─ ReattachBacking: each piece of backing pages, with its bytes
+//!                        └─ HaveNtHandle: each NT handle that this process has open
 //!                   ─▶ Hello and Welcome on the stream (`resume.rs`)
 //! ```
-//! The new memory has its values when it comes, so a thread that only reads fences notices nothing.
+//! The new memory arrives with its values, so a thread that only reads fences notices nothing.
 //!
-//! `unsafe` here: numbers of descriptors that belong to the program are looked at.
+//! `unsafe` here: descriptors that belong to the program are borrowed.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -27,26 +27,26 @@ use super::channel::lock;
 use super::memory::FenceMemory;
 use crate::fork::SessionDescriptor;
 
-/// Whoever waits for a daemon looks again after so long at the latest, if nothing tells that it is back.
+/// The longest time between two attempts to connect, if inotify reports nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// The right to go on with a session after its daemon was killed.
+/// The right to resume a session after its daemon was killed.
 #[derive(Clone, Debug)]
 pub struct ResumeRight {
     pub process: u32,
     pub token: Vec<u8>,
-    /// How long the daemon may be away; `None`: as long as it takes.
+    /// How long the daemon may be away; `None`: no limit.
     pub limit: Option<Duration>,
 }
 
-/// See the module.
+/// The link to the broker, and its replacement after the daemon was killed.
 #[derive(Debug)]
 pub struct Link {
     path: PathBuf,
     broker: Mutex<Broker>,
     pub memory: FenceMemory,
     pub right: Option<ResumeRight>,
-    /// Of a session that can be resumed: pages and descriptor of each piece, by its address.
+    /// If the session can be resumed: page count and descriptor of each piece, by its address.
     backing: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
 }
 
@@ -55,12 +55,12 @@ impl Link {
         Link { path: path.to_owned(), broker: Mutex::new(broker), memory, right, backing: Mutex::default() }
     }
 
-    /// Asks the broker; nobody else does meanwhile.
+    /// Sends a request to the broker. Requests of other threads wait.
     pub fn ask<T>(&self, request: impl FnOnce(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
         request(&lock(&self.broker))
     }
 
-    /// Pages were lent at an address.
+    /// Records backing pages that were attached at an address.
     pub fn backing(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         if self.right.is_some() {
             let kept = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
@@ -69,12 +69,12 @@ impl Link {
         Ok(())
     }
 
-    /// They are, or will be, lent no more.
+    /// Forgets backing pages that are or will be detached.
     pub fn taken_back(&self, address: u64) {
         lock(&self.backing).remove(&address);
     }
 
-    /// Gets everything again; the stream, and the token to say Hello with.
+    /// Gets everything again. Returns the stream and the token for Hello.
     pub fn reattach(
         &self,
         right: &ResumeRight,
@@ -87,8 +87,8 @@ impl Link {
             broker.reattach_backing(*address, *pages, memory.as_fd())?;
         }
         for handle in open_descriptors() {
-            // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile; if it has put another
-            // descriptor in its place, the broker sees that that is no NT handle, or it is one.
+            // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile. If the program has
+            // replaced it, the broker checks whether the new descriptor is an NT handle.
             let handle = unsafe { BorrowedFd::borrow_raw(handle) };
             if ::nt_handle::token_of(handle).is_some() {
                 broker.have_nt_handle(handle)?;
@@ -105,11 +105,11 @@ fn open_descriptors() -> Vec<RawFd> {
     entries.flatten().filter_map(number).collect()
 }
 
-/// Waits for a daemon to be back.
+/// Waits until a daemon listens again.
 #[derive(Debug)]
 pub struct Reconnect {
     until: Option<Instant>,
-    /// Tells of sockets that come; without it there is looking alone.
+    /// Reports new sockets; without it `wait` only polls.
     watch: Option<OwnedFd>,
 }
 
@@ -124,16 +124,16 @@ impl Reconnect {
     }
 
     fn connect(&self, path: &Path) -> Result<Broker, AttachError> {
-        // From before the attempt: a socket that comes right after it is news.
+        // Watch before the attempt, so that a socket created right after it is reported.
         if let (Some(watch), Some(folder)) = (&self.watch, path.parent()) {
-            // Once somebody listens there the mode is set.
+            // The broker sets the mode once it listens, hence ATTRIB.
             let news = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
             let _ = inotify::add_watch(watch, folder, news);
         }
         Broker::connect(path)
     }
 
-    /// Until there is news, or it is time to look again.
+    /// Waits until the watch reports something, or until the next attempt is due.
     pub fn wait(&self) {
         let left = self.until.map_or(LOOK_AGAIN, |until| until.saturating_duration_since(Instant::now()));
         let nanos = left.min(LOOK_AGAIN).as_nanos() as i64;

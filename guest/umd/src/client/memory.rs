@@ -1,14 +1,14 @@
 //! The process's fence memory: pieces that the broker hands out, mapped shared and read-only.
 //!
 //! ```text
-//!   address space reserved for all slots that a process may have; its base is what Hello says
+//!   address space reserved for all slots that a process may have; Hello carries its base
 //!   +---------+---------+------------------------------- .. -+
 //!   | slots 0.| next    | nothing mapped                     |
 //!   +---------+---------+------------------------------- .. -+
 //! ```
-//! So one number tells the host where each fence is, as engines of an IoMmu adapter need it (FEN-008).
+//! So one number gives the host the address of each fence, which engines of an IoMmu adapter need (FEN-008).
 //!
-//! `unsafe` here: memory that the host writes is mapped, and slots are taken from it.
+//! `unsafe` here: memory that the host writes is mapped, and slots are referenced in it.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,13 +25,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// Why a memory descriptor cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    #[error("fence memory of {actual} bytes holds no {slots} slots")]
+    #[error("fence memory of {actual} bytes is too small for {slots} slots")]
     TooSmall { actual: u64, slots: u32 },
     #[error("fence memory begins at slot {first_slot}, inside a page")]
     Misplaced { first_slot: u32 },
-    #[error("there is address space for {slots} fence slots: is it limited (ulimit -v, ulimit -l)?")]
+    #[error("there is address space for only {slots} fence slots: is it limited (ulimit -v, ulimit -l)?")]
     NoSpace { slots: usize },
-    #[error("fence memory cannot be mapped: {0}")]
+    #[error("cannot map the fence memory: {0}")]
     Map(#[from] Errno),
 }
 
@@ -44,16 +44,16 @@ struct Space {
 
 /// For every slot that a process may have.
 const SPACE_BYTES_MAX: usize = FENCE_SLOTS_PER_PROCESS_MAX as usize * SLOT_BYTES;
-/// A process whose address space is limited gets less: 1024 slots at least.
+/// A process with limited address space reserves less: at least 1024 slots.
 const SPACE_BYTES_MIN: usize = 1024 * SLOT_BYTES;
 
-// SAFETY: what is mapped is read-only here and its slots are atomics; it belongs to no thread.
+// SAFETY: the mapping is read-only here and its slots are atomics; it belongs to no thread.
 unsafe impl Send for Space {}
 // SAFETY: as above.
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// As much as there may be, or as much as there is (RLIMIT_AS, RLIMIT_MEMLOCK).
+    /// Reserves the maximum, or as much as the limits allow (RLIMIT_AS, RLIMIT_MEMLOCK).
     fn reserve() -> Result<Space, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let mut bytes = SPACE_BYTES_MAX;
@@ -72,7 +72,7 @@ impl Space {
         }
     }
 
-    /// Maps memory for these slots, in the place of what is there. The descriptor itself is not needed afterwards.
+    /// Maps memory for these slots, replacing what is mapped there. The descriptor is not needed afterwards.
     fn map(&self, memory: BorrowedFd<'_>, first_slot: u32, slots: u32) -> Result<(), MemoryError> {
         let actual = rustix::fs::fstat(memory)?.st_size as u64;
         let bytes = pages_for(slots) as usize * PAGE_BYTES;
@@ -87,8 +87,8 @@ impl Space {
             return Err(MemoryError::NoSpace { slots: self.bytes / SLOT_BYTES });
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: a part of the address space that is ours, replaced in one step for whoever reads it; the size was checked,
-        // and the memory is sealed against shrinking by whoever made it.
+        // SAFETY: a part of the reserved address space, replaced atomically for its readers; the size was checked, and
+        // the memory's creator sealed it against shrinking.
         unsafe {
             let address = self.base.as_ptr().cast::<u8>().add(offset);
             rustix::mm::mmap(address.cast(), bytes, ProtFlags::READ, flags, memory, 0)?
@@ -96,9 +96,9 @@ impl Space {
         Ok(())
     }
 
-    /// A slot for which memory is mapped.
+    /// A slot whose memory is mapped.
     fn slot(&self, slot: u32) -> &Slot {
-        // SAFETY: whoever made the location knew that it is mapped, and it stays so as long as `self` lives. Only atomic
+        // SAFETY: a location is created only for a mapped slot, which stays mapped as long as `self` lives. Only atomic
         // loads are made through it.
         unsafe { self.base.add(slot as usize).as_ref() }
     }
@@ -111,7 +111,7 @@ impl Drop for Space {
     }
 }
 
-/// Where one fence's value stands. Keeps the memory mapped.
+/// Where one fence's value is stored. Keeps the memory mapped.
 #[derive(Clone, Debug)]
 pub struct FenceLocation {
     space: Arc<Space>,
@@ -163,7 +163,8 @@ impl FenceMemory {
         Ok(())
     }
 
-    /// Gets each piece anew from a daemon that knows of so many slots; those that it gave and nobody took are a piece more.
+    /// Maps each piece again, from a daemon that knows of `slots` slots. Slots that the daemon granted and the process
+    /// never mapped become one more piece.
     pub fn regain<D: AsFd>(
         &self,
         slots: u32,
@@ -189,7 +190,7 @@ impl FenceMemory {
         pieces.iter().map(|piece| piece.len() as u32).fold(0, u32::saturating_add)
     }
 
-    /// The place of a slot, if a piece holds it.
+    /// The location of a slot, if a piece has it.
     pub fn locate(&self, slot: u32) -> Option<FenceLocation> {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mapped = pieces.iter().any(|piece| piece.contains(&slot));

@@ -26,11 +26,11 @@ use crate::notice::print;
 pub struct ProcessPort {
     pub(super) channel: Arc<Channel>,
     link: Arc<Link>,
-    /// Taken before the broker.
+    /// Lock order: before the broker's.
     backing: Mutex<ProcessBacking>,
     events_max: usize,
-    /// Events that the broker sets when a driver signals them, those that it is just asked to keep included. Not held
-    /// while it is asked: every wait passes by here.
+    /// Events that the broker sets when a driver signals them, pending registrations included. Not locked during a
+    /// request to the broker, because every wait locks it.
     kept: Mutex<BTreeSet<EventId>>,
 }
 
@@ -46,7 +46,8 @@ impl ProcessPort {
         let is_resumable = resumable.is_some();
         let channel = Arc::new(Channel::new(stream, inbound, resumable, welcome.times));
         if is_resumable {
-            // Somebody must see the host's end also while nobody waits. Without a thread the next call does.
+            // The helper must notice that the host has closed the stream while no thread waits. Without a helper the
+            // next call does.
             let _ = channel.require_helper();
             channel.pass_on(lock(&channel.reception));
         }
@@ -62,16 +63,16 @@ impl ProcessPort {
         &self.channel
     }
 
-    /// Returns when every event is set that the host signaled before what this process has read of its stream.
+    /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
     pub fn drain_event_channels(&self) {
         let any = !lock(&self.kept).is_empty();
         if any && !self.channel.is_lost() {
-            // A broker that does not answer is gone, and with it the session.
+            // A broker that does not answer is gone, and so is the session.
             let _ = self.ask(Broker::drain_event_channels);
         }
     }
 
-    /// Asks the broker, and once more if it was killed before it answered and is back.
+    /// Asks the broker, and again if it was killed before it answered and has restarted.
     fn ask<T>(&self, request: impl Fn(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
         loop {
             let times = self.channel.times_resumed();
@@ -91,13 +92,13 @@ impl ProcessPort {
         }
         let made = self.ask(Broker::make_nt_handle);
         made.map_err(|error| {
-            print(format_args!("no NT handle: {error}"));
+            print(format_args!("cannot create an NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
     }
 }
 
-/// What is backed ends with the session, at the host.
+/// At the host, backing pages are detached when the session ends.
 impl BackingProvider for ProcessPort {
     fn attach_backing(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
         let memory = self.ask(|broker| broker.attach_backing(address, pages))?;
@@ -106,14 +107,14 @@ impl BackingProvider for ProcessPort {
     }
 
     fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
-        // From here on it is not lent again: a daemon that comes back never hears of it.
+        // Forget it first, so that it is not attached to a restarted daemon.
         self.link.taken_back(address);
         self.ask(|broker| broker.detach_backing(address))
     }
 }
 
 impl ProcessPort {
-    /// Engines may touch the memory of an allocation - of a device, and of a resource or none - from here on.
+    /// From here on engines may access the memory of an allocation of this device, and of this resource or NULL.
     pub fn attach_backing(
         &self,
         device: Handle,
@@ -122,19 +123,19 @@ impl ProcessPort {
         memory: Range<u64>,
     ) -> Result<(), NtStatus> {
         lock(&self.backing).add(self, device, resource, allocation, memory).map_err(|error| {
-            print(format_args!("memory of an allocation: {error}"));
+            print(format_args!("cannot attach the memory of an allocation: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
         })
     }
 
-    /// These allocations, and those of the resource, are destroyed: their memory is the program's alone again.
+    /// These allocations, and those of the resource, are destroyed: their memory is detached.
     pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
         self.retain_backing(|allocation, _, of| {
             !allocations.contains(&allocation) && (resource == Handle::NULL || of != resource)
         });
     }
 
-    /// Allocations for which `lives` is false - of themselves, their device, their resource - have ended.
+    /// Forgets the allocations for which `lives` is false, by allocation, device and resource.
     fn retain_backing(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
@@ -160,7 +161,7 @@ impl Port for ProcessPort {
         self.channel.post(call, wakes)
     }
 
-    /// The broker sets it itself, as many as it keeps. What it refuses comes by the stream.
+    /// Registers the event with the broker, up to its limit. Wakes of events that it refuses arrive by the stream.
     fn expect_driver(&self, name: EventId, event: &Event) {
         let has_room = {
             let mut kept = lock(&self.kept);
@@ -204,8 +205,8 @@ impl Port for ProcessPort {
     }
 
     async fn grow_memory(&self, slots_before: u32, slots_wanted: u32) -> Result<(), NtStatus> {
-        // One operation brings some, and others that wanted some see it. Memory that a killed daemon had granted
-        // comes when it is back.
+        // One operation adds slots, and others that need slots see them. Slots that a killed daemon had granted arrive
+        // when it has restarted.
         let grown = self.ask(|broker| {
             if !self.channel.is_lost() && self.link.memory.slots() == slots_before {
                 broker.grow(slots_wanted, &self.link.memory)?;
@@ -215,7 +216,7 @@ impl Port for ProcessPort {
         match grown {
             Ok(()) => Ok(()),
             Err(error) => {
-                print(format_args!("no more fence memory: {error}"));
+                print(format_args!("cannot get more fence memory: {error}"));
                 Err(NtStatus::NO_MEMORY)
             }
         }

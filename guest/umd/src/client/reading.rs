@@ -1,8 +1,8 @@
-//! The reading half of the channel: the leader, its followers, the helper, and the end.
+//! The reading half of the channel: the leader, its followers, the helper, and the loss of the stream.
 //!
-//! Whoever holds the role (`Reception::leading`) may read. It is taken under the reception's lock, kept
-//! during a read without it, and given up under it; whoever leaves while nobody leads sees to it
-//! that somebody will: see [`Channel::pass_on`].
+//! The thread that holds the role (`Reception::leading`) may read. The role is taken and released under the reception's
+//! lock; the read itself is without it. A thread that leaves while no thread leads passes the role on: see
+//! [`Channel::pass_on`].
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
 use crate::notice::print;
 
-/// What was read and not dispatched. Whoever has the role has this.
+/// Bytes that were read and not dispatched. The thread that holds the role locks it.
 #[derive(Debug)]
 pub(super) struct Inbound {
     frames: FrameBuffer,
@@ -34,7 +34,7 @@ impl Inbound {
         Inbound { frames }
     }
 
-    /// One read, of the rest of a frame under way if that is more than usual. 0 bytes mean the end of the stream.
+    /// One read: the rest of an incomplete frame, if that is longer than usual. 0 bytes mean the end of the stream.
     fn read(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
         let tail = self.frames.tail(READ_BYTES);
         loop {
@@ -48,7 +48,7 @@ impl Inbound {
 }
 
 impl Channel {
-    /// Waits until `ready` has something: as the leader if nobody reads the stream, else asleep.
+    /// Waits until `ready` returns a value: as the leader if no thread reads the stream, else asleep.
     pub(super) fn wait_until<T>(
         &self,
         parker: &Parker,
@@ -70,7 +70,7 @@ impl Channel {
         }
     }
 
-    /// Takes the role, reads once, gives the role up again.
+    /// Takes the role, reads once and releases the role.
     fn lead_once<'a>(
         &'a self,
         mut reception: MutexGuard<'a, Reception>,
@@ -88,7 +88,7 @@ impl Channel {
         reception
     }
 
-    /// Leaves the pending calls: if nobody reads, a follower will, else the helper if it must.
+    /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
     pub(super) fn pass_on(&self, mut reception: MutexGuard<'_, Reception>) {
         if reception.leading {
             return;
@@ -97,7 +97,7 @@ impl Channel {
             drop(reception);
             follower.notify_one();
         } else if reception.pending_calls.armed() > 0 && !reception.watched {
-            // No watch yet: its maker passes on once there is one.
+            // Without a watch yet, the thread that makes it passes the role on.
             if let Some(watch) = self.watch.get() {
                 reception.watched = true;
                 watch.switch_on(self.stream.as_fd());
@@ -111,15 +111,15 @@ impl Channel {
         }
     }
 
-    /// One read by whoever has the role, and everything that came with it. True when there was
-    /// something and there may be more.
+    /// One read by the thread that holds the role, and the delivery of what was read. True if there was something and
+    /// there may be more.
     fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
         let (bytes, ended) = match inbound.read(&self.stream, flags) {
             Ok(0) => (0, Some("the host closed the stream".to_owned())),
             Ok(bytes) => (bytes, None),
             Err(Errno::AGAIN) => return false,
-            Err(error) => (0, Some(format!("reading from the host failed: {error}"))),
+            Err(error) => (0, Some(format!("cannot read from the host: {error}"))),
         };
         match (self.deliver(inbound), ended) {
             (None, None) => {
@@ -127,7 +127,7 @@ impl Channel {
                 true
             }
             (None, Some(_)) if self.resume() => {
-                // What came right behind the Welcome.
+                // Deliver the bytes that arrived after the Welcome.
                 if let Some(reason) = self.deliver(lock(&self.inbound)) {
                     self.lose(&reason);
                 }
@@ -140,7 +140,7 @@ impl Channel {
         }
     }
 
-    /// Gives every whole frame to whoever expects it; why nothing more can be read, if so.
+    /// Delivers every complete frame. Returns why nothing more can be read, if so.
     fn deliver(&self, mut inbound: MutexGuard<'_, Inbound>) -> Option<String> {
         let mut deliveries = Vec::new();
         let read_ns = self.times.as_ref().map(|_| times::now());
@@ -154,7 +154,7 @@ impl Channel {
         end
     }
 
-    /// Whether more can be read; and events of which the host wants to know when they are set.
+    /// Whether more can be read, and the events whose set times the host wants.
     fn dispatch(
         &self,
         frames: &mut FrameBuffer,
@@ -163,7 +163,7 @@ impl Channel {
     ) -> (Result<(), String>, Vec<Woken>) {
         let mut reception = lock(&self.reception);
         let Reception { pending_calls, followers, .. } = &mut *reception;
-        // The leader does not sleep, and a futex call is not free.
+        // The leader does not sleep, and a futex call has a cost.
         let asleep = |parker: &Parker| followers.iter().any(|follower| Arc::ptr_eq(follower, parker));
         let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
         let to_set = match (&self.times, read_ns) {
@@ -173,8 +173,8 @@ impl Channel {
         (dispatched, to_set)
     }
 
-    /// A write failed: nothing more will come but what is here already, a Goodbye above all. Whoever
-    /// leads reads that, to the end, and completes everything.
+    /// A write failed: nothing more will arrive than what has arrived, above all a Goodbye. The leader reads that to
+    /// the end and completes everything.
     pub(super) fn read_to_the_end(&self) {
         let mut reception = lock(&self.reception);
         if !reception.leading && !reception.pending_calls.is_lost() {
@@ -184,14 +184,14 @@ impl Channel {
             reception = lock(&self.reception);
             reception.leading = false;
         }
-        // From here on a read comes to the end at once, also one that blocks already.
+        // From here on every read returns end of stream at once, a blocked read included.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
         while !reception.leading && !reception.pending_calls.is_lost() {
             reception = self.lead_once(reception, RecvFlags::empty());
         }
     }
 
-    /// The end of this session: everything pending completes with [`TRANSPORT_LOST`].
+    /// The session is lost: everything pending completes with [`TRANSPORT_LOST`].
     fn lose(&self, reason: &str) {
         let mut deliveries = Vec::new();
         let first = {
@@ -203,7 +203,7 @@ impl Channel {
         if !first {
             return;
         }
-        // Ends a read of another thread, and the helper.
+        // Unblocks the read of another thread, and the helper.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
         if let Some(watch) = self.watch.get() {
             watch.switch_on(self.stream.as_fd());
@@ -214,20 +214,20 @@ impl Channel {
         }
     }
 
-    /// Ends the session on our side, silently.
+    /// Closes the session on this side, without a message.
     pub fn close(&self) {
         if self.generation == generation() {
             self.lose("");
         }
     }
 
-    /// Sees to it that there is a helper thread, once an event is armed.
+    /// Starts the helper thread, if there is none, once an event is armed.
     pub(super) fn require_helper(self: &Arc<Self>) -> Result<(), SendError> {
         if std::mem::replace(&mut lock(&self.reception).helper_started, true) {
             return Ok(());
         }
         self.start_helper().map_err(|error| {
-            print(format_args!("no thread can be made that delivers an event: {error}"));
+            print(format_args!("cannot create the thread that delivers events: {error}"));
             lock(&self.reception).helper_started = false;
             SendError::NoThread
         })
@@ -241,7 +241,7 @@ impl Channel {
         helper::start(move || channel.help())
     }
 
-    /// The helper's life: sleeps until its watch fires, reads if nobody else does, passes on.
+    /// The helper's loop: sleeps until its watch fires, reads if no other thread does, passes the role on.
     fn help(&self) {
         let watch = self.watch.get().expect("made before the helper");
         loop {
@@ -250,7 +250,7 @@ impl Channel {
             if reception.pending_calls.is_lost() {
                 return;
             }
-            // It is a one-shot.
+            // The watch is one-shot.
             (reception.watched, reception.guarded) = (false, false);
             if !reception.leading && (reception.pending_calls.armed() > 0 || self.resumable.is_some()) {
                 reception = self.lead_once(reception, RecvFlags::DONTWAIT);
@@ -260,7 +260,7 @@ impl Channel {
     }
 }
 
-/// What is due once the lock is left.
+/// A delivery that is due once the lock is released.
 type Due = Delivery<Event, Parker>;
 
 fn perform(due: Due) {

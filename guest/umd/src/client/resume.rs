@@ -1,16 +1,17 @@
-//! A session that goes on after its host was killed: each call is made once, each answer and wake arrives once.
+//! Resuming a session after its host was killed: each call is made once, each answer and wake arrives once.
 //!
 //! ```text
 //!   this side                                    the daemon, by its journal
-//!   frames that were sent and that the host      calls of this process that were made: their number
-//!     may not have made, with their numbers      answers and wakes for it: their number, and the last of them
-//!   answers and wakes that were read: a number
+//!   frames that were sent and that the host      calls of this process that were made: a count
+//!     may not have made, with their numbers      answers and wakes for it: a count, and the last of them
+//!   answers and wakes that were read: a count
 //!              ── Hello{received: r} ─▶
 //!              ◀─ Welcome{applied: a} ── answers and wakes from r + 1 on
 //!              ── frames from a + 1 on ─▶
 //! ```
-//! Frames are forgotten as they are answered; of one-way calls the host tells now and then how many it has made. Whoever
-//! reads the stream does all this - the helper thread, if nobody waits - while nobody writes.
+//! Frames are forgotten as they are answered. For one-way calls the host reports from time to time how many it has
+//! made. The thread that reads the stream resumes the session - the helper, if no thread waits - and blocks all writers
+//! meanwhile.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -27,21 +28,21 @@ use super::reading::Inbound;
 use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_BYTES, RECEIVED_TOLD_EVERY};
 use crate::notice::print;
 
-/// What a session needs to go on.
+/// What a session needs to be resumed.
 #[derive(Debug)]
 pub(super) struct Resumable {
     link: Arc<Link>,
     right: ResumeRight,
     unapplied: Mutex<Unapplied>,
-    /// How often it went on.
+    /// How often the session was resumed.
     pub times: AtomicU64,
-    /// Answers and wakes that the host knows were read.
+    /// Answers and wakes whose receipt was reported to the host.
     told: AtomicU64,
-    /// Bytes that were read since.
+    /// Bytes read since that report.
     untold_bytes: AtomicU64,
 }
 
-/// Frames that were sent, and that the host may not have made.
+/// Frames that were sent and that the host may not have made.
 #[derive(Debug, Default)]
 struct Unapplied {
     sent: u64,
@@ -51,9 +52,9 @@ struct Unapplied {
 
 #[derive(Debug)]
 struct Frame {
-    /// Among all frames, from 1.
+    /// The number among all frames, from 1.
     number: u64,
-    /// One-way frames up to this one.
+    /// The number of one-way frames up to this one.
     one_way: u64,
     request: u64,
     bytes: Vec<u8>,
@@ -67,7 +68,7 @@ impl Unapplied {
         self.frames.push_back(Frame { number, one_way, request, bytes: bytes.to_vec() });
     }
 
-    /// What came before an answered call is made.
+    /// An answer means that the host has made all earlier calls.
     fn answered(&mut self, request: u64) {
         if let Some(at) = self.frames.iter().position(|frame| frame.request == request) {
             self.frames.drain(..=at);
@@ -79,7 +80,7 @@ impl Unapplied {
         self.frames.drain(..applied.map_or(0, |at| at + 1));
     }
 
-    /// So many calls are made; how many of them are one-way.
+    /// The host has made `calls` calls. Returns how many of them are one-way.
     fn applied(&mut self, calls: u64) -> u64 {
         while self.frames.front().is_some_and(|frame| frame.number <= calls) {
             self.frames.pop_front();
@@ -96,7 +97,7 @@ impl Resumable {
         Some(Resumable { link: link.clone(), right, unapplied, times, told, untold_bytes })
     }
 
-    /// A frame that is about to be written.
+    /// Keeps a frame that is about to be written.
     pub fn keep(&self, request: u64, bytes: &[u8]) {
         lock(&self.unapplied).sent(request, bytes);
     }
@@ -107,7 +108,8 @@ impl Resumable {
 }
 
 impl Channel {
-    /// One-way calls are made without an answer, and kept until the host has made them: not too many.
+    /// Waits while too many one-way calls are unacknowledged, because their frames are kept until the host has made
+    /// them.
     pub(super) fn keep_pace(&self, resumable: &Resumable) {
         let parker = Parker::default();
         let wanted = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
@@ -117,7 +119,7 @@ impl Channel {
         lock(&resumable.unapplied).one_way_applied(applied);
     }
 
-    /// Tells the host now and then what was read, which it need not keep any longer.
+    /// Reports from time to time what was read, so that the host can drop it.
     pub(super) fn tell_received(&self, bytes: usize) {
         let Some(resumable) = &self.resumable else { return };
         let received = lock(&self.reception).pending_calls.received();
@@ -126,13 +128,14 @@ impl Channel {
         if received >= told + RECEIVED_TOLD_EVERY || received > told && bytes >= RECEIVED_TOLD_BYTES {
             resumable.told.store(received, Ordering::Relaxed);
             resumable.untold_bytes.store(0, Ordering::Relaxed);
-            // If it cannot be sent the stream has ended, and the next Hello says it.
+            // If sending fails the stream has ended, and the next Hello carries the number.
             let _ =
                 self.write_frame(&ToHost { request: 0, body: Some(to_host::Body::Received(received)) }, None);
         }
     }
 
-    /// The stream has ended without a word. True once the session goes on over another one. For who has the role.
+    /// The stream has ended without a Goodbye. True once the session is resumed over another one. Only the thread that
+    /// holds the role calls this.
     pub(super) fn resume(&self) -> bool {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
         let outbound = lock(&self.outbound);
@@ -141,13 +144,13 @@ impl Channel {
         loop {
             match self.resume_once(resumable, &back) {
                 Ok(()) => break,
-                // Closed on this side meanwhile.
+                // This side has closed the session meanwhile.
                 Err(_) if self.is_lost() => return false,
                 Err(error) if is_final(&error) || back.is_late() => {
-                    print(format_args!("the session does not go on: {error}"));
+                    print(format_args!("the session cannot be resumed: {error}"));
                     return false;
                 }
-                // The daemon is not back, or was killed once more.
+                // The daemon has not restarted, or was killed again.
                 Err(_) => back.wait(),
             }
         }
@@ -168,7 +171,7 @@ impl Channel {
             (reception.watched, reception.guarded) = (false, true);
         }
         let received = lock(&self.reception).pending_calls.received();
-        // The host waits for others as well, as long as it is told to.
+        // No time limit: the host may wait for other processes first.
         let hello = hello(token, resumable.link.memory.address(), received);
         let (welcome, frames) = greet(self.stream.as_fd(), &hello, None)?;
         let mut unapplied = lock(&resumable.unapplied);
@@ -182,7 +185,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits until the session has gone on after the end that somebody has seen; false if it never will.
+    /// Waits until the session is resumed after a loss that the caller has seen; false if it never will be.
     pub(super) fn await_resumed(&self, times_before: u64) -> bool {
         let Some(resumable) = &self.resumable else { return false };
         self.wait_until(&Parker::default(), |pending_calls| {
@@ -191,13 +194,13 @@ impl Channel {
         })
     }
 
-    /// How often the session went on so far.
+    /// How often the session was resumed so far.
     pub(super) fn times_resumed(&self) -> u64 {
         self.resumable.as_ref().map_or(0, |resumable| resumable.times.load(Ordering::Acquire))
     }
 }
 
-/// It will not be otherwise next time.
+/// Whether a retry would fail in the same way.
 fn is_final(error: &AttachError) -> bool {
     matches!(error, AttachError::Refused(_) | AttachError::Memory(_))
 }
@@ -208,10 +211,10 @@ fn say_once(right: &ResumeRight) {
         return;
     }
     match right.limit {
-        None => print(format_args!("the daemon is gone; calls wait until it is back")),
+        None => print(format_args!("the daemon is gone; calls wait until it has restarted")),
         Some(limit) => {
             let seconds = limit.as_secs_f64();
-            print(format_args!("the daemon is gone; calls wait until it is back, {seconds} seconds at most"));
+            print(format_args!("the daemon is gone; calls wait until it has restarted, {seconds} seconds at most"));
         }
     }
 }
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_that_all_before_it_is_made() {
-        // Threads may write in another order than they took their numbers.
+        // Threads may write in another order than that of their request numbers.
         let mut unapplied = sent(&[2, 0, 1, 0, 3]);
         unapplied.answered(1);
         assert_eq!(numbers(&unapplied), [4, 5]);

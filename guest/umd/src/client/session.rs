@@ -1,4 +1,4 @@
-//! The session as this library's callers have it: that of the core over a port that blocks.
+//! The session of this library: that of crate `client` over a port that blocks.
 
 use std::path::Path;
 use std::pin::pin;
@@ -10,10 +10,10 @@ use super::attach::AttachError;
 use super::memory::FenceLocation;
 use super::port::ProcessPort;
 
-/// One guest process's session with the host. Any thread may use it; [`block_on`] runs its operations.
+/// A client process's session with the host. Any thread may use it; [`block_on`] runs its operations.
 pub type Session = ::client::Session<ProcessPort>;
 
-/// A created or opened sync object, with the place of its value.
+/// A created or opened sync object, with the location of its value.
 pub type CreatedFence = ::client::CreatedFence<FenceLocation>;
 
 /// Attaches this process at the broker of `path`.
@@ -22,9 +22,9 @@ pub fn attach(path: &Path, name: &str) -> Result<Session, AttachError> {
     Ok(Session::new(port, welcome))
 }
 
-/// The output of an operation of a [`Session`]. The port blocks until the operation is over.
-// Always inlined, because a future that is passed to a function is copied into its frame. With the copy of some hundred
-// bytes a satisfied wait takes half as long again.
+/// Runs an operation of a [`Session`] and returns its output. The port blocks until the operation completes.
+// Always inlined, because a future passed to a function is copied into its frame. With that copy of some hundred bytes
+// a satisfied wait takes half as long again.
 #[inline(always)]
 pub fn block_on<F: Future>(operation: F) -> F::Output {
     match poll_once(pin!(operation)) {

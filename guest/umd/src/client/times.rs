@@ -1,11 +1,11 @@
-//! When what happened here, for a host that asks for it: see `Times` in `channel.proto`.
+//! Timestamps of calls and wakes, for a host that asks for them: see `Times` in `channel.proto`.
 //!
 //! ```text
 //!   a call begins ─▶ called_ns    its frame is written ─▶ sent_ns     ── in front of the frame, in the same write ─▶
-//!   an answer or wake is read ─▶ read_ns    the thread that waits goes on, or the event is set ─▶ ran_ns
+//!   an answer or wake is read ─▶ read_ns    the waiting thread resumes, or the event is set ─▶ ran_ns
 //!                                                                     ── with the next call, or at the exit ─▶
 //! ```
-//! So it costs bytes and a look at the clock, no system call of its own. Nothing of this is there unless it is asked for.
+//! So it costs bytes and a clock read, but no system call of its own, and nothing unless the host asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,15 +19,15 @@ use rustix::time::{ClockId, clock_gettime};
 use super::channel::lock;
 use crate::limits::WOKEN_TOLD_MAX;
 
-/// What the host has not been told.
+/// The times that were not yet reported to the host.
 #[derive(Debug, Default)]
 pub(super) struct Times(Mutex<UnsentTimes>);
 
 #[derive(Debug, Default)]
 struct UnsentTimes {
-    /// Of what was read that which came soonest: the host's time and ours.
+    /// Host and local time of the message that arrived with the least delay.
     soonest: Option<(u64, u64)>,
-    /// Waits that are over, and whose threads do not run yet.
+    /// Completed waits whose threads do not run yet.
     asleep: BTreeMap<EventId, Woken>,
     woken: Vec<Woken>,
 }
@@ -38,14 +38,15 @@ pub(super) fn now() -> u64 {
 }
 
 impl UnsentTimes {
-    /// Of a process that never calls, the first so many are told at its exit.
+    /// Records a wake whose thread runs or whose event is set. A process that makes no calls reports the first ones at
+    /// its exit.
     fn ran(&mut self, woken: Woken) {
         if self.woken.len() < WOKEN_TOLD_MAX {
             self.woken.push(woken);
         }
     }
 
-    /// That it took from the host to here is told by the difference, whatever the two clocks are.
+    /// Records a message's times. Only differences are compared, so the two clocks may have different origins.
     fn came(&mut self, host_ns: u64, read_ns: u64) {
         let took = |(host, read): (u64, u64)| i128::from(read) - i128::from(host);
         if self.soonest.is_none_or(|soonest| took((host_ns, read_ns)) < took(soonest)) {
@@ -55,8 +56,8 @@ impl UnsentTimes {
 }
 
 impl Times {
-    /// What was read at this time. Under the lock of the pending calls: no thread that waits for it goes on before. What is left is
-    /// events that are still to be set.
+    /// Records messages that were read at this time. Runs under the lock of the pending calls, so no waiting thread
+    /// resumes before. Returns the events that are still to be set.
     pub fn read(&self, heard: Vec<TimedMessage>, read_ns: u64) -> Vec<Woken> {
         let mut unsent = lock(&self.0);
         let mut to_set = Vec::new();
@@ -76,14 +77,14 @@ impl Times {
         to_set
     }
 
-    /// These events are set.
+    /// Records that these events are set.
     pub fn were_set(&self, events: Vec<Woken>) {
         let mut unsent = lock(&self.0);
         let ran_ns = now();
         events.into_iter().for_each(|woken| unsent.ran(Woken { ran_ns, ..woken }));
     }
 
-    /// The thread that waited under this name goes on.
+    /// Records that the thread that waited under this name has resumed.
     pub fn resumed(&self, event: EventId) {
         let ran_ns = now();
         let mut unsent = lock(&self.0);
@@ -92,7 +93,7 @@ impl Times {
         }
     }
 
-    /// Appends the frame that stands in front of a call, which the program made at this time.
+    /// Appends the `Times` frame that precedes a call, which the program made at this time.
     pub fn append(&self, called_ns: u64, bytes: &mut Vec<u8>) {
         let (soonest, woken) = {
             let mut unsent = lock(&self.0);

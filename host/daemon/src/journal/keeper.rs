@@ -1,11 +1,13 @@
-//! The state that a segment begins with is worked out beside the daemon: nobody waits while a state of any size is saved.
+//! Computes the state with which a segment begins on a thread of its own, so that the daemon does not wait while it is
+//! saved.
 //!
 //! ```text
-//!   daemon   ─ segment 7 ─────────┬─ segment 8, which goes on where 7 ends ──▶
+//!   daemon   ─ segment 7 ─────────┬─ segment 8, which continues segment 7 ──▶
 //!   keeper                        └─ replays 7 ─▶ segment 8's state ─▶ on the disk ─▶ 7 is removed
 //! ```
-//! Until it is on the disk, both segments are what the journal has. A replay that comes to another state than the daemon's is a
-//! bug of the kernel or of a driver; the next segment then begins with a snapshot of the daemon's own.
+//! Until the state is on the disk, the journal consists of both segments. A replay that gives another state than the
+//! daemon's is a bug of the kernel or of a driver. The next segment then begins with a snapshot of the daemon's own
+//! state.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use trace::{Durable, Recorder, Recording, beside, state_path};
 use super::replayed::Replayed;
 use super::{remove_before, replay_before, segment_path};
 
-/// What the kernel's scheduler calls nice: guests come first.
+/// The thread's nice value: clients come first.
 const NICE: i32 = 10;
 
 /// A segment that has begun.
@@ -31,23 +33,23 @@ pub(super) struct Begun {
     pub first: First,
 }
 
-/// What a segment begins with.
+/// The beginning of a segment.
 pub(super) enum First {
     /// A snapshot of its own.
     Snapshot(File),
-    /// The state that the one before it ends with, which is before this step; and how many answers and wakes processes had
-    /// read by then.
+    /// The final state of the segment before it, before this step; and how many answers and wakes processes had read by
+    /// then.
     StateBefore { step: u64, read: Vec<(ProcessId, u64)> },
 }
 
-/// What the keeper knows of the last state.
+/// The last state: its size, and whether computing it failed.
 #[derive(Default)]
 struct Last {
     bytes: AtomicU64,
     failed: AtomicBool,
 }
 
-/// Replays what the journal has, apart from the daemon's kernel.
+/// Replays the journal, apart from the daemon's kernel.
 pub(super) struct Replays {
     pub folder: PathBuf,
     pub config: Config,
@@ -55,7 +57,7 @@ pub(super) struct Replays {
     pub program: &'static str,
 }
 
-/// See the module.
+/// The thread that computes the states of segments.
 pub(super) struct Keeper {
     sender: Option<Sender<Begun>>,
     thread: Option<JoinHandle<()>>,
@@ -80,14 +82,14 @@ impl Keeper {
         Ok(Keeper { sender: Some(sender), thread: Some(thread), last })
     }
 
-    /// Without a keeper older segments stay: they are no harm.
+    /// Passes a new segment to the thread. Without it older segments stay, which does no harm.
     pub fn begun(&self, begun: Begun) {
         if let Some(sender) = &self.sender {
             let _ = sender.send(begun);
         }
     }
 
-    /// A snapshot of the daemon's own has so many bytes.
+    /// Records that the segment begins with the daemon's own snapshot, of so many bytes.
     pub fn has_snapshot(&self, bytes: u64) {
         self.last.bytes.store(bytes, Ordering::Relaxed);
         self.last.failed.store(false, Ordering::Relaxed);
@@ -98,7 +100,7 @@ impl Keeper {
         self.last.bytes.load(Ordering::Relaxed)
     }
 
-    /// The last state could not be worked out.
+    /// Whether the last state could not be computed.
     pub fn has_failed(&self) -> bool {
         self.last.failed.load(Ordering::Relaxed)
     }
@@ -115,10 +117,10 @@ impl Drop for Keeper {
 
 impl Replays {
     fn keep(&self, begun: &Receiver<Begun>, last: &Last) {
-        // None, and so this thread alone. Who may not has a keeper like its other threads.
+        // `None` is this thread alone. If the priority cannot be set, it stays as it is.
         let _ = rustix::process::setpriority_process(None, NICE);
         while let Ok(mut newest) = begun.recv() {
-            // What came meanwhile is worth more: all before it goes at once.
+            // Only the newest counts: all segments before it are removed at once.
             while let Ok(newer) = begun.try_recv() {
                 newest = newer;
             }
@@ -134,17 +136,17 @@ impl Replays {
                 Ok(()) => remove_before(&self.folder, segment),
                 Err(error) => {
                     last.failed.store(true, Ordering::Relaxed);
-                    tracing::error!("the journal keeps what is before segment {segment}: {error:#}");
+                    tracing::error!("the journal retains the segments before {segment}: {error:#}");
                 }
             }
         }
     }
 
-    /// Writes the state that a segment goes on from, before this step; how many bytes.
+    /// Writes the state with which a segment begins, before this step; returns its bytes.
     pub fn write_state(&self, segment: u32, step: u64, read: &[(ProcessId, u64)]) -> anyhow::Result<u64> {
         let replayed = replay_before(&self.folder, segment, &self.config, &self.drivers)?;
         let Replayed { kernel, mut session_cursors, next_step, .. } =
-            replayed.context("there is nothing before it")?;
+            replayed.context("there is no segment before it")?;
         anyhow::ensure!(next_step == step, "what is before it ends before step #{next_step}, not #{step}");
         for (process, received) in read {
             session_cursors.read(*process, *received);
@@ -155,7 +157,7 @@ impl Replays {
         drop((kernel, session_cursors));
         let path = state_path(&segment_path(&self.folder, segment));
         let part = beside(&path, ".part");
-        // One that a killed daemon left.
+        // A part that a killed daemon left.
         let _ = std::fs::remove_file(&part);
         let recording = Recording { durable: Durable::No, first_step: Some(step), ..Recording::default() };
         let mut recorder = Recorder::create_as(&part, &self.config, self.program, recording)?;

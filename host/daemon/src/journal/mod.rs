@@ -1,15 +1,15 @@
-//! The journal: a folder from which a daemon goes on after it was killed.
+//! The journal: a folder from which a daemon resumes after it was killed.
 //!
 //! ```text
 //!   DIR/lock             held by the daemon that uses it
-//!   DIR/secret           what resume tokens are made of: never in a trace
-//!   DIR/performed        how many of the last step's moves of data are done, in shared memory
-//!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot, or goes on where segment N - 1 ends
-//!   DIR/segment-N.gvt.state    the state that it goes on from, once that is worked out: all before it is not needed any more
+//!   DIR/secret           the key of resume tokens: never in a trace
+//!   DIR/performed        how many of the last step's DMA operations are done, in shared memory
+//!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot, or continues segment N - 1
+//!   DIR/segment-N.gvt.state    the state with which it begins, once computed: earlier segments are then obsolete
 //! ```
-//! What it has is replayed to its end, which is the state that the killed daemon had: the kernel's, and what it owed its
-//! guests ([`Ledger`]). At each start a segment begins with a snapshot; when one is due, the next goes on behind it, and a
-//! thread works out its state ([`keeper`]). docs/RESTART.md tells what guests see of it.
+//! A replay of it to its end gives the state of the killed daemon: the kernel's, and what the daemon owed its clients
+//! ([`SessionCursors`]). At each start a segment begins with a snapshot. When another is due, the next segment
+//! continues without one, and a thread computes its state ([`keeper`]). docs/RESTART.md describes what guests see.
 
 mod keeper;
 mod replayed;
@@ -39,37 +39,37 @@ pub use session_cursors::{NotRetained, SessionCursors};
 const PREFIX: &str = "segment-";
 const SEGMENT_DIGITS: usize = 8;
 const SUFFIX: &str = ".gvt";
-/// Of a segment's file, and of those that belong to it.
+/// Suffixes of a segment's file and of the files beside it.
 const SUFFIXES: [&str; 5] = [SUFFIX, ".gvt.open", ".gvt.state", ".gvt.state.part", ".gvt.state.part.open"];
 const SECRET_BYTES: usize = 32;
-/// Bits of a number of moves in the word of `performed`; the others are the step's.
+/// Bits for the number of DMA operations in the word of `performed`; the others hold the step's number.
 const MOVES_BITS: u32 = 24;
 
 /// How a daemon uses a journal.
 #[derive(Debug, Clone)]
 pub struct JournalOptions {
     pub folder: PathBuf,
-    /// How long guests are waited for after a restart, and wait themselves; `None`: as long as it takes.
+    /// How long the daemon waits for clients after a restart, and they for it; `None` is without limit.
     pub resume_within: Option<Duration>,
 }
 
-/// See the module.
+/// An open journal, locked for this daemon.
 pub struct Journal {
     folder: PathBuf,
     secret: [u8; SECRET_BYTES],
     durable: Durable,
     program: &'static str,
-    /// Number of the last segment there is.
+    /// Number of the last segment.
     segment: u32,
     performed: Mapping,
     keeper: Keeper,
-    /// Tests have snapshots in pieces that are small.
+    /// Set by tests, for snapshots in small pieces.
     one_block_bytes_max: Option<usize>,
     _lock: File,
 }
 
 impl Journal {
-    /// Opens the journal in a folder, which is made if it is not there; and what it has, if it has something.
+    /// Opens the journal in a folder, which is created if missing. Also returns its replayed state, if it has one.
     pub fn open(
         folder: &Path,
         durable: Durable,
@@ -81,7 +81,7 @@ impl Journal {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create the journal's folder {shown}"))?;
         require_ours(folder)?;
-        // What guests send is in it, and what they may resume with.
+        // It contains what guests sent, and the secret of their resume tokens.
         std::fs::set_permissions(folder, Permissions::from_mode(0o700))
             .with_context(|| format!("cannot set the mode of {shown}"))?;
         let lock = lock(folder)?;
@@ -117,7 +117,7 @@ impl Journal {
         Ok((journal, replayed))
     }
 
-    /// The next segment, which begins with the state as it is: before the step of this number.
+    /// Begins the next segment with a snapshot of the current state, before step `first_step`.
     pub fn begin(
         &mut self,
         kernel: &Kernel<Drivers>,
@@ -137,7 +137,7 @@ impl Journal {
         Ok(recorder)
     }
 
-    /// The next segment, which goes on where the one before it ended, with the step of this number.
+    /// Begins the next segment without a snapshot: it continues the one before it with step `first_step`.
     pub fn go_on(
         &mut self,
         config: &Config,
@@ -163,18 +163,18 @@ impl Journal {
         Recorder::create_as(&path, config, self.program, recording)
     }
 
-    /// What the journal has does not come to the state that its daemon has: the next segment needs one of its own.
+    /// Whether the next segment needs a snapshot, because a replay of the journal did not give the daemon's state.
     pub fn needs_snapshot(&self) -> bool {
         self.keeper.has_failed()
     }
 
-    /// So many moves of this step are done.
+    /// Records that `moves` DMA operations of this step are done.
     pub fn performed(&mut self, step: u64, moves: usize) {
         let most = (1u64 << MOVES_BITS) - 1;
         self.performed.publish(0, step << MOVES_BITS | (moves as u64).min(most));
     }
 
-    /// What a process presents to go on with its session. Nobody can guess it who does not have the secret.
+    /// Returns the token with which a process resumes its session. It cannot be guessed without the secret.
     pub fn resume_token(&self, process: ProcessId) -> Token {
         let mut hash = Sha256::new();
         hash.update(self.secret);
@@ -190,7 +190,7 @@ fn segment_path(folder: &Path, segment: u32) -> PathBuf {
     folder.join(format!("{PREFIX}{segment:0SEGMENT_DIGITS$}{SUFFIX}"))
 }
 
-/// The number of a segment by the name of a file that is of it.
+/// The number of the segment to which a file belongs, by the file's name.
 fn segment_number(name: &str) -> Option<u32> {
     let (number, suffix) = name.strip_prefix(PREFIX)?.split_at_checked(SEGMENT_DIGITS)?;
     SUFFIXES.contains(&suffix).then(|| number.parse().ok())?
@@ -201,7 +201,7 @@ fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// A folder with files of somebody else is none of ours.
+/// Refuses a folder that has other files than a journal's.
 fn require_ours(folder: &Path) -> anyhow::Result<()> {
     let is_ours = |name: &String| {
         ["lock", "secret", "performed"].contains(&name.as_str()) || segment_number(name).is_some()
@@ -258,7 +258,7 @@ fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
             if let Ok(secret) = bytes.try_into() {
                 return Ok(secret);
             }
-            // It was being made: nobody has a token of it.
+            // The file was incomplete, so no token was made from it.
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -271,8 +271,8 @@ fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
     Ok(secret)
 }
 
-/// What segments come to: the last that begins with a state, and those behind it. One that was only about to begin has
-/// nothing that the one before it has not. An error says in which of them it is.
+/// Replays the last segment that begins with a state, and those after it. A segment that was only about to begin holds
+/// nothing new. An error names the segment's file.
 fn replay(
     folder: &Path,
     segments: &[u32],
@@ -286,7 +286,7 @@ fn replay(
             continue;
         }
         match replayed::beginning(&path, config) {
-            // The system had not written it when the power failed, and the one before it was still needed.
+            // Its content was not on the disk when the power failed; the one before it was still retained.
             Err(error) if at > 0 && error.is_unreadable() => continue,
             Err(error) => return Err((error, path)),
             Ok(Beginning::Steps | Beginning::Nothing) => last.push(path),
@@ -300,7 +300,7 @@ fn replay(
     replayed::replay(&last, config, drivers)
 }
 
-/// What all segments come to.
+/// Replays all segments.
 fn replay_last(
     folder: &Path,
     segments: &[u32],
@@ -309,7 +309,7 @@ fn replay_last(
 ) -> anyhow::Result<Option<Replayed>> {
     replay(folder, segments, config, drivers).map_err(|(error, path)| {
         anyhow::anyhow!(
-            "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` tells more. \
+            "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` shows more. \
              To begin anew without what it has, give another folder",
             folder.display(),
             path.display()
@@ -317,12 +317,12 @@ fn replay_last(
     })
 }
 
-/// Has the state written that a segment goes on from, if it has none: a daemon was killed before its thread came to that.
-/// Nothing is done where a daemon is at work, whose thread will, and to other traces.
+/// Writes the state with which a segment begins, if it has none because the daemon was killed before its thread wrote
+/// it. Does nothing if a daemon uses the folder, because its thread will, or if the trace is not a journal's.
 pub fn complete(trace: &Path, drivers: &Registry) -> anyhow::Result<()> {
     let name = trace.file_name().unwrap_or_default().to_string_lossy();
     let (Some(folder), Some(segment)) = (trace.parent(), segment_number(&name)) else { return Ok(()) };
-    // A name alone is of a file in the folder where it was said.
+    // A bare file name is relative to the working directory.
     let folder = if folder == Path::new("") { Path::new(".") } else { folder };
     let reader = Reader::open(trace)?;
     let trace::Header { config, first_step, .. } = reader.header().clone();
@@ -335,7 +335,7 @@ pub fn complete(trace: &Path, drivers: &Registry) -> anyhow::Result<()> {
     replays.write_state(segment, first_step, &[]).map(drop)
 }
 
-/// What those before one come to.
+/// Replays the segments before one.
 fn replay_before(
     folder: &Path,
     segment: u32,

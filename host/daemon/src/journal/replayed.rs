@@ -1,4 +1,4 @@
-//! The state at the end of a journal: its last snapshot, and all steps behind it once more.
+//! Replay of a journal to its end: from its last snapshot through all steps after it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use trace::{Lost, Reader, Record, TraceError};
 
 use super::SessionCursors;
 
-/// What a daemon goes on from.
+/// The state from which a daemon resumes.
 pub struct Replayed {
     pub kernel: Kernel<Drivers>,
     pub session_cursors: SessionCursors,
     /// Time of the last step.
     pub now: Nanos,
     pub next_step: u64,
-    /// Moves of data that the last step asked for and that are not done.
+    /// DMA operations that the last step requested and that are not done.
     pub moves: Vec<DmaOp>,
 }
 
-/// Why there is nothing to go on from.
+/// Why a journal cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReplayed {
     #[error(transparent)]
     Trace(#[from] TraceError),
     #[error("{0}")]
     Lost(Lost),
-    /// It was being written when the daemon was killed, and has no steps: what is before it was still needed.
+    /// It was being written when the daemon was killed, and has no steps: the segment before it was still retained.
     #[error("its snapshot is not whole: {0}")]
     NoSnapshot(Lost),
     #[error("it was recorded with another configuration: start with that, by the same --config")]
@@ -47,13 +47,13 @@ pub enum NotReplayed {
 }
 
 impl NotReplayed {
-    /// The file cannot be read as a trace at all, or has nothing that can be gone on from.
+    /// Whether the file is not readable as a trace, or has no state to resume from.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, NotReplayed::Trace(_) | NotReplayed::NoSnapshot(_))
     }
 }
 
-/// A state on its way through the steps.
+/// A replay in progress.
 struct Replay {
     kernel: Kernel<Drivers>,
     session_cursors: SessionCursors,
@@ -62,14 +62,14 @@ struct Replay {
     effects: Effects,
 }
 
-/// What the first records of a segment are.
+/// The kind of a segment's first records.
 pub enum Beginning {
     State,
     Steps,
     Nothing,
 }
 
-/// Looks how a segment begins.
+/// Reads how a segment begins.
 pub fn beginning(path: &Path, config: &Config) -> Result<Beginning, NotReplayed> {
     let mut lost_before = None;
     for record in open(path, config)? {
@@ -88,8 +88,8 @@ fn open(path: &Path, config: &Config) -> Result<Reader, NotReplayed> {
     if reader.header().config == *config { Ok(reader) } else { Err(NotReplayed::OtherConfig) }
 }
 
-/// Replays segments that follow each other to the end of the last. `None`: they have no state and no steps. An error says in
-/// which of them it is.
+/// Replays consecutive segments to the end of the last. `None`: they have no state and no steps. An error names the
+/// segment's file.
 pub fn replay(
     paths: &[PathBuf],
     config: &Config,
@@ -100,7 +100,7 @@ pub fn replay(
         replay_one(path, config, drivers, &mut replay).map_err(|error| (error, path.clone()))?;
     }
     Ok(replay.map(|Replay { kernel, session_cursors, now, next_step, effects }| {
-        // Time goes on from where the kernel has come, which a snapshot's block may not say.
+        // Time continues from the kernel's own, which can be later than that of a snapshot's block.
         let now = now.max(kernel.now());
         Replayed { kernel, session_cursors, now, next_step, moves: effects.moves }
     }))
@@ -174,7 +174,7 @@ impl Replay {
             return Err(NotReplayed::Differs(sequence));
         }
         self.session_cursors.asked(&self.effects);
-        // They were cut off then.
+        // The daemon has cut these off already.
         self.session_cursors.take_over();
         (self.now, self.next_step) = (now, sequence + 1);
         Ok(())

@@ -1,5 +1,6 @@
-//! What a daemon owes its guests, as far as the kernel does not know: which of their calls were made, and what they may not
-//! have read yet. A plain value, made of the same inputs and effects as the kernel's state: so a journal has it.
+//! What a daemon owes its clients beyond the kernel's state: which of their calls were made, and which messages they
+//! may not have read. A plain value, computed from the same inputs and effects as the kernel's state, so a journal can
+//! rebuild it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,19 +12,19 @@ use proto::{Message as _, frame, trace as wire};
 
 use crate::tap::{Step, Tap};
 
-/// Bytes of answers and wakes that a guest has not said to have read. It says so after each few: one that is over this does
-/// not, and would have the daemon keep them for ever.
+/// Bytes of answers and wakes that a client has not acknowledged. A client acknowledges after every few, so one over
+/// this limit does not, and the daemon would retain them for ever.
 const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
 
-/// See the module.
+/// The session cursor of each process, and what else a journal needs beside the kernel's state.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct SessionCursors {
-    /// The greatest number of a process so far: none is used twice in one journal.
+    /// The greatest process number so far: none is used twice in one journal.
     pub processes_begun: u32,
     accounts: BTreeMap<ProcessId, SessionCursor>,
-    /// Bytes that engines hold and nobody else has: they end with the daemon.
+    /// Staging buffers, whose bytes only engines have: they are lost with the daemon.
     staging_buffers: BTreeSet<StagingBuffer>,
-    /// Processes whose account was found to be too long.
+    /// Processes over [`UNREAD_BYTES_MAX`].
     over: Vec<ProcessId>,
 }
 
@@ -41,16 +42,16 @@ impl Tap for SessionCursors {
 struct SessionCursor {
     calls: u64,
     one_way: u64,
-    /// Answers and wakes.
+    /// Answers and wakes sent.
     sent: u64,
-    /// The last of them: frames with their length.
+    /// The last of them, not acknowledged: frames with their length.
     unread: VecDeque<Vec<u8>>,
     unread_bytes: usize,
 }
 
-/// A session asks for what nobody has any more, or never had.
+/// A session resumes at a message that the daemon no longer has, or never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the guest has read {received} answers and wakes, the daemon has those from {first} to {last}")]
+#[error("the client has read {received} answers and wakes, the daemon has retained those from {first} to {last}")]
 pub struct NotRetained {
     received: u64,
     first: u64,
@@ -58,7 +59,7 @@ pub struct NotRetained {
 }
 
 impl SessionCursors {
-    /// The kernel is told this.
+    /// Records an input of the kernel.
     pub fn record_input(&mut self, input: &Input) {
         match input {
             Input::ProcessAttached { process, .. } => {
@@ -76,7 +77,7 @@ impl SessionCursors {
         }
     }
 
-    /// The kernel has asked for this.
+    /// Records the effects of a step.
     pub fn asked(&mut self, effects: &Effects) {
         let answers = effects
             .answers
@@ -94,7 +95,7 @@ impl SessionCursors {
         }
     }
 
-    /// Processes that do not say what they read.
+    /// Takes the processes that do not acknowledge what they read.
     pub fn take_over(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.over)
     }
@@ -125,7 +126,7 @@ impl SessionCursors {
         }
     }
 
-    /// A guest says how many answers and wakes it has read.
+    /// Drops the messages that a client has acknowledged: `received` counts its answers and wakes.
     pub fn read(&mut self, process: ProcessId, received: u64) {
         let Some(account) = self.accounts.get_mut(&process) else { return };
         while account.sent - (account.unread.len() as u64) < received {
@@ -134,24 +135,24 @@ impl SessionCursors {
         }
     }
 
-    /// How many answers and wakes each process is known to have read.
+    /// How many answers and wakes each process has acknowledged.
     pub fn read_by_each(&self) -> Vec<(ProcessId, u64)> {
         let read = |account: &SessionCursor| account.sent - account.unread.len() as u64;
         self.accounts.iter().map(|(process, account)| (*process, read(account))).collect()
     }
 
-    /// Calls that a process made.
+    /// Number of calls of a process.
     pub fn calls(&self, process: ProcessId) -> u64 {
         self.accounts.get(&process).map_or(0, |account| account.calls)
     }
 
-    /// One-way calls that it made.
+    /// Number of its one-way calls.
     pub fn one_way_calls(&self, process: ProcessId) -> u64 {
         self.accounts.get(&process).map_or(0, |account| account.one_way)
     }
 
-    /// A guest goes on that has read so many answers and wakes: what comes behind them. They themselves are kept no longer:
-    /// behind a replay that is all since the last snapshot, for what was read is in no journal.
+    /// Resumes a client that has read `received` answers and wakes; returns those after them. Earlier ones are dropped.
+    /// After a replay those are all since the last snapshot, because a journal does not record what was read.
     pub fn go_on_behind(
         &mut self,
         process: ProcessId,
@@ -168,12 +169,12 @@ impl SessionCursors {
         Ok(unread.map(Vec::as_slice))
     }
 
-    /// Adapters whose engines hold bytes that nobody else has.
+    /// Adapters whose engines have staging buffers.
     pub fn adapters_with_staging_buffers(&self) -> BTreeSet<u32> {
         self.staging_buffers.iter().map(|staging_buffer| staging_buffer.adapter).collect()
     }
 
-    /// Processes that ended without a word of their own, with their VM, have no account any more.
+    /// Drops the cursors of processes that went with their VM, without an input of their own.
     pub fn retain_of<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let lives: BTreeSet<_> = kernel.processes().collect();
         self.accounts.retain(|process, _| lives.contains(process));
@@ -199,7 +200,7 @@ impl SessionCursors {
         .encode_to_vec()
     }
 
-    /// The session cursors that these bytes are of, or what is wrong with them.
+    /// Decodes session cursors; an error says what is wrong with the bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<SessionCursors, String> {
         let host = wire::Host::decode(bytes).map_err(|error| error.to_string())?;
         let account = |account: wire::SessionCursor| {
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_there_and_what_was_read_is_not() {
+    fn only_unread_messages_are_retained() {
         let mut session_cursors = attached();
         assert_eq!(count(&session_cursors, 0), Ok(0));
         session_cursors.record_input(&call(1));
@@ -270,13 +271,13 @@ mod tests {
             (0..=3).map(|read| count(&session_cursors, read)).collect::<Vec<_>>(),
             [Ok(3), Ok(2), Ok(1), Ok(0)]
         );
-        assert!(count(&session_cursors, 4).is_err(), "nobody can have read what was not sent");
+        assert!(count(&session_cursors, 4).is_err(), "more than was sent");
         session_cursors.read(P, 2);
-        assert!(count(&session_cursors, 1).is_err(), "it said that it has read it");
+        assert!(count(&session_cursors, 1).is_err(), "it was acknowledged");
         assert_eq!(count(&session_cursors, 2), Ok(1));
         let mut gone_on = session_cursors.clone();
         assert_eq!(gone_on.go_on_behind(P, 3).map(Iterator::count), Ok(0));
-        assert!(count(&gone_on, 2).is_err(), "who goes on has read it as well");
+        assert!(count(&gone_on, 2).is_err(), "resuming acknowledges as well");
         session_cursors.read(P, 100);
         assert_eq!(count(&session_cursors, 3), Ok(0));
     }
@@ -289,7 +290,7 @@ mod tests {
         session_cursors.record_input(&Input::ProcessGone { process: P });
         assert_eq!((session_cursors.calls(P), session_cursors.processes_begun), (0, 3));
         session_cursors.asked(&effects(&[1], &[]));
-        assert!(session_cursors.take_over().is_empty(), "nobody is there to read it");
+        assert!(session_cursors.take_over().is_empty(), "no client is left to read it");
     }
 
     #[test]
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_cursors_is_what_its_bytes_are_of() {
+    fn session_cursors_survive_encoding() {
         let mut session_cursors = attached();
         session_cursors.record_input(&call(0));
         session_cursors.asked(&effects(&[1, 2], &[3]));

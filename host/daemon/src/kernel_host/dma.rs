@@ -1,4 +1,4 @@
-//! What engines do to the bytes that processes have lent.
+//! DMA of engines on the backing pages of processes.
 
 use dxgkrnl::{DmaError, DmaOp, ProcessId, ProcessMemory};
 
@@ -7,7 +7,7 @@ use super::process_table::ProcessTable;
 use crate::backing::{BackingFault, ProcessBacking};
 use crate::peer::Peer;
 
-/// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
+/// The memory that engines may access. A process that is gone has none, even if an operation is under way.
 pub(super) struct BackingAccess<'a>(pub &'a ProcessTable);
 
 impl BackingAccess<'_> {
@@ -41,13 +41,13 @@ impl ProcessMemory for BackingAccess<'_> {
 }
 
 impl HostState {
-    /// The moves of a step.
+    /// Performs the DMA operations of a step.
     pub(super) fn perform_moves(&mut self, moves: &[DmaOp]) {
         let HostState { dma_executor, process_table, taps, .. } = self;
         let process_table = &*process_table;
         let failed = &mut |one: &DmaOp, why: DmaError| process_table.move_failed(one, why);
         match (&mut taps.recording, &taps.session_cursors) {
-            // A daemon that goes on with this journal counts them.
+            // A daemon that resumes from this journal skips the operations counted here.
             (Some(recording), Some(_)) => {
                 for (at, one) in moves.iter().enumerate() {
                     dma_executor

@@ -1,9 +1,9 @@
-//! When what happens in a step, of a daemon that asks for times. They go into the trace beside the step; the kernel
-//! never sees them.
+//! Timestamps within a step, if the daemon asks for times. They go into the trace beside the step; the kernel never
+//! sees them.
 //!
 //! ```text
-//!   read ──▶ the kernel lock is taken, the input recorded ──▶ told ──▶ handled ──▶ effects recorded, values stored ──▶ stored
-//!                                                                  each answer and wake says when this was ──────┘
+//!   read ──▶ kernel locked, input recorded ──▶ recorded ──▶ handled ──▶ effects recorded, values stored ──▶ stored
+//!                                                           each answer and wake has this time ─────────────┘
 //! ```
 
 use dxgkrnl::{Input, Nanos, ProcessId};
@@ -13,13 +13,13 @@ use trace::{Times, Woken};
 use super::HostState;
 use crate::timer::monotonic;
 
-/// What a guest told with a call, and when it was read.
+/// The timestamps that a client sent with a call, and when it was read.
 #[derive(Clone, Debug)]
 pub struct ClientTimestamps {
     pub times: GuestTimes,
     /// 0 for the host's clock, else the number of the VM.
     pub clock: u32,
-    /// The thread that read it had woken up, if that is known; else 0.
+    /// When the thread that read it woke up, if that is known; else 0.
     pub awake_ns: u64,
     pub read_ns: u64,
 }
@@ -41,15 +41,15 @@ impl ClientTimestamps {
     }
 }
 
-/// Of the step that is under way.
+/// Timestamps of the current step.
 pub(super) struct Timing {
     times: Times,
-    /// A guest told some.
+    /// Whether the client sent timestamps.
     has_client_times: bool,
 }
 
 impl Timing {
-    /// A step begins; `armed` is the time that the timer was armed for.
+    /// Begins a step; `armed` is the deadline for which the timer was armed.
     pub fn begin(
         timestamps: Option<ClientTimestamps>,
         input: &Input,
@@ -76,7 +76,7 @@ impl Timing {
         self.times.handled_ns = monotonic();
     }
 
-    /// Fence memory has the values; the time of that.
+    /// Records that fence values are stored; returns that time.
     pub fn stored(&mut self) -> u64 {
         self.times.stored_ns = monotonic();
         self.times.stored_ns
@@ -84,7 +84,7 @@ impl Timing {
 }
 
 impl HostState {
-    /// A step is over: its times are of interest if a guest told some, or if it woke somebody.
+    /// Records a step's timestamps if a client sent some, or if the step woke a thread.
     pub(super) fn record_times(&mut self, timing: Timing, has_wakes: bool) {
         let Timing { times, has_client_times } = timing;
         if let Some(recording) = self.taps.recording.as_mut().filter(|_| has_wakes || has_client_times) {

@@ -1,4 +1,4 @@
-//! The recording, as it is used outside of a step.
+//! Operations on the recording outside of a step.
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -9,7 +9,7 @@ use super::recording::Recording;
 use super::{ClientTimestamps, HostState, KernelHost, Taps};
 use crate::durable::WriterMessage;
 
-/// What this daemon records.
+/// View of the daemon's recording.
 #[derive(Clone, Copy)]
 pub struct Traces<'a> {
     kernel_host: &'a KernelHost,
@@ -22,19 +22,19 @@ impl KernelHost {
 }
 
 impl Traces<'_> {
-    /// Whom to tell when there is something of a trace to write to the disk.
+    /// Sets the channel that is notified when there is something to write to the disk.
     pub(crate) fn tell_when_recorded(&self, writer: Sender<WriterMessage>) {
         if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
             recording.tell_when_recorded(writer);
         }
     }
 
-    /// Puts all that was recorded into the trace's file, and gives that. Only who has it written to the disk needs this.
+    /// Flushes everything recorded into the trace's file; returns the file. Only needed to sync it to the disk.
     pub(crate) fn flush(&self) -> Option<std::fs::File> {
         self.kernel_host.lock().taps.recording.as_mut()?.flush()
     }
 
-    /// Writes what the flight recorder has into a file of its own; how many steps, or why not.
+    /// Dumps the flight recorder into a file; returns the number of steps, or why it cannot.
     pub fn dump(&self, path: &Path) -> Result<u64, String> {
         let host_state = self.kernel_host.lock();
         let recording = host_state.taps.recording.as_ref();
@@ -43,7 +43,7 @@ impl Traces<'_> {
         recording.dump(path, Some(&host_state.kernel))
     }
 
-    /// Begins a trace of a kernel that has run for a while, or ends it: for measuring. Who attached before goes on as if
+    /// Begins a trace of a running kernel, or finishes it: for measuring. Processes that attached before behave as if
     /// nothing were recorded.
     #[doc(hidden)]
     pub fn record_into(&self, path: Option<&Path>) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ impl Traces<'_> {
         Ok(())
     }
 
-    /// A trace goes on: none was asked for, or it was ended.
+    /// Whether a trace is being recorded. False if none was requested, or if it is finished.
     pub fn is_recording(&self) -> bool {
         self.kernel_host.lock().taps.recording.is_some()
     }
@@ -68,7 +68,7 @@ impl Traces<'_> {
         self.kernel_host.lock().taps.recording.as_ref().map_or(0, Recording::dropped)
     }
 
-    /// Ends the recording with the digest of the state.
+    /// Finishes the recording with the digest of the state.
     pub fn finish(&self) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
         match host_state.taps.recording.take() {
@@ -77,7 +77,7 @@ impl Traces<'_> {
         }
     }
 
-    /// A process tells times outside of its calls.
+    /// Records timestamps that a process sent outside of its calls.
     pub fn tell_times(&self, process: ProcessId, timestamps: ClientTimestamps) {
         if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
             recording.times(&timestamps.into_times(process));

@@ -1,4 +1,4 @@
-//! The kernel as it is: what is looked at in a copy does not hold the kernel lock.
+//! Read-only views of the kernel. Those of a copy do not hold the kernel lock.
 
 use drivers::{Drivers, Registry};
 use dxgkrnl::why::{Question, Why};
@@ -9,7 +9,7 @@ use super::KernelHost;
 #[cfg(target_env = "gnu")]
 use super::forked::{Child, is_small};
 
-/// The kernel as it is, for people and checkers.
+/// Read-only views of the kernel, for people and checkers.
 #[derive(Clone, Copy)]
 pub struct Views<'a> {
     kernel_host: &'a KernelHost,
@@ -22,7 +22,7 @@ impl KernelHost {
 }
 
 impl Views<'_> {
-    /// The most units of work that a step of the kernel came to.
+    /// The most units of work that one step of the kernel took.
     pub fn longest_step(&self) -> u64 {
         self.kernel_host.lock().kernel.longest_step()
     }
@@ -36,7 +36,7 @@ impl Views<'_> {
         self.kernel_host.lock().kernel.config().clone()
     }
 
-    /// The causes why what waits does not go on.
+    /// Why the waits of a question are not satisfied.
     pub fn why(&self, question: &Question) -> Why {
         let question = Question { now: self.kernel_host.timer.now(), ..question.clone() };
         self.kernel_host.lock().kernel.why(&question)
@@ -47,8 +47,9 @@ impl Views<'_> {
         self.kernel_host.lock().process_table.named(named)
     }
 
-    /// What `say` says of the kernel as it is now and of the time. It is said of a copy: of a small state in memory, of a big
-    /// one in a child process, so `say` must take no lock. Drivers that do not save their state are looked at where they are.
+    /// Applies `say` to the kernel's current state and time. A small state is copied in memory, a large one is read in
+    /// a forked child process, so `say` must take no lock. If drivers cannot save their state, `say` runs on the kernel
+    /// itself.
     pub fn say<R: Message + Default>(&self, say: impl Fn(&KernelCopy<'_>) -> R) -> Result<R, String> {
         let host_state = self.kernel_host.lock();
         let now = self.kernel_host.timer.now();
@@ -59,7 +60,7 @@ impl Views<'_> {
             && let Ok(child) = Child::fork(|| say(&host_state.kernel).encode_to_vec())
         {
             drop(host_state);
-            let said = child.finish().ok_or("the process that looked at the state was ended")?;
+            let said = child.finish().ok_or("the child process that read the kernel's state failed or was killed")?;
             return R::decode(&*said).map_err(|error| error.to_string());
         }
         let Ok(state) = host_state.kernel.save() else { return Ok(say(&host_state.kernel)) };
@@ -72,7 +73,7 @@ impl Views<'_> {
     }
 }
 
-/// A kernel that nobody else changes meanwhile.
+/// A kernel that does not change while it is read.
 pub struct KernelCopy<'a> {
     pub kernel: &'a Kernel<Drivers>,
     pub now: Nanos,
@@ -80,14 +81,15 @@ pub struct KernelCopy<'a> {
 }
 
 impl KernelCopy<'_> {
-    /// Why what waits does not go on, and which signal would release it: that is tried on copies of the state.
+    /// Why the waits of a question are not satisfied, and which signal would release them: that is tried on copies of
+    /// the state.
     pub fn why_and_what_if(&self, question: &Question) -> Why {
         let (state, config) = (self.kernel.save().ok(), self.kernel.config());
         self.kernel.why_and_what_if(question, || copy(self.drivers, config, state.as_deref()?))
     }
 }
 
-/// A kernel in a state that was saved; `None` if its drivers cannot be restored.
+/// Restores a kernel from a saved state; `None` if its drivers cannot be restored.
 fn copy(drivers: &Registry, config: &Config, state: &[u8]) -> Option<Kernel<Drivers>> {
     Kernel::restore(config.clone(), Drivers::new(drivers, config), state).ok()
 }

@@ -1,4 +1,4 @@
-//! Connections of users of whom too many descriptors wait to be closed: nothing is read of them until fewer do.
+//! Connections of users whose descriptors wait to be closed in too large numbers: they are not read until fewer do.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use super::{INTEREST, Loop, Source};
 use crate::closing::ClientFd;
 use crate::timer::monotonic;
 
-/// How long they are left alone.
+/// Pause between two checks.
 const PAUSE_NS: Nanos = 20_000_000;
 pub(super) const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: PAUSE_NS as i64 };
 
-/// The connections, by their keys.
+/// Keys of the connections that are not read for now.
 #[derive(Default)]
 pub(super) struct DeferredReads {
     keys: BTreeSet<u64>,
-    /// When it is looked again whether fewer descriptors wait: it takes as long as there are connections.
+    /// Time of the next check, whose cost grows with the number of connections.
     next: Nanos,
 }
 
@@ -28,20 +28,21 @@ impl DeferredReads {
     }
 }
 
-/// Whether a read was refused for that ([`ClientFd::receive`]). One whose other end has hung up is not worth waiting for.
+/// Whether [`ClientFd::receive`] refused a read for that reason. A connection whose other end has hung up is not worth
+/// deferring.
 pub(super) fn is_to_be_held(error: Errno, connection: &ClientFd) -> bool {
     let mut ends = [PollFd::new(connection, PollFlags::empty())];
     error == Errno::MFILE && poll(&mut ends, Some(&Timespec::default())) == Ok(0)
 }
 
-/// The same of an error of [`read_request`](crate::broker::read_request). What comes of a request that was read is no reason to
-/// hold its connection: it is answered.
+/// The same for an error of [`read_request`](crate::broker::read_request). An error after a request was read does not
+/// defer its connection: the request is answered.
 pub(super) fn is_read_later(error: &anyhow::Error, connection: &ClientFd) -> bool {
     error.downcast_ref().is_some_and(|error| is_to_be_held(*error, connection))
 }
 
 impl Loop {
-    /// Its end is still noticed, and what it is sent is sent.
+    /// Stops reading a connection. Its hang-up is still detected, and data are still sent to it.
     pub(super) fn hold(&mut self, key: u64) {
         self.watch_for(key, epoll::EventFlags::empty());
         if self.held.is_empty() {
@@ -50,7 +51,7 @@ impl Loop {
         self.held.keys.insert(key);
     }
 
-    /// Those whose users may send again are read again.
+    /// Reads connections again whose users may send.
     pub(super) fn let_go(&mut self) {
         if self.held.is_empty() {
             return;
@@ -76,7 +77,7 @@ impl Loop {
 
     fn watch_for(&self, key: u64, interest: epoll::EventFlags) {
         if let Some(descriptor) = self.sources.get(&key).and_then(Source::descriptor) {
-            // It is watched as long as it is a source.
+            // A source stays in the epoll set until it is removed.
             let _ = epoll::modify(&*self.epoll, descriptor, epoll::EventData::new_u64(key), interest);
         }
     }

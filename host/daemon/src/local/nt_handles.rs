@@ -1,4 +1,4 @@
-//! NT handles of local processes: made here, and watched for their last close.
+//! NT handles of local processes: created here, and watched for their last close.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,29 +14,29 @@ use crate::closing::ClientFd;
 use crate::peer::Peer;
 use crate::shares::Share;
 
-/// The NT handles of the processes of one VM. Once there it stays for as long as the VM: to close what watches them takes
-/// the system milliseconds, and a process that makes and closes a handle again and again would have it done each time.
+/// The NT handles of the processes of one VM. Once created it stays as long as the VM, because closing its watch takes
+/// the system milliseconds. Otherwise a process that creates and closes a handle in a loop would cause that each time.
 pub(super) struct VmNtHandles {
     key: u64,
     pub handles: NtHandles,
-    /// Of those that were made here: what each takes of its maker's share.
+    /// For each handle that was created here: its part of its creator's share.
     shares: BTreeMap<ShareToken, Share>,
 }
 
 impl Loop {
-    /// Gives a process an NT handle that names nothing yet; one that may not have it lives on: its connection goes on.
+    /// Gives a process an NT handle that names nothing yet. If it is refused, its connection stays open.
     pub(super) fn give_nt_handle(
         &mut self,
         vm: VmId,
         process: ProcessId,
         connection: &ClientFd,
     ) -> anyhow::Result<bool> {
-        // So a name has ended for whoever asks for it after the last close of its handles.
+        // So a name is free as soon as the last of its handles is closed.
         self.close_nt_handles(vm);
         match self.make_nt_handle(vm, connection.peer()) {
             Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
-                let line = || format!("process {} gets no NT handle: {error:#}", process.0);
+                let line = || format!("process {} is refused an NT handle: {error:#}", process.0);
                 self.kernel_host.log.debug(Peer::Process(process), line);
                 refuse(connection, &error)
             }
@@ -59,7 +59,7 @@ impl Loop {
 
     fn make_nt_handle(&mut self, vm: VmId, peer: Peer) -> anyhow::Result<OwnedFd> {
         let share = self.budgets_of(vm).nt_handles.take(peer, 1)?;
-        // From before there is a token: what fails here has made none.
+        // Before the token: a failure here leaves no token.
         self.nt_handles_of(vm)?;
         let token = self.kernel_host.nt_handles().make(vm)?;
         let of_vm = self.nt_handles_of(vm)?;
@@ -71,7 +71,7 @@ impl Loop {
         Ok(made?)
     }
 
-    /// Tells of the NT handles whose last descriptor is closed.
+    /// Reports NT handles whose last descriptor is closed.
     pub(super) fn close_nt_handles(&mut self, vm: VmId) {
         let Some(of_vm) = self.nt_handles.get_mut(&vm) else { return };
         for token in of_vm.handles.closed() {
@@ -80,7 +80,7 @@ impl Loop {
         }
     }
 
-    /// The VM has ended: nobody is left to hear of their last close.
+    /// Removes the NT handles of a VM that is gone; their last close is not reported.
     pub(super) fn forget_nt_handles(&mut self, vm: VmId) {
         if let Some(of_vm) = self.nt_handles.remove(&vm) {
             self.forget(of_vm.key);

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::channel::Channel;
 use crate::closing::ClientFd;
 
-/// One read of a stream, and one more for the rest of a big frame under way, which as a rule is there as well.
+/// Reads a stream once, and once more for the rest of a large incomplete frame, which is usually available.
 pub(super) fn read(stream: &ClientFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, ReadError> {
     if let Some(read) = read_rest(stream, channel) {
         return read;
@@ -15,20 +15,20 @@ pub(super) fn read(stream: &ClientFd, channel: &mut Channel, scratch: &mut [u8])
     let is_full = count == scratch.len();
     let more = if is_full { read_rest(stream, channel) } else { None };
     match more {
-        // What else it comes to the next read sees as well.
+        // The next read returns the same error.
         None | Some(Err(ReadError::Ended(_))) => Ok(count),
         Some(more) => Ok(count + more?),
     }
 }
 
-/// Why nothing was read of a stream.
+/// Why a stream was not read.
 pub(super) enum ReadError {
     Ended(Errno),
-    /// So many descriptors came along.
+    /// The number of descriptors that the message had.
     Descriptors(usize),
 }
 
-/// The bytes that were read, if no descriptors came with them.
+/// The number of bytes that were read, if no descriptors came with them.
 fn only_bytes(read: Result<(usize, Vec<ClientFd>), Errno>) -> Result<usize, ReadError> {
     match read {
         Ok((count, came)) if came.is_empty() => Ok(count),
@@ -37,7 +37,7 @@ fn only_bytes(read: Result<(usize, Vec<ClientFd>), Errno>) -> Result<usize, Read
     }
 }
 
-/// The rest of a big frame under way comes to its place at once.
+/// Reads the rest of a large incomplete frame directly into its buffer.
 fn read_rest(stream: &ClientFd, channel: &mut Channel) -> Option<Result<usize, ReadError>> {
     let tail = channel.tail()?;
     let read = only_bytes(stream.receive_behind(tail));

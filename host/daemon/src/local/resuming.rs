@@ -1,4 +1,4 @@
-//! Local processes that come back to a daemon which goes on: see `kernel lock/resuming.rs`.
+//! Local processes that return to a resumed daemon: see `kernel_host/resuming.rs`.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
 
-/// While guests are waited for.
+/// State of the loop while it waits for clients.
 #[derive(Default)]
 pub(super) struct ResumeWait {
-    /// Processes that came new meanwhile: key, VM, connection and name of each.
+    /// New processes that wait meanwhile: key, VM, connection and name of each.
     parked: Vec<(u64, VmId, Arc<ClientFd>, String)>,
     limit: Option<u64>,
     is_late: bool,
 }
 
 impl Loop {
-    /// Waits for the guests of the daemon before this one, if there was one, so long at most.
+    /// Begins to wait for clients of the daemon before this one, if there are any, up to the time limit.
     pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
         if !self.kernel_host.resumption().is_resuming() {
             return Ok(());
         }
         let mut returning = ResumeWait::default();
-        // Whether a process of a machine lives its guestd says.
+        // guestd reports whether a process of a VM with a machine is alive.
         for AwaitedGuest { process, pid, .. } in
             self.kernel_host.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
         {
             match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-                // It died while nobody was there to see it.
+                // It exited while no daemon ran.
                 None | Some(Err(Errno::SRCH)) => self.kernel_host.sessions().detach(process),
                 Some(Ok(pidfd)) => {
                     let key = self.add(Source::Pid { process, pidfd, _share: None })?;
@@ -59,7 +59,7 @@ impl Loop {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
             let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // None at all would disarm it.
+            // Zero would disarm it.
             let limit = limit.max(Duration::from_nanos(1));
             let it_value = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
             let spec = Itimerspec { it_interval: zero, it_value };
@@ -77,17 +77,17 @@ impl Loop {
         }
     }
 
-    /// A process that is new waits until those that were there are back. False if there is nobody to wait for.
+    /// Defers a new process until the old ones have returned. False if none are awaited.
     pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<ClientFd>, name: &str) -> bool {
         let Some(returning) = &mut self.returning else { return false };
-        // One that asks again has its answer to come.
+        // A repeated request is still to be answered.
         if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
             returning.parked.push((key, vm, connection.clone(), name.to_owned()));
         }
         true
     }
 
-    /// Goes on once everybody is back, or has ended, or the time for it is over.
+    /// Resumes once every client has returned or is gone, or the time limit has passed.
     pub(super) fn look_who_is_away(&mut self) {
         let Some(returning) = &self.returning else { return };
         let awaited = self.kernel_host.resumption().awaited();
@@ -98,21 +98,21 @@ impl Loop {
             if has_called {
                 let (process, vm) = (process.0, vm.0);
                 let line =
-                    || format!("process {process} (vm {vm}, pid {pid}) did not come back: it has ended");
+                    || format!("process {process} (vm {vm}, pid {pid}) did not return: it is detached");
                 self.kernel_host.log.warn(Peer::Process(ProcessId(process)), line);
             }
             self.end_process(process);
         }
         let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().go_on();
         if closed > 0 {
-            let why = "no process that came back holds them";
-            self.kernel_host.log.own(Level::WARN, format!("{closed} NT handles have ended: {why}"));
+            let why = "no returned process has them open";
+            self.kernel_host.log.own(Level::WARN, format!("{closed} NT handles are closed: {why}"));
         }
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
         not_welcomed.into_iter().for_each(|process| self.end_process(process));
         for (key, vm, connection, name) in parked {
-            // It may not have waited so long.
+            // Its connection may be closed meanwhile.
             if !self.sources.contains_key(&key) {
                 continue;
             }
@@ -122,7 +122,7 @@ impl Loop {
         }
     }
 
-    /// Gives a process that comes back a new stream.
+    /// Gives a returning process a new stream.
     pub(super) fn resume(
         &mut self,
         key: u64,
@@ -151,7 +151,7 @@ impl Loop {
         broker::send_reply(connection, &reply, &[theirs.as_fd()])
     }
 
-    /// New memory for slots of a process that comes back, and the descriptor for it.
+    /// Adds memory for the slots of a returning process; returns its descriptor.
     pub(super) fn regain(
         &self,
         peer: Peer,
@@ -169,7 +169,7 @@ impl Loop {
                 regions.push((first, region));
                 Ok(())
             }
-            FenceMemory::Guest { .. } => anyhow::bail!("it is no local process"),
+            FenceMemory::Guest { .. } => anyhow::bail!("the process is not a local one"),
         })?;
         Ok(descriptor)
     }
@@ -186,9 +186,9 @@ impl Loop {
         self.kernel_host.resumption().reattach_backing(process, address, pages, BackingPages::Local(local))
     }
 
-    /// Watches an NT handle that a process of this VM holds.
+    /// Watches an NT handle that a returning process of this VM has open.
     pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &ClientFd) -> anyhow::Result<()> {
-        anyhow::ensure!(self.returning.is_some(), "NT handles are shown by who comes back");
+        anyhow::ensure!(self.returning.is_some(), "only a returning process can present an NT handle");
         let token = nt_handle::token_of(handle.as_fd());
         let token =
             token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;

@@ -1,15 +1,16 @@
-//! Bytes that the processes of a VM have sent and that are not worked off: parts of frames, and calls that wait for a turn.
+//! Unprocessed bytes of a VM's processes: incomplete frames, and calls that wait for a turn.
 //!
-//! A stream may hold its window, and a VM has thousands of streams. Over a limit for the VM the process is cut off that has
-//! held some for the longest time: a library writes a frame in one go, so a part of one that stays is of nobody who uses it.
+//! A stream may have a window of unprocessed bytes, and a VM has thousands of streams. Over the VM's limit, the process
+//! that has had some the longest is cut off. The client library writes a frame at once, so an incomplete frame that
+//! stays is not from a working client.
 
 use std::collections::BTreeMap;
 
-/// See the module. `Holder` is who holds them.
+/// Counts unprocessed bytes by process; `Holder` identifies the process.
 pub(super) struct HeldBytes<Holder> {
     most: usize,
     all: usize,
-    /// By place: who has held some for the longest time is the first.
+    /// By place: the process that has had some the longest is the first.
     held: BTreeMap<u64, (usize, Holder)>,
     next_place: u64,
 }
@@ -19,8 +20,8 @@ impl<Holder: Clone> HeldBytes<Holder> {
         HeldBytes { most, all: 0, held: BTreeMap::new(), next_place: 0 }
     }
 
-    /// One holds so many bytes now, by its place, which it has as long as it holds any. Gives the one to be cut off, and how
-    /// many all hold, if that is too many; it counts no longer.
+    /// Sets the bytes of one process, by its place, which it keeps while it has any. If all are over the limit, removes
+    /// the first and returns it, with the number of all bytes.
     pub fn set(&mut self, place: &mut Option<u64>, bytes: usize, holder: &Holder) -> Option<(Holder, usize)> {
         if bytes == 0 {
             let gone = place.take().and_then(|place| self.held.remove(&place));
@@ -32,7 +33,7 @@ impl<Holder: Clone> HeldBytes<Holder> {
             self.held.insert(self.next_place, (0, holder.clone()));
             self.next_place
         });
-        // One that was cut off has a place still, and is not there.
+        // A process that was cut off may still have a place, whose entry is removed.
         let (before, _) = self.held.get_mut(&number)?;
         self.all = self.all - std::mem::replace(before, bytes) + bytes;
         if self.all <= self.most {
@@ -50,7 +51,7 @@ mod tests {
     use super::HeldBytes;
 
     #[test]
-    fn over_the_limit_the_one_goes_that_has_held_some_for_the_longest_time() {
+    fn over_the_limit_the_process_with_the_oldest_bytes_is_removed() {
         let mut held = HeldBytes::new(100);
         let mut places = [None; 3];
         assert_eq!(held.set(&mut places[0], 10, &"first"), None);
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_none_has_no_place_and_gets_a_new_one() {
+    fn a_process_without_bytes_loses_its_place_and_later_gets_a_new_one() {
         let mut held = HeldBytes::new(100);
         let (mut early, mut late) = (None, None);
         held.set(&mut early, 60, &"early");

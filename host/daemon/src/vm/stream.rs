@@ -1,4 +1,4 @@
-//! The stream of a process in a VM, as an endpoint of the VM's vsock device: turns, credit, and its end behind its calls.
+//! The stream of a process in a VM, as an endpoint of the VM's vsock device: turns, credit, and detach after its calls.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use super::VmShared;
 use crate::channel::Channel;
 use crate::limits::CREDIT_BYTES;
 
-/// The stream of a guest process in a VM.
+/// The stream of a client process in a VM.
 pub(super) struct ChannelEndpoint {
     vm: Arc<VmShared>,
     channel: Channel,
     connection: Connection,
-    /// Bytes for which the guest has no credit back.
+    /// Received bytes whose credit is not yet returned to the guest.
     outstanding: usize,
-    /// The process, while it is listed as having sent calls that are not made yet.
+    /// The process, while the VM lists it as having calls that are not made yet.
     waits: Option<ProcessId>,
-    /// Its place among the streams that hold bytes which are not worked off.
+    /// Its place among the streams with unprocessed bytes.
     held: Option<u64>,
-    /// The guest will send no more.
+    /// The guest has finished sending.
     finished: bool,
     closed: bool,
 }
@@ -44,13 +44,13 @@ impl ChannelEndpoint {
             Err(error) => {
                 self.channel.close_with(&error);
                 self.end();
-                // Half-close first would let the Goodbye out; then whatever the guest still sends is ignored.
+                // A half-close lets the Goodbye be sent; what the guest still sends is ignored.
                 self.connection.finish();
             }
         }
     }
 
-    /// For what is worked off. A frame of the greatest length fits what is left of the window.
+    /// Returns credit for processed bytes. What is left of the window fits a frame of the greatest length.
     fn give_credit(&mut self) {
         let done = self.outstanding.saturating_sub(self.channel.pending_bytes());
         if done >= CREDIT_BYTES {
@@ -59,18 +59,18 @@ impl ChannelEndpoint {
         }
     }
 
-    /// The VM knows how much is not worked off. By far the most often that is nothing, and was nothing.
+    /// Records the number of unprocessed bytes with the VM. Nearly always it is 0 and was 0.
     fn note_held(&mut self, bytes: usize) {
         if bytes == 0 && self.held.is_none() {
             return;
         }
-        // Before Hello a stream holds next to nothing, and not for long.
+        // Before Hello a stream has few bytes, and not for long.
         if let Some(client) = self.channel.client() {
             self.vm.holds(&mut self.held, bytes, client);
         }
     }
 
-    /// The VM knows whether the process has sent calls that are not made yet.
+    /// Records with the VM whether the process has calls that are not made yet.
     fn list(&mut self, waits: bool) {
         if waits == self.waits.is_some() {
             return;
@@ -110,7 +110,7 @@ impl Endpoint for ChannelEndpoint {
         }
         self.outstanding += bytes.len();
         self.channel.take_in(bytes);
-        // What waits for a turn has its place already.
+        // A stream that waits for a turn is queued already.
         if self.channel.has_more() {
             self.note_held(self.channel.pending_bytes());
         } else {

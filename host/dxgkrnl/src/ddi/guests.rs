@@ -1,4 +1,4 @@
-//! What a driver is told of processes, devices and virtual machines, and what it is asked by escapes and CPU events.
+//! The driver's side of processes, devices, virtual machines, escapes and CPU events: what the DDIs carry.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::ids::HwContext;
 use crate::{ProcessId, VmId};
 
-/// `hKmdProcess`: unique for ever.
+/// `hKmdProcess`: never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdProcess(pub u64);
 
-/// `hKmdDevice`: unique for ever.
+/// `hKmdDevice`: never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdDevice(pub u64);
 
-/// `hDxgCpuEvent`: what a driver signals a CPU event by. Unique for ever.
+/// `hDxgCpuEvent`: the kernel's handle of a CPU event, which the driver signals. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct DxgCpuEvent(pub u64);
 
-/// `hKmdCpuEvent`: what a driver calls a CPU event.
+/// `hKmdCpuEvent`: the driver's handle of a CPU event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdCpuEvent(pub u64);
 
@@ -40,7 +40,7 @@ pub enum ProcessKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewProcess {
     pub process: KmdProcess,
-    /// What submissions and page tables call its GPU address space; `None` for one that has none.
+    /// Names its GPU address space in submissions and page tables; `None` if it has none.
     pub address_space: Option<ProcessId>,
     pub kind: ProcessKind,
     /// `ProcessName`: may be NULL (GPV-006).
@@ -73,7 +73,7 @@ bitflags::bitflags! {
 #[derive(PartialEq, Eq, Debug)]
 pub struct QueryAdapterInfo<'a> {
     pub flags: QueryAdapterInfoFlags,
-    /// What the user-mode driver asks by, and what it gets: as many bytes.
+    /// The query of the user-mode driver, which the reply of the same length replaces.
     pub data: &'a mut [u8],
 }
 
@@ -103,7 +103,7 @@ pub struct Escape<'a> {
 pub struct SignalEvent {
     /// `hDxgkProcess`: of guest-event mode; 0 for a CPU event (EVT-008).
     pub process: Option<KmdProcess>,
-    /// `hEvent`: a [`DxgCpuEvent`], or in guest-event mode what the guest calls its event.
+    /// `hEvent`: a [`DxgCpuEvent`], or in guest-event mode the guest's own number of its event.
     pub event: u64,
     /// `CpuEventObject`.
     pub cpu_event_object: bool,

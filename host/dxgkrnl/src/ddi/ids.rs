@@ -1,4 +1,4 @@
-//! The names that the kernel gives drivers for engines, contexts and hardware queues.
+//! Ids of engines, contexts and hardware queues at the driver interface.
 
 use serde::{Deserialize, Serialize};
 

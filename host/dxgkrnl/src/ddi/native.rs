@@ -1,8 +1,8 @@
 //! The driver's side of native fences: what the DDIs carry, and the log buffers that engines write.
 //!
 //! A native fence is two words in memory that the kernel and the GPU share: *CurrentValue*, which users read, and
-//! *MonitoredValue*, which only the kernel writes. An engine that stores a CurrentValue above the MonitoredValue
-//! interrupts; else it keeps quiet (FEN-099).
+//! *MonitoredValue*, which only the kernel writes. An engine raises an interrupt only if it stores a CurrentValue above
+//! the MonitoredValue (FEN-099).
 
 use alloc::vec::Vec;
 
@@ -11,23 +11,24 @@ use serde::{Deserialize, Serialize};
 use super::ids::HwQueueId;
 use crate::{Nanos, ProcessId};
 
-/// `hGlobalNativeFence` for the miniport: one for each adapter of the fence, never used again.
+/// `hGlobalNativeFence` for the miniport: one for each adapter of the fence, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NativeFenceId(pub u64);
 
-/// `hLocalNativeFence`: what a process has of a fence on one adapter. Never used again.
+/// `hLocalNativeFence`: a process's handle of a fence on one adapter. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct LocalNativeFenceId(pub u64);
 
-/// From one CurrentValue to the next in a packed page, and the same for MonitoredValues: the caps'
-/// `CurrentValueStride` and `MonitoredValueStride` in bytes.
+/// Distance between CurrentValues in a packed page, and between MonitoredValues: the caps' `CurrentValueStride` and
+/// `MonitoredValueStride` in bytes.
 pub const NATIVE_FENCE_STRIDE_BYTES: u32 = 64;
 
 /// A page of fence storage.
 pub const NATIVE_FENCE_PAGE_BYTES: u32 = 4096;
 
-/// Where a fence's values stand in system memory: a page of CurrentValues and one of MonitoredValues have the same
-/// number. Private fences of a process are packed by the strides, a shareable one has a page to itself (FEN-104).
+/// Location of a fence's values in system memory. Its page of CurrentValues and its page of MonitoredValues have the
+/// same number. Private fences of a process are packed by the strides; a shareable fence has a page to itself
+/// (FEN-104).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NativeFenceStorage {
     pub page: u64,
@@ -42,10 +43,10 @@ pub struct NewNativeFence {
     /// `DXGK_NATIVE_FENCE_TYPE`: 0 DEFAULT.
     pub native_type: u32,
     pub current_value: u64,
-    /// UINT64_MAX: nobody waits. 0 and never anything else if the fence is cross-adapter: each signal interrupts
+    /// UINT64_MAX: there are no waits. Always 0 for a cross-adapter fence, because each of its signals interrupts
     /// (FEN-114).
     pub monitored_value: u64,
-    /// The global handles of a cross-adapter fence on several adapters have one storage for CurrentValue.
+    /// The global handles of a cross-adapter fence on several adapters share one storage for CurrentValue.
     pub storage: NativeFenceStorage,
 }
 
@@ -67,9 +68,9 @@ pub struct CurrentValueUpdate {
     pub fence: NativeFenceId,
     /// What the memory holds, or is to hold.
     pub value: u64,
-    /// The device of the fence is in error: all ones for good, waits pass, signals do nothing (FEN-111).
+    /// The device of the fence is in error: its value stays all ones, waits pass, signals have no effect (FEN-111).
     pub always_signaled: bool,
-    /// The memory holds the value already: only look at the waits of the hardware again (FEN-112).
+    /// The memory already holds the value: the driver only evaluates the hardware's waits again (FEN-112).
     pub notification_only: bool,
 }
 
@@ -108,7 +109,8 @@ impl NativeFenceLogHeader {
         }
     }
 
-    /// How many entries were written since the header was `before`: more than there are means that some are lost.
+    /// Number of entries written since the header was `before`. More than [`NATIVE_FENCE_LOG_ENTRIES`] means that some
+    /// are lost.
     pub const fn entries_since(self, before: NativeFenceLogHeader) -> u64 {
         let wraps = self.wraparound_count().wrapping_sub(before.wraparound_count()) as u64;
         let whole = wraps * NATIVE_FENCE_LOG_ENTRIES as u64 + self.first_free_entry_index() as u64;
@@ -121,9 +123,9 @@ impl NativeFenceLogHeader {
 pub struct NativeFenceLogEntry {
     pub fence_value: u64,
     pub fence: NativeFenceId,
-    /// When the queue came to the wait; 0 for a signal.
+    /// When the queue reached the wait; 0 for a signal.
     pub observed_gpu_timestamp: Nanos,
-    /// When it was signaled, or the wait was over. Never below the entry before (FEN-123).
+    /// When the fence was signaled, or the wait ended. Never below the previous entry's (FEN-123).
     pub end_gpu_timestamp: Nanos,
 }
 
@@ -137,14 +139,15 @@ pub struct NativeFenceLogWrite {
     pub header: NativeFenceLogHeader,
 }
 
-/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: which fences to look at.
+/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: the fences to evaluate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SignaledNativeFences {
-    /// `pSignaledNativeFenceArray`: these.
+    /// `pSignaledNativeFenceArray`: the fences of this list.
     These(Vec<NativeFenceId>),
-    /// A NULL array: all that are waited for; with `EvaluateLegacyMonitoredFences` monitored ones as well (FEN-110).
+    /// A NULL array: all fences that are waited for; with `EvaluateLegacyMonitoredFences` monitored ones as well
+    /// (FEN-110).
     All { evaluate_legacy_monitored_fences: bool },
-    /// `OptimizedNativeFenceSignaledInterrupt`: those that the logs of this queue name, or of all user-mode queues of
-    /// the engine (FEN-125).
+    /// `OptimizedNativeFenceSignaledInterrupt`: the fences that the logs of this queue name, or (`None`) of all
+    /// user-mode queues of the engine (FEN-125).
     Logged { hw_queue: Option<HwQueueId> },
 }

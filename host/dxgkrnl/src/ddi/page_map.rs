@@ -1,4 +1,4 @@
-//! What stands at the pages of an address space, in pieces that follow each other.
+//! A map from addresses to page contents, in disjoint pieces.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::PageTableEntry;
 
-/// What a piece of pages says of its first byte, and so of each one behind it.
+/// Contents of a piece of pages, given for its first byte; those of later bytes follow from it.
 pub trait Page: Copy {
-    /// What stands so many bytes further on.
+    /// The contents `offset` bytes further on.
     #[must_use]
     fn at(self, offset: u64) -> Self;
 }
@@ -25,7 +25,7 @@ impl Page for PageTableEntry {
     }
 }
 
-/// So many bytes of one kind, and what stands at the first of them.
+/// An address range, and the contents at its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Piece<T> {
     pub base: u64,
@@ -33,8 +33,8 @@ pub struct Piece<T> {
     pub page: T,
 }
 
-/// The record of the kernel for its address spaces, and one that a driver may keep its page tables in. Addresses of
-/// which nothing was said have no piece.
+/// Page contents by address. The kernel keeps its address spaces in one, and a driver may keep its page tables in one.
+/// Addresses that were never set have no piece.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PageMap<T> {
     /// By base; disjoint.
@@ -48,7 +48,7 @@ impl<T> Default for PageMap<T> {
 }
 
 impl<T: Page> PageMap<T> {
-    /// From now on this stands from `base` up to `end`; `None`: nothing.
+    /// Sets the contents from `base` up to `end`; `None` removes them.
     pub fn set(&mut self, base: u64, end: u64, page: Option<T>) {
         let overlapping = self.pieces.range(..end).rev().take_while(|(_, (piece_end, _))| *piece_end > base);
         let overlapping: Vec<_> = overlapping.map(|(begin, piece)| (*begin, *piece)).collect();
@@ -68,16 +68,16 @@ impl<T: Page> PageMap<T> {
         }
     }
 
-    /// The piece that an address is in, from the address on.
+    /// The piece that contains an address, from the address on.
     pub fn find(&self, address: u64) -> Option<Piece<T>> {
         let (base, (end, page)) = self.pieces.range(..=address).next_back()?;
         (*end > address).then(|| Piece { base: address, end: *end, page: page.at(address - base) })
     }
 
-    /// What stands from `base` up to `end`, in order.
+    /// The pieces from `base` up to `end`, cut to that range, in order.
     pub fn within(&self, base: u64, end: u64) -> impl Iterator<Item = Piece<T>> {
         let first = self.find(base).filter(|_| base < end);
-        // Nearly always there are none, and that is known without a search.
+        // Nearly always the first piece covers the range, and no search is needed.
         let behind = first.map_or(base, |first| first.end);
         let others = (behind < end).then(|| self.pieces.range(behind..end)).into_iter().flatten();
         let others = others.map(|(base, (end, page))| Piece { base: *base, end: *end, page: *page });

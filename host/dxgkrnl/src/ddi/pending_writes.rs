@@ -1,12 +1,12 @@
-//! What a driver can tell of work that is not done: for people who ask why a wait does not end (`why`). No DDI, and
-//! nothing that the kernel decides by.
+//! What a driver reports of work that is not done, for people who ask why a wait does not end (`why`). No DDI: the
+//! kernel decides nothing by it.
 
 use alloc::vec::Vec;
 
 use super::ids::{HwContext, HwQueueId};
 use crate::{Nanos, ProcessId};
 
-/// One thing that others may wait for and that a command buffer will do, or will wait for itself.
+/// A store, or a wait, that a command buffer has yet to execute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PendingWrite {
     /// It stores this value at this GPU address.
@@ -17,7 +17,7 @@ pub enum PendingWrite {
     NeverEnds,
 }
 
-/// Where work of an engine stands.
+/// State of an engine's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkState {
     /// A packet of it runs until that time; others may follow.
@@ -28,22 +28,22 @@ pub enum WorkState {
     Waiting { gpu_address: u64, value: u64 },
     /// Its context is suspended.
     Suspended,
-    /// The engine has it, and something else runs.
+    /// It is queued on the engine while other work runs.
     Queued,
-    /// It was preempted: the kernel is to submit it again.
+    /// It was preempted, and the kernel has yet to resubmit it.
     Preempted,
 }
 
-/// Work that an engine has.
+/// A piece of work on an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EngineWork {
-    /// 0 for what comes from a ring.
+    /// 0 for work from a ring.
     pub submission_fence_id: u64,
-    /// `None` for that of a context's own queue.
+    /// `None` for a context's own queue.
     pub hw_queue: Option<HwQueueId>,
     pub context: HwContext,
     pub process: ProcessId,
     pub state: WorkState,
-    /// What is left of it, in its order.
+    /// Its remaining stores and waits, in order.
     pub pending_writes: Vec<PendingWrite>,
 }

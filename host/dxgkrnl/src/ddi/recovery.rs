@@ -1,4 +1,4 @@
-//! What a driver and the kernel say to each other when work does not end or goes wrong.
+//! The driver's side of timeouts, faults and resets: what the DDIs carry.
 
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ bitflags! {
         const PROCESS_HANDLE_VALID = 0x80;
     }
 
-    /// The DDIs that `SupportPerEngineTDR` stands on (TDR-017).
+    /// The DDIs that `SupportPerEngineTDR` requires (TDR-017).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct PerEngineTdrDdis: u32 {
         const QUERY_DEPENDENT_ENGINE_GROUP = 0x1;
@@ -31,7 +31,7 @@ bitflags! {
 }
 
 impl PageFaultFlags {
-    /// Why no driver may report this word, if it may not.
+    /// Why no driver may report these flags with this fence id; `None` if it may.
     pub fn flaw(self, fence_id: u64) -> Option<&'static str> {
         let reset = PageFaultFlags::ADAPTER_RESET_REQUIRED | PageFaultFlags::ENGINE_RESET_REQUIRED;
         if self.bits() & !PageFaultFlags::all().bits() != 0 {
@@ -42,7 +42,7 @@ impl PageFaultFlags {
         }
         if self.contains(PageFaultFlags::FENCE_INVALID) {
             if fence_id != 0 {
-                return Some("FENCE_INVALID goes with the fence id 0");
+                return Some("FENCE_INVALID needs the fence id 0");
             }
             if !self.intersects(reset) {
                 return Some("FENCE_INVALID needs ENGINE_RESET_REQUIRED or ADAPTER_RESET_REQUIRED");
@@ -52,7 +52,7 @@ impl PageFaultFlags {
     }
 }
 
-/// Whose work a fault of a hardware queue hit (TDR-036).
+/// The work that a fault of a hardware queue hit (TDR-036).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FaultedWork {
     /// With a valid fence id: the queue, and the progress fence id of the buffer.
@@ -61,29 +61,29 @@ pub enum FaultedWork {
     Context(HwContext),
     /// FENCE_INVALID with PROCESS_HANDLE_VALID.
     Process(ProcessId),
-    /// FENCE_INVALID, and no VALID bit: nobody knows.
+    /// FENCE_INVALID, and no VALID bit.
     Unknown,
 }
 
 /// `DXGK_ENGINESTATUS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// The engine makes progress after all: it runs nothing, or what it runs has run for less than TdrDelay.
+    /// The engine makes progress: it runs nothing, or its work has run for less than TdrDelay.
     pub responsive: bool,
 }
 
-/// What an engine runs at the moment.
+/// The context that an engine runs at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningContext {
     /// The driver cannot tell.
     Unknown,
-    /// The engine runs nothing: all that it has waits in hardware.
+    /// The engine runs nothing: all its work waits in hardware.
     None,
     /// Work of this context, in its own queue or in a hardware queue.
     Context(HwContext),
 }
 
-/// `DxgkDdiResetEngine`, `DxgkDdiResetHwEngine` or `DxgkDdiResumeHwEngine` could not do it: the adapter is reset.
+/// `DxgkDdiResetEngine`, `DxgkDdiResetHwEngine` or `DxgkDdiResumeHwEngine` failed: the kernel resets the adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResetFailed;
 
@@ -91,9 +91,9 @@ pub struct ResetFailed;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Invalidation {
-    /// The reset is because of it.
+    /// It caused the reset.
     Culprit = 0,
-    /// It was in the way.
+    /// It lost work though it did not cause the reset.
     Collateral = 1,
 }
 
@@ -105,18 +105,19 @@ pub struct SchedulingLogHeader {
     pub number_of_entries: u64,
 }
 
-/// `DxgkDdiSetSchedulingLogBuffer`: where an engine of hardware scheduling logs what it scheduled (SCH-044).
+/// `DxgkDdiSetSchedulingLogBuffer`: the buffer in which an engine of hardware scheduling logs what it scheduled
+/// (SCH-044).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SchedulingLogBuffer {
     pub header: SchedulingLogHeader,
-    /// Not initialized: whatever stood in the memory.
+    /// Not initialized: old contents of the memory.
     pub entries: alloc::vec::Vec<[u64; 4]>,
 }
 
 impl SchedulingLogBuffer {
     pub(crate) fn new() -> Self {
         const ENTRIES: usize = 16;
-        // Nothing that a driver could take for an empty entry.
+        // A pattern that no driver mistakes for an empty entry.
         const LEFT_OVER: u64 = 0xCDCD_CDCD_CDCD_CDCD;
         let entries = alloc::vec![[LEFT_OVER; 4]; ENTRIES];
         SchedulingLogBuffer { header: SchedulingLogHeader::default(), entries }

@@ -1,13 +1,13 @@
-//! The same bytes at the end, by fewer copies: an engine's copy goes through the lines of two caches, and when those end
-//! within the same step nobody will ever read them.
+//! Reduces the copies of one step without a change of the resulting bytes. An engine's copy goes through the lines of
+//! two caches. If these are released within the same step, nothing reads them later.
 //!
 //! ```text
 //!   S1 <- M    S2 <- S1    T <- S2    release S1, S2        what the engine asks for
 //!   S1 <- M    S2 <- M     T <- M     release S1, S2        each copy reads where the bytes came from   (forward)
-//!                          T <- M     release S1, S2        nobody reads what was written to S1 and S2  (backward)
+//!                          T <- M     release S1, S2        nothing reads S1 and S2 any more            (backward)
 //! ```
-//! Moves of one step are done with nothing between them, so that memory is what it was unless a move of the step writes it.
-//! What a process writes at the same time is a race as before.
+//! Nothing runs between the operations of one step, so memory changes only by operations of the step. A process that
+//! writes it at the same time races with the engine, as without this module.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,27 +15,27 @@ use alloc::vec::Vec;
 use super::executor::ahead;
 use super::{DmaOp, MemoryRef, StagingBuffer};
 
-/// Copies of fewer bytes are not worth the looking.
+/// Copies of fewer bytes are not worth the search.
 const BYTES_MIN: u64 = 32 * 1024;
 
-/// Moves of a step that are looked at: more are done as they are.
+/// A step with more operations is executed as it is.
 const MOVES_MAX: usize = 256;
 
-/// Whether there may be something to gain.
+/// Whether [`shorten`] may remove a copy.
 pub(super) fn is_worth_it(moves: &[DmaOp]) -> bool {
     let long = |one: &DmaOp| matches!(one, DmaOp::Copy { bytes, .. } if *bytes >= BYTES_MIN);
     let release = |one: &DmaOp| matches!(one, DmaOp::Release { .. });
     moves.len() <= MOVES_MAX && moves.iter().any(release) && moves.iter().any(long)
 }
 
-/// These moves with fewer copies.
+/// Operations with the same result and fewer copies.
 pub(super) fn shorten(moves: &[DmaOp]) -> Vec<DmaOp> {
     let mut moves = read_at_origins(moves);
     leave_out_unread(&mut moves);
     moves
 }
 
-/// So many bytes from here on have been copied from there, and both are as they were then.
+/// A copy of `bytes` bytes whose source and target were not written since.
 struct Copied {
     to: MemoryRef,
     from: MemoryRef,
@@ -43,7 +43,8 @@ struct Copied {
 }
 
 fn read_at_origins(moves: &[DmaOp]) -> Vec<DmaOp> {
-    // What lives on is kept for reading, and shares its bytes.
+    // Only buffers that the step releases count: one that outlives it is read later, and shares the bytes of its
+    // source.
     let ended = |place| moves.iter().any(|one| ends(one, place));
     let mut known: Vec<Copied> = Vec::new();
     let mut made = Vec::with_capacity(moves.len());
@@ -77,7 +78,7 @@ fn read_at_origins(moves: &[DmaOp]) -> Vec<DmaOp> {
     made
 }
 
-/// Where the bytes that are read here came from.
+/// The source of the bytes at `from`, if `copied` wrote all of them.
 fn origin(copied: &Copied, from: MemoryRef, bytes: u64) -> Option<MemoryRef> {
     let (
         MemoryRef::StagingBuffer { staging_buffer: a, offset: begin },
@@ -113,16 +114,17 @@ fn ends(one: &DmaOp, place: MemoryRef) -> bool {
     }
 }
 
-/// From the last move on: what is written to a staging buffer that ends, with no read between.
+/// Removes writes to a staging buffer that is released with no read in between. Goes from the last operation to the
+/// first.
 fn leave_out_unread(moves: &mut Vec<DmaOp>) {
-    // Of each staging buffer that ends further on: what is read of it until then.
+    // For each staging buffer that is released later: the ranges that are read before its release.
     let mut read: BTreeMap<StagingBuffer, Vec<(MemoryRef, u64)>> = BTreeMap::new();
     let mut kept = Vec::with_capacity(moves.len());
     for one in moves.iter().rev() {
         let (from, to) = match *one {
             DmaOp::Copy { from, to, bytes } => (Some((from, bytes)), Some((to, bytes))),
             DmaOp::Fill { to, bytes, .. } => (None, Some((to, bytes))),
-            // It reads what is there as well.
+            // It reads its target as well.
             DmaOp::Compute { from, to, bytes, .. } => {
                 note_read(&mut read, (to, bytes));
                 (Some((from, bytes)), None)

@@ -1,4 +1,5 @@
-//! Doing what the lane of moves says, for whoever runs the kernel: it brings the bytes of processes, this has the staging buffers.
+//! Executes DMA operations for the host that runs the kernel. The host supplies the memory of processes, and the
+//! executor holds the staging buffers.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,27 +9,29 @@ use super::staging_buffers::StagingBuffers;
 use super::{ComputeOp, DmaOp, MemoryRef, StagingBuffer};
 use crate::ProcessId;
 
-/// Bytes that go through a buffer at once.
+/// Bytes that are copied through a buffer at a time.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// Memory of processes that moves may touch. `false`: not all of it is there; what is there may have been touched.
+/// Memory of processes that operations access. A method returns `false` if part of the range is not mapped; the rest
+/// may have been accessed.
 pub trait ProcessMemory {
     fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool;
     fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool;
 
-    /// As `memmove`: the two may overlap. `None`: through a buffer, by the other two.
+    /// Copies like `memmove`: the two ranges may overlap. `None`: the executor copies through a buffer, with `read` and
+    /// `write`.
     fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
         let _ = (from, to, bytes);
         None
     }
 }
 
-/// Why a move was not done, or not to its end.
+/// Why an operation failed, wholly or in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DmaError {
-    /// Memory that is not there.
+    /// Not all of the memory is mapped.
     Memory { process: ProcessId, address: u64 },
-    /// No staging buffer is that long, or there are so many.
+    /// The staging buffer would exceed the limit of bytes, or of staging buffers.
     StagingBuffer(StagingBuffer),
 }
 
@@ -36,16 +39,16 @@ impl fmt::Display for DmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DmaError::Memory { process, address } => {
-                write!(f, "memory of process {} is not all there from {address:#x} on", process.0)
+                write!(f, "memory of process {} is not all mapped from {address:#x} on", process.0)
             }
             DmaError::StagingBuffer(staging_buffer) => {
-                write!(f, "{staging_buffer} would be too long, or one too many")
+                write!(f, "{staging_buffer} exceeds the limit of its bytes, or of staging buffers")
             }
         }
     }
 }
 
-/// The staging buffers of the adapters of one kernel.
+/// Executes the operations of one kernel, and holds the staging buffers of its adapters.
 #[derive(Debug, Default)]
 pub struct DmaExecutor {
     staging_buffers: StagingBuffers,
@@ -54,13 +57,13 @@ pub struct DmaExecutor {
 }
 
 impl DmaExecutor {
-    /// How many staging buffers there are: none of an engine that rests.
+    /// Number of staging buffers. An idle engine has none.
     pub fn staging_buffers(&self) -> usize {
         self.staging_buffers.count()
     }
 
-    /// Does the moves of one step, by fewer copies where that makes no difference to any byte of a process. Gives what
-    /// could not be done; what moves behind that were to write is then undefined.
+    /// Executes the operations of one step, by fewer copies where that changes no byte of a process. Reports failures
+    /// to `failed`; the targets of later operations are then undefined.
     pub fn perform_all(
         &mut self,
         moves: &[DmaOp],
@@ -75,7 +78,7 @@ impl DmaExecutor {
         }
     }
 
-    /// Does one move.
+    /// Executes one operation.
     pub fn perform(&mut self, moved: &DmaOp, memory: &mut impl ProcessMemory) -> Result<(), DmaError> {
         match *moved {
             DmaOp::Release { staging_buffer } => {
@@ -121,13 +124,13 @@ impl DmaExecutor {
             true => Ok(()),
             false => Err(DmaError::Memory { process, address }),
         };
-        // What can be moved without the buffer is.
+        // Most copies need no buffer.
         match (from, to) {
             (MemoryRef::Memory { process, address }, MemoryRef::StagingBuffer { staging_buffer, offset }) => {
                 let to = self.staging_buffers.write(staging_buffer, offset, bytes as usize)?;
                 let done = memory.read(process, address, to);
                 if !done {
-                    // Nothing of another process.
+                    // No old bytes of another process stay there.
                     to.fill(0);
                 }
                 return there(done, process, address);
@@ -178,7 +181,7 @@ impl DmaExecutor {
             source.resize(length as usize, 0);
             self.load(ahead(from, at), &mut source, memory)?;
             if let MemoryRef::StagingBuffer { staging_buffer, offset } = ahead(to, at) {
-                // Where they are: what is there is not copied to and fro. The read has it grow by zeros.
+                // In place, without a copy of the target. The read grows the buffer by zeros.
                 self.staging_buffers.read(staging_buffer, offset, source.len())?;
                 let there = self.staging_buffers.write(staging_buffer, offset, source.len())?;
                 apply_to_words(kernel, operand, &source, there);
@@ -225,8 +228,8 @@ impl DmaExecutor {
     }
 }
 
-/// [`MoveKernel::apply`] to each word of a source and a target that are as long. One loop for each kernel is what a compiler
-/// makes vectors of.
+/// Applies [`ComputeOp::apply`] to each word of a source and a target of the same length. With one loop for each
+/// operation, the compiler vectorizes it.
 fn apply_to_words(kernel: ComputeOp, operand: u32, source: &[u8], target: &mut [u8]) {
     fn each(source: &[u8], target: &mut [u8], apply: impl Fn(u32, u32) -> u32) {
         let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -247,7 +250,7 @@ fn apply_to_words(kernel: ComputeOp, operand: u32, source: &[u8], target: &mut [
     }
 }
 
-/// Where so many bytes further on is.
+/// The place `bytes` bytes further on.
 pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
     match place {
         MemoryRef::Memory { process, address } => {
@@ -259,7 +262,8 @@ pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
     }
 }
 
-/// Whether the target may overlap the end of the source: all is read before it is written if the last bytes go first.
+/// Whether the target may overlap the end of the source. A copy that begins with the last bytes then reads all bytes
+/// before it overwrites them.
 fn is_behind(from: MemoryRef, to: MemoryRef) -> bool {
     match (from, to) {
         (MemoryRef::Memory { process: a, address: from }, MemoryRef::Memory { process: b, address: to }) => {
@@ -274,7 +278,7 @@ fn is_behind(from: MemoryRef, to: MemoryRef) -> bool {
     }
 }
 
-/// Offset and length of each piece of so many bytes, from the last one on if `backwards`.
+/// Offset and length of each chunk of `bytes` bytes, from the last one on if `backwards`.
 fn chunks(bytes: u64, backwards: bool) -> impl Iterator<Item = (u64, u64)> {
     let count = bytes.div_ceil(CHUNK_BYTES);
     (0..count).map(move |number| {
@@ -379,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_and_no_staging_buffer_is_endless() {
+    fn unmapped_memory_is_reported_and_staging_buffers_are_limited() {
         let (mut dma_executor, mut bytes) = (DmaExecutor::default(), Bytes(vec![0; 16]));
         let mut refused = |moved| dma_executor.perform(&moved, &mut bytes).unwrap_err();
         let beyond = DmaOp::Copy { from: memory(8), to: staging_buffer(0), bytes: 12 };

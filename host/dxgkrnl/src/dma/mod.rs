@@ -1,20 +1,20 @@
-//! What an engine does to bytes. The model never sees them: it says what is to be moved, and whoever runs the kernel
-//! moves it - a test in arrays, the daemon in the pinned pages of processes.
+//! DMA operations of engines. The model never sees the bytes: it lists the operations, and the host that runs the
+//! kernel executes them. A test does so in arrays, the daemon in pinned pages of processes.
 //!
 //! ```text
-//!   engine ──Callback::MoveData──▶ kernel ──Effects::moves──▶ whoever runs it      before the fence stores of the step
+//!   engine ──Callback::MoveData──▶ kernel ──Effects::moves──▶ host      before the fence stores of the step
 //! ```
-//! Moves are done one after the other, in the order of the lane, and completely before any fence store, answer or event
-//! of the same step: who sees the fence sees the bytes. Numbers in memory are little-endian words of 32 bits.
+//! The host executes all operations of a step in order, before any fence store, answer or event of that step: a process
+//! that sees the fence sees the bytes. Numbers in memory are little-endian words of 32 bits.
 //!
-//! The thread that runs the kernel holds others up while it moves bytes. So an engine that has many to move calls back a piece of
-//! [`MOVED_BYTES_PER_STEP`](d3dkmt::limits::MOVED_BYTES_PER_STEP) at a time, at the time at which its hardware would have
-//! moved it, and a step in which engines have called back so many goes on with no other: what is due comes in the next step.
+//! Other threads wait while the kernel's thread moves bytes. So an engine pushes a long operation in pieces of
+//! [`MOVED_BYTES_PER_STEP`](d3dkmt::limits::MOVED_BYTES_PER_STEP), each at the time at which its hardware would have
+//! moved it. After that many bytes a step runs no other due time: it comes in the next step.
 //!
-//! A *staging buffer* is memory of the host that stands for cache lines of an engine: bytes that were written and are in no
-//! memory yet, or old ones that are read though memory has new ones. It begins with the first move that names it, as
-//! zeros, is as long as the moves that name it need it to be, and ends with `Release`; those of an adapter that is
-//! stopped or reset end with `ReleaseAll`.
+//! A *staging buffer* is memory of the host that stands for cache lines of an engine: written bytes that are in no
+//! memory yet, or old bytes that are read although memory has new ones. The first operation that names it creates it,
+//! filled with zeros, and operations grow it as they need. `Release` frees it. `ReleaseAll` frees those of an adapter
+//! that is stopped or reset.
 
 mod coalesce;
 mod executor;
@@ -28,17 +28,17 @@ pub use executor::{DmaError, DmaExecutor, ProcessMemory};
 
 use crate::ProcessId;
 
-/// A staging buffer: see [`DataMove`]. Its driver numbers it; numbers are used again after their release.
+/// A staging buffer of an adapter. Its driver numbers it; numbers are reused after their release.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct StagingBuffer {
     pub adapter: u32,
     pub number: u64,
 }
 
-/// Where the bytes of a move begin.
+/// The first byte of a range that an operation reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MemoryRef {
-    /// An address of the process's own address space: where what an allocation is of lies.
+    /// An address of the process's own address space, where the memory of an allocation lies.
     Memory {
         process: ProcessId,
         address: u64,
@@ -50,7 +50,7 @@ pub enum MemoryRef {
 }
 
 impl MemoryRef {
-    /// So many bytes behind it.
+    /// The place `bytes` bytes further on.
     pub fn ahead(self, bytes: u64) -> MemoryRef {
         match self {
             MemoryRef::Memory { process, address } => {
@@ -63,7 +63,7 @@ impl MemoryRef {
     }
 }
 
-/// What a `Compute` makes of a word of the source and the word that is there.
+/// How a `Compute` combines a word of the source with the word of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ComputeOp {
     /// source + operand
@@ -72,22 +72,22 @@ pub enum ComputeOp {
     Multiply,
     /// source ^ operand
     Xor,
-    /// what is there + source + operand
+    /// target + source + operand
     Accumulate,
 }
 
-/// One thing to do with bytes. Counts are in bytes.
+/// A DMA operation. Counts are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DmaOp {
-    /// All is read before anything is written: the two may overlap.
+    /// The two ranges may overlap: all bytes are read before any is written.
     Copy { from: MemoryRef, to: MemoryRef, bytes: u64 },
-    /// The pattern again and again; `bytes` is a multiple of 4.
+    /// Repeats the pattern; `bytes` is a multiple of 4.
     Fill { to: MemoryRef, bytes: u64, pattern: u32 },
-    /// [`MoveKernel::apply`] to each word; `bytes` is a multiple of 4. All is read before anything is written.
+    /// Applies [`ComputeOp::apply`] to each word; `bytes` is a multiple of 4. All words are read before any is written.
     Compute { kernel: ComputeOp, from: MemoryRef, to: MemoryRef, bytes: u64, operand: u32 },
-    /// The staging buffer ends.
+    /// Frees the staging buffer.
     Release { staging_buffer: StagingBuffer },
-    /// All staging buffers of an adapter end. Only the kernel says so.
+    /// Frees all staging buffers of an adapter. Only the kernel issues it.
     ReleaseAll { adapter: u32 },
 }
 
@@ -95,7 +95,7 @@ impl ComputeOp {
     pub const ALL: [ComputeOp; 4] =
         [ComputeOp::Add, ComputeOp::Multiply, ComputeOp::Xor, ComputeOp::Accumulate];
 
-    /// The word that is written. `there` is the word of the target so far. All is modulo 2^32.
+    /// The new word of the target; `there` is the old one. Arithmetic is modulo 2^32.
     pub const fn apply(self, source: u32, there: u32, operand: u32) -> u32 {
         match self {
             ComputeOp::Add => source.wrapping_add(operand),
@@ -107,7 +107,7 @@ impl ComputeOp {
 }
 
 impl DmaOp {
-    /// How many bytes it writes, which is what it costs.
+    /// Number of bytes that it writes, which is its cost.
     pub fn bytes(&self) -> u64 {
         match self {
             DmaOp::Copy { bytes, .. } | DmaOp::Fill { bytes, .. } | DmaOp::Compute { bytes, .. } => *bytes,
@@ -150,7 +150,7 @@ impl DmaOp {
 
 impl fmt::Display for StagingBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "staging_buffer {}.{}", self.adapter, self.number)
+        write!(f, "staging buffer {}.{}", self.adapter, self.number)
     }
 }
 
@@ -182,8 +182,8 @@ impl fmt::Display for DmaOp {
             DmaOp::Compute { kernel, from, to, bytes, operand } => {
                 write!(f, "move {bytes} bytes {from} -> {to}, each word {kernel} {operand:#x}")
             }
-            DmaOp::Release { staging_buffer } => write!(f, "move ends {staging_buffer}"),
-            DmaOp::ReleaseAll { adapter } => write!(f, "move ends every staging_buffer of adapter {adapter}"),
+            DmaOp::Release { staging_buffer } => write!(f, "move releases {staging_buffer}"),
+            DmaOp::ReleaseAll { adapter } => write!(f, "move releases every staging buffer of adapter {adapter}"),
         }
     }
 }

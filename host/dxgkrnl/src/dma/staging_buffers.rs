@@ -1,5 +1,5 @@
-//! The bytes of staging buffers. Two share them until one is written: an engine reads a line into its cache and keeps it for the
-//! command as well.
+//! The bytes of staging buffers. Two buffers share bytes until one is written, because an engine reads a line into its
+//! cache and also keeps it for the command.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -7,23 +7,23 @@ use alloc::vec::Vec;
 
 use super::{DmaError, StagingBuffer};
 
-/// Bytes of one staging buffer: more than any engine of ours needs.
+/// Bytes of one staging buffer at most. No engine of crate `kmd` needs as many.
 pub(super) const STAGING_BYTES_MAX: u64 = 4 << 20;
 
 /// Staging buffers of all adapters together.
 pub(super) const STAGING_BUFFERS_MAX: usize = 1 << 16;
 
-/// Fewer bytes are copied.
+/// Fewer bytes are copied, not shared.
 const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// Of staging buffers that ended, for those that begin: making memory and clearing it takes longer than copying it.
+/// Bytes kept of freed staging buffers for new ones: to allocate and clear memory takes longer than the copy.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug, Default)]
 struct StagedMemory {
-    /// What is behind the staging buffer's last byte means nothing.
+    /// Bytes behind the end of the staging buffer have no meaning.
     memory: Arc<Vec<u8>>,
-    /// Where it begins there: not at 0 only in what it shares.
+    /// Where the staging buffer begins in `memory`: 0 unless it shares.
     begin: usize,
     bytes: usize,
 }
@@ -39,7 +39,7 @@ impl StagedMemory {
         &self.memory[self.begin..self.begin + self.bytes]
     }
 
-    /// Nobody else has this memory, and it has room for so many bytes.
+    /// The memory, shared with no other buffer, with room for `bytes` bytes.
     fn own(&mut self, bytes: usize, spare: &mut Vec<Vec<u8>>) -> &mut Vec<u8> {
         if self.begin > 0 || Arc::get_mut(&mut self.memory).is_none() {
             let mut copy = take_spare(spare, bytes);
@@ -55,7 +55,7 @@ impl StagedMemory {
     }
 }
 
-/// Memory of a staging buffer that ended, if one had as much.
+/// Memory of a freed staging buffer if one had `bytes` bytes, else an empty vector.
 fn take_spare(spare: &mut Vec<Vec<u8>>, bytes: usize) -> Vec<u8> {
     let at = spare.iter().position(|memory| memory.len() >= bytes);
     at.map(|at| spare.swap_remove(at)).unwrap_or_default()
@@ -86,7 +86,7 @@ impl StagingBuffers {
         }
     }
 
-    /// A staging buffer that has these bytes at least: it begins and grows, by zeros, as it is named.
+    /// The staging buffer, created if it is new, and the end of the range. Fails if a limit is exceeded.
     fn named(
         &mut self,
         staging_buffer: StagingBuffer,
@@ -101,7 +101,7 @@ impl StagingBuffers {
         Ok((end as usize, self.held.entry(staging_buffer).or_default()))
     }
 
-    /// To read it.
+    /// A range to read. The staging buffer grows to its end, by zeros.
     pub fn read(
         &mut self,
         staging_buffer: StagingBuffer,
@@ -121,7 +121,7 @@ impl StagingBuffers {
         Ok(&self.held[&staging_buffer].all()[offset as usize..][..bytes])
     }
 
-    /// To write all of it: what is there means nothing.
+    /// A range to overwrite completely: its present bytes have no meaning.
     pub fn write(
         &mut self,
         staging_buffer: StagingBuffer,
@@ -144,11 +144,11 @@ impl StagingBuffers {
         self.spare = spare;
         named?;
         let memory = self.held.get_mut(&staging_buffer).and_then(|held| Arc::get_mut(&mut held.memory));
-        let Some(memory) = memory else { unreachable!("it is this staging_buffer's own") };
+        let Some(memory) = memory else { unreachable!("this staging buffer shares no memory") };
         Ok(&mut memory[offset as usize..offset as usize + bytes])
     }
 
-    /// A staging buffer that there is not yet becomes a part of another one. `false`: it has to be copied.
+    /// Makes a new staging buffer share a range of another one. `false`: the caller has to copy.
     pub fn share(
         &mut self,
         (from, offset): (StagingBuffer, u64),

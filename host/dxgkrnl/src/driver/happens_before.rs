@@ -1,7 +1,8 @@
-//! Tells drivers what comes before what, if the configuration has one look for races (`AdapterConfig::hazards`).
+//! Reports happens-before relations to drivers, if the configuration asks one to detect races
+//! (`AdapterConfig::hazards`).
 //!
-//! Signals and waits in queues count from when their packets are passed: a wait may be latched long before, but what is
-//! before it in its queue does not come after the signal. A signal at submission (FEN-048) orders nothing.
+//! A signal or wait in a queue is reported when the queue passes its packet. The wait may latch long before, but
+//! earlier work in its queue is not ordered after the signal. A signal at submission (FEN-048) orders nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -12,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::Config;
 use crate::sync::waits::WaitId;
 
-/// What is kept for it.
+/// State of the reports: completed waits, and the drivers' notes.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct HappensBeforeLog {
     pub(super) on: bool,
-    /// What GPU waits have waited for that are over and whose packets are not passed.
+    /// Fences and values of completed GPU waits whose packets their queues have not passed yet.
     pub(super) ended: BTreeMap<WaitId, Vec<(u32, u64)>>,
-    /// What drivers made of it, until the input is over.
+    /// Notes from drivers, until the input is handled.
     pub(super) told: Vec<String>,
 }
 
@@ -37,12 +38,12 @@ impl HappensBeforeLog {
         }
     }
 
-    /// The packet of a wait is dropped.
+    /// Forgets a wait whose packet is dropped.
     pub fn forget(&mut self, wait: WaitId) {
         self.ended.remove(&wait);
     }
 
-    /// Waits that are over and whose queues have not come to them.
+    /// Number of completed waits that their queues have not reached yet.
     pub fn ended(&self) -> usize {
         self.ended.len()
     }

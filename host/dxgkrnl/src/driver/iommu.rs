@@ -8,8 +8,8 @@ use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 
 impl<M: Miniport> Kernel<M> {
-    /// The fence memory of a process is mapped for adapters whose GPUs use CPU addresses, more of it or no more:
-    /// in a frame in which their GPUs touch nothing (TDR-042).
+    /// Adds slots of a process's fence memory to the IOMMU mapping, or removes the mapping (`None`), on each adapter
+    /// whose GPU uses CPU addresses. That GPU accesses no memory meanwhile (TDR-042).
     pub(crate) fn change_iommu_mapping(&mut self, process: ProcessId, added: Option<u32>) {
         for (ordinal, adapter) in (0..).zip(&self.config.adapters) {
             if adapter.iommu && !self.tdr.stopped_adapters().contains(&ordinal) {

@@ -1,7 +1,7 @@
-//! The miniport, and when it next wants to be told the time.
+//! The miniport, with its next deadline cached.
 //!
-//! Every input asks for that, so it is kept from one change of the miniport to the next. Whoever borrows the
-//! miniport to change it makes it unknown again: there is no other way to one that can be written to.
+//! Every input needs the deadline, so it is cached until the miniport changes. A mutable borrow of the miniport clears
+//! the cache, and only [`Driver`] gives one.
 
 pub(crate) mod happens_before;
 mod iommu;
@@ -15,10 +15,10 @@ use core::ops::{Deref, DerefMut};
 use crate::Nanos;
 use crate::ddi::{Callback, Miniport};
 
-/// See the module.
+/// The miniport with its cached deadline.
 pub(crate) struct Driver<M> {
     miniport: M,
-    /// `None` if it must be asked.
+    /// The cached deadline; `None` if the miniport has to be asked.
     due: Option<Option<Nanos>>,
     /// Empty lists of callbacks, kept for their memory.
     callbacks: Vec<Callback>,
@@ -30,7 +30,7 @@ impl<M: Miniport> Driver<M> {
         Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new() }
     }
 
-    /// [`Miniport::next_deadline`], kept.
+    /// [`Miniport::next_deadline`], cached.
     pub fn due(&mut self) -> Option<Nanos> {
         let miniport = &self.miniport;
         *self.due.get_or_insert_with(|| miniport.next_deadline())
@@ -45,7 +45,7 @@ impl<M: Miniport> Driver<M> {
         self.callbacks = callbacks;
     }
 
-    /// An empty list for the callbacks of a DPC, which may run inside of a DDI's.
+    /// An empty list for the callbacks of a DPC, which may run while a DDI's are processed.
     pub fn take_dpc_callbacks(&mut self) -> Vec<Callback> {
         take(&mut self.dpc_callbacks)
     }

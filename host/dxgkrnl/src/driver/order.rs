@@ -1,4 +1,4 @@
-//! Tells drivers about signals and waits in the order in which they take effect.
+//! Reports signals and waits to drivers in the order in which they take effect.
 
 use crate::ProcessId;
 use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId, Miniport};
@@ -8,7 +8,7 @@ use crate::sync::legacy::is_acquired;
 use crate::sync::waits::{WaitId, WaitItem, WaitOwner};
 use crate::vidsch::Packet;
 
-/// Numbers of keyed mutexes among those of fences.
+/// Added to a keyed mutex's number, which keeps it apart from the numbers of fences.
 const KEYED_MUTEXES: u64 = 1 << 32;
 
 impl<M: Miniport> Kernel<M> {
@@ -20,7 +20,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What drivers had to say.
+    /// Adds the drivers' notes to the effects.
     #[inline]
     pub(crate) fn tell_of_edges(&mut self, effects: &mut Effects) {
         if !self.edges.told.is_empty() {
@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.edges.on {
             return;
         }
-        // Whose turn it is is all that a mutex or semaphore says.
+        // A mutex or semaphore orders by its ownership alone: it has no value.
         let value = if is_acquired(self.sync.objects()[object].object_type) { 0 } else { value };
         self.edge(HappensBefore::Signaled { by, fence: object.into(), value });
     }
@@ -52,7 +52,7 @@ impl<M: Miniport> Kernel<M> {
         self.edge(HappensBefore::Waited { by, fence: object.into(), value });
     }
 
-    /// A packet is about to be taken from the head of its queue.
+    /// Reports the packet at the head of a queue, which is about to be removed.
     pub(crate) fn passed(&mut self, queue: u32) {
         if !self.edges.on {
             return;
@@ -74,19 +74,19 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A queue comes to a wait that is over.
+    /// Reports a completed wait that its queue has reached.
     pub(crate) fn tell_ended(&mut self, by: Agent, wait: WaitId) {
         for (object, value) in self.edges.ended.remove(&wait).unwrap_or_default() {
             self.tell_waited(by, object, value);
         }
     }
 
-    /// A wait that is complete, or was satisfied from the start.
+    /// Reports a wait that completed, or that was satisfied at once.
     pub(crate) fn wait_is_over(&mut self, id: Option<WaitId>, owner: WaitOwner, items: &[WaitItem]) {
         let reached = items.iter().filter(|item| item.satisfied).map(|item| (item.object, item.value));
         match (owner, id) {
             (WaitOwner::Gpu { .. }, Some(id)) => drop(self.edges.ended.insert(id, reached.collect())),
-            // It leaves no packet behind; what is before it in its queue is taken to come after it too.
+            // The wait leaves no packet behind, so earlier work in its queue counts as ordered after it too.
             (WaitOwner::Gpu { queue }, None) => {
                 let by = self.agent(queue);
                 reached.for_each(|(object, value)| self.tell_waited(by, object, value));

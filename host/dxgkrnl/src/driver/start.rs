@@ -1,6 +1,7 @@
-//! What an adapter has to bring along to be started (`DxgkDdiStartDevice` and the caps that follow it).
+//! Checks that an adapter has to pass to start (`DxgkDdiStartDevice` and the caps that follow it).
 //!
-//! An adapter that fails is refused to users like one that is stopped; [`Kernel::start_failures`] says why.
+//! Client processes cannot use an adapter that fails them, as if it were stopped; [`Kernel::start_failures`] has the
+//! reason.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -17,7 +18,7 @@ pub(super) const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
     (VidSchCaps::CANCEL_COMMAND_AWARE, VidSchCaps::MULTI_ENGINE_AWARE),
 ];
 
-/// Why this adapter does not start, if it does not.
+/// Why this adapter does not start; `None` if it starts.
 pub(super) fn failure(
     features: Features,
     adapter: &AdapterConfig,
@@ -25,11 +26,11 @@ pub(super) fn failure(
     advertised: &[FeatureId],
 ) -> Option<String> {
     if let Some(feature) = advertised.iter().find(|feature| !features.offers(**feature)) {
-        return Some(format!("the driver advertises feature {feature}, which the system has not (SCH-043)"));
+        return Some(format!("the driver advertises feature {feature}, which the system does not offer (SCH-043)"));
     }
     let native = adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE);
     if native && !features.contains(Features::NATIVE_FENCE) {
-        return Some(String::from("NativeGpuFence without the feature 37 of the system (FEN-106)"));
+        return Some(String::from("NativeGpuFence needs feature 37 of the system (FEN-106)"));
     }
     for (cap, needed) in PREREQUISITES {
         if adapter.caps.contains(cap) && !adapter.caps.contains(needed) {
@@ -41,7 +42,7 @@ pub(super) fn failure(
     }
     if adapter.caps.contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) && !ddis.is_all() {
         let missing = PerEngineTdrDdis::all() - ddis;
-        return Some(format!("SupportPerEngineTDR stands on DDIs that the driver has not: {missing:?}"));
+        return Some(format!("SupportPerEngineTDR needs DDIs that the driver does not implement: {missing:?}"));
     }
     None
 }
@@ -56,7 +57,7 @@ pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u3
     (0..).zip(&config.adapters).filter_map(of_adapter).collect()
 }
 
-/// Each engine of hardware scheduling gets its scheduling log (SCH-044).
+/// Gives each engine of hardware scheduling its scheduling log (SCH-044).
 pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut impl Miniport) {
     if !config.features.contains(Features::HARDWARE_SCHEDULING) {
         return;

@@ -1,14 +1,15 @@
-//! The whole state as bytes, and a kernel from them: for snapshots in traces, for daemons that go on after a restart,
-//! for trying something on a copy.
+//! Saves the whole kernel state as bytes, and restores a kernel from them. Users are snapshots in traces, daemons that
+//! resume after a restart, and trials on a copy.
 //!
 //! ```text
 //!   semantic version, varint | layout version, 4 bytes | the kernel's tables | the driver's bytes
 //! ```
-//! The tables are in the order below, each as postcard writes it: so the same state is the same bytes. What is not in
-//! them: the configuration, which whoever restores gives again, and what lives only while an input is handled.
+//! The tables follow in the order below, each in postcard's encoding, so equal states give equal bytes. The
+//! configuration is not saved: the caller of [`Kernel::restore`] supplies it. State that lives only while an input is
+//! handled is not saved either.
 //!
-//! A build with other tables does the same with the same inputs, and replays what another recorded; what it cannot do is
-//! begin with that one's state. So the layout has a version of its own.
+//! Builds with different tables can behave alike and replay each other's traces, but cannot start from each other's
+//! state. So the layout has its own version.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -33,8 +34,8 @@ use crate::vidmm::VidMm;
 use crate::vidsch::VidSch;
 use crate::{Config, Nanos, SEMANTIC_VERSION};
 
-/// Of the bytes of a saved state: changes with each change of what is in them or of how it is written. A test compares.
-/// The first one is such that a state from before there was any is not taken for it, and it has a fixed length.
+/// Version of a saved state's layout: changes with each change of its fields or their encoding. A test compares. The
+/// first version was chosen so that a state from before layout versions is not mistaken for it; its length is fixed.
 pub const LAYOUT_VERSION: u32 = 0x5A7E_000B;
 
 /// Why a kernel cannot be restored.
@@ -46,7 +47,7 @@ pub enum NotRestored {
     OtherLayout(u32),
     /// The bytes are not a state.
     Damaged(String),
-    /// What the driver says.
+    /// The driver could not restore its state, for this reason.
     Driver(String),
 }
 
@@ -61,7 +62,7 @@ impl fmt::Display for NotRestored {
                 "the state was written by another build: its layout is {layout:#x}, this one's {LAYOUT_VERSION:#x}"
             ),
             NotRestored::Damaged(why) => write!(f, "the bytes are not a saved state: {why}"),
-            NotRestored::Driver(why) => write!(f, "its driver is not restored: {why}"),
+            NotRestored::Driver(why) => write!(f, "the driver's state cannot be restored: {why}"),
         }
     }
 }
@@ -114,17 +115,18 @@ state! {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// The whole state, the driver's too. An error says which driver cannot: see [`Miniport::save`].
+    /// The whole state as bytes, including the driver's. An error says why the driver cannot save: see
+    /// [`Miniport::save`].
     pub fn save(&self) -> Result<Vec<u8>, String> {
         let driver = self.miniport.save()?;
         let state = (SEMANTIC_VERSION, LAYOUT_VERSION.to_le_bytes(), Saving::of(self), driver);
         postcard::to_allocvec(&state).map_err(|error| error.to_string())
     }
 
-    /// The kernel that these bytes are of, over a driver that is new: it is started and restored here.
+    /// Restores a kernel from saved bytes, over a new driver, which this function starts and restores.
     ///
-    /// The configuration has to be the one that the saved kernel had. The bytes are believed: whoever keeps them
-    /// where others can change them needs a checksum.
+    /// `config` has to be the saved kernel's configuration. The bytes are trusted: a caller that stores them where
+    /// others can change them needs a checksum.
     pub fn restore(config: Config, miniport: M, state: &[u8]) -> Result<Self, NotRestored> {
         let damaged = |error: postcard::Error| NotRestored::Damaged(error.to_string());
         let (version, state) = postcard::take_from_bytes::<u32>(state).map_err(damaged)?;
@@ -139,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
         let ((saved, driver), rest) =
             postcard::take_from_bytes::<(Saved, Vec<u8>)>(state).map_err(damaged)?;
         if !rest.is_empty() {
-            return Err(NotRestored::Damaged("there is more behind it".into()));
+            return Err(NotRestored::Damaged("extra bytes follow the state".into()));
         }
         let mut kernel = Kernel::new(config, miniport);
         saved.into(&mut kernel);

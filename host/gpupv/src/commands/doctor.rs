@@ -42,7 +42,7 @@ fn print(requirement: &Requirement) {
         State::Missing { what, mend, needed_for } => {
             let optional = if requirement.optional { " (optional)" } else { "" };
             say(format_args!(
-                "missing  {}{optional}: {what}\n         needed for: {needed_for}\n         mend: {mend}",
+                "missing  {}{optional}: {what}\n         needed for: {needed_for}\n         fix: {mend}",
                 requirement.name
             ));
         }
@@ -75,7 +75,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     }
     let well = requirements.iter().all(|requirement| requirement.is_ok() || requirement.optional);
     if !well && !args.fix && !args.json {
-        say(format_args!("\nAll at once: gpupv doctor --fix"));
+        say(format_args!("\nTo install everything: gpupv doctor --fix"));
     }
     Ok(if well { OK } else { SET_UP_FAILED })
 }

@@ -1,4 +1,4 @@
-//! `gpupv serve`: the daemon by itself. Local processes and VMs attach to it.
+//! `gpupv serve`: runs the daemon by itself. Local processes and VMs attach to it.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,19 +23,19 @@ pub struct ServeArgs {
     /// Folder of the sockets: broker.sock, control.sock, vm1.sock, ..
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Sockets for so many VMs, for QEMU's vhost-user-vsock device
+    /// Number of VMs to create sockets for, for QEMU's vhost-user-vsock device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// Go on after being killed: everything that processes have, and what they wait for, is kept in this folder.
-    /// A folder that is new or empty begins, one with a journal is gone on from (docs/RESTART.md)
+    /// Keep the state in this folder, so that a restarted daemon resumes after a kill: all objects and waits of
+    /// processes. A new or empty folder starts a journal; a folder with a journal is resumed (docs/RESTART.md)
     #[arg(long, value_name = "DIR", groups = ["recorded", "kept"], conflicts_with = "flight_recorder")]
     pub journal: Option<PathBuf>,
-    /// How long processes are waited for after a restart, and wait for one: SECONDS, or `forever`
+    /// How long a restarted daemon waits for its processes, and processes wait for a daemon: SECONDS, or `forever`
     #[arg(long, value_name = "TIME", default_value = "30", requires = "journal")]
     pub resume_within: ResumeWithin,
 }
 
-/// How long something is waited for; `None`: as long as it takes.
+/// A time limit of a wait; `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeWithin(pub Option<Duration>);
 
@@ -49,18 +49,18 @@ impl FromStr for ResumeWithin {
             "forever" => Ok(ResumeWithin(None)),
             _ => seconds()
                 .map(|limit| ResumeWithin(Some(limit)))
-                .ok_or_else(|| "it is SECONDS, or `forever`".into()),
+                .ok_or_else(|| "a time is SECONDS, or `forever`".into()),
         }
     }
 }
 
-/// What became of the journal, for who started the daemon.
+/// Prints whether the journal is new or resumed.
 fn say_journal(folder: &Path, resumed: Option<Resumed>) {
     let folder = folder.display();
     match resumed {
         None => say(format_args!("journal: {folder}, new")),
         Some(Resumed { next_step, processes, waits }) => say(format_args!(
-            "journal: {folder}, goes on at step #{next_step} with {processes} processes and {waits} pending waits"
+            "journal: {folder}, resumes at step #{next_step} with {processes} processes and {waits} pending waits"
         )),
     }
 }

@@ -1,5 +1,5 @@
-//! `gpupv vm run`: boots guests, runs a program in each, passes its exit code on. `gpupv vm hold`: keeps the device of
-//! somebody's own QEMU while the daemon is killed and started again.
+//! `gpupv vm run`: boots guests, runs a program in each and returns its exit code. `gpupv vm hold`: keeps the device of
+//! a separately started QEMU while the daemon is killed and restarted.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -27,19 +27,19 @@ pub struct VmArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VmCommand {
-    /// Boot guests, run a program inside, stream its output, pass its exit code on
+    /// Boot guests, run a program inside, stream its output and return its exit code
     Run(VmRunArgs),
-    /// Stand between a QEMU and a daemon that may be killed and started again (docs/RESTART.md)
+    /// Connect a QEMU to a daemon that may be killed and restarted (docs/RESTART.md)
     Hold(VmHoldArgs),
 }
 
 /// Arguments of `gpupv vm hold`.
 #[derive(Args, Debug)]
 pub struct VmHoldArgs {
-    /// The daemon's socket for the VM, as `gpupv serve` names it: vm1.sock, .. It need not be there yet
+    /// The daemon's socket for the VM, as printed by `gpupv serve`: vm1.sock, .. It need not exist yet
     #[arg(value_name = "SOCKET")]
     pub daemon: PathBuf,
-    /// Where QEMU is to connect: SOCKET.held unless it is named
+    /// Socket for QEMU to connect to [default: SOCKET.held]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
@@ -49,13 +49,13 @@ pub struct VmHoldArgs {
 pub struct VmRunArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
-    /// How many guests; the program runs in each
+    /// Number of guests; the program runs in each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// Bring a file or folder of this machine into the guests, with the shared libraries it needs
+    /// Copy a file or folder of this machine into the guests, with the shared libraries that it needs
     #[arg(long, value_name = "SRC[:DST]")]
     pub with: Vec<CopiedPath>,
-    /// Keep the console logs in this folder
+    /// Write the console logs into this folder
     #[arg(long, value_name = "DIR")]
     pub console: Option<PathBuf>,
     /// The program, by its path in the guest, and its arguments
@@ -63,7 +63,7 @@ pub struct VmRunArgs {
     pub command: Vec<String>,
 }
 
-/// Prints what guests say. With several guests each line begins with the guest's name.
+/// Prints the output of guests. With several guests each line begins with the guest's name.
 struct Printer {
     prefix: Option<String>,
     partial: [Vec<u8>; 2],
@@ -98,7 +98,7 @@ impl Printer {
     }
 }
 
-/// Writes to standard output (0) or standard error (1). A reader that went away is no error of ours.
+/// Writes to standard output (0) or standard error (1). A closed pipe is no error here.
 fn write_out(at: usize, bytes: &[u8]) {
     if at == 0 {
         let mut out = std::io::stdout().lock();
@@ -108,7 +108,7 @@ fn write_out(at: usize, bytes: &[u8]) {
     }
 }
 
-/// Passes this process's standard input on, from a thread: it may block for ever.
+/// Forwards this process's standard input from a thread, because a read may block forever.
 fn forward_stdin(sender: mpsc::Sender<exec_input::Body>) {
     std::thread::spawn(move || {
         use std::io::Read as _;
@@ -135,7 +135,7 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
     printer.finish();
     code.with_context(|| {
         format!(
-            "in {name}: cannot run {} (programs of this machine come along with --with SRC:DST)",
+            "in {name}: cannot run {} (copy programs of this machine into the guest with --with SRC:DST)",
             command[0]
         )
     })
@@ -148,7 +148,7 @@ pub fn run(args: &VmArgs, drivers: &Registry) -> anyhow::Result<u8> {
     }
 }
 
-/// Holds QEMUs until it is ended itself.
+/// Serves the device of a QEMU until a signal stops it.
 fn hold(args: &VmHoldArgs) -> anyhow::Result<u8> {
     let held = || {
         let mut path = args.daemon.clone().into_os_string();
@@ -158,7 +158,7 @@ fn hold(args: &VmHoldArgs) -> anyhow::Result<u8> {
     let socket = args.socket.clone().unwrap_or_else(held);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        // From before there is a socket: none is left behind.
+        // Installed before the socket exists, so that no signal leaves it behind.
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let _proxy = VhostUserProxy::serve(&socket, &args.daemon)?;
         say(format_args!("{}", device_options(&socket)));
@@ -195,12 +195,12 @@ fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
                 return Ok(130);
             }
         };
-        // In order even if a program could not be run: the trace gets its end.
+        // The daemon stops in order even if a program could not be run, so that the trace gets its end record.
         fleet.end()?;
         let codes = codes.into_iter().collect::<anyhow::Result<Vec<u8>>>()?;
         anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
     });
-    // A thread may still wait for standard input.
+    // A thread may still be blocked on standard input.
     runtime.shutdown_background();
     code
 }

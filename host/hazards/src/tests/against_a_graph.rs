@@ -1,9 +1,9 @@
-//! The checker against a graph of everything that waits for everything: slow, and with no clocks in it.
+//! The checker against an explicit wait-for graph, which is slow and uses no clocks.
 //!
-//! A node is the part of a command in one scope, or a barrier. A part goes to every later barrier whose SyncBefore has
-//! its scope; a barrier goes to every later part whose scope its SyncAfter has, and to every later barrier that waits
-//! for one of the scopes it holds up. Two accesses are ordered if there is a path from each part of the first to each
-//! of the second.
+//! A node is the part of a command in one scope, or a barrier. A part has an edge to every later barrier whose
+//! SyncBefore has its scope. A barrier has an edge to every later part whose scope is in its SyncAfter, and to every
+//! later barrier that waits for a scope that it blocks. Two accesses are ordered if there is a path from each part of
+//! the first to each of the second.
 
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => one.prop_map(|(before, after, first, then, number)| {
             Step::Barrier(barrier(before, after, first, then), Some(buffer(number)))
         }),
-        // One for all memory that waits for all: what others leave open is an approximation of the checker's.
+        // Global barriers wait for all scopes: for others the checker only approximates.
         1 => (scopes(), types(), types()).prop_map(|(after, first, then)| {
             Step::Barrier(barrier(S::ALL, after, first, then), None)
         }),
@@ -75,7 +75,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Barriers that everything in this scope behind `before` waits for, directly or not; walked backwards.
+    /// Barriers before `before` that later work in this scope waits for, directly or not. Walks backwards.
     fn behind(&self, scope: S, before: usize) -> Vec<usize> {
         let mut reached = vec![false; before];
         let mut open = vec![(scope, before)];
@@ -104,7 +104,7 @@ impl Graph<'_> {
         })
     }
 
-    /// Some barrier behind the write waits for it and shows it.
+    /// Whether a barrier after the write waits for it and makes it visible.
     fn is_visible(&self, (first, write): (usize, &Access), (then, later): (usize, &Access)) -> bool {
         let shows = |at: usize| {
             let Step::Barrier(barrier, place) = &self.steps[at] else { return false };
@@ -122,7 +122,7 @@ impl Graph<'_> {
         all_types || (first + 1..then).any(shows)
     }
 
-    /// A barrier that waits in these scopes waits for a part of an earlier step by way of others.
+    /// Whether a barrier on these scopes waits for a part of an earlier step through other barriers.
     fn waits_through(&self, scopes: S, before: usize, first: usize, s: S) -> bool {
         scopes.iter().any(|scope| {
             self.behind(scope, before).iter().any(|at| {
@@ -155,7 +155,7 @@ impl Graph<'_> {
         found
     }
 
-    /// What a later access may race with: the last write of its buffer, and for a write the reads since.
+    /// Accesses that a later access may race with: the last write of its buffer, and for a write the reads since.
     fn last_accesses(&self, then: usize, later: &Access) -> Vec<(usize, Access)> {
         let mut last: Vec<(usize, Access)> = Vec::new();
         for first in 0..then {

@@ -1,4 +1,4 @@
-//! What an engine has and what that will do, for people who ask why a wait does not end.
+//! The buffers of an engine and the fence writes that they will make, for reports of why a wait does not end.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use dxgkrnl::ddi::{EngineWork, HwQueueId, PendingWrite, WorkState};
 
 use super::{Engine, Job};
 
-/// What others may wait for of these packets, and what they wait for.
+/// Fence stores and fence waits in these packets.
 fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<PendingWrite> {
     let mut pending_writes = Vec::new();
     for packet in packets {
@@ -49,7 +49,7 @@ fn of_packets(packets: impl Iterator<Item = Packet>) -> Vec<PendingWrite> {
     pending_writes
 }
 
-/// What a command buffer will do. One of another KMD's format is work of a usual length and nothing else.
+/// Fence stores and waits of a command buffer. A buffer in another KMD's format has none.
 pub(crate) fn of_commands(commands: &[u8]) -> Vec<PendingWrite> {
     let packets = Reader::new(commands).ok().flatten().into_iter().flatten();
     of_packets(packets.map_while(Result::ok).map(|packet| packet.to_owned()))
@@ -76,7 +76,7 @@ impl Job {
 }
 
 impl Engine {
-    /// See [`dxgkrnl::ddi::Miniport::foresee_submission`].
+    /// See [`dxgkrnl::ddi::Miniport::pending_writes_of_submission`].
     pub fn pending_writes_of(
         &self,
         hw_queue: Option<HwQueueId>,

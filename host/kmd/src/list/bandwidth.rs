@@ -1,31 +1,31 @@
-//! How fast an engine moves bytes: all that its commands and barriers do shares one bandwidth.
+//! The bandwidth of an engine, which all its commands and barriers share.
 //!
-//! An engine may be [`MOVED_BYTES_PER_STEP`] ahead of it, so that little work takes no time. Who has more to do goes on
-//! when the engine has caught up: so no moment of an engine moves much more than that, and time goes on between two of
-//! them.
+//! An engine may be [`MOVED_BYTES_PER_STEP`] ahead of it, so that a small transfer takes no time. A longer transfer
+//! continues when the engine has caught up. So no step moves much more than that, and simulated time advances between
+//! two steps.
 
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
 use dxgkrnl::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What an engine moves in a nanosecond.
+/// Bytes that an engine moves in a nanosecond.
 pub(super) const BYTES_PER_NS: u64 = 16;
 
-/// A move, and a command, take as much of it as so many bytes more, however few they move; a piece of a page table that
-/// is looked up takes less. It is about what they take here.
+/// Fixed cost of a move or a command, in bytes of bandwidth. A looked-up piece of a page table costs less
+/// ([`BYTES_PER_PIECE`]). Both are about what they cost the simulation.
 pub(super) const BYTES_PER_MOVE: u64 = 256;
 pub(super) const BYTES_PER_PIECE: u64 = 64;
 
-/// See the module.
+/// Bandwidth of one engine that is in use.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Bandwidth {
-    /// At this time so many bytes were called back and not moved yet by hardware that is as fast as this and no faster.
+    /// At time `at`, `ahead` bytes were called back that hardware of this bandwidth had not moved yet.
     at: Nanos,
     ahead: u64,
 }
 
 impl Bandwidth {
-    /// So many bytes are moved, at this time or at the latest one seen.
+    /// Charges a move of `bytes` at this time, or at the latest time seen if that is later.
     pub fn take(&mut self, clock: Nanos, bytes: u64) {
         self.ahead = self.ahead_at(clock).saturating_add(bytes);
         self.at = self.at.max(clock);
@@ -35,13 +35,13 @@ impl Bandwidth {
         self.ahead.saturating_sub(clock.saturating_sub(self.at).saturating_mul(BYTES_PER_NS))
     }
 
-    /// From when on there may be more: the time that it is, unless too much is ahead.
+    /// The earliest time for the next move: `clock`, unless too much is ahead.
     pub fn next(&self, clock: Nanos) -> Nanos {
         let excess = self.ahead_at(clock).saturating_sub(MOVED_BYTES_PER_STEP);
         clock.saturating_add(excess.div_ceil(BYTES_PER_NS))
     }
 
-    /// Nothing more is moved at this time.
+    /// Whether nothing more can be moved at this time.
     pub fn is_spent(&self, clock: Nanos) -> bool {
         self.next(clock) > clock
     }

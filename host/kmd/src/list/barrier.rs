@@ -1,9 +1,10 @@
-//! Barriers, as an engine carries them out: whom they wait for, what they write back and drop, and whom they hold up.
+//! Execution of barriers: which commands they wait for and block, and which caches they write back and invalidate.
 //!
-//! Nothing here judges: a barrier that names a resource that is not there, or memory beside it, synchronizes and
-//! touches no cache. Layouts are the validator's: the bytes of a texture are the same in each. A DISCARD leaves garbage
-//! ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which waits for the
-//! begin, drops and holds up. The older `ResourceBarrier` is translated, as a runtime does for a driver.
+//! This module validates nothing: a barrier on a resource that does not exist, or on memory outside of it, synchronizes
+//! and touches no cache. Layouts concern the validator only: the bytes of a texture are the same in each. A DISCARD
+//! leaves garbage ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which
+//! waits for the begin, invalidates and blocks. A legacy `ResourceBarrier` is translated, as a runtime does for a
+//! driver.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,25 +25,24 @@ use super::command::discard;
 use super::memory::Mover;
 use crate::page_table::PageFault;
 
-/// How long a barrier takes: each is a moment of its own, at which a long list can be cut; and it is too short to hide
-/// that another one is missing.
+/// Duration of a barrier: enough that a long list can be interrupted at each, and too short to hide a missing barrier.
 const BARRIER_NS: Nanos = 1;
 
-/// Of one barrier: nearly always one.
+/// Ranges of one barrier: nearly always one.
 type Ranges = SmallVec<[Range; 1]>;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Barrier {
-    /// Without umbrellas, and without SPLIT.
+    /// Umbrella scopes are expanded; SPLIT is removed.
     pub sync_before: BarrierSync,
     pub sync_after: BarrierSync,
     write_back: Option<BarrierAccess>,
     invalidate: Option<BarrierAccess>,
-    /// The one it is about; 0: all.
+    /// The resource that it names; 0 for all.
     resource: u32,
     ranges: Option<Ranges>,
     discard: bool,
-    /// How many of the ranges were discarded.
+    /// Number of ranges that are discarded already.
     discarded: usize,
 }
 
@@ -84,7 +84,7 @@ impl Barrier {
         own.on(resource, find(resource).map(within).into_iter().collect())
     }
 
-    /// The older kind, as a driver gets it (BAR-015).
+    /// A legacy barrier, translated as a driver gets it (BAR-015).
     pub fn legacy<'a>(
         barrier: &LegacyBarrier,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
@@ -108,7 +108,7 @@ impl Barrier {
         Barrier::of(&one.barrier).on(one.resource, whole.into_iter().collect())
     }
 
-    /// Those of a group, in its order.
+    /// Calls `take` for each barrier of a group, in order.
     pub fn each<'a>(
         group: &BarrierGroup,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
@@ -129,27 +129,28 @@ impl Barrier {
         }
     }
 
-    /// The resource whose subresources it may share with others.
+    /// The resource that it names; 0 for all.
     pub fn resource(&self) -> u32 {
         self.resource
     }
 
-    /// Two of one subresource act as if the first were complete before the second.
+    /// Whether it names a subresource that `other` names. Such barriers act as if the first completes before the
+    /// second.
     pub fn shares_subresource(&self, other: &Barrier) -> bool {
         let (Some(ranges), Some(others)) = (&self.ranges, &other.ranges) else { return false };
         self.resource == other.resource
             && ranges.iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
     }
 
-    /// It starts: until when it takes. Garbage is written as fast as data.
+    /// Starts the barrier and returns when it ends. A DISCARD writes its garbage at the speed of data.
     pub fn start(&self, clock: Nanos) -> Nanos {
         let discarded = self.ranges.iter().flatten().filter(|_| self.discard);
         let bytes = discarded.fold(0u64, |sum, (begin, end)| sum.saturating_add(end - begin));
         clock.saturating_add(BARRIER_NS).saturating_add(bytes / BYTES_PER_NS)
     }
 
-    /// It ends: its work on the caches. False if the engine has no bandwidth for all of it at this time: then it is to
-    /// be asked again.
+    /// Does the barrier's cache operations at its end. False if the engine lacks the bandwidth for all of them now; the
+    /// caller then calls again later.
     pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
         if let Some(accesses) = self.write_back
             && !caches.write_back(Pace::OfBandwidth, accesses, self.ranges.as_deref(), mover)?
@@ -168,13 +169,13 @@ impl Barrier {
         if let Some(accesses) = self.invalidate {
             caches.invalidate(accesses, self.ranges.as_deref());
         }
-        // It may have cut ranges into pieces.
+        // The operations may have split cache ranges.
         caches.trim(mover)?;
         Ok(true)
     }
 }
 
-/// Where these subresources are, as far as there are any: disjoint, the first one first.
+/// Address ranges of these subresources, as far as they exist: disjoint, in ascending order.
 pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
     let whole = (0, desc.subresources());
     let run = |first: u32, count: u32| -> Option<Range> {

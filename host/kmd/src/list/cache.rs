@@ -1,17 +1,17 @@
-//! The caches of an engine: one for each type of access, so that a barrier that names the wrong one has no effect.
+//! The caches of an engine: one for each type of access, so that a barrier with the wrong access type has no effect.
 //!
 //! ```text
-//!   a write of type T ──▶ T's cache, dirty ──barrier with T (or COMMON) in AccessBefore, or the end──▶ memory
-//!   a read of type R  ◀── R's cache, which keeps what it once read ──barrier with R (or COMMON) in AccessAfter──▶ dropped
+//!   write of type T ──▶ T's cache, dirty ──barrier with T (or COMMON) in AccessBefore, or the end──▶ memory
+//!   read of type R  ◀── R's cache, which keeps bytes read ──barrier with R (or COMMON) in AccessAfter──▶ dropped
 //! ```
-//! The two types of depth and stencil share one, as one stage of the pipeline does both. What a type wrote, it reads:
-//! dirty bytes are in the cache that it reads through. Nobody else sees them, and what is kept for reading does not
-//! change when memory does. So a missing flush or a missing invalidation reads stale bytes, each time, and no barrier
-//! that is right ever does. Ranges are exact, to the byte: two writers beside each other do no harm.
+//! The two depth-stencil types share a cache, because one pipeline stage does both. A type reads its own writes,
+//! because it reads through the cache with its dirty bytes. No other type sees dirty bytes, and cached reads do not
+//! change when memory does. So a missing flush or a missing invalidation reads stale bytes every time, and a correct
+//! barrier never does. Ranges are exact to the byte: two writers of adjacent bytes do not interfere.
 //!
-//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more pushes out the oldest, to memory if it is dirty. When it
-//! has taken [`limits::CACHE_BYTES_MAX`] bytes it is written back whole and begins anew. Addresses are of the GPU
-//! address space, looked up when bytes are written back: what is unmapped by then faults, and is not written.
+//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more evicts the oldest, to memory if it is dirty. After
+//! [`limits::CACHE_BYTES_MAX`] bytes the whole cache is written back and emptied. Addresses are GPU virtual addresses,
+//! translated at write-back: a range that is unmapped by then faults and is not written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -31,22 +31,22 @@ pub(super) const DEPTH_STENCIL: BarrierAccess =
 /// How much is written back at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// What the engine has bandwidth for, and the rest later.
+    /// As much as the engine has bandwidth for; the rest later.
     OfBandwidth,
     /// All of it.
     AtOnce,
 }
 
-/// Addresses, from begin to end.
+/// First address, and the address after the last.
 pub(super) type Range = (u64, u64);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Line {
     end: u64,
-    /// In the cache's staging buffer.
+    /// Offset in the cache's staging buffer.
     offset: u64,
     dirty: bool,
-    /// Lines are numbered as they come.
+    /// Sequence number of its creation.
     age: u64,
 }
 
@@ -55,13 +55,13 @@ struct Cache {
     staging_buffer: u32,
     /// Where the next line goes.
     used: u64,
-    /// By their first address; disjoint.
+    /// By first address; disjoint.
     lines: BTreeMap<u64, Line>,
-    /// The same with their ages, the oldest first.
+    /// The same lines by age, oldest first.
     ages: BTreeSet<(u64, u64)>,
 }
 
-/// See the module.
+/// All caches of one engine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Caches {
     /// By [`cache_of`].
@@ -81,7 +81,7 @@ impl Cache {
         Some(line)
     }
 
-    /// No line crosses this address.
+    /// Splits the line that crosses this address.
     fn cut(&mut self, at: u64) {
         let crossing = self.lines.range_mut(..at).next_back().filter(|(_, line)| line.end > at);
         let Some((begin, line)) = crossing else { return };
@@ -90,14 +90,14 @@ impl Cache {
         self.insert(at, rest);
     }
 
-    /// The lines of these addresses, and no byte beside them.
+    /// The lines of exactly these addresses: lines that cross either end are split.
     fn within(&mut self, (begin, end): Range) -> Vec<u64> {
         self.cut(begin);
         self.cut(end);
         if begin < end { self.lines.range(begin..end).map(|(at, _)| *at).collect() } else { Vec::new() }
     }
 
-    /// The line that has this address, or else where the next one begins.
+    /// The line that contains this address, or else the start of the next line.
     fn at(&self, at: u64) -> Result<(u64, Line), Option<u64>> {
         match self.lines.range(..=at).next_back() {
             Some((begin, line)) if line.end > at => Ok((*begin, *line)),
@@ -106,28 +106,28 @@ impl Cache {
     }
 }
 
-/// Which cache: the bits of the types that go through it.
+/// Key of the cache for an access: the bits of the access types that share it.
 fn cache_of(access: BarrierAccess) -> u32 {
     if DEPTH_STENCIL.contains(access) { DEPTH_STENCIL.bits() } else { access.bits() }
 }
 
-/// Whether a barrier with these types is about this cache: COMMON is about every one, NO_ACCESS about none.
+/// Whether a barrier with these access types affects this cache. COMMON affects every cache, NO_ACCESS none.
 fn is_about(accesses: BarrierAccess, cache: u32) -> bool {
     accesses == BarrierAccess::COMMON || accesses.bits() & cache != 0
 }
 
-/// The same of what was written: a type that only reads writes nothing back.
+/// Whether a barrier with these access types writes this cache back. Read-only types write nothing back.
 fn wrote(accesses: BarrierAccess, cache: u32) -> bool {
     is_about(accesses, cache & BarrierAccess::WRITES.bits())
 }
 
 impl Caches {
-    /// Everything is lost, without a word.
+    /// Drops all caches without a write-back.
     pub fn forget(&mut self) {
         *self = Caches::default();
     }
 
-    /// Room for a line of this type, where nothing of it is left.
+    /// Allocates a line of this type, and drops what the cache had in its range.
     fn new_line(
         &mut self,
         access: BarrierAccess,
@@ -158,7 +158,7 @@ impl Caches {
         cache.used += end - begin;
         let place = mover.place(cache.staging_buffer, line.offset);
         match cache.lines.range_mut(..begin).next_back() {
-            // Goes on where the last one stopped.
+            // Extends the previous line, which ends here.
             Some((at, last))
                 if last.end == begin && last.offset + (begin - at) == line.offset && last.dirty == dirty =>
             {
@@ -169,14 +169,14 @@ impl Caches {
         Ok(place)
     }
 
-    /// No cache has more ranges than it may have.
+    /// Evicts the oldest ranges of each cache that has too many.
     pub fn trim(&mut self, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         let over = self.caches.iter().filter(|(_, cache)| cache.lines.len() > CACHE_RANGES_MAX);
         let over: Vec<u32> = over.map(|(bit, _)| *bit).collect();
         over.into_iter().try_for_each(|bit| self.push_out_oldest(bit, CACHE_RANGES_MAX, mover))
     }
 
-    /// Until so many ranges are left.
+    /// Evicts the oldest ranges until `left` remain.
     fn push_out_oldest(&mut self, bit: u32, left: usize, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         let Some(cache) = self.caches.get_mut(&bit) else { return Ok(()) };
         while cache.lines.len() > left {
@@ -189,7 +189,7 @@ impl Caches {
         Ok(())
     }
 
-    /// A write of this type is about to land here: where its bytes go.
+    /// Reserves a dirty range for a write of this type. Returns where to put the bytes.
     pub fn write(
         &mut self,
         access: BarrierAccess,
@@ -199,7 +199,8 @@ impl Caches {
         self.new_line(access, range, true, mover)
     }
 
-    /// A read of this type: what is not kept yet is read from memory, and kept. The bytes go to a place, if to any.
+    /// Reads through the cache of this type: bytes that are not cached are loaded from memory first. The bytes are
+    /// copied to `to`, if given.
     pub fn read(
         &mut self,
         access: BarrierAccess,
@@ -230,7 +231,7 @@ impl Caches {
         Ok(())
     }
 
-    /// The first of what a read of this type would find, without keeping it: of a range that is not empty.
+    /// The first run of bytes that a read of this type would find, without caching it. The range must not be empty.
     pub fn first_part(
         &self,
         access: BarrierAccess,
@@ -250,7 +251,7 @@ impl Caches {
         }
     }
 
-    /// Nothing of this type is kept of these addresses: they are written past the cache.
+    /// Drops these addresses from the cache of this type, because a write bypasses it.
     pub fn pass(&mut self, access: BarrierAccess, range: Range) {
         if let Some(cache) = self.caches.get_mut(&cache_of(access)) {
             for line in cache.within(range) {
@@ -259,8 +260,8 @@ impl Caches {
         }
     }
 
-    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere. False if the
-    /// engine has no bandwidth for all of it at this time: then it is to be asked again.
+    /// Writes the dirty bytes of these types to memory, in the order of their writes; `None` means all addresses. False
+    /// if the engine lacks the bandwidth for all of it now; the caller then calls again later.
     pub fn write_back(
         &mut self,
         pace: Pace,
@@ -289,7 +290,7 @@ impl Caches {
         Ok(true)
     }
 
-    /// What these types keep for reading is dropped.
+    /// Drops the clean bytes of these types.
     pub fn invalidate(&mut self, accesses: BarrierAccess, ranges: Option<&[Range]>) {
         for (_, cache) in self.caches.iter_mut().filter(|(bit, _)| is_about(accesses, **bit)) {
             for at in lines_of(cache, ranges) {
@@ -300,7 +301,7 @@ impl Caches {
         }
     }
 
-    /// Nothing is kept of these addresses by anybody, written or not.
+    /// Drops these addresses from all caches, clean or dirty.
     pub fn drop_ranges(&mut self, ranges: &[Range]) {
         for cache in self.caches.values_mut() {
             for at in lines_of(cache, Some(ranges)) {
@@ -309,7 +310,7 @@ impl Caches {
         }
     }
 
-    /// All is written back, and the caches are empty. False: as for [`Caches::write_back`].
+    /// Writes everything back and empties the caches. Returns false as [`Caches::write_back`] does.
     pub fn end(&mut self, pace: Pace, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
         if !self.write_back(pace, BarrierAccess::COMMON, None, mover)? {
             return Ok(false);

@@ -1,14 +1,14 @@
-//! One command that works: what it touches, when it may, and what it does to bytes.
+//! One command: the ranges that it accesses, what orders it, and its effect on bytes.
 //!
 //! ```text
 //!   Reading   its uses are looked up, sources are read      when it starts
 //!   Passing   what goes past the caches, in pieces          meanwhile: see `command/pass.rs`
 //!   Writing   results are written                           when it ends
 //! ```
-//! Of each use the first [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; what is behind
-//! them goes past it, from memory to memory. The first is all that a barrier that is missing can spoil, and enough to
-//! see it. The second takes time: a command lasts at least as long as its engine needs for those bytes. Where the
-//! engine has no bandwidth left for now, the command goes on later, in each of the three.
+//! Of each use the first [`CACHED_BYTES_PER_USE_MAX`] bytes go through the cache of its type of access; the rest
+//! bypasses the cache, from memory to memory. The cached part is all that a missing barrier can corrupt, and enough to
+//! show it. The bypassed part takes time: a command lasts at least as long as the engine needs for those bytes. In each
+//! stage, a command that finds no bandwidth left continues later.
 
 use alloc::vec::Vec;
 
@@ -30,13 +30,13 @@ use pass::{fold, words_to_fold};
 
 mod pass;
 
-/// Accesses that a fixed stage of the pipeline makes in the order of draws. Documents except render targets alone from
-/// "sequential writes need a barrier"; of depth and stream output see `barriers::policy::FixedFunctionWrites`, whose
-/// default this is.
+/// Accesses that a fixed-function stage makes in draw order. The documents except only render targets from "sequential
+/// writes need a barrier". For depth and stream output see `barriers::policy::FixedFunctionWrites`; this is its
+/// default.
 const IN_ORDER: [BarrierAccess; 3] =
     [BarrierAccess::RENDER_TARGET, DEPTH_STENCIL, BarrierAccess::STREAM_OUTPUT];
 
-/// One range that it touches.
+/// One range that a command accesses.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Touch {
     pub access: BarrierAccess,
@@ -44,12 +44,12 @@ pub(super) struct Touch {
     pub writes: bool,
 }
 
-/// Where accesses of a command are among the scopes of synchronization.
+/// Synchronization scopes of a command's access.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct ScopeSet {
-    /// Without umbrellas.
+    /// Umbrella scopes are expanded.
     scopes: BarrierSync,
-    /// Named by its umbrella, as those of the root calls are: a barrier holds it up only with all of it (BAR-094).
+    /// The access uses an umbrella scope, as root calls do: only a barrier with the whole umbrella blocks it (BAR-094).
     whole: bool,
 }
 
@@ -63,7 +63,7 @@ impl ScopeSet {
     }
 }
 
-/// One that a fixed stage keeps in order: which one of [`IN_ORDER`].
+/// An access that a fixed-function stage keeps in order; `stage` indexes [`IN_ORDER`].
 #[derive(Serialize, Deserialize)]
 struct Ordered {
     stage: usize,
@@ -71,7 +71,7 @@ struct Ordered {
     writes: bool,
 }
 
-/// Those of a command; of one stage not more than there may be.
+/// The ordered accesses of a command. If a stage has more than the limit, they are merged into one.
 fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     let mut all: Vec<Ordered> = Vec::new();
     for (stage, accesses) in IN_ORDER.iter().enumerate() {
@@ -90,7 +90,7 @@ fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     all
 }
 
-/// See the module.
+/// Stage of a command's execution; the module draws them.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum Stage {
     Reading,
@@ -105,28 +105,27 @@ pub(super) struct Command {
     operand: u32,
     duration_ns: Nanos,
     touches: SmallVec<[Touch; 2]>,
-    /// The first that is read only.
+    /// Index of the first touch that only reads.
     source: Option<usize>,
-    /// Where it is: of each touch that is elsewhere, or of its kind if it touches nothing.
+    /// Distinct scope sets of its touches, or those of its kind if it touches nothing.
     places: SmallVec<[ScopeSet; 2]>,
-    /// All scopes of them.
+    /// Union of their scopes.
     scopes: BarrierSync,
     ordered: Vec<Ordered>,
-    /// Why it cannot start.
+    /// Why it cannot start, if it cannot.
     flaw: Option<Trouble>,
-    /// Staging buffers with what it read: one, or one for each destination that is its own source.
+    /// Staging buffers with the bytes that it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
     stage: Stage,
-    /// The touch whose turn it is in this stage, how many destinations come before it, and how many of its bytes were
-    /// passed.
+    /// The current touch of this stage, the number of destinations before it, and how many of its bytes were passed.
     at: usize,
     destinations: usize,
     passed: u64,
-    /// Once it has started: when it ends at the earliest.
+    /// Earliest end of a command that has started.
     until: Nanos,
 }
 
-/// Whether an engine of this type has such commands: D3D12's lists of the queues of this type have them.
+/// Whether an engine of this type supports such commands, as D3D12 lists for queues of this type do.
 pub(super) fn is_legal(engine: EngineType, kind: WorkKind) -> bool {
     use WorkKind as K;
     let video = matches!(kind, K::VideoDecode | K::VideoProcess | K::VideoEncode);
@@ -152,7 +151,7 @@ pub(super) fn is_legal(engine: EngineType, kind: WorkKind) -> bool {
     }
 }
 
-/// Where a use is; or where the first byte is that is not the resource's.
+/// Address range of a use. The error is the first address outside of the resource.
 pub(super) fn range_of(desc: &ResourceDesc, item: &Use) -> Result<Range, u64> {
     let end = desc.gpu_address.saturating_add(desc.bytes);
     let (first, begin) = (item.first_subresource, |(offset, _)| desc.gpu_address + offset);
@@ -183,13 +182,13 @@ fn length((begin, end): Range) -> u64 {
     end - begin
 }
 
-/// The part that goes through a cache, and the part that goes past it, of the first so many bytes.
+/// Splits the first `bytes` bytes of a range into the cached part and the part that bypasses the cache.
 fn split((begin, _): Range, bytes: u64) -> (Range, Range) {
     let middle = begin + bytes.min(CACHED_BYTES_PER_USE_MAX);
     ((begin, middle), (middle, begin + bytes))
 }
 
-/// What a command of a list does, without what it touches.
+/// The operation of a command, without its uses.
 pub(super) struct Draw {
     pub kind: WorkKind,
     pub kernel: Kernel,
@@ -198,7 +197,7 @@ pub(super) struct Draw {
 }
 
 impl Command {
-    /// `find` knows the resources. What cannot be is found when the command would start.
+    /// Builds a command; `find` looks up resources. An invalid command is reported when it starts.
     pub fn new<'a>(
         Draw { kind, kernel, operand, duration_ns }: Draw,
         uses: &[Use],
@@ -261,7 +260,7 @@ impl Command {
         }
     }
 
-    /// A present comes after everything.
+    /// Whether it waits for everything before it, as a present does.
     pub fn comes_last(&self) -> bool {
         self.kind == WorkKind::Present
     }
@@ -270,28 +269,28 @@ impl Command {
         self.scopes
     }
 
-    /// A barrier that has one of its scopes in SyncAfter holds it up: none is named by its umbrella.
+    /// Whether any barrier with one of its scopes in SyncAfter blocks it, because it uses no umbrella scope.
     pub fn meets_all_alike(&self) -> bool {
         self.places.iter().all(|place| !place.whole)
     }
 
-    /// Whether a barrier with this SyncAfter holds it up: one use is enough.
+    /// Whether a barrier with this SyncAfter blocks it: one use is enough.
     pub fn is_held_by(&self, sync_after: BarrierSync) -> bool {
         self.places.iter().any(|place| place.is_held_by(sync_after))
     }
 
-    /// Whether a barrier with this SyncBefore waits for it: a use all of whose scopes it names.
+    /// Whether a barrier with this SyncBefore waits for it: the barrier names all scopes of one of its uses.
     pub fn is_waited_for(&self, sync_before: BarrierSync) -> bool {
         self.places.iter().any(|place| sync_before.contains(place.scopes))
     }
 
-    /// There may be others that [`Command::is_in_order_with`] it.
+    /// Whether [`Command::is_in_order_with`] can be true for it.
     pub fn is_ordered(&self) -> bool {
         !self.ordered.is_empty()
     }
 
-    /// A fixed stage of the pipeline keeps the accesses of two draws to one place in the order of the list, without a
-    /// barrier (BAR-077).
+    /// Whether a fixed-function stage keeps overlapping accesses of the two commands in list order without a barrier
+    /// (BAR-077).
     pub fn is_in_order_with(&self, other: &Command) -> bool {
         let meet = |a: &Ordered, b: &Ordered| {
             a.stage == b.stage && (a.writes || b.writes) && a.range.0 < b.range.1 && b.range.0 < a.range.1
@@ -303,7 +302,7 @@ impl Command {
         self.touches.get(self.source?)
     }
 
-    /// Bytes of a destination that are written: whole words.
+    /// Number of bytes written to a destination: whole words.
     fn written(&self, to: &Touch) -> u64 {
         let source = self.source().unwrap_or(to);
         match self.kernel {
@@ -314,7 +313,7 @@ impl Command {
         }
     }
 
-    /// It starts. When it goes on.
+    /// Starts the command. Returns when it continues.
     pub fn start(
         &mut self,
         clock: Nanos,
@@ -324,13 +323,13 @@ impl Command {
         if let Some(flaw) = self.flaw {
             return Err(flaw);
         }
-        // The end of time is a time like any other: such a command just never ends.
+        // A time beyond the range saturates: such a command never ends.
         self.until = clock.saturating_add(self.duration_ns);
         mover.begin_command();
         Ok(self.advance(clock, caches, mover)?.unwrap_or(clock))
     }
 
-    /// Does what it can do at this time, and says when it goes on; `None`: it is done.
+    /// Advances as far as possible at this time. Returns when the command continues; `None` if it is complete.
     pub fn advance(
         &mut self,
         clock: Nanos,
@@ -366,7 +365,7 @@ impl Command {
         (self.stage, self.at, self.destinations, self.passed) = (stage, 0, 0, 0);
     }
 
-    /// All of a use is where it may be touched so, and what is cached of it is read.
+    /// Checks the page table for the whole use, and reads its cached part.
     fn read_use(
         &mut self,
         touch: Touch,
@@ -389,13 +388,13 @@ impl Command {
         caches.read(touch.access, cached, to, mover)
     }
 
-    /// What was read for the destination whose turn it is.
+    /// Staging buffer with the source of the current destination.
     fn source_staging_buffer(&self) -> Option<u32> {
         let number = if self.source.is_some() { 0 } else { self.destinations };
         self.read.get(number).copied()
     }
 
-    /// Writes what is cached of a destination.
+    /// Writes the cached part of a destination.
     fn write(&mut self, to: Touch, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         let from = self.source_staging_buffer().map(|from| mover.place(from, 0));
         if self.kernel == Kernel::Sum && (self.source.is_none() || self.destinations == 0) {
@@ -424,7 +423,7 @@ impl Command {
     }
 }
 
-/// What is there is gone: as much of the range as goes through a cache is garbage now.
+/// Discards a range: overwrites its cached part with garbage.
 pub(super) fn discard(range: Range, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
     caches.drop_ranges(&[range]);
     let ((begin, end), _) = split(range, length(range) & !3);
@@ -436,7 +435,7 @@ pub(super) fn discard(range: Range, caches: &mut Caches, mover: &mut Mover<'_>) 
     Ok(())
 }
 
-/// Every scope of a kind of command: where one that touches nothing is.
+/// All scopes of a kind of command, for a command that touches nothing.
 fn scope_of(kind: WorkKind) -> BarrierSync {
     let predicated = kind == WorkKind::ExecuteIndirect;
     let accesses = BarrierAccess::all().iter();

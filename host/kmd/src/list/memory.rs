@@ -1,5 +1,5 @@
-//! How an engine's work reaches bytes: addresses are looked up in the page table of the process at each touch, and what
-//! is to be done with the bytes is called back as moves.
+//! Memory access of an engine: each access is translated by the process's page table, and bytes are moved by DMA
+//! operations that are called back.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,16 +13,16 @@ use super::bandwidth::{BYTES_PER_MOVE, BYTES_PER_PIECE, Bandwidth};
 use crate::page_table::{Access, PageFault, PageTables};
 use crate::resources::Space;
 
-/// What is in memory that was discarded.
+/// Pattern of discarded memory.
 pub(super) const DISCARDED: u32 = 0xDEAD_C0DE;
 
-/// The staging buffers of one engine: those that live. Numbers of an adapter's engines do not meet.
+/// The live staging buffers of one engine. Engines of one adapter use disjoint numbers.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct StagingBuffers {
     live: BTreeSet<u32>,
 }
 
-/// What moves go through. `space` has the address space of the work that runs. What is moved is taken of the bandwidth.
+/// Issues DMA operations in the address space `space` of the running work, and charges them to the bandwidth.
 pub(crate) struct Mover<'a> {
     pub engine: EngineId,
     pub space: Space,
@@ -33,9 +33,9 @@ pub(crate) struct Mover<'a> {
     pub callbacks: &'a mut Vec<Callback>,
 }
 
-/// Bytes that follow each other; `None` is the zero page.
+/// A run of contiguous bytes; `None` is the zero page.
 pub(super) type ByteRun = (Option<MemoryRef>, u64);
-/// Of a range: nearly always one.
+/// The runs of a range: nearly always one.
 pub(super) type ByteRuns = SmallVec<[ByteRun; 1]>;
 
 pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
@@ -48,7 +48,7 @@ pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
 }
 
 impl StagingBuffers {
-    /// All end, without a word: the kernel has said so.
+    /// Drops all without a callback: the kernel has stopped the adapter and freed them.
     pub fn forget(&mut self) {
         self.live.clear();
     }
@@ -74,7 +74,7 @@ fn staging_buffer(engine: EngineId, number: u32) -> StagingBuffer {
 }
 
 impl Mover<'_> {
-    /// A new staging buffer: the lowest number that is free.
+    /// Allocates a staging buffer with the lowest free number.
     pub fn new_staging_buffer(&mut self) -> u32 {
         let number = (0..).zip(self.staging_buffers.live.iter()).find(|(at, live)| at != *live);
         let number = number.map_or(self.staging_buffers.live.len() as u32, |(at, _)| at);
@@ -92,17 +92,17 @@ impl Mover<'_> {
         }
     }
 
-    /// The engine has no bandwidth left at this time.
+    /// Whether the engine has no bandwidth left at this time.
     pub fn is_spent(&self) -> bool {
         self.bandwidth.is_spent(self.clock)
     }
 
-    /// When it has some.
+    /// When it has bandwidth.
     pub fn next(&self) -> Nanos {
         self.bandwidth.next(self.clock)
     }
 
-    /// A command starts.
+    /// Charges the start of a command.
     pub fn begin_command(&mut self) {
         self.bandwidth.take(self.clock, BYTES_PER_MOVE);
     }
@@ -130,25 +130,25 @@ impl Mover<'_> {
         }
     }
 
-    /// Where these addresses lead, if all of them may be touched so.
+    /// Translates a range, if this access is permitted to all of it.
     pub fn parts(&self, address: u64, bytes: u64, access: Access) -> Result<ByteRuns, PageFault> {
         let pieces = self.tables.resolve(self.space, address, bytes, access)?;
         Ok(pieces.into_iter().map(part).collect())
     }
 
-    /// The first of these parts: of a range that is not empty.
+    /// Translates the first run of a range that is not empty.
     pub fn first_part(&self, address: u64, bytes: u64, access: Access) -> Result<ByteRun, PageFault> {
         self.tables.first(self.space, address, bytes, access).map(part)
     }
 
-    /// Whether all of these addresses may be touched so.
+    /// Checks that this access is permitted to the whole range.
     pub fn check(&mut self, (begin, end): (u64, u64), access: Access) -> Result<(), PageFault> {
         let pieces = self.tables.resolve(self.space, begin, end - begin, access)?.len() as u64;
         self.bandwidth.take(self.clock, pieces.saturating_mul(BYTES_PER_PIECE));
         Ok(())
     }
 
-    /// Memory is read into a staging buffer.
+    /// Copies memory into a staging buffer.
     pub fn load(&mut self, address: u64, bytes: u64, mut to: MemoryRef) -> Result<(), PageFault> {
         for (from, bytes) in self.parts(address, bytes, Access::Read)? {
             match from {
@@ -160,7 +160,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// A staging buffer is written into memory.
+    /// Copies a staging buffer into memory.
     pub fn store(&mut self, mut from: MemoryRef, address: u64, bytes: u64) -> Result<(), PageFault> {
         for (to, bytes) in self.parts(address, bytes, Access::Write)? {
             if let Some(to) = to {
@@ -171,7 +171,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// A fill is of whole words: what is left of them comes from a staging buffer that has nothing but zeros.
+    /// Writes zeros. A fill writes whole words; the remaining bytes are copied from a new staging buffer, which is all
+    /// zeros.
     pub fn zero(&mut self, to: MemoryRef, bytes: u64) {
         let words = bytes & !3;
         self.fill(to, words, 0);

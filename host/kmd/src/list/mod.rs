@@ -1,17 +1,18 @@
 //! Command lists on an engine.
 //!
 //! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each
-//! command starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it
-//! ends, and all of them share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Commands that nothing orders run
-//! at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's `overlap_seed` says: 0 is that of the
-//! lists and as many at once as can. What they write is in caches by type of access until a barrier writes it back
-//! (`cache.rs`, `barrier.rs`), or the scope ends; who reads without a barrier reads what was there.
+//! command starts as soon as the barriers before it permit, and reads its sources then; it writes its results when it
+//! ends. All commands share the engine's bandwidth (`command.rs`, `bandwidth.rs`). Unordered commands run in parallel,
+//! up to [`COMMANDS_AT_ONCE_MAX`], in an order that the node's `overlap_seed` selects; 0 selects list order and the
+//! most parallel commands. Written bytes stay in caches by type of access until a barrier writes them back (`cache.rs`,
+//! `barrier.rs`), or the scope ends. A read without a barrier reads old bytes.
 //!
-//! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence.
-//! A fence write waits for all before it and writes everything back first.
+//! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence. A
+//! fence write waits for all commands before it and writes all caches back first.
 //!
-//! A command that the engine does not have, or whose resource is not there, is [`Trouble::Illegal`]; one whose memory
-//! is not in the page table, or that goes beyond its resource, faults when it starts. Writing back can fault too.
+//! A command that the engine does not support, or whose resource does not exist, is [`Trouble::Illegal`]. A command
+//! whose memory is not in the page table, or that exceeds its resource, faults when it starts. A write-back can fault
+//! too.
 
 mod bandwidth;
 mod barrier;
@@ -40,16 +41,16 @@ use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
 use window::{Slots, Window};
 
-/// Where a use is, if it is where its resource is.
+/// Address range of a use, if it is within its resource.
 pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
     command::range_of(desc, item).ok()
 }
 
-/// Why a submission cannot go on.
+/// Why a submission cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     PageFault(PageFault),
-    /// The engine has no such command, or there is no such resource.
+    /// The engine does not support the command, or the resource does not exist.
     Illegal,
 }
 
@@ -59,34 +60,34 @@ impl From<PageFault> for Trouble {
     }
 }
 
-/// Whose commands run.
+/// The command buffer whose commands run.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer {
     pub process: ProcessId,
-    /// What an engine tracer calls it.
+    /// Its number for the engine tracer.
     pub number: u64,
 }
 
-/// How far a scope came.
+/// Result of advancing a scope.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Progress {
-    /// This is to be stored now, and then it goes on.
+    /// The caller must store this fence value now, then advance again.
     Store(FenceValue),
-    /// The same, of a SignalBarrier.
+    /// As `Store`, for a SignalBarrier.
     Signal(FenceValue),
-    /// Commands run until then, at least.
+    /// Commands run until this time at least.
     Until(Nanos),
     /// Nothing runs, and nothing in the window can start.
     Rests,
 }
 
-/// What an engine has for command lists.
+/// State of an engine for command lists.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Lists {
     engine: EngineId,
     pub engine_type: EngineType,
     reading: ScopeReading,
-    /// `overlap_seed`, moved on by each choice.
+    /// Random state: `overlap_seed`, advanced by each choice.
     chance: u64,
     caches: Caches,
     staging_buffers: StagingBuffers,
@@ -106,7 +107,7 @@ impl Lists {
         }
     }
 
-    /// One of these nodes, if there are any. Without a seed: the first.
+    /// Picks one of these nodes: a random one, or the first without a seed.
     fn pick(&mut self, window: &Window, from: Slots) -> Option<usize> {
         if self.chance == 0 {
             return window.first(from);
@@ -116,7 +117,7 @@ impl Lists {
         all.get(chosen).copied()
     }
 
-    /// A number below this one. Without a seed: 0.
+    /// A random number below `below`; 0 without a seed.
     fn choose(&mut self, below: usize) -> usize {
         if self.chance == 0 || below < 2 {
             return 0;
@@ -132,14 +133,14 @@ impl Lists {
         Scope::new(COMMANDS_AT_ONCE_MAX - self.choose(COMMANDS_AT_ONCE_MAX))
     }
 
-    /// A packet of the lists of this process's work, and which of its buffer's it is.
+    /// Adds packet `number` of this process's buffer to the scope.
     pub fn read(&self, number: u32, packet: Packet, scope: &mut Scope, process: ProcessId, shared: &Shared) {
         let space = (self.engine.adapter, process);
         let by = (self.engine_type, self.reading);
         scope.read(number, packet, by, |number| shared.resources.get(space, number));
     }
 
-    /// Everything that happens by this time. If `holds`, commands that run go on and nothing starts.
+    /// Advances the scope to this time. With `holds`, running commands continue and none starts.
     pub fn advance(
         &mut self,
         scope: &mut Scope,
@@ -174,7 +175,7 @@ impl Lists {
         Ok(scope.window.next_end().map_or(Progress::Rests, Progress::Until))
     }
 
-    /// What waits for nothing happens, and commands start, until nothing more can.
+    /// Processes all nodes that wait for nothing and starts commands, until no more can start.
     fn start_all(
         &mut self,
         scope: &mut Scope,
@@ -215,8 +216,7 @@ impl Lists {
         }
     }
 
-    /// A fence is about to be written: what was written before it is in memory. If not all of it is at this time: when
-    /// to go on.
+    /// Writes all caches back before a fence write. If that is incomplete, returns when to continue.
     pub fn write_back(
         &mut self,
         process: ProcessId,
@@ -227,8 +227,8 @@ impl Lists {
         Ok((!is_done).then(|| mover.next()))
     }
 
-    /// The work of this process ends, or is set aside: all is written back, and the caches are empty. If not at this
-    /// time: when to go on.
+    /// Writes back and empties the caches, when a process's work ends or is set aside. If that is incomplete, returns
+    /// when to continue.
     pub fn end(
         &mut self,
         pace: Pace,
@@ -240,13 +240,13 @@ impl Lists {
         Ok((!is_done).then(|| mover.next()))
     }
 
-    /// What runs is lost: nothing of it reaches memory.
+    /// Aborts running work: its cached writes are lost.
     pub fn abort(&mut self, callbacks: &mut Vec<Callback>) {
         self.caches.forget();
         self.staging_buffers.release_all(self.engine, callbacks);
     }
 
-    /// The adapter has stopped: its staging buffers have ended.
+    /// Drops caches and staging buffers of a stopped adapter.
     pub fn stop(&mut self) {
         self.caches.forget();
         self.staging_buffers.forget();
@@ -260,7 +260,7 @@ impl Lists {
     }
 }
 
-/// Eight bytes of time, past the caches.
+/// Stores an eight-byte timestamp, bypassing the caches.
 fn store_time(clock: Nanos, gpu_address: u64, mover: &mut Mover<'_>) -> Result<(), PageFault> {
     let staging_buffer = mover.new_staging_buffer();
     for (offset, word) in [(0, clock as u32), (4, (clock >> 32) as u32)] {

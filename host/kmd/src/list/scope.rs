@@ -1,14 +1,14 @@
-//! One ExecuteCommandLists on its way through an engine: what of it has been looked at and is not done, and what each
+//! One ExecuteCommandLists on an engine: its commands and barriers that were read and are not complete, and what each
 //! waits for.
 //!
 //! ```text
 //!   packets ──▶ [ window: up to LIST_WINDOW_MAX, in the order of the lists ]
-//!                 a command   waits for the barriers before it whose SyncAfter has a scope of it
-//!                 a barrier   waits for the commands before it that its SyncBefore names, the barriers before it that hold
-//!                             such scopes up, and those of its own subresource
-//!                 MARKER_IN   waits until all before it have started; MARKER_OUT, a timestamp: until all are done
+//!                 a command   waits for the earlier barriers whose SyncAfter has one of its scopes
+//!                 a barrier   waits for the earlier commands that its SyncBefore names, the earlier barriers that
+//!                             block such scopes, and those on its own subresource
+//!                 MARKER_IN   waits until all before it have started; MARKER_OUT, a timestamp: until all are complete
 //! ```
-//! What waits for nothing happens; nothing else orders commands.
+//! A node that waits for nothing can run; nothing else orders commands.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -27,7 +27,7 @@ pub(super) enum Work {
     Barrier(Box<Barrier>),
     MarkerIn(FenceValue),
     MarkerOut(FenceValue),
-    /// Of a SignalBarrier: waits for its barriers.
+    /// The fence store of a SignalBarrier, which waits for its barriers.
     Signal {
         store: FenceValue,
         barriers: usize,
@@ -37,18 +37,17 @@ pub(super) enum Work {
     },
 }
 
-/// See the module.
+/// The incomplete part of one ExecuteCommandLists.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scope {
     pub(super) window: Window,
-    /// Read, and not in the window yet, each with its packet.
+    /// Work that was read and is not in the window yet, with its packet number.
     ahead: VecDeque<(u32, Work)>,
-    /// How many commands may run at once.
+    /// Most commands that may run at once.
     pub width: usize,
 }
 
-/// Whether a packet is part of the lists: what is not waits until all before it is done, and holds up what is behind
-/// it.
+/// Whether a packet is part of the lists. Any other packet waits for all before it, and blocks all after it.
 pub(crate) fn is_of_lists(packet: &Packet) -> bool {
     match packet {
         Packet::Work { .. }
@@ -89,12 +88,12 @@ impl Scope {
         self.window.has_room()
     }
 
-    /// There is more than the window has room for.
+    /// Whether work waits for room in the window.
     pub fn has_more_ahead(&self) -> bool {
         !self.ahead.is_empty()
     }
 
-    /// The fence values that it will store.
+    /// Fence values that the scope will store.
     pub fn stores(&self) -> impl Iterator<Item = FenceValue> {
         let works = self.window.works().chain(self.ahead.iter().map(|(_, work)| work));
         works.filter_map(|work| match work {
@@ -113,7 +112,7 @@ impl Scope {
         self.window.commands_running() >= self.width
     }
 
-    /// Puts what is ahead into the window as far as there is room. Whether it is all there.
+    /// Moves waiting work into the window while it has room. True if none is left.
     pub fn fill_window(&mut self) -> bool {
         while self.has_room() {
             let Some((packet, work)) = self.ahead.pop_front() else { return true };
@@ -122,7 +121,7 @@ impl Scope {
         self.ahead.is_empty()
     }
 
-    /// A packet of the lists, with its number in the buffer.
+    /// Adds the work of a list packet; `number` is the packet's number in the buffer.
     pub fn read<'a>(
         &mut self,
         number: u32,

@@ -1,9 +1,8 @@
-//! The window of a scope: the commands and barriers that were looked at and are not done, with those that each waits
-//! for.
+//! The window of a scope: its commands and barriers that are not complete, and which of them each waits for.
 //!
-//! Each has a slot for as long as it is there. Ready nodes, nodes that may start and running nodes are sets of slots, a
-//! bit for each, and what one has to know of all others to find those that it waits for stands in tables by slot: no
-//! question about the window as a whole follows 64 pointers.
+//! Each node occupies a slot. Sets of nodes are bit sets of slots: nodes that are ready, that may start, that run. The
+//! data needed to find what a new node waits for is in tables by slot, so no query of the whole window follows 64
+//! pointers.
 
 use alloc::vec::Vec;
 
@@ -19,14 +18,14 @@ use super::scope::Work;
 
 #[derive(Serialize, Deserialize)]
 struct Node {
-    /// Its packet in the buffer.
+    /// Number of its packet in the buffer.
     packet: u32,
     work: Work,
-    /// When it ends, if it runs.
+    /// When it ends; `None` if it does not run.
     until: Option<Nanos>,
 }
 
-/// Slots of a window: a bit for each.
+/// A set of slots of a window: one bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Slots(u64);
 
@@ -58,7 +57,7 @@ impl Slots {
         Slots(self.0 | others.0)
     }
 
-    /// Those of a table's entries that are so.
+    /// Slots whose table entry satisfies `wanted`.
     fn of<T>(table: &[T], wanted: impl Fn(&T) -> bool) -> Slots {
         Slots(table.iter().rev().fold(0, |slots, entry| slots << 1 | u64::from(wanted(entry))))
     }
@@ -82,21 +81,21 @@ impl FromIterator<usize> for Slots {
     }
 }
 
-/// See the module.
+/// The nodes of a window, in tables by slot.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Window {
     nodes: Vec<Option<Node>>,
-    /// Nodes are numbered in the order of the lists.
+    /// Number of each node, in list order.
     numbers: Vec<u64>,
     last_number: u64,
-    /// What of a node others meet: the SyncAfter of a barrier, all scopes of a command.
+    /// Scopes that later nodes are compared with: SyncAfter of a barrier, all scopes of a command.
     scopes: Vec<BarrierSync>,
-    /// What a barrier is about; 0: all, or no barrier.
+    /// Resource of a barrier; 0 for all resources, or if the node is no barrier.
     resources: Vec<u32>,
     waits: Vec<Slots>,
     commands: Slots,
     barriers: Slots,
-    /// Barriers with no command behind them.
+    /// Barriers with no command after them.
     adjacent: Slots,
     markers_in: Slots,
     others: Slots,
@@ -119,7 +118,7 @@ impl Window {
         (self.used().0.count_ones() as usize) < LIST_WINDOW_MAX
     }
 
-    /// In no order.
+    /// All work in the window, in no particular order.
     pub fn works(&self) -> impl Iterator<Item = &Work> {
         self.nodes.iter().flatten().map(|node| &node.work)
     }
@@ -156,7 +155,7 @@ impl Window {
         self.running.and(self.commands).0.count_ones() as usize
     }
 
-    /// Those that a node behind all others waits for.
+    /// The nodes that a new last node waits for.
     fn before(&self, work: &Work) -> Slots {
         match work {
             Work::Command(command) => self.before_command(command),
@@ -196,12 +195,12 @@ impl Window {
         met.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
     }
 
-    /// Those that have one of these scopes.
+    /// Nodes that have one of these scopes.
     fn that_meet(&self, scopes: BarrierSync) -> Slots {
         Slots::of(&self.scopes, |own| own.intersects(scopes))
     }
 
-    /// Those of these barriers that are about the same subresource.
+    /// Barriers of the set that share a subresource with `barrier`.
     fn sharing(&self, barrier: &Barrier, barriers: Slots) -> Slots {
         let resource = barrier.resource();
         let same = Slots::of(&self.resources, |own| *own == resource && resource != 0).and(barriers);
@@ -210,7 +209,7 @@ impl Window {
         same.filter(shares).collect()
     }
 
-    /// Barriers of one subresource with no command between them hold up what any of them does (BAR-099).
+    /// Barriers on one subresource with no command between them each block what any of them blocks (BAR-099).
     fn join(&mut self, barrier: &mut Barrier) {
         for slot in self.in_order(self.sharing(barrier, self.adjacent)) {
             if let Some(after) = self.scopes.get_mut(slot) {
@@ -220,7 +219,7 @@ impl Window {
         }
     }
 
-    /// Behind all others.
+    /// Appends a node after all others.
     pub fn push(&mut self, packet: u32, mut work: Work) {
         if let Work::Barrier(barrier) = &mut work {
             self.join(barrier);
@@ -260,20 +259,20 @@ impl Window {
         self.nodes[slot] = Some(Node { packet, work, until: None });
     }
 
-    /// The first of these in the order of the lists.
+    /// The first of these nodes in list order.
     pub fn first(&self, mut of: Slots) -> Option<usize> {
         let one = of.next()?;
         if of.is_empty() { Some(one) } else { of.chain([one]).min_by_key(|slot| self.numbers[*slot]) }
     }
 
-    /// These, in the order of the lists.
+    /// These nodes, in list order.
     pub fn in_order(&self, of: Slots) -> SmallVec<[usize; 4]> {
         let mut slots: SmallVec<[usize; 4]> = of.collect();
         slots.sort_unstable_by_key(|slot| self.numbers[*slot]);
         slots
     }
 
-    /// The first that is no command, waits for nothing, and has not started.
+    /// The first node that is no command, waits for nothing, and has not started.
     pub fn first_ready(&self) -> Option<usize> {
         let ready = self.first(self.free.but(self.commands).but(self.running).but(self.markers_in));
         if self.markers_in.is_empty() {
@@ -281,7 +280,7 @@ impl Window {
         }
         let unstarted = self.commands.or(self.barriers).but(self.running);
         let number = |slot: Option<usize>| slot.map_or(u64::MAX, |slot| self.numbers[slot]);
-        // If the first of them has to wait until all before it have started, so have all others.
+        // A MARKER_IN waits until all before it have started. If the first one waits, all others do.
         let marker = self.first(self.markers_in);
         let marker = marker.filter(|_| number(marker) < number(self.first(unstarted)));
         if number(marker) < number(ready) { marker } else { ready }
@@ -297,20 +296,20 @@ impl Window {
         self.running.filter_map(|slot| self.node(slot)?.until).min()
     }
 
-    /// The nodes that end first, by this time: all of one moment.
+    /// The running nodes with the earliest end time, if that is not after `clock`.
     pub fn first_done(&self, clock: Nanos) -> Slots {
         let Some(first) = self.next_end().filter(|until| *until <= clock) else { return Slots::default() };
         self.running.filter(|slot| self.node(*slot).is_some_and(|node| node.until == Some(first))).collect()
     }
 
-    /// It runs, until then.
+    /// Marks a node as running until this time.
     pub fn start(&mut self, slot: usize, until: Nanos) {
         let Some(Some(node)) = self.nodes.get_mut(slot) else { return };
         node.until = Some(until);
         self.running.add(slot);
     }
 
-    /// It is done: nobody waits for it any more.
+    /// Removes a completed node; no other node waits for it any more.
     pub fn take(&mut self, slot: usize) -> Option<Work> {
         let node = self.nodes.get_mut(slot)?.take()?;
         let kinds = [&mut self.commands, &mut self.barriers, &mut self.markers_in, &mut self.others];

@@ -1,4 +1,4 @@
-//! How many bytes an engine moves at a time, what its commands share, and what becomes of a command in the midst of its
+//! The bandwidth of an engine, which its commands share, and interruptions of a command that has moved a part of its
 //! bytes.
 
 use std::collections::BTreeMap;
@@ -16,17 +16,18 @@ const SRV: BarrierAccess = BarrierAccess::SHADER_RESOURCE;
 const MIB: u64 = 1 << 20;
 const BYTES_PER_NS: u64 = 16;
 
-/// The bytes of each moment.
+/// Bytes moved at each point in time.
 fn by_moment(gpu: &Gpu) -> BTreeMap<u64, u64> {
     let mut bytes = BTreeMap::new();
     gpu.moved.iter().for_each(|(now, moved)| *bytes.entry(*now).or_default() += moved.bytes());
     bytes
 }
 
-/// What an engine may be ahead, one piece more, and a use on its way through a cache: into it, out of it, to memory.
+/// Most bytes at one point in time: what an engine may be ahead, one more piece, and a use that passes through a cache
+/// (in, out, to memory).
 const MOMENT_MAX: u64 = 2 * MOVED_BYTES_PER_STEP + 3 * CACHED_BYTES_PER_USE_MAX;
 
-/// All that was moved took its time, and no moment had too much of it.
+/// Asserts that all moves took their time, and that no point in time had more than [`MOMENT_MAX`] bytes.
 fn assert_paced(gpu: &Gpu, begin: u64, what: &str) {
     let moments = by_moment(gpu);
     let most = moments.values().max().copied().unwrap_or(0);
@@ -45,7 +46,7 @@ fn sum(from: u32, to: u32) -> Packet {
     two_uses(WorkKind::Dispatch, Kernel::Sum, from, to)
 }
 
-/// Memory of 64 MiB that takes no memory: what is moved is counted, not moved.
+/// A memory of 64 MiB that is not allocated: moves are counted, not done.
 fn counted() -> Gpu {
     let mut gpu = Gpu::new(4);
     gpu.performs = false;
@@ -129,9 +130,9 @@ fn zero_pages_are_walked_by_nobody() {
         let last = gpu.moved.last().map_or(0, |(now, _)| *now);
         let expected = (ZEROS - CACHED_BYTES_PER_USE_MAX) / BYTES_PER_NS;
         assert_eq!(gpu.word(0), first, "{kernel:?}");
-        // And what else it does, which is next to nothing.
+        // The fixed costs add next to nothing.
         assert!((expected..expected + 1000).contains(&last), "{kernel:?}: {last} ns");
-        // Those of the part that is cached, and of adding up.
+        // Moves of the cached part, and of the final sum.
         assert!(gpu.moves <= moves + 20, "{kernel:?}: {} moves", gpu.moves);
         assert_eq!(gpu.dma_executor.staging_buffers(), 0);
     }
@@ -143,7 +144,7 @@ fn zero_pages_between_others_are_zeros_of_a_sum_and_of_a_copy() {
     let mut gpu = Gpu::new(2 * bytes / PAGE + 1);
     let byte = |at: u64| (at * 29 + at / 253) as u8;
     (0..bytes).for_each(|at| gpu.memory.0[at as usize] = byte(at));
-    // Of every five pages two are zeros; and words lie across their borders.
+    // Two of every five pages are zero pages, and words cross their borders.
     let is_zero = |at: u64| matches!(at / PAGE % 5, 2 | 3) && at < bytes;
     (0..bytes / PAGE)
         .filter(|page| is_zero(page * PAGE))
@@ -164,7 +165,7 @@ fn zero_pages_between_others_are_zeros_of_a_sum_and_of_a_copy() {
     }
 }
 
-/// However many there are, and if they move nothing at all: time goes on.
+/// Time advances however many commands there are, even if they move nothing.
 #[test]
 fn commands_of_no_duration_take_time_when_there_are_many() {
     let mut gpu = counted();
@@ -203,7 +204,7 @@ fn commands_that_run_at_once_share_the_bandwidth_of_their_engine_and_engines_do_
     assert_eq!(time_of(1, &[ENGINE, COPY_ENGINE]), one);
 }
 
-/// A copy of 16 MiB after a millisecond.
+/// A copy of 16 MiB, a millisecond after its start.
 fn midway() -> (Gpu, u64) {
     let mut gpu = counted();
     let list = [copy(gpu.buffer(0, 16 * MIB), gpu.buffer(16 * MIB, 16 * MIB), 0)];
@@ -232,7 +233,7 @@ fn memory_that_is_unmapped_midway_faults_at_its_piece_and_nothing_behind_it_is_t
     assert!(gpu.moved.iter().any(touches_memory), "it went on until then");
 }
 
-/// Aborted, dropped, stopped or hung: from then on it touches nothing, and the engine goes on with other work.
+/// A command that is aborted, dropped, stopped or hung accesses nothing from then on; the engine runs other work.
 #[test]
 fn what_ends_midway_touches_nothing_more() {
     type End = fn(&mut Gpu, u64);
@@ -284,7 +285,7 @@ fn a_preemption_midway_comes_when_the_command_has_all_its_bytes() {
     assert_eq!(written.sum::<u64>(), 16 * MIB);
 }
 
-/// Saved and restored at each moment: the moves are the same.
+/// Saving and restoring the driver at each point in time does not change the moves.
 #[test]
 fn a_driver_that_is_saved_midway_goes_on_with_the_rest() {
     let moves = |restores: bool| {
@@ -308,8 +309,8 @@ fn a_driver_that_is_saved_midway_goes_on_with_the_rest() {
     assert_eq!(moves(true), moves(false));
 }
 
-/// One that is told of a time at which several engines have bytes to move gives a step's bytes, and the rest when it is
-/// told again.
+/// At a time when several engines have bytes to move, one `deadline` call moves a step's bytes; the next call moves the
+/// rest.
 #[test]
 fn engines_with_much_to_move_at_one_time_do_not_all_move_it_at_once() {
     let mut gpu = counted();

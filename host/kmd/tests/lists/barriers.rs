@@ -1,4 +1,4 @@
-//! What barriers do, and what is read where one is missing.
+//! The effect of barriers, and the bytes that are read where one is missing.
 
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, BufferBarrier, Kernel,
@@ -38,7 +38,7 @@ pub fn chain(gpu: &mut Gpu) -> (Vec<Packet>, Vec<(u32, Barrier)>) {
     (commands, barriers)
 }
 
-/// The chain with its barriers, of which each is what `with` makes of it.
+/// Runs the chain with each barrier replaced by `with`. Returns the last word.
 fn result(seed: u64, with: impl Fn(usize, Barrier) -> Option<Barrier>) -> u32 {
     let mut gpu = Gpu::with_seed(1, seed);
     let (commands, barriers) = chain(&mut gpu);
@@ -146,8 +146,8 @@ fn two_lists_of_a_submission_are_one_scope() {
     }
 }
 
-/// A command of a kind that takes 100 ns, a barrier with this SyncBefore that holds copies up, and a copy. What the
-/// copy read: 1 if it waited.
+/// Runs a command of 100 ns, a barrier with this SyncBefore that blocks copies, and a copy. Returns 1 if the copy
+/// waited.
 fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
     waited_by(Policy::default(), kind, access, sync_before)
 }
@@ -165,7 +165,7 @@ fn waited_by(policy: Policy, kind: WorkKind, access: A, sync_before: S) -> u32 {
     gpu.word(64)
 }
 
-/// Whether work of this kind waits behind a long dispatch for a barrier with this SyncAfter: 1 if it does.
+/// Returns 1 if work of this kind waits for a barrier with this SyncAfter after a long dispatch.
 fn held_up(kind: WorkKind, accesses: (A, A), sync_after: S) -> u32 {
     held_up_by(Policy::default(), kind, accesses, sync_after)
 }
@@ -266,8 +266,7 @@ fn policies_put_indirect_calls_and_vertex_buffers_into_one_more_scope() {
     }
 }
 
-/// What the resource of a stage is behind a barrier with this SyncBefore, and whether the stage is held up by one with
-/// this SyncAfter.
+/// The resource of a stage after a barrier with this SyncBefore, and whether one with this SyncAfter blocks the stage.
 fn by_stage(kind: WorkKind, stage: UseFlags, sync: S) -> (u32, u32) {
     let written = |flags| {
         let mut gpu = Gpu::new(1);
@@ -328,7 +327,7 @@ fn vertex_shading_is_the_scope_of_every_stage_before_the_rasterizer() {
             assert_eq!(by_stage(kind, stage, sync), (0, 0), "{kind:?} {stage:?}, {sync:?}");
         }
     }
-    // The pixel shaders behind them are in another scope, and a mesh without a stage is in both.
+    // Pixel shaders are in another scope; a mesh dispatch without a stage flag is in both.
     assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::PIXEL_STAGE, S::PIXEL_SHADING), (5, 5));
     assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::PIXEL_STAGE, S::VERTEX_SHADING), (0, 0));
     assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::empty(), S::VERTEX_SHADING), (0, 5));
@@ -354,7 +353,7 @@ fn a_clear_of_an_unordered_access_view_is_not_in_the_scope_of_shaders() {
     assert_eq!((read(S::COMPUTE_SHADING), read(S::CLEAR_UNORDERED_ACCESS_VIEW)), (0, 5));
 }
 
-/// Barriers one behind the other: COPY to RESOLVE, then RESOLVE to COMPUTE_SHADING. Nothing resolves.
+/// Two chained barriers: COPY to RESOLVE, then RESOLVE to COMPUTE_SHADING, without a resolve command.
 #[test]
 fn a_barrier_waits_for_the_one_that_holds_up_what_it_waits_for() {
     for (second, expected) in [(S::RESOLVE, 5), (S::PIXEL_SHADING, 0)] {
@@ -471,7 +470,7 @@ fn a_split_barrier_waits_at_its_begin_and_holds_up_at_its_end() {
         packets.push(copy(a, b, 0));
         gpu.submit(crate::gpu::ENGINE, 1, &packets);
         gpu.advance(100);
-        // The dispatch between the two goes on: nobody waits for it. Each barrier takes a nanosecond.
+        // The dispatch between the two continues: nothing waits for it. Each barrier takes a nanosecond.
         gpu.advance(2);
         gpu.set_word(0, 77);
         gpu.advance(1000);
@@ -535,7 +534,7 @@ fn discard_leaves_garbage() {
     assert_eq!(gpu.word(0), 0xDEAD_C0DE);
 }
 
-/// Nothing writes back but the caches themselves: the copies come behind everything, and see memory.
+/// Only evictions write back: the copies run after everything and read memory.
 fn pushed_out(gpu: &mut Gpu, mut packets: Vec<Packet>, looks: &[(u32, u32)]) {
     packets.push(global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))));
     packets.extend(looks.iter().map(|(from, to)| copy(*from, *to, 0)));
@@ -601,7 +600,7 @@ fn a_barrier_of_a_resource_that_is_not_there_touches_no_cache() {
     assert_eq!(gpu.word(64), 0);
 }
 
-/// The first mip of so many slices: pieces with the second mips between them.
+/// The first mip of several slices: pieces with the second mips between them.
 #[test]
 fn a_barrier_of_more_pieces_than_there_may_be_is_about_what_is_between_them_too() {
     for (slices, between) in [(RANGES_PER_BARRIER_MAX as u32, 0), (RANGES_PER_BARRIER_MAX as u32 + 1, 1)] {
@@ -632,7 +631,7 @@ fn a_barrier_of_more_pieces_than_there_may_be_is_about_what_is_between_them_too(
     }
 }
 
-/// A barrier cuts one range of a cache into many: those that are too many are pushed out.
+/// A barrier splits one cache range into many; ranges above the limit are evicted.
 #[test]
 fn a_cache_that_barriers_cut_into_pieces_has_no_more_ranges() {
     let mut gpu = Gpu::new(2);
@@ -646,8 +645,8 @@ fn a_cache_that_barriers_cut_into_pieces_has_no_more_ranges() {
     }
     packets.extend([global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))), copy(a, b, 0)]);
     gpu.run(&packets);
-    // What the barriers named is written back, and of the rest what was pushed out: it was all written at once, so the
-    // lowest addresses go first.
+    // The ranges of the barriers are written back, and so are the evicted ones. All were written at once, so the lowest
+    // addresses are evicted first.
     let read = [0, 4, 8, 12, 2044, 2052, 4092].map(|at| gpu.word(PAGE + at));
     assert_eq!(read, [5, 5, 5, 5, 0, 0, 0]);
     assert_eq!(gpu.word(4092), 5);

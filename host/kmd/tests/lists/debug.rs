@@ -1,4 +1,4 @@
-//! The debug layer as a program has it: turned on, read, full, and gone.
+//! The debug layer as a client process uses it: turned on, read, full, and destroyed.
 
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, Packet};
 use d3dkmt::{NtStatus, limits};
@@ -7,7 +7,7 @@ use dxgkrnl::ddi::{KmdDevice, KmdProcess, Miniport};
 
 use crate::gpu::{COPY_ENGINE, DEVICE, Gpu, copy, fill, global, words};
 
-/// What of a record is looked at.
+/// The fields of a record that tests compare.
 #[derive(Debug, PartialEq)]
 struct Said {
     rule: u32,
@@ -21,7 +21,7 @@ fn set(gpu: &mut Gpu, level: u32) -> NtStatus {
     gpu.escape(Some(DEVICE), &mut [7u32.to_le_bytes(), level.to_le_bytes()].concat())
 }
 
-/// Messages and how many were lost.
+/// The messages and the number of lost ones.
 fn read(gpu: &mut Gpu, bytes: usize) -> Result<(Vec<Said>, u64), NtStatus> {
     let mut data = vec![0xEE; bytes];
     data[..4].copy_from_slice(&8u32.to_le_bytes());
@@ -47,7 +47,7 @@ fn rules(gpu: &mut Gpu) -> Vec<(u32, u32, u32)> {
     said.iter().map(|said| (said.rule, said.severity, said.command)).collect()
 }
 
-/// A barrier that is right but for a warning: AccessBefore is COMMON.
+/// A valid barrier with a warning: AccessBefore is COMMON.
 fn warned() -> Packet {
     global(words((S::ALL, S::ALL), (A::COMMON, A::COMMON)))
 }

@@ -1,4 +1,4 @@
-//! What an engine does with what it cannot run, and what becomes of the bytes.
+//! Commands that an engine cannot run, and which bytes reach memory.
 
 use d3dkmt::isa::{self, BarrierAccess as A, Kernel, Packet, Use, WorkKind};
 use dxgkrnl::Config;
@@ -21,8 +21,7 @@ fn faulted(engine: EngineId, faulted_fence_id: u64) -> Interrupt {
 const WRITE: PageFaultFlags = PageFaultFlags::WRITE;
 const READ: PageFaultFlags = PageFaultFlags::empty();
 
-/// What these commands on three pages lead to: the first is there, the second cannot be written, the third is not
-/// there.
+/// Interrupts of these commands on three pages: the first is mapped, the second is read-only, the third is not mapped.
 fn outcome(packets: impl FnOnce(&mut Gpu) -> Vec<Packet>) -> (Vec<Interrupt>, u64) {
     let mut gpu = Gpu::new(3);
     gpu.map(1, 1, false);
@@ -75,7 +74,7 @@ fn what_is_beyond_a_resource_faults_at_the_first_byte_that_is_not_its() {
     assert_eq!(interrupts, [Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: id }]);
 }
 
-/// What a fault leaves: what was written back before it is there, and nothing else.
+/// After a fault, memory has the bytes that were written back before it, and no others.
 #[test]
 fn a_fault_loses_what_is_in_caches_and_the_engine_goes_on() {
     let mut gpu = Gpu::new(2);
@@ -183,7 +182,7 @@ fn a_hang_stops_all_that_runs_and_a_reset_loses_it() {
     assert_eq!((gpu.word(0), gpu.word(64)), (5, 0));
     gpu.run(&[copy(a, b, 10)]);
     assert_eq!(gpu.word(64), 5);
-    // A Hang packet: all before it is done, and nothing of it written back.
+    // A Hang packet: all before it is complete, and nothing is written back.
     gpu.submit(ENGINE, 1, &[fill(a, 7, 10), Packet::Hang, fill(a, 8, 10)]);
     gpu.advance(100);
     gpu.with_callbacks(|miniport, now, callbacks| {
@@ -213,7 +212,7 @@ fn an_injected_page_fault_or_hang_meets_commands_as_packets() {
     assert_eq!(gpu.miniport.pending_faults(ENGINE), PendingFaults::default());
 }
 
-/// Preemption waits until the commands that run have ended; nothing new starts; what is written is in memory.
+/// Preemption waits for the running commands; no command starts, and written bytes are in memory.
 // covers: SCH-011
 #[test]
 fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
@@ -235,7 +234,7 @@ fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
         Interrupt::DmaPreempted { engine: ENGINE, preemption_fence_id: 77, last_completed_fence_id: 0 };
     assert_eq!(gpu.interrupts, [preempted]);
     assert_eq!((gpu.word(0), gpu.word(64), gpu.word(128), gpu.dma_executor.staging_buffers()), (5, 6, 0, 0));
-    // Somebody else's work, and then the rest.
+    // Work of another context, then the rest.
     let other = gpu.submit(ENGINE, 2, &[fill(a, 9, 10)]);
     gpu.advance(100);
     gpu.resubmit(ENGINE, 1, other + 1, Some(first), Vec::new());
@@ -244,7 +243,7 @@ fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
     assert!(matches!(gpu.interrupts[1..], [Interrupt::DmaCompleted { .. }, Interrupt::DmaCompleted { .. }]));
 }
 
-/// On a hardware queue: suspended at the boundary, faults by interrupt 12, and a reset of the engine.
+/// Lists on a hardware queue: a suspend at the boundary, a fault with interrupt 12, and an engine reset.
 #[test]
 fn a_hardware_queue_runs_lists_is_suspended_and_faults() {
     let mut gpu = Gpu::new(1);

@@ -1,5 +1,5 @@
-//! Fence barriers as a live system has them: the debug layer hears of native fences, of what the process says of them,
-//! and of every store.
+//! Fence barriers in a live system: the debug layer tracks native fences, their descriptions by the process, and every
+//! store.
 
 use d3dkmt::NtStatus;
 use d3dkmt::isa::{FenceValue, Packet};
@@ -51,7 +51,7 @@ fn debug(gpu: &mut Gpu) {
     assert_eq!(gpu.escape(Some(DEVICE), &mut data), NtStatus::SUCCESS);
 }
 
-/// Rules of what was said, and the texts.
+/// Rule numbers and texts of the messages.
 fn said(gpu: &mut Gpu) -> Vec<(u32, String)> {
     let mut data = list_escape::read_messages(1 << 14);
     assert_eq!(gpu.escape(Some(DEVICE), &mut data), NtStatus::SUCCESS);
@@ -144,20 +144,20 @@ fn a_chain_that_comes_back_is_found_while_both_run() {
     let mut gpu = Gpu::new(1);
     [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
     debug(&mut gpu);
-    // The first one has signaled when the second begins, and waits for it.
+    // The first one has signaled when the second starts, and waits for it.
     gpu.submit(ENGINE, 1, &[signal(OUT, 1), wait(BACK, 1)]);
     assert_eq!((rules(&mut gpu), gpu.stores.len()), (vec![], 1));
     gpu.submit(COPY_ENGINE, 2, &[wait(OUT, 1), signal(BACK, 1)]);
     assert_eq!(rules(&mut gpu), [106]);
     gpu.advance(1 << 40);
-    // One after the other is no round trip.
+    // Run one after the other, they are no round trip.
     gpu.submit(ENGINE, 1, &[signal(OUT, 2)]);
     gpu.submit(COPY_ENGINE, 2, &[wait(OUT, 2), signal(BACK, 2)]);
     gpu.submit(ENGINE, 1, &[wait(BACK, 2)]);
     assert_eq!(rules(&mut gpu), []);
 }
 
-/// The flags that `D3D12_FENCE_FLAGS` has, by their published values.
+/// Flags of `D3D12_FENCE_FLAGS`, by their published values.
 // covers: FEN-131
 #[test]
 fn a_flag_that_fences_do_not_have_is_an_error() {
@@ -179,7 +179,7 @@ fn a_flag_that_fences_do_not_have_is_an_error() {
             }
         }
     }
-    // Both kinds of sharing are sharing.
+    // Both sharing flags count as shared.
     for shared in [FenceFlags::SHARED, FenceFlags::SHARED_CROSS_ADAPTER] {
         gpu.notes.clear();
         assert_eq!(describe(&mut gpu, OUT, LISTS | shared), NtStatus::INVALID_PARAMETER);
@@ -211,7 +211,7 @@ fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
     let wrong = [
         (OUT, FenceFlags::ALLOW_QUEUE_AND_CPU_SYNC, "R-098 error #1007"),
         (OUT, LISTS | FenceFlags::SHARED, "R-099 error #1007"),
-        (BACK, BOTH, "at 0x5040 no native fence of the process is mapped"),
+        (BACK, BOTH, "no native fence of the process is mapped at 0x5040"),
     ];
     for (address, flags, words) in wrong {
         gpu.notes.clear();
@@ -221,7 +221,7 @@ fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
     let mut short = list_escape::describe_fence(OUT, BOTH, "");
     short.pop();
     assert_eq!(gpu.escape(Some(DEVICE), &mut short), NtStatus::BUFFER_TOO_SMALL);
-    // It ends with the fence: another one at the address is another.
+    // The description ends with the fence: a new fence at the address has none.
     assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
     gpu.miniport.close_native_fence(LocalNativeFenceId(OUT));
     gpu.miniport.destroy_native_fence(NativeFenceId(OUT));

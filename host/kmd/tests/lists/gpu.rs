@@ -1,4 +1,4 @@
-//! One process on one adapter, with memory that is an array: what engines say is to be moved, is.
+//! One process on one adapter, with an array as its memory. The DMA operations that engines call back are done on it.
 
 use d3dkmt::isa::{
     self, Barrier, BarrierAccess, BarrierGroup, BarrierSync, BufferBarrier, Kernel, Packet, ResourceDesc,
@@ -16,7 +16,7 @@ pub const P: ProcessId = ProcessId(1);
 pub const DEVICE: KmdDevice = KmdDevice(5);
 pub const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 pub const COPY_ENGINE: EngineId = EngineId { adapter: 0, node: 2 };
-/// Where the memory begins: to the GPU, and to the process.
+/// Start of the memory in the GPU's and in the process's address space.
 pub const GPU: u64 = 0x100_0000;
 pub const CPU: u64 = 0x7F00_0000_0000;
 pub const PAGE: u64 = 4096;
@@ -43,14 +43,14 @@ pub struct Gpu {
     pub now: u64,
     pub memory: Memory,
     pub dma_executor: DmaExecutor,
-    /// Fence stores, with the first word of memory at that moment.
+    /// Fence stores, with the first word of memory at that time.
     pub stores: Vec<(u64, u64, u32)>,
     pub interrupts: Vec<Interrupt>,
     pub notes: Vec<String>,
     pub moves: usize,
-    /// What was moved, with the time.
+    /// DMA operations, with their times.
     pub moved: Vec<(u64, DmaOp)>,
-    /// Whether it is moved, too.
+    /// Whether operations are done, not only counted.
     pub performs: bool,
     last_id: u64,
 }
@@ -66,7 +66,7 @@ impl Gpu {
         Gpu::with(pages, &config)
     }
 
-    /// Accesses that race are told.
+    /// With the race detector on.
     pub fn with_hazards(pages: u64) -> Self {
         let mut config = Config::default();
         config.adapters[0].hazards = true;
@@ -102,7 +102,7 @@ impl Gpu {
         gpu
     }
 
-    /// Pages of the GPU address space lead to those of the memory that have the same number.
+    /// Maps pages of the GPU address space to the pages of the memory with the same numbers.
     pub fn map(&mut self, page: u64, pages: u64, writable: bool) {
         let entry = PageTableEntry::Memory { owner: P, address: CPU + page * PAGE, writable };
         self.entry(page, pages, entry);
@@ -134,7 +134,7 @@ impl Gpu {
         self.try_create(&desc.encode()).unwrap()
     }
 
-    /// A buffer of so many bytes, at an offset of the memory.
+    /// Creates a buffer at an offset of the memory.
     pub fn buffer(&mut self, offset: u64, bytes: u64) -> u32 {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         self.resource(&ResourceDesc { flags, ..ResourceDesc::buffer("buffer", GPU + offset, bytes) })
@@ -207,7 +207,7 @@ impl Gpu {
         }
     }
 
-    /// Time passes, from one deadline to the next.
+    /// Advances the time from deadline to deadline.
     pub fn advance(&mut self, nanos: u64) {
         let end = self.now.saturating_add(nanos);
         while let Some(due) = self.miniport.next_deadline().filter(|due| *due <= end) {
@@ -217,7 +217,7 @@ impl Gpu {
         self.now = end;
     }
 
-    /// Runs a submission to its end, after which no engine has a staging buffer.
+    /// Runs a submission to completion, and asserts that no engine has a staging buffer left.
     pub fn run(&mut self, packets: &[Packet]) {
         let submission_fence_id = self.submit(ENGINE, 1, packets);
         self.advance(1 << 40);
@@ -271,7 +271,7 @@ pub fn on_buffer(resource: u32, barrier: Barrier) -> Packet {
     Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![barrier])] }
 }
 
-/// Everything before it, everything after it, all caches.
+/// A full barrier: all scopes on both sides, all caches.
 pub fn full() -> Packet {
     global(words((BarrierSync::ALL, BarrierSync::ALL), (BarrierAccess::COMMON, BarrierAccess::COMMON)))
 }

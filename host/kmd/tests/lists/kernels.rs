@@ -1,4 +1,4 @@
-//! What commands do with bytes.
+//! The effect of each kernel on bytes.
 
 use d3dkmt::isa::{
     BarrierAccess, HeapType, Kernel, Packet, ResourceDesc, ResourceFlags, ResourceKind, Use, WorkKind,
@@ -52,12 +52,12 @@ fn without_a_source_a_destination_is_its_own() {
     assert_eq!(words, [0, 101, 102, 3, 104, 5, 6 + 7 + 8, 7, 8, 9, 10]);
 }
 
-/// Sizes beyond what goes through a cache, at odd offsets, over pages that lie in any order.
+/// Ranges larger than the cached part, at odd offsets, over pages in mixed order.
 #[test]
 fn what_goes_past_the_caches_is_the_same_arithmetic() {
     const PAGES: u64 = 1600;
     let mut gpu = Gpu::new(PAGES);
-    // Every second page of the first half is elsewhere: page n of the GPU at page n ^ 1 of the memory.
+    // Pages of the first half are swapped: page n of the GPU is at page n ^ 1 of the memory.
     for page in 0..PAGES {
         let entry = PageTableEntry::Memory { owner: P, address: CPU + (page ^ 1) * PAGE, writable: true };
         gpu.entry(page, 1, entry);

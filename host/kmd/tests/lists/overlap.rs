@@ -1,4 +1,4 @@
-//! What runs beside what, in which order, and when.
+//! Which commands run in parallel, in which order, and when.
 
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, FenceValue, Kernel, Packet, Use, WorkKind};
 use d3dkmt::limits::{COMMANDS_AT_ONCE_MAX, LIST_WINDOW_MAX, ORDERED_USES_PER_COMMAND_MAX};
@@ -17,7 +17,7 @@ fn in_order() -> Packet {
     global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS)))
 }
 
-/// When the engine has done all of it.
+/// When the engine has completed all packets.
 fn time_of(packets: &[Packet]) -> u64 {
     let mut gpu = Gpu::new(1);
     gpu.submit(ENGINE, 1, packets);
@@ -50,8 +50,8 @@ fn the_engine_says_when_the_next_command_ends() {
     assert_eq!(gpu.miniport.engine_state(ENGINE), EngineState::Idle);
 }
 
-/// A copy that takes long, as many copies behind it as say, which a barrier holds up, and a dispatch that nothing holds
-/// up: whether it starts with the first.
+/// Runs a long copy, `waiting` copies that a barrier blocks, and a dispatch that nothing blocks. Returns whether the
+/// dispatch starts with the first copy.
 fn starts_at_once(waiting: usize) -> bool {
     let mut gpu = Gpu::new(1);
     let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
@@ -218,7 +218,7 @@ fn results_are_in_memory_when_the_submission_is_reported() {
     assert_eq!((gpu.word(0), gpu.interrupts.len()), (5, 1));
 }
 
-/// A buffer that waits for a fence is set aside: what it wrote is in memory, and others run meanwhile.
+/// A buffer that waits for a fence is set aside: its writes are in memory, and other buffers run meanwhile.
 #[test]
 fn a_wait_barrier_waits_for_all_its_fences_and_then_does_its_barriers() {
     let mut gpu = Gpu::new(1);

@@ -1,4 +1,4 @@
-//! Random lists against an interpreter that does one command after the other.
+//! Random lists against an interpreter that runs one command after the other.
 
 use d3dkmt::isa::{
     BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, Kernel, Packet, RangedBarrier,
@@ -31,7 +31,7 @@ impl Chance {
 const BUFFERS: u64 = 4;
 const BYTES: u64 = 40;
 
-/// A command of one kind with the types of access that it has for reading and for writing.
+/// A random command, with the access types that its kind has for reading and for writing.
 const KINDS: [(WorkKind, A, A); 7] = [
     (WorkKind::Copy, A::COPY_SOURCE, A::COPY_DEST),
     (WorkKind::Dispatch, A::SHADER_RESOURCE, A::UNORDERED_ACCESS),
@@ -66,7 +66,7 @@ fn command(chance: &mut Chance) -> Packet {
     work(kind, kernel, chance.next() as u32, chance.below(50), &uses)
 }
 
-/// What the command does, if it does it alone. Sources are read before anything is written.
+/// Applies one command to the memory. Sources are read before anything is written.
 fn interpret(memory: &mut [u8], packet: &Packet) {
     let Packet::Work { kernel, operand, uses, .. } = packet else { return };
     let place = |item: &Use| {
@@ -161,8 +161,8 @@ fn barrier(chance: &mut Chance) -> Packet {
     }
 }
 
-/// Commands that may be out of bounds, barriers that mean nothing, memory that comes and goes: each submission comes to
-/// an end, and nothing of it is left.
+/// Commands that may be out of bounds, meaningless barriers, memory that is mapped and unmapped: each submission ends
+/// and leaves nothing behind.
 #[test]
 fn whatever_a_list_has_it_comes_to_an_end_and_leaves_nothing() {
     let mut outcomes = [0; 3];

@@ -1,4 +1,4 @@
-//! Accesses that race, told with the names of what they race on.
+//! Reports of accesses that race, with the names of the resources.
 
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierSync as S, Packet, ResourceDesc, Use, WorkKind};
 use dxgkrnl::ProcessId;
@@ -61,7 +61,7 @@ fn nothing_is_told_unless_the_configuration_says_so() {
 #[test]
 fn two_resources_of_one_memory_meet() {
     let mut gpu = Gpu::with_hazards(2);
-    // The second page of the GPU's addresses leads to the first of the memory too.
+    // The second GPU page is mapped to the first page of the memory too.
     gpu.entry(1, 1, PageTableEntry::Memory { owner: P, address: CPU, writable: true });
     let [one, alias] = [("one", GPU), ("alias", GPU + PAGE)]
         .map(|(name, address)| gpu.resource(&ResourceDesc::buffer(name, address, 64)));

@@ -1,4 +1,5 @@
-//! The local backend: a daemon for each run, scenario clients as processes of this machine, a VM as a broker of its own.
+//! The local backend: a daemon for each run. Scenario clients are processes of this machine; each VM is a broker
+//! socket.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -26,7 +27,7 @@ use super::scenario_client::Pipes;
 use super::watch::Watch;
 use super::world::{LiveBackend, LiveWorld};
 
-/// A scenario client's process on this machine.
+/// Pipes to a scenario client on this machine.
 struct LocalPipes {
     child: Child,
     input: Option<ChildStdin>,
@@ -34,24 +35,24 @@ struct LocalPipes {
 
 impl Pipes for LocalPipes {
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let input = self.input.as_mut().context("its input is closed")?;
-        input.write_all(bytes).context("it takes no orders")
+        let input = self.input.as_mut().context("standard input is closed")?;
+        input.write_all(bytes).context("cannot write an order")
     }
 
     fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>> {
-        let output = self.child.stdout.as_mut().context("it has no output")?;
+        let output = self.child.stdout.as_mut().context("standard output is no pipe")?;
         let timeout = at_most.map(|at_most| Timespec {
             tv_sec: at_most.as_secs() as i64,
             tv_nsec: at_most.subsec_nanos().into(),
         });
         let mut ready = [PollFd::new(output, PollFlags::IN)];
         if rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))? == 0 {
-            bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs());
+            bail!("no report for {} s", at_most.unwrap_or_default().as_secs());
         }
         let mut landing = vec![0; 16 * 1024];
-        let count = output.read(&mut landing).context("its output cannot be read")?;
+        let count = output.read(&mut landing).context("cannot read standard output")?;
         if count == 0 {
-            bail!("it ended by itself: {}", self.child.wait()?);
+            bail!("it exited unexpectedly: {}", self.child.wait()?);
         }
         landing.truncate(count);
         Ok(landing)
@@ -60,7 +61,7 @@ impl Pipes for LocalPipes {
     fn signal(&mut self, signal: i32) -> anyhow::Result<()> {
         let pid = Pid::from_child(&self.child);
         let signal = Signal::from_named_raw(signal).context("no such signal")?;
-        kill_process(pid, signal).context("it cannot be signalled")
+        kill_process(pid, signal).context("cannot send the signal")
     }
 
     fn close_input(&mut self) {
@@ -68,7 +69,7 @@ impl Pipes for LocalPipes {
     }
 
     fn wait(&mut self) -> anyhow::Result<()> {
-        self.child.wait().context("it cannot be waited for")?;
+        self.child.wait().context("cannot wait for its exit")?;
         Ok(())
     }
 
@@ -79,7 +80,7 @@ impl Pipes for LocalPipes {
 
 impl Drop for LocalPipes {
     fn drop(&mut self) {
-        // Whoever ended it in order has waited already; then both do nothing.
+        // After an orderly end the process is already reaped, and both calls do nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -94,19 +95,19 @@ pub fn spawn_scenario_client(
     let mut command = guest_command(&[artifacts.scenario_client.clone().into()], broker, artifacts);
     command.env(SCENARIO_CLIENT_DIES_WITH_PARENT_ENV, "1");
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(words).spawn();
-    let mut child = child.context("the scenario client does not start")?;
+    let mut child = child.context("cannot start the scenario client")?;
     let input = child.stdin.take();
     Ok(Box::new(LocalPipes { child, input }))
 }
 
-/// A daemon of one run.
+/// The daemon of one run.
 struct LocalBackend<'a> {
     program: &'a Program,
     artifacts: &'a Artifacts,
     options: Options,
-    /// `None` only while it is restarted.
+    /// `None` only during a restart.
     daemon: Option<Daemon>,
-    /// Where scenario clients and their libraries complain.
+    /// File for the standard error of scenario clients and their libraries.
     last_words: File,
     _folder: tempfile::TempDir,
 }
@@ -123,7 +124,7 @@ impl LiveBackend for LocalBackend<'_> {
     }
 
     fn daemon(&self) -> &Daemon {
-        self.daemon.as_ref().expect("it is there but while it is restarted")
+        self.daemon.as_ref().expect("the daemon exists except during a restart")
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {
@@ -135,7 +136,7 @@ impl LiveBackend for LocalBackend<'_> {
     fn spawn(&mut self, _name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
         let broker = match vm {
             None => self.daemon().broker_path(),
-            Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
+            Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("the VM of the process is gone")?.1,
         };
         spawn_scenario_client(self.artifacts, &broker, self.last_words.try_clone()?.into())
     }
@@ -152,7 +153,7 @@ impl LiveBackend for LocalBackend<'_> {
     }
 }
 
-/// Runs programs one after the other, each with a daemon of its own.
+/// Runs programs one after another, each with its own daemon.
 pub struct LocalRunner {
     artifacts: Artifacts,
     drivers: drivers::Registry,
@@ -163,12 +164,12 @@ impl LocalRunner {
         LocalRunner::with_drivers(steps, drivers::Registry::default())
     }
 
-    /// The same with drivers of one's own.
+    /// As [`LocalRunner::new`], with your own drivers.
     pub fn with_drivers(steps: &Steps, drivers: drivers::Registry) -> anyhow::Result<LocalRunner> {
         Ok(LocalRunner { artifacts: Artifacts::provide(steps)?, drivers })
     }
 
-    /// One run; an error is one of the set-up.
+    /// Runs a program. An error is one of the set-up.
     pub fn run(&self, program: &Program) -> anyhow::Result<Ended> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
         let watch = Arc::new(Watch::default());

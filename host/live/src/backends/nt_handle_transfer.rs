@@ -1,4 +1,4 @@
-//! Where scenario clients take NT handles of other scenario clients in.
+//! Mailboxes, through which scenario clients receive NT handles of other scenario clients.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use scenario::world::Done;
 
 use super::scenario_client::ScenarioClient;
 
-/// Not twice in one machine.
+/// Returns a number that is unique on this machine.
 fn next_run() -> u64 {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     RUNS.fetch_add(1, Ordering::Relaxed)
@@ -16,7 +16,7 @@ fn next_run() -> u64 {
 
 /// The mailboxes of the scenario clients of a run.
 pub struct Mailboxes {
-    /// Makes their names this run's own.
+    /// Number of the run, which makes the mailboxes' names unique.
     run: u64,
     open: BTreeMap<u32, String>,
 }
@@ -28,7 +28,7 @@ impl Default for Mailboxes {
 }
 
 impl Mailboxes {
-    /// The mailbox of the scenario client that the run gives this number: opened when it is asked for first.
+    /// Returns the mailbox of the scenario client with this number, and opens it on the first use.
     pub fn of(&mut self, number: u32, scenario_client: &mut ScenarioClient) -> Done<String> {
         if let Some(mailbox) = self.open.get(&number) {
             return Ok(mailbox.clone());

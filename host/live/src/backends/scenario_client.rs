@@ -1,4 +1,4 @@
-//! A scenario client as the runner has it: orders go in, reports come out.
+//! The runner's end of a scenario client: it writes orders and reads reports.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use scenario::world::Done;
 
 use super::{SILENCE_MAX, broken};
 
-/// The thread of the scenario client that does what is no step of the scenario.
+/// Thread of the scenario client for orders that are no step of the scenario.
 pub const SERVICE: u32 = u32::MAX;
 
-/// Streams and signals of a process that runs somewhere.
+/// The standard streams and signals of a process, on this machine or in a guest.
 pub trait Pipes {
-    /// Writes all of it to its standard input.
+    /// Writes all bytes to the process's standard input.
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Waits for more of its standard output; an error at its end, and when the time is over, if there is one.
+    /// Waits for more of its standard output. Fails at the end of the output, and after `at_most`.
     fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>>;
     /// Sends a signal.
     fn signal(&mut self, signal: i32) -> anyhow::Result<()>;
     /// Closes its standard input.
     fn close_input(&mut self);
-    /// Waits for its end.
+    /// Waits for its exit.
     fn wait(&mut self) -> anyhow::Result<()>;
-    /// Its pid as the daemon sees it, where that is known.
+    /// Its pid as the daemon sees it, if known.
     fn pid(&self) -> Option<u32>;
 }
 
-/// See the module.
+/// A scenario client, with its orders and reports.
 pub struct ScenarioClient {
     pipes: Box<dyn Pipes>,
     name: String,
@@ -53,7 +53,7 @@ impl ScenarioClient {
         self.pipes.pid()
     }
 
-    /// Gives an order; its tag.
+    /// Sends an order and returns its tag.
     pub fn order(&mut self, thread: u32, task: Task) -> Done<u64> {
         let tag = self.next_tag;
         self.next_tag += 1;
@@ -63,17 +63,17 @@ impl ScenarioClient {
         Ok(tag)
     }
 
-    /// The report of an order, if it has come.
+    /// Returns the report of an order, if it has arrived.
     pub fn reported(&mut self, tag: u64) -> Option<Report> {
         self.arrived.remove(&tag)
     }
 
-    /// Waits for the report of an order; others that come before it are kept.
+    /// Waits for the report of an order; other reports that arrive earlier are kept.
     pub fn report(&mut self, tag: u64) -> Done<Report> {
         self.report_within(tag, Some(SILENCE_MAX))
     }
 
-    /// The same of an order that may take as long as it takes.
+    /// As [`ScenarioClient::report`], without a time limit.
     pub fn report_whenever(&mut self, tag: u64) -> Done<Report> {
         self.report_within(tag, None)
     }
@@ -92,14 +92,14 @@ impl ScenarioClient {
         }
     }
 
-    /// Gives an order of the runner's own and waits for it.
+    /// Sends an order of the runner itself and waits for its report.
     pub fn serve(&mut self, task: Task) -> Done<(NtStatus, Outcome)> {
         let tag = self.order(SERVICE, task)?;
         let report = self.report(tag)?;
         Ok((report.status, report.outcome))
     }
 
-    /// As [`ScenarioClient::serve`], for what has a value.
+    /// As [`ScenarioClient::serve`], for an order that returns a value.
     pub fn value(&mut self, task: Task) -> Done<Option<u64>> {
         match self.serve(task)? {
             (status, Outcome::Value(value)) if status.is_success() => Ok(Some(value)),
@@ -111,13 +111,13 @@ impl ScenarioClient {
         self.pipes.signal(signal).map_err(broken)
     }
 
-    /// Lets it end in order and waits for that.
+    /// Closes its input and waits for its orderly exit.
     pub fn end(mut self) -> Done {
         self.pipes.close_input();
         self.pipes.wait().map_err(broken)
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it and waits for its exit.
     pub fn kill(mut self) -> Done {
         self.signal(libc::SIGKILL)?;
         self.pipes.wait().map_err(broken)

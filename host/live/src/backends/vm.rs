@@ -1,4 +1,4 @@
-//! The vm backend: QEMU guests booted once, scenario clients as processes inside.
+//! The vm backend: QEMU guests that are booted once; scenario clients are processes inside.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,11 +28,11 @@ use super::watch::Watch;
 use super::world::{LiveBackend, LiveWorld};
 use super::{SILENCE_MAX, broken};
 
-/// Guests at most: each takes a quarter of a GiB and a share of two cores.
+/// Maximum number of guests: each takes a quarter of a GiB and a share of two cores.
 const GUESTS_MAX: usize = 3;
 const SCENARIO_CLIENT: &str = "/scenario-client";
 
-/// A scenario client's process in a guest.
+/// Pipes to a scenario client in a guest.
 struct GuestPipes {
     input: Option<mpsc::Sender<exec_input::Body>>,
     output: Receiver<Vec<u8>>,
@@ -42,8 +42,8 @@ struct GuestPipes {
 
 impl GuestPipes {
     fn send(&self, body: exec_input::Body) -> anyhow::Result<()> {
-        let input = self.input.as_ref().context("its input is closed")?;
-        input.blocking_send(body).ok().context("it has ended")
+        let input = self.input.as_ref().context("standard input is closed")?;
+        input.blocking_send(body).ok().context("it has exited")
     }
 }
 
@@ -60,9 +60,9 @@ impl Pipes for GuestPipes {
         match read {
             Ok(bytes) => Ok(bytes),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs())
+                bail!("no report for {} s", at_most.unwrap_or_default().as_secs())
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("it ended by itself in the guest ({})", self.name),
+            Err(RecvTimeoutError::Disconnected) => bail!("it exited unexpectedly in the guest ({})", self.name),
         }
     }
 
@@ -75,12 +75,12 @@ impl Pipes for GuestPipes {
     }
 
     fn wait(&mut self) -> anyhow::Result<()> {
-        // The sink of its output goes with the task.
+        // The task drops the sink of the output when the program exits.
         loop {
             match self.output.recv_timeout(SILENCE_MAX) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => bail!("it does not end"),
+                Err(RecvTimeoutError::Timeout) => bail!("it does not exit"),
             }
         }
     }
@@ -98,16 +98,16 @@ impl Drop for GuestPipes {
     }
 }
 
-/// Guests that are up, for one program after the other.
+/// The booted guests, for one program after another.
 struct VmBackend {
-    // In this order: the guests end before what drives their agents.
+    // Fields drop in this order: the guests end before the thread that drives their agents.
     fleet: Option<Fleet>,
     driver: Driver,
     plan: FleetPlan,
     crashed: bool,
-    /// Which guest is the program's first VM.
+    /// Index of the guest that is the program's first VM.
     first_vm: usize,
-    /// Where scenario clients and their libraries complain.
+    /// Standard error of scenario clients and their libraries.
     last_words: Arc<Mutex<String>>,
 }
 
@@ -120,7 +120,7 @@ impl VmBackend {
         self.fleet.as_ref().expect("the guests are up")
     }
 
-    /// What the program says of the kernel, with the names that its VMs have here.
+    /// Returns the program's kernel configuration, with the names of the guests.
     fn kernel_of(&self, program: &Program) -> dxgkrnl::Config {
         let mut kernel = program.setting.kernel.clone();
         let granted = kernel.grants.iter_mut().flat_map(|grant| &mut grant.vms);
@@ -133,7 +133,7 @@ impl VmBackend {
         kernel
     }
 
-    /// Each VM of the program is a guest; if it has processes of no VM, these have the first one.
+    /// Returns the guest of a VM. Processes without a VM run in the first guest.
     fn guest_of(&self, vm: Option<Vm>) -> anyhow::Result<usize> {
         let at = vm.map_or(0, |vm| vm.index() + self.first_vm);
         anyhow::ensure!(at < self.fleet().guests.len(), "there is no guest for it");
@@ -164,7 +164,7 @@ impl LiveBackend for VmBackend {
         let words = self.last_words.clone();
         let done = self.driver.handle().spawn(async move {
             let write = |piece| match piece {
-                // Nobody is left to read when a run was given up.
+                // The receiver is gone if the run was abandoned.
                 Output::Stdout(bytes) => drop(sink.send(bytes)),
                 Output::Stderr(bytes) => lock(&words).push_str(&String::from_utf8_lossy(&bytes)),
             };
@@ -180,22 +180,22 @@ impl LiveBackend for VmBackend {
         guest.vm.kill();
         match guest.entry.shared.wait_for(VmState::Gone, SILENCE_MAX, || false) {
             true => Ok(()),
-            false => Err(Trouble::Broken("the daemon has not noticed the end of a VM".into())),
+            false => Err(Trouble::Broken("the daemon has not detached the crashed VM".into())),
         }
     }
 
     fn restart_daemon(&mut self) -> Done {
-        unsupported("cannot restart the daemon: its guests end with it")
+        unsupported("cannot restart the daemon, because its guests end with it")
     }
 }
 
-/// Guests that a program needs: one for each VM, and one for the processes of none.
+/// Number of guests that a program needs: one for each VM, and one for processes without a VM.
 fn guests_of(program: &Program) -> usize {
     let of_none = program.processes.iter().any(|process| process.vm.is_none());
     (program.vms.len() + usize::from(of_none)).max(1)
 }
 
-/// Runs programs one after the other in guests that are booted once.
+/// Runs programs one after another in guests that are booted once.
 pub struct VmRunner {
     place: VmBackend,
     watch: Arc<Watch>,
@@ -224,12 +224,12 @@ impl VmRunner {
         })
     }
 
-    /// One run; an error is one of the set-up.
+    /// Runs a program. An error is one of the set-up.
     pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
         let guests = guests_of(program);
         if guests > GUESTS_MAX {
             let what = format!(
-                "the vm backend has {GUESTS_MAX} guests, the scenario needs {guests}: say `skip vm \"..\"`"
+                "the vm backend has {GUESTS_MAX} guests, the scenario needs {guests}: add `skip vm \"..\"`"
             );
             return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
         }
@@ -245,7 +245,7 @@ impl VmRunner {
         let kernel_host = &self.place.fleet().daemon.kernel_host;
         kernel_host
             .replace_kernel(self.place.kernel_of(program), program.setting.async_submission)
-            .context("the guests of the run before are still there")?;
+            .context("the guests of the previous run are still up")?;
         let watch = self.watch.clone();
         lock(&self.place.last_words).clear();
         let mut ended = run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First);

@@ -1,5 +1,5 @@
-//! What happens in the daemon's kernel, as the runner needs it: the checker after every step, who got a
-//! wake, who came and went.
+//! Observes the daemon's kernel for the runner: runs the checker after every step, and records wakes, attached and
+//! ended processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use super::SILENCE_MAX;
 #[derive(Default)]
 struct Seen {
     checker: Checker,
-    /// Processes there are, with the pid they attached with.
+    /// Attached processes, each with its pid at attach.
     attached: BTreeMap<ProcessId, u32>,
     wakes: BTreeMap<ProcessId, u64>,
-    /// CPU waits that each has registered so far.
+    /// Number of CPU waits that each process has registered so far.
     registered: BTreeMap<ProcessId, u64>,
-    /// Got a wake since the last time this was asked.
+    /// Processes woken since [`Watch::take_woken`] was last called.
     woken: BTreeSet<ProcessId>,
     notes: Vec<String>,
-    /// NT handles of shared objects.
+    /// Number of NT handles of shared objects.
     nt_handles: usize,
 }
 
-/// See the module.
+/// The observer of the daemon's kernel.
 #[derive(Default)]
 pub struct Watch {
     seen: Mutex<Seen>,
@@ -40,12 +40,12 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets everything: another kernel begins.
+    /// Forgets everything, because a new kernel starts.
     pub fn reset(&self) {
         *self.lock() = Seen::default();
     }
 
-    /// The newest process that attached with this pid and is not known; with `None` the newest of all.
+    /// Returns the newest process that attached with this pid and is not in `known`; with `None` the newest of all.
     pub fn attached(&self, pid: Option<u32>, known: &[Option<ProcessId>]) -> Option<ProcessId> {
         let seen = self.lock();
         let fits = |(id, other): &(&ProcessId, &u32)| {
@@ -74,7 +74,7 @@ impl Watch {
         self.lock().checker.take_violations()
     }
 
-    /// Waits until the kernel has nothing of the process; false if it keeps it.
+    /// Waits until the kernel has nothing of the process; false on timeout.
     pub fn wait_until_gone(&self, process: ProcessId) -> bool {
         let seen = self.lock();
         let waited =
@@ -82,7 +82,7 @@ impl Watch {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Waits until the kernel has no more NT handles than that; false if it keeps more.
+    /// Waits until the kernel has no more NT handles than `at_most`; false on timeout.
     pub fn wait_until_handles(&self, at_most: usize) -> bool {
         let seen = self.lock();
         let waited = self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.nt_handles > at_most);
@@ -90,14 +90,14 @@ impl Watch {
     }
 }
 
-/// The call of a scenario client's barrier, which is none of the scenario's.
+/// The call of a scenario client's barrier; it is no call of the scenario.
 pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: 1 };
 
 fn is_barrier(input: &Input) -> bool {
     matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
 }
 
-/// The caller sleeps until a wake comes.
+/// Whether the caller now sleeps until a wake.
 fn sleeps(reply: &Reply) -> bool {
     match reply {
         Reply::Wait(outcome) => *outcome == WaitOutcome::Registered,
@@ -106,7 +106,7 @@ fn sleeps(reply: &Reply) -> bool {
     }
 }
 
-/// The thread that makes this call may sleep in it.
+/// Whether a thread may sleep in this call.
 pub fn may_sleep(call: &Call) -> bool {
     match call {
         Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. } => true,

@@ -18,16 +18,16 @@ use super::scenario_client::{Pipes, ScenarioClient};
 use super::watch::{Watch, may_sleep};
 use super::{SILENCE_MAX, broken};
 
-/// Where the processes of a run live.
+/// A live backend: starts and ends the processes of a run.
 pub trait LiveBackend {
     fn backend(&self) -> Backend;
     fn daemon(&self) -> &Daemon;
     fn start_vm(&mut self, vm: Vm) -> Done;
     /// Starts a scenario client.
     fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>>;
-    /// The VM dies; its processes are gone with it when this returns.
+    /// Kills a VM. When this returns, its processes are gone.
     fn crash(&mut self, vm: Vm) -> Done;
-    /// The daemon ends and starts anew.
+    /// Stops the daemon and starts a new one.
     fn restart_daemon(&mut self) -> Done;
 }
 
@@ -35,33 +35,33 @@ pub trait LiveBackend {
 struct ClientProcess {
     scenario_client: ScenarioClient,
     frozen: bool,
-    /// It has orders that were given since it last passed a barrier.
+    /// It has received orders since it last passed a barrier.
     busy: bool,
-    /// What attaching took.
+    /// Number of messages that attaching took.
     messages_before: u64,
 }
 
-/// An order of a thread that has no report yet.
+/// An order of a thread without a report so far.
 #[derive(Clone, Copy)]
 struct UnderWay {
     tag: u64,
-    /// For a wait that may sleep: how many waits the process had registered before.
+    /// For a wait that may sleep: number of waits that the process had registered before.
     registered_before: Option<u64>,
-    /// The NT handle that its process has if it succeeds.
+    /// The NT handle that its process gets on success.
     makes: Option<ShareToken>,
 }
 
-/// See the module.
+/// The world of one run.
 pub struct LiveWorld<'a, P: LiveBackend> {
     program: &'a Program,
     place: &'a mut P,
     watch: Arc<Watch>,
     guests: Vec<Option<ClientProcess>>,
-    /// The order that each thread is in.
+    /// The current order of each thread.
     under_way: Vec<Option<UnderWay>>,
     answers: Vec<Option<Answer>>,
     nt_handle_owners: NtHandleOwners<Process>,
-    /// The number of each process that has attached to this kernel, also of one that has ended.
+    /// Kernel number of each process that has attached to this kernel, also of an ended one.
     numbers: Vec<Option<ProcessId>>,
     mailboxes: Mailboxes,
 }
@@ -83,7 +83,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         world
     }
 
-    /// What the system's clock says, so long after the start of the scenario.
+    /// Sets the system clock, as a time since the start of the scenario.
     fn tell_time(&mut self, since_start: Nanos) {
         let utc_100ns = scenario::utc_100ns(since_start);
         self.place.daemon().kernel_host.input(Input::SystemTime { utc_100ns });
@@ -95,7 +95,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         guest.ok_or_else(|| Trouble::Broken(format!("process {name} is gone")))
     }
 
-    /// The scenario client of a process that can be asked something.
+    /// Returns the scenario client of a process, unless it is gone or frozen.
     fn scenario_client(&mut self, process: Process) -> Done<&mut ScenarioClient> {
         let guest = self.guest(process)?;
         if guest.frozen {
@@ -104,7 +104,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         Ok(&mut guest.scenario_client)
     }
 
-    /// Takes the reports that have come.
+    /// Collects the reports that have arrived.
     fn collect(&mut self, process: Process) {
         for (at, order) in self.under_way.iter_mut().enumerate() {
             let Some(guest) = self.guests[process.index()].as_mut() else { return };
@@ -125,8 +125,8 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         }
     }
 
-    /// An order that has no report after a barrier is asleep only if the kernel has its wait. Otherwise its
-    /// message was still to come: the library was asking the broker for memory, say.
+    /// Whether every order without a report is a registered wait of the kernel. Otherwise its message was still to come
+    /// after the barrier: the library was asking the broker for memory, say.
     fn is_settled(&self, process: Process) -> bool {
         if self.guests[process.index()].is_none() {
             return true;
@@ -138,12 +138,12 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         of_process.all(|(_, order)| order.as_ref().is_none_or(asleep))
     }
 
-    /// CPU waits that the process has registered so far.
+    /// Returns the number of CPU waits that the process has registered so far.
     fn registered(&self, process: Process) -> u64 {
         self.numbers[process.index()].map_or(0, |id| self.watch.registered(id))
     }
 
-    /// Lets every process that can have something to do come to rest.
+    /// Waits until these processes are at rest.
     fn barrier(&mut self, processes: &[Process]) -> Done {
         let mut passing = Vec::new();
         for process in processes {
@@ -163,7 +163,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         Ok(())
     }
 
-    /// Whoever got a wake or an order since the last time.
+    /// Returns the processes that got a wake or an order since the last barrier.
     fn restless(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
         let is_woken = |at: usize| self.numbers[at].is_some_and(|id| woken.contains(&id));
@@ -175,7 +175,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
             .collect()
     }
 
-    /// The process is gone, and the kernel knows.
+    /// Waits until the kernel has removed an ended process.
     fn ended(
         &mut self,
         process: Process,
@@ -187,17 +187,17 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         match self.numbers[process.index()] {
             Some(id) if !self.watch.wait_until_gone(id) => {
                 let name = &self.program.processes[process.index()].name;
-                Err(Trouble::Broken(format!("process {name} has ended, the daemon has not noticed")))
+                Err(Trouble::Broken(format!("process {name} has exited, but the daemon still has it")))
             }
             _ => self.handles_are_closed(),
         }
     }
 
-    /// The kernel has heard of every NT handle that nobody has any more. A close is no call: it comes by the broker.
+    /// Waits until the kernel knows of every closed NT handle. A close is no call: the broker reports it.
     fn handles_are_closed(&self) -> Done {
         match self.watch.wait_until_handles(self.nt_handle_owners.count()) {
             true => Ok(()),
-            false => Err(Trouble::Broken("an NT handle that nobody has lives on".into())),
+            false => Err(Trouble::Broken("the daemon still has an NT handle that every process has closed".into())),
         }
     }
 
@@ -208,7 +208,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         }
     }
 
-    /// Sees to it that a process has the NT handle that it is about to open.
+    /// Gives a process the NT handle that it is about to open.
     fn hand_over(&mut self, token: ShareToken, to: Process) -> Done {
         if !self.nt_handle_owners.lacks(token, to) {
             return Ok(());
@@ -220,14 +220,14 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         };
         let Some(guest) = self.guests[to.index()].as_mut() else { return Ok(()) };
         let mailbox = self.mailboxes.of(to.0, &mut guest.scenario_client)?;
-        // Into another VM it does not go; then the process has none, and says so when it opens it.
+        // A transfer into another VM fails; the process then has no handle, and its open call is refused.
         self.guest(from)?.scenario_client.serve(Task::SendShare { token, mailbox })?;
         self.nt_handle_owners.give(token, to);
         Ok(())
     }
 }
 
-/// Numbers of events begin at 1: 0 is NULL.
+/// Returns the number of an event. Numbers begin at 1, because 0 is NULL.
 fn event_number(event: u32) -> u64 {
     u64::from(event) + 1
 }
@@ -246,11 +246,11 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         let pipes = self.place.spawn(&info.name, info.vm);
         let pipes = pipes.map_err(broken)?;
         let mut scenario_client = ScenarioClient::new(&info.name, pipes);
-        // The first call attaches the process. This one is a barrier's, so it is nobody's.
+        // The first call attaches the process. It is a barrier's call, so it belongs to no step.
         scenario_client.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
         let messages_before = scenario_client.value(Task::MessagesSent)?.unwrap_or(0);
         let Some(id) = self.watch.attached(scenario_client.pid(), &self.numbers) else {
-            return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
+            return Err(Trouble::Broken(format!("process {} did not attach", info.name)));
         };
         self.numbers[process.index()] = Some(id);
         let (frozen, busy) = (false, false);
@@ -283,7 +283,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             Request::Store { allocation, first, count, word } => {
                 Task::StoreWords(Words { allocation, first, count, word })
             }
-            Request::Ring { .. } => return unsupported("a doorbell has no C form"),
+            Request::Ring { .. } => return unsupported("cannot ring a doorbell through the C ABI"),
             Request::Call { call, event } => {
                 if let Some(token) = call.nt_handle_opened() {
                     self.hand_over(token, process)?;
@@ -319,7 +319,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             }
             self.barrier(&restless)?;
             if begin.elapsed() > SILENCE_MAX {
-                return Err(Trouble::Broken("a call neither returns nor waits".into()));
+                return Err(Trouble::Broken("a call has neither returned nor registered a wait".into()));
             }
         }
     }
@@ -357,7 +357,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
                     let guest =
                         self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
                     if let Some(guest) = guest {
-                        // The processes of a real guest are gone with it.
+                        // A real guest's crash also ends its processes.
                         let _ = guest.scenario_client.signal(libc::SIGKILL);
                         let guest = self.guests[at].take();
                         guest.map_or(Ok(()), |guest| self.ended(process, guest, |_| Ok(())))?;
@@ -370,7 +370,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
                 self.tell_time(0);
                 self.watch.reset();
                 self.nt_handle_owners = NtHandleOwners::default();
-                // Another kernel gives them anew.
+                // A new kernel assigns new numbers.
                 self.numbers.fill(None);
                 self.guests.iter_mut().flatten().for_each(|guest| guest.busy = true);
                 Ok(())
@@ -447,7 +447,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 }
 
 impl<P: LiveBackend> Drop for LiveWorld<'_, P> {
-    /// Nothing of a run that failed half-way stays for the next one.
+    /// Kills the remaining processes, so that a failed run leaves nothing for the next one.
     fn drop(&mut self) {
         for at in 0..self.guests.len() {
             let _ = self.kill(Process(at as u32));

@@ -22,14 +22,14 @@ pub struct Agent {
     client: AgentClient<Channel>,
 }
 
-/// What a program in a guest says.
+/// Output of a program in a guest.
 #[derive(Debug)]
 pub enum Output {
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
 }
 
-/// What to run in a guest.
+/// A program to run in a guest.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     pub arguments: Vec<String>,
@@ -51,7 +51,7 @@ impl Agent {
         });
         let endpoint = Endpoint::from_static("http://agent.invalid");
         let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.with_context(|| format!("the agent of {name} does not answer"))?;
+        let channel = channel.with_context(|| format!("no connection to the agent of {name}"))?;
         Ok(Agent { client: AgentClient::new(channel) })
     }
 
@@ -78,7 +78,8 @@ impl Agent {
         Ok(bytes)
     }
 
-    /// Runs a program; its output goes to `sink` as it comes. Returns the exit code, 128 + signal if one ended it.
+    /// Runs a program; its output goes to `sink` as it arrives. Returns the exit code: 128 + signal if a signal killed
+    /// it.
     pub async fn exec(
         &mut self,
         program: &Program,
@@ -100,7 +101,7 @@ impl Agent {
             }
             let end = ExecInput { body: Some(exec_input::Body::StdinEnd(true)) };
             let _ = sender.send(end).await;
-            // The stream of inputs stays open: its end would end the program.
+            // The stream of inputs stays open, because its end would end the program.
             std::future::pending::<()>().await;
         });
         let inputs = tokio_stream::wrappers::ReceiverStream::new(receiver);
@@ -116,7 +117,7 @@ impl Agent {
                     Some(exec_output::Body::Started(_)) | None => {}
                 }
             }
-            bail!("the guest went away while {} ran", program.arguments[0])
+            bail!("the connection to the guest was lost while {} ran", program.arguments[0])
         }
         .await;
         feed.abort();
@@ -129,7 +130,7 @@ impl Agent {
     }
 }
 
-/// A gRPC status in words: the agent's message is for people already.
+/// Returns the error text of a gRPC status: the agent's own message, if it has one.
 fn words(status: tonic::Status) -> anyhow::Error {
     match status.message() {
         "" => anyhow::anyhow!("{:?}", status.code()),

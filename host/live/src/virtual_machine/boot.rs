@@ -1,4 +1,4 @@
-//! From an image to a guest with its agent.
+//! Boots a guest from an image and waits for its agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::image::Image;
 use daemon::Daemon;
 use daemon::vm::{VmEntry, VmState};
 
-/// How long a guest may take to come up; under emulation on a busy machine a boot takes a few seconds.
+/// Time limit of a boot; under emulation on a busy machine a boot takes a few seconds.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
 const GUEST_MEMORY_MIB: u32 = 256;
 
-/// A guest that is up. Dropping it ends QEMU.
+/// A started guest. Dropping it ends QEMU.
 pub struct GuestVm {
     pub vm: Vm,
     pub entry: Arc<VmEntry>,
 }
 
-/// Starts QEMU for one more VM of the daemon; `folder` gets the console's log.
+/// Starts QEMU for one more VM of the daemon; the console's log is written into `folder`.
 pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<GuestVm> {
     let entry = daemon.vms.add(name, &daemon.directory().join(format!("{name}.sock")))?;
     let vm = Vm::launch(&machine(image, name, &entry.socket, folder))?;
@@ -29,7 +29,7 @@ pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyh
     Ok(GuestVm { vm, entry })
 }
 
-/// A machine whose device is behind this socket.
+/// Returns the configuration of a machine whose device is behind this socket.
 pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmConfig {
     VmConfig {
         name: name.into(),
@@ -45,14 +45,14 @@ pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmCon
 }
 
 impl GuestVm {
-    /// Waits until guestd is connected; otherwise says why it is not.
+    /// Waits until guestd is connected; fails with a diagnosis of the boot.
     pub fn wait_ready(&self) -> anyhow::Result<()> {
         let ready =
             self.entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || self.vm.try_wait().is_some());
         if ready {
             return Ok(());
         }
-        // While QEMU runs there is still something to see of what it does.
+        // QEMU must still run here, because the diagnosis reads its state.
         let failure = self.vm.diagnose();
         Err(anyhow!("{failure}"))
     }

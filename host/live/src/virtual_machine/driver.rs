@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
-/// See the module. Its thread ends with it.
+/// A runtime in a thread of its own, for the futures of guests' agents. Dropping it ends the thread.
 pub struct Driver {
     handle: Handle,
     stop: Arc<Notify>,
@@ -17,17 +17,17 @@ pub struct Driver {
 impl Driver {
     pub fn start() -> anyhow::Result<Driver> {
         let runtime =
-            Builder::new_current_thread().enable_all().build().context("no asynchronous runtime")?;
+            Builder::new_current_thread().enable_all().build().context("cannot create an asynchronous runtime")?;
         let (handle, stop) = (runtime.handle().clone(), Arc::new(Notify::new()));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("gpupv-agents".into())
             .spawn(move || runtime.block_on(stopped.notified()))
-            .context("no thread for the guests' agents")?;
+            .context("cannot start the thread of the guests' agents")?;
         Ok(Driver { handle, stop, thread: Some(thread) })
     }
 
-    /// Where futures are spawned or waited for.
+    /// Returns the handle on which futures are spawned or awaited.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -37,7 +37,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of a future has been told already.
+            // A panic of a future has already been reported.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What guests boot from: kernel, initramfs with guestd and libdxcore.so, and the accelerator.
+//! The files that guests boot from: kernel, initramfs with guestd and libdxcore.so; and the accelerator.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crate::output::Steps;
 /// Folder of libdxcore.so in a guest; on the library path of every program run there.
 pub const GUEST_LIBRARY_FOLDER: &str = "/usr/lib/gpupv";
 
-/// Everything that a guest is started from.
+/// The files and the accelerator that a guest is started with.
 #[derive(Clone)]
 pub struct Image {
     pub kernel: Kernel,
     pub initramfs: Initramfs,
     pub accelerator: Accelerator,
-    /// Why this accelerator.
+    /// Reason for the choice of the accelerator.
     pub accelerator_reason: String,
-    /// Guest paths that are in the image: no need to bring them again.
+    /// Guest paths that the image contains, so that they are not copied again.
     pub present: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ impl Progress for Steps {
     }
 }
 
-/// Fails with everything that is missing, each with the command that mends it.
+/// Fails with everything that is missing, each with the command that installs it.
 fn check(cache: &Cache) -> anyhow::Result<()> {
     let missing: Vec<String> = vm_images::requirements(cache)
         .into_iter()
@@ -48,33 +48,33 @@ fn check(cache: &Cache) -> anyhow::Result<()> {
         .filter_map(|requirement| match requirement.state {
             State::Ok(_) => None,
             State::Missing { what, mend, .. } => {
-                Some(format!("\n  {}: {what}\n    mend: {mend}", requirement.name))
+                Some(format!("\n  {}: {what}\n    fix: {mend}", requirement.name))
             }
         })
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    bail!("this machine cannot run guests yet:{}\n  or all at once: gpupv doctor --fix", missing.concat())
+    bail!("this machine cannot run guests yet:{}\n  or install everything: gpupv doctor --fix", missing.concat())
 }
 
 /// Installs what is missing to run guests.
 pub fn set_up(steps: &Steps) -> anyhow::Result<()> {
-    // Two installations at once would refuse each other.
+    // The package manager refuses two installations at once.
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let cache = Cache::from_environment()?;
     for requirement in vm_images::requirements(&cache) {
         if !requirement.optional && !requirement.is_ok() {
             vm_images::mend(&requirement, steps)
-                .with_context(|| format!("{} is missing and could not be mended", requirement.name))?;
+                .with_context(|| format!("{} is missing and could not be installed", requirement.name))?;
         }
     }
     check(&cache)
 }
 
 impl Image {
-    /// Finds or makes everything; the first time on a machine this downloads a kernel package.
+    /// Finds or builds everything; the first use on a machine downloads a kernel package.
     pub fn provide(steps: &Steps, artifacts: &Artifacts) -> anyhow::Result<Image> {
         let cache = Cache::from_environment()?;
         check(&cache)?;
@@ -82,7 +82,7 @@ impl Image {
         let mut library = GuestFile::new(&artifacts.library, format!("{GUEST_LIBRARY_FOLDER}/libdxcore.so"));
         library.mode = Some(0o755);
         let mut files = vec![library];
-        // The library's own libraries; guestd brings most of them.
+        // The library's dependencies; guestd has most of them.
         for needed in vm_images::libraries_of(&artifacts.library, &[])? {
             files.push(GuestFile { mode: Some(0o755), ..GuestFile::new(needed.host, needed.guest) });
         }
@@ -101,7 +101,7 @@ impl Image {
     }
 }
 
-/// Files that a user brings into a guest: `SRC` or `SRC:DST`.
+/// Files that a user copies into a guest: `SRC` or `SRC:DST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedPath {
     pub host: PathBuf,
@@ -121,14 +121,15 @@ impl std::str::FromStr for CopiedPath {
                 (host, format!("/{name}"))
             }
         };
-        anyhow::ensure!(guest.starts_with('/'), "the place in the guest must be absolute: {guest}");
+        anyhow::ensure!(guest.starts_with('/'), "the path in the guest must be absolute: {guest}");
         anyhow::ensure!(host.exists(), "{} does not exist", host.display());
         Ok(CopiedPath { host, guest })
     }
 }
 
 impl CopiedPath {
-    /// The files to put into a guest: itself, or what is below it, with the shared libraries that programs need.
+    /// Returns the files to copy into a guest: the file itself or all files below it, with the shared libraries that
+    /// programs need.
     pub fn files(
         &self,
         image: &Image,

@@ -1,4 +1,4 @@
-//! Real guests: the image they boot, QEMU, and the agent inside.
+//! Real guests: the image that they boot, QEMU, and the agent inside.
 
 pub mod agent;
 pub mod boot;

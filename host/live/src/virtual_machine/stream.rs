@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 use vsock_device::{CloseReason, Connection, Credit, Device, Endpoint, SendError};
 
-/// Bytes given to the connection at once: always fit its queue once that is empty.
+/// Bytes sent to the connection at once: they always fit its queue once that is empty.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// The device's end: passes on what it is told.
+/// The device's end: forwards the connection's events.
 struct Bridge {
     bytes: mpsc::UnboundedSender<Vec<u8>>,
     connected: Option<oneshot::Sender<Result<(), CloseReason>>>,
@@ -36,7 +36,7 @@ impl Endpoint for Bridge {
     }
 
     fn received(&mut self, bytes: &[u8]) {
-        // What waits here is bounded by the credit that the guest has.
+        // The queue is bounded by the guest's credit.
         let _ = self.bytes.send(bytes.to_vec());
     }
 
@@ -61,12 +61,12 @@ impl Endpoint for Bridge {
     }
 }
 
-/// See the module.
+/// A byte stream to a port of the guest.
 pub struct GuestStream {
     connection: Connection,
     bytes: mpsc::UnboundedReceiver<Vec<u8>>,
     current: Vec<u8>,
-    /// How much of `current` is read.
+    /// Number of bytes of `current` that were read.
     at: usize,
     ended: bool,
     writer: Arc<Mutex<Option<Waker>>>,
@@ -109,7 +109,7 @@ impl AsyncRead for GuestStream {
                     self.current = bytes;
                     self.at = 0;
                 }
-                // An empty piece stands for the end.
+                // An empty piece marks the end of the stream.
                 Poll::Ready(_) => self.ended = true,
             }
         }
@@ -124,7 +124,7 @@ impl AsyncRead for GuestStream {
 impl AsyncWrite for GuestStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
-        // The waker is there before the attempt, so that room in between is not missed.
+        // The waker is stored before the attempt, so that room in between is not missed.
         *self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(context.waker().clone());
         match self.connection.send(piece) {

@@ -1,5 +1,5 @@
 //! Barriers as they stand in a command list: groups of one type, in the API's order (BAR-011), and the older
-//! `ResourceBarrier`. Nothing here judges them.
+//! `ResourceBarrier`. They are not validated here.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::{
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What all barriers have: a global one has no more (`D3D12_GLOBAL_BARRIER`).
+/// The members of all barriers; a global one has no others (`D3D12_GLOBAL_BARRIER`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Barrier {
     pub sync_before: BarrierSync,
@@ -33,7 +33,7 @@ pub struct TextureBarrier {
 }
 
 /// `D3D12_BARRIER_SUBRESOURCE_RANGE`: if `mips` is 0, then `first_mip` is the flat index of one subresource, or
-/// [`ALL_SUBRESOURCES`](super::ALL_SUBRESOURCES), and the rest does not count.
+/// [`ALL_SUBRESOURCES`](super::ALL_SUBRESOURCES), and the other members are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SubresourceRange {
     pub first_mip: u32,
@@ -84,7 +84,7 @@ pub enum BarrierGroup<F: Form = Owned> {
     Buffer(F::List<BufferBarrier>),
     /// In the DDI alone.
     Ranged(F::List<RangedBarrier>),
-    /// A type that is none of these. Nobody knows the size of its barriers, so there are none in the buffer.
+    /// Another type. The size of its barriers is unknown, so the buffer contains none of them.
     Unknown {
         kind: u32,
         barriers: u32,
@@ -126,7 +126,7 @@ impl BarrierGroup<Viewed<'_>> {
     }
 }
 
-/// The groups of a packet, where they stand.
+/// The groups of a packet, borrowed from the command buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Groups<'a> {
     bytes: &'a [u8],
@@ -166,7 +166,7 @@ impl fmt::Debug for Groups<'_> {
     }
 }
 
-/// The first group of these bytes, and how many it has of them.
+/// The first group in these bytes, and its size.
 fn read_group(bytes: &[u8], offset: usize) -> Result<(BarrierGroup<Viewed<'_>>, usize), IsaError> {
     fn list<T: Element>(
         body: &[u8],
@@ -347,7 +347,7 @@ impl Element for LegacyBarrier {
                 after: LegacyState::from_bits_retain(word(bytes, 20)),
             },
             ALIASING => LegacyBarrier::Aliasing { flags, before: first, after: second },
-            // `check` let no other type through.
+            // `check` refused every other type.
             _ => LegacyBarrier::UnorderedAccess { flags, resource: first },
         }
     }

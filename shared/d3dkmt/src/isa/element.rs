@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// What stands in an array of a packet.
+/// Element of an array in a packet.
 pub trait Element: Copy + PartialEq + Eq + fmt::Debug + 'static {
     /// A multiple of 8.
     const BYTES: usize;
-    /// Of exactly that many bytes.
+    /// Decodes an element from exactly that many bytes.
     fn read(bytes: &[u8]) -> Self;
     fn write(&self, out: &mut Vec<u8>);
-    /// Words that must have a value; `offset` is where the bytes are in the command buffer.
+    /// Checks words that may not have every value; `offset` is the position of the bytes in the command buffer.
     fn check(_bytes: &[u8], _offset: usize) -> Result<(), IsaError> {
         Ok(())
     }
@@ -39,7 +39,7 @@ pub struct Elements<'a, T> {
 }
 
 impl<'a, T: Element> Elements<'a, T> {
-    /// Elements that stand one behind the other in `bytes`, which are at `offset` of the command buffer.
+    /// Consecutive elements in `bytes`, which are at `offset` of the command buffer.
     pub(super) fn new(bytes: &'a [u8], offset: usize) -> Result<Self, IsaError> {
         for (number, element) in bytes.chunks_exact(T::BYTES).enumerate() {
             T::check(element, offset + number * T::BYTES)?;

@@ -1,4 +1,4 @@
-//! The command packets of our simulated engines, as they stand in a command buffer (the private
+//! The command packets of the simulated engines, as they stand in a command buffer (the private
 //! driver data of `D3DKMTSubmitCommand`). Little-endian, 8-byte aligned:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!
 //! opcode 1  FenceWrite   u64 gpu_address, u64 value   store a fence value (FEN-026)
 //!        2  Busy         u64 duration_ns              the engine works for that long
-//!        3  Hang                                      the engine never comes back
+//!        3  Hang                                      the engine never completes it
 //!        4  FenceWait    u64 gpu_address, u64 value   the queue waits in hardware for a native fence; the engine
 //!                                                     runs other queues meanwhile
 //!        5  MarkerIn     u64 gpu_address, u64 value   WriteBufferImmediate of mode MARKER_IN: stored when all packets
@@ -31,10 +31,10 @@
 //! ```
 //!
 //! A submission is one ExecuteCommandLists. BeginList begins a command list in it; what stands before the first one is
-//! a list of the queue's own type. Private data without the magic is somebody else's command buffer: valid and opaque.
+//! a list of the queue's own type. Private data without the magic is another driver's command buffer: valid and opaque.
 //!
-//! A packet comes in two forms: [`Owned`], to be built and kept, and [`Viewed`], which reads its arrays where they
-//! stand in the command buffer ([`Reader`]): looking at a million commands allocates nothing.
+//! A packet has two forms: [`Owned`] has vectors of its own; [`Viewed`] borrows its arrays from the command buffer
+//! ([`Reader`]), so that reading a million commands allocates nothing.
 
 mod barrier;
 mod element;
@@ -68,19 +68,19 @@ pub use words::{
 pub use work::{ALL_SUBRESOURCES, Kernel, ScopeReading, Use, WHOLE, WorkKind, other_scopes, scope};
 pub use write::encode;
 
-/// First word of a command buffer of ours.
+/// First word of a command buffer for the simulated engines.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPV1");
 
 const HEADER_BYTES: usize = 8;
 
-/// How a packet has what is of no fixed size.
+/// How a packet stores its parts of variable size.
 pub trait Form: Clone + PartialEq + Eq + fmt::Debug {
     type Name: Clone + PartialEq + Eq + fmt::Debug;
     type List<T: Element>: Clone + PartialEq + Eq + fmt::Debug;
     type Groups: Clone + PartialEq + Eq + fmt::Debug;
 }
 
-/// In vectors of its own.
+/// Form of a packet with vectors of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owned;
 
@@ -90,7 +90,7 @@ impl Form for Owned {
     type Groups = Vec<BarrierGroup>;
 }
 
-/// Where it stands in the command buffer.
+/// Form of a packet that borrows from the command buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Viewed<'a>(core::marker::PhantomData<&'a [u8]>);
 
@@ -111,7 +111,7 @@ pub enum Packet<F: Form = Owned> {
         duration_ns: u64,
     },
     Hang,
-    /// Goes on when the native fence at the address has the value (FEN-115).
+    /// The queue waits until the native fence at the address has the value (FEN-115).
     FenceWait {
         gpu_address: u64,
         value: u64,
@@ -122,7 +122,7 @@ pub enum Packet<F: Form = Owned> {
         gpu_address: u64,
         value: u64,
     },
-    /// `.._MARKER_OUT`: all that is before it is complete. What is behind it is not held up.
+    /// `.._MARKER_OUT`: all that is before it is complete. It does not delay later packets.
     MarkerOut {
         gpu_address: u64,
         value: u64,
@@ -133,8 +133,8 @@ pub enum Packet<F: Form = Owned> {
         gpu_address: u64,
         destination: u64,
     },
-    /// The commands of a list begin, up to the next one or the end. Lists of one submission are one scope for
-    /// barriers; a list is what a message names.
+    /// Begins a command list, which ends at the next `BeginList` or with the buffer. Lists of one submission are one
+    /// scope for barriers; messages name the list.
     BeginList {
         queue: QueueType,
         flags: ListFlags,
@@ -167,7 +167,7 @@ pub enum Packet<F: Form = Owned> {
         fences: F::List<FenceValue>,
         groups: F::Groups,
     },
-    /// `ID3D12DebugCommandList::AssertResourceAccess`: looked at, never run.
+    /// `ID3D12DebugCommandList::AssertResourceAccess`: checked, never executed.
     AssertResourceAccess {
         resource: u32,
         /// Flat, or [`ALL_SUBRESOURCES`].
@@ -190,11 +190,11 @@ pub enum Packet<F: Form = Owned> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CommandBuffer {
     Packets(Vec<Packet>),
-    /// No magic: a command buffer of a KMD we do not know, of that many bytes.
+    /// No magic: another driver's command buffer, of that many bytes.
     Opaque(usize),
 }
 
-/// Why a command buffer that carries our magic cannot be run. Offsets are from its start.
+/// Why a command buffer with the magic cannot be executed. Offsets are from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IsaError {
     /// The header's length is not the length of the data.
@@ -218,7 +218,7 @@ pub enum IsaError {
         what: &'static str,
         value: u32,
     },
-    /// More of something than the packet has room for, or than there may be.
+    /// A count is above what the packet has room for, or above its limit.
     Count {
         offset: usize,
         what: &'static str,
@@ -255,14 +255,14 @@ impl fmt::Display for IsaError {
     }
 }
 
-/// Reads a command buffer whole. Never panics, whatever the bytes.
+/// Decodes a whole command buffer. Never panics, whatever the bytes.
 pub fn decode(bytes: &[u8]) -> Result<CommandBuffer, IsaError> {
     let Some(reader) = Reader::new(bytes)? else { return Ok(CommandBuffer::Opaque(bytes.len())) };
     let packets = reader.map(|packet| packet.map(|packet| packet.to_owned()));
     packets.collect::<Result<_, _>>().map(CommandBuffer::Packets)
 }
 
-/// Whether a command buffer can be run, without keeping any of it.
+/// Checks that a command buffer can be executed, without copying any of it.
 pub fn check(bytes: &[u8]) -> Result<(), IsaError> {
     let Some(mut reader) = Reader::new(bytes)? else { return Ok(()) };
     reader.try_for_each(|packet| packet.map(drop))

@@ -1,4 +1,4 @@
-//! Opcodes, and how long their packets are.
+//! Opcodes, and the lengths of their packets.
 
 pub const FENCE_WRITE: u32 = 1;
 pub const BUSY: u32 = 2;
@@ -24,7 +24,7 @@ pub(super) struct Length {
     pub grows: bool,
 }
 
-/// `None` for an opcode that has no meaning.
+/// Length of a packet by its opcode; `None` for an unknown opcode.
 pub(super) fn bytes(opcode: u32) -> Option<Length> {
     let fixed = |bytes| Some(Length { bytes, grows: false });
     let grows = |bytes| Some(Length { bytes, grows: true });

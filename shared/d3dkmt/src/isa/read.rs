@@ -1,4 +1,4 @@
-//! Command buffers, read where they stand: nothing is copied, and nothing can panic.
+//! Reader of command buffers. It copies nothing and never panics.
 
 use super::element::{Element, Elements, long, word};
 use super::{
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::limits::LIST_NAME_BYTES_MAX;
 
-/// The packets of a command buffer, one after the other. One that cannot be is an error, and the last that comes.
+/// Iterator over the packets of a command buffer. An invalid packet is an error and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -15,7 +15,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `None` without the magic: a command buffer of a KMD we do not know.
+    /// `None` without the magic: another driver's command buffer.
     pub fn new(bytes: &'a [u8]) -> Result<Option<Self>, IsaError> {
         if bytes.len() < HEADER_BYTES || word(bytes, 0) != MAGIC {
             return Ok(None);
@@ -27,12 +27,12 @@ impl<'a> Reader<'a> {
         Ok(Some(Reader { bytes, offset: HEADER_BYTES }))
     }
 
-    /// The same of a buffer that was found to be one before.
+    /// Reader of a buffer that was checked before.
     pub fn checked(bytes: &'a [u8]) -> Self {
         Reader { bytes, offset: HEADER_BYTES.min(bytes.len()) }
     }
 
-    /// Goes on where another reader of the same buffer was.
+    /// Reader that continues at the offset of another reader of the same buffer.
     pub fn resumed(bytes: &'a [u8], offset: usize) -> Self {
         Reader { bytes, offset }
     }
@@ -142,13 +142,13 @@ impl<'a> Operands<'a> {
         if word(self.bytes, at) == 0 { Ok(()) } else { Err(self.bad_word(at, "reserved word")) }
     }
 
-    /// Nothing is left behind the operands.
+    /// Checks that the packet ends with its operands.
     fn ends_at(&self, end: usize) -> Result<(), IsaError> {
         let (offset, opcode, length) = (self.offset, word(self.bytes, 0), self.bytes.len() as u32);
         if end == self.bytes.len() { Ok(()) } else { Err(IsaError::PacketLength { offset, opcode, length }) }
     }
 
-    /// As many elements as the word at `count_at` says, from `at` on; and where they end.
+    /// As many elements as the word at `count_at` says, from `at` on, and the offset of their end.
     fn list<T: Element>(
         &self,
         count_at: usize,

@@ -1,4 +1,4 @@
-//! Resources that commands name by number: what a user-mode driver says of one when it makes it.
+//! Descriptions of resources. A user-mode driver describes each one when it creates it; commands name it by number.
 //!
 //! A [`ResourceDesc`] is 96 bytes, little-endian:
 //!
@@ -65,7 +65,7 @@ pub struct ResourceName([u8; Self::BYTES]);
 impl ResourceName {
     pub const BYTES: usize = 32;
 
-    /// As much of it as fits.
+    /// The name, cut to the bytes that fit.
     pub fn new(name: &str) -> Self {
         let mut bytes = [0; Self::BYTES];
         let end = name.find('\0').unwrap_or(name.len()).min(Self::BYTES);
@@ -78,7 +78,7 @@ impl ResourceName {
         self.0
     }
 
-    /// `None` if it is not UTF-8, or goes on behind its first zero.
+    /// Decodes a name; `None` if it is not UTF-8, or has bytes other than zero after the first zero.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let (name, rest) = bytes.split_at(end);
@@ -102,14 +102,14 @@ impl fmt::Debug for ResourceName {
     }
 }
 
-/// See the module.
+/// Description of a resource, encoded in 96 bytes: the module has the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ResourceDesc {
     pub kind: ResourceKind,
     pub heap: HeapType,
     pub flags: ResourceFlags,
     pub initial_layout: BarrierLayout,
-    /// Of its first byte, in the address space of the process.
+    /// Address of its first byte, in the address space of the process.
     pub gpu_address: u64,
     /// A texture may have more than its subresources need.
     pub bytes: u64,
@@ -125,7 +125,7 @@ pub struct ResourceDesc {
     pub name: ResourceName,
 }
 
-/// What of a description cannot be.
+/// Why a description is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescError {
     Length {
@@ -162,7 +162,7 @@ impl fmt::Display for DescError {
 }
 
 impl ResourceDesc {
-    /// Bytes of it.
+    /// Bytes of an encoded description.
     pub const SIZE: usize = 96;
 
     /// A buffer in a default heap.
@@ -207,7 +207,7 @@ impl ResourceDesc {
         self.flags.contains(ResourceFlags::ALLOW_SIMULTANEOUS_ACCESS)
     }
 
-    /// How many subresources it has; `u32::MAX` is more than any checked one.
+    /// Number of subresources, at most `u32::MAX`, which is more than any checked description has.
     pub fn subresources(&self) -> u32 {
         self.mips.saturating_mul(self.array_size).saturating_mul(self.planes)
     }
@@ -218,7 +218,7 @@ impl ResourceDesc {
         mip.saturating_add(slices.saturating_mul(self.mips))
     }
 
-    /// Where a subresource is: bytes from the start of the resource, and how many. `None` if there is none of that index.
+    /// Offset from the start of the resource and size of a subresource, in bytes. `None` if the index is out of range.
     pub fn subresource(&self, index: u32) -> Option<(u64, u64)> {
         if index >= self.subresources() {
             return None;
@@ -237,7 +237,7 @@ impl ResourceDesc {
         area.checked_mul(size(self.depth))?.checked_mul(u64::from(self.texel_bytes))
     }
 
-    /// Of the first `count` mips of a slice.
+    /// Bytes of the first `count` mips of a slice.
     fn bytes_of_mips(&self, count: u32) -> Option<u64> {
         // More than 64 are of one texel each; a checked description has no more than 15.
         let large = (0..count.min(64)).try_fold(0u64, |sum, mip| sum.checked_add(self.mip_bytes(mip)?))?;
@@ -249,7 +249,7 @@ impl ResourceDesc {
         self.bytes_of_mips(self.mips)?.checked_mul(slices)
     }
 
-    /// Reads one, and looks at every field of it.
+    /// Decodes a description and checks every field of it.
     pub fn decode(data: &[u8]) -> Result<Self, DescError> {
         if data.len() != Self::SIZE {
             return Err(DescError::Length { actual: data.len() });
@@ -288,7 +288,7 @@ impl ResourceDesc {
         data
     }
 
-    /// Whether there can be such a resource: dimensions within `D3D12_REQ_*`, and room for its subresources.
+    /// Checks a description: dimensions within `D3D12_REQ_*`, and room for its subresources.
     pub fn check(&self) -> Result<(), DescError> {
         let field = |name, value: u32, range: core::ops::RangeInclusive<u32>, right| {
             let error = DescError::Field { name, value: u64::from(value), right };

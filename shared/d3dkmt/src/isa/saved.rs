@@ -1,4 +1,4 @@
-//! Packets in a saved state: as the bytes of a command buffer of their own.
+//! Packets in a saved state: each is encoded as a command buffer of its own.
 
 use alloc::vec::Vec;
 

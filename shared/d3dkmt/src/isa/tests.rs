@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_has_one_form_of_bytes_and_nothing_panics(
+    fn decoded_packets_encode_to_the_same_bytes_and_decoding_never_panics(
         packets in several(packet(), 1..4),
         changes in several((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
     ) {
@@ -158,7 +158,7 @@ proptest! {
         let mut bytes = encode(&packets);
         bytes.truncate(8 + at.index(bytes.len() - 8));
         prop_assert!(decode(&bytes).is_err());
-        // Even if the header knows of the cut: unless it fell between two packets.
+        // Also if the header has the new length, unless the cut is between two packets.
         let length = bytes.len() as u32;
         bytes[4..8].copy_from_slice(&length.to_le_bytes());
         if let Ok(CommandBuffer::Packets(read)) = decode(&bytes) {

@@ -1,5 +1,5 @@
-//! The words of barriers, with the values that are published: the API's and the DDI's are the same (BAR-001).
-//! Unknown bits and unknown layouts are kept as they came; the validator says what is wrong with them.
+//! Enums and flags of barriers, with the values that are published: the API's and the DDI's are the same (BAR-001).
+//! Unknown bits and unknown layouts are kept unchanged; the validator reports them.
 
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ bitflags! {
         const RAYTRACING = 0x100;
         const COPY = 0x200;
         const RESOLVE = 0x400;
-        /// The same value as `PREDICATION`: nothing can tell them apart (BAR-002).
+        /// The same value as `PREDICATION`: the two cannot be distinguished (BAR-002).
         const EXECUTE_INDIRECT = 0x800;
         /// Umbrella: every shader stage.
         const ALL_SHADING = 0x1000;
@@ -159,7 +159,7 @@ impl BarrierSync {
         .union(Self::BUILD_RTAS)
         .union(Self::COPY_RTAS);
 
-    /// The same scopes without umbrellas: only so can two of them be compared. SPLIT is none.
+    /// The same scopes with umbrellas expanded, so that two sets can be compared. SPLIT is no scope.
     pub fn expanded(self) -> Self {
         let umbrellas = Self::UMBRELLAS.iter().filter(|(umbrella, _)| self.contains(*umbrella));
         umbrellas.fold(self & Self::SCOPES, |sum, (_, scopes)| sum | *scopes)
@@ -172,7 +172,7 @@ impl BarrierSync {
 }
 
 impl BarrierAccess {
-    /// Whatever layout and resource allow; where each resource is at the start of an ExecuteCommandLists.
+    /// Any access that layout and resource allow; the state of each resource at the start of an ExecuteCommandLists.
     pub const COMMON: Self = Self::empty();
     pub const PREDICATION: Self = Self::INDIRECT_ARGUMENT;
     /// Every type that may write. An unordered access may read too.
@@ -296,19 +296,19 @@ impl QueueType {
 }
 
 bitflags! {
-    /// Of [`Packet::BeginList`](super::Packet).
+    /// Flags of [`Packet::BeginList`](super::Packet).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct ListFlags: u32 {
         /// `D3D12_COMMAND_LIST_TYPE_BUNDLE`: it may not have barriers.
         const BUNDLE = 0x1;
     }
 
-    /// Of a [`Use`](super::Use).
+    /// Flags of a [`Use`](super::Use).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct UseFlags: u32 {
         /// An unordered access that reads and does not write.
         const ONLY_READS = 0x1;
-        /// The stages that use it, where a command has several; none that the command has: all of them.
+        /// The stages that use the range, if a command has several. Without a stage of the command: all its stages.
         const VERTEX_STAGE = 0x2;
         const PIXEL_STAGE = 0x4;
         const COMPUTE_STAGE = 0x8;

@@ -1,4 +1,4 @@
-//! Commands that work: what they are, what they do with bytes, what they use, and in which scope of synchronization.
+//! Work commands: their kind, their effect on bytes, the ranges they use, and the synchronization scope of each use.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,8 @@ macro_rules! open_words {
 pub(super) use open_words;
 
 open_words! {
-    /// What a command is: which of D3D12's calls it stands for. It decides the scope of each use and the queues that may
-    /// run it, and nothing about bytes: that is the [`Kernel`].
+    /// Kind of a command: the D3D12 call that it stands for. It decides the scope of each use and the queues that may
+    /// run it. The [`Kernel`] decides its effect on bytes.
     WorkKind {
         Draw = 0,
         DrawIndexed = 1,
@@ -56,7 +56,7 @@ open_words! {
         SetGraphicsRoot = 17,
         /// `SetComputeRoot*`, the same.
         SetComputeRoot = 18,
-        /// `DiscardResource`: what was in it is gone.
+        /// `DiscardResource`: the old content is lost.
         Discard = 19,
         /// Amplification and mesh shaders in place of the input assembler and the vertex shaders.
         DispatchMesh = 20,
@@ -64,7 +64,7 @@ open_words! {
 }
 
 open_words! {
-    /// What a command does with bytes: arithmetic on little-endian words of 32 bits. *Source* is the command's first use
+    /// Effect of a command on bytes: arithmetic on little-endian words of 32 bits. *Source* is the command's first use
     /// that only reads ([`Use::reads`]), or, if there is none, the written range itself; each use that writes is a
     /// destination, one after the other. `n` is the number of whole words that fit both.
     Kernel {
@@ -88,7 +88,7 @@ pub const ALL_SUBRESOURCES: u32 = u32::MAX;
 /// [`Use::bytes`]: up to the end.
 pub const WHOLE: u64 = u64::MAX;
 
-/// One range that a command touches.
+/// One range that a command accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Use {
     /// The resource's number; 0 is none.
@@ -123,17 +123,17 @@ impl Use {
         Use { first_subresource: subresource, count: 1, ..Use::whole(resource, access) }
     }
 
-    /// Whether it may change what it touches.
+    /// Whether the command may write the range.
     pub fn writes(&self) -> bool {
         self.access.writes() && !self.flags.contains(UseFlags::ONLY_READS)
     }
 
-    /// Whether it leaves what it touches as it is.
+    /// Whether the command only reads the range.
     pub fn reads(&self) -> bool {
         !self.writes()
     }
 
-    /// The scope it is in: [`scope`], of the stages that the flags name.
+    /// The scope of this use: [`scope`], narrowed to the stages that the flags name.
     pub fn scope(&self, kind: WorkKind) -> BarrierSync {
         let all = scope(kind, self.access);
         let scopes = [
@@ -184,9 +184,9 @@ fn stages(kind: WorkKind) -> UseFlags {
     }
 }
 
-/// The scopes of synchronization that an access of a command is in: a barrier before it holds it up if its SyncAfter has
-/// one of them, a barrier behind it waits for it if its SyncBefore has all of them. `NONE`: such a command has no such
-/// access. Umbrellas are not named, but for `Present` and the root calls (BAR-004, BAR-005).
+/// The synchronization scopes of an access of a command. A barrier before the access delays it if its SyncAfter has one
+/// of them; a barrier after it waits for it if its SyncBefore has all of them. `NONE`: such a command has no such
+/// access. Umbrellas are not named, except for `Present` and the root calls (BAR-004, BAR-005).
 pub fn scope(kind: WorkKind, access: BarrierAccess) -> BarrierSync {
     use BarrierAccess as A;
     use BarrierSync as S;
@@ -229,7 +229,7 @@ pub fn scope(kind: WorkKind, access: BarrierAccess) -> BarrierSync {
     }
 }
 
-/// Two readings of published words that give a use scopes beside those of [`scope`]. Both are off by default.
+/// Two readings of the specification that give a use scopes beside those of [`scope`]. Both are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ScopeReading {
     /// EXECUTE_INDIRECT is the execution of ExecuteIndirect, not its fetch of arguments alone.
@@ -238,8 +238,8 @@ pub struct ScopeReading {
     pub vertex_buffers: bool,
 }
 
-/// The scopes that an access of a command is in by a reading, beside [`scope`]. Each stands for the whole access: a barrier
-/// that names one of them, and none of the others, waits for it or holds it up.
+/// The scopes of an access of a command under a reading, beside [`scope`]. Each covers the whole access: a barrier that
+/// names one of them, and none of the others, waits for it or delays it.
 pub fn other_scopes(kind: WorkKind, access: BarrierAccess, reading: ScopeReading) -> BarrierSync {
     let mut others = BarrierSync::NONE;
     if scope(kind, access).is_empty() {

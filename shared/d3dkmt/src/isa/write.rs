@@ -1,10 +1,10 @@
-//! The bytes of packets.
+//! Encodes packets.
 
 use super::element::{Element, push};
 use super::{BarrierGroup, HEADER_BYTES, MAGIC, Packet, opcode};
 use alloc::vec::Vec;
 
-/// The bytes of a command buffer with these packets.
+/// Encodes a command buffer of these packets.
 pub fn encode(packets: &[Packet]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + packets.len() * 24);
     push(&mut bytes, &[MAGIC, 0]);

@@ -119,7 +119,7 @@ fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
     let mut steady = Steady::new(&daemon.broker());
     let enumerate = enumerate_adapters();
     let cases = [
-        ("no Hello", enumerate, "something else than Hello"),
+        ("no Hello", enumerate, "does not begin with Hello"),
         ("a newer version", framed(&hello_frame(PROTOCOL_VERSION + 1, &[0; 16])), "protocol version"),
         (
             "two versions back",
@@ -302,7 +302,7 @@ fn descriptors_on_a_stream_end_it() {
     let many = vec![event.as_fd(); 253];
     let mut client = Client::new(&daemon.broker());
     send_with(&client.stream.socket, &enumerate_adapters(), &many);
-    ends(&daemon, &mut steady, "on a stream", &mut client.stream, "253 descriptors come along");
+    ends(&daemon, &mut steady, "on a stream", &mut client.stream, "the client sent 253 descriptors");
     // This program's own descriptors are not the daemon's that is in it.
     drop((client, steady, event));
     daemon.end();

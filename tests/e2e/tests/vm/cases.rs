@@ -11,7 +11,7 @@ use proto::control::Inspection;
 
 use crate::lab::Lab;
 
-/// Of `tests/c/cpu_event_bell.c`.
+/// Of `tests/c/cpu_event_channel.c`.
 const WAKES: u32 = 20;
 const EVENT_CHANNEL_USAGE: u32 = 5;
 const HELD_USAGE: u32 = 6;
@@ -89,7 +89,7 @@ pub fn killed_with_an_event(lab: &mut Lab) {
 
 /// Who waits for an event of the driver is woken by the guest's kernel, and no thread runs before it.
 pub fn woken_by_the_kernel(lab: &mut Lab) {
-    let job = lab.start(0, &["/cpu_event_event_channel", "waits"]);
+    let job = lab.start(0, &["/cpu_event_channel", "waits"]);
     for wake in 0..WAKES {
         job.says(&format!("wake {wake}"));
         lab.fleet.daemon.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: EVENT_CHANNEL_USAGE });
@@ -101,7 +101,7 @@ pub fn woken_by_the_kernel(lab: &mut Lab) {
 
 /// A guestd that is stopped delays signals after the first and nobody else.
 pub fn without_the_broker(lab: &mut Lab) {
-    let job = lab.start(0, &["/cpu_event_event_channel", "without"]);
+    let job = lab.start(0, &["/cpu_event_channel", "without"]);
     let (code, output) = job.end();
     assert_eq!((code, output.as_str()), (0, "set without the broker\n"));
     lab.wait_until_empty();
@@ -112,7 +112,7 @@ pub fn more_events_than_event_channels(lab: &mut Lab) {
     const JOBS: usize = EVENT_CHANNELS_PER_VM_MAX / REGISTERED_EVENTS_PER_PROCESS_MAX + 1;
     let connections = || lab.entry(0).device.stats().connections;
     let before = connections();
-    let jobs = [(); JOBS].map(|()| lab.start(0, &["/cpu_event_event_channel", "holds"]));
+    let jobs = [(); JOBS].map(|()| lab.start(0, &["/cpu_event_channel", "holds"]));
     jobs.iter().for_each(|job| job.says("ready"));
     assert_eq!(connections(), before + JOBS + EVENT_CHANNELS_PER_VM_MAX);
     lab.fleet.daemon.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: HELD_USAGE });

@@ -36,7 +36,7 @@ const SAME_OUTPUT: [&str; 21] = [
     "pending",
     "cpu_event_l0",
     "cpu_event_rocr",
-    "cpu_event_event_channel",
+    "cpu_event_channel",
     "big_escapes",
     "opened_under_paging",
 ];

@@ -120,9 +120,9 @@ fn the_bytes_stay_where_they_are_and_both_sides_write_them() {
     assert_eq!(byte, [9]);
     end(&mut backing, &broker, 7);
     assert!(broker.backing.borrow().is_empty() && backing.is_empty());
-    assert_eq!(memory.get(5001), 2, "the program keeps its bytes");
+    assert_eq!(memory.get(5001), 2, "the process keeps its bytes");
     add(&mut backing, &broker, 8, memory.pages(0..3)).unwrap();
-    assert_eq!(memory.get(5001), 2, "and may attach_backing them again");
+    assert_eq!(memory.get(5001), 2, "and may attach them again");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct ExplainArgs {
     /// Only the submission of this number in its queue, from 1
     #[arg(long, value_name = "N")]
     pub submission: Option<u64>,
-    /// Only submissions with a message, a race or a failure
+    /// Only submissions with a debug-layer message or a race
     #[arg(long)]
     pub wrong: bool,
     /// Print JSON

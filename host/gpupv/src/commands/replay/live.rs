@@ -133,6 +133,6 @@ fn print_result(args: &ReplayArgs, played: &PartialReplayReport) {
         say(format_args!("  and {} more (--json has all)", differences.len() - PRINTED_MAX));
     }
     for (why, count) in left_out {
-        say(format_args!("  left out: {count} for {why}"));
+        say(format_args!("  omitted {count}: {why}"));
     }
 }

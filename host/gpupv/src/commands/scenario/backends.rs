@@ -1,8 +1,7 @@
-//! The backends, as a run of scenarios needs them: something that takes a program to its verdict.
+//! The backends of a scenario run, each as a runner that executes a program and returns its verdict.
 //!
-//! A file with a race is run in every interleaving on the model, where each outcome that it allows must come
-//! about. Over the link one order of it is run, on the live backends whichever the machine takes; `explore` does
-//! more.
+//! A file with a race is run in every interleaving on the model, and each allowed outcome must occur. The link backend
+//! runs one order of it. On a live backend the order is up to the machine; `explore` runs more orders.
 
 use drivers::Registry;
 use scenario::choose::First;
@@ -13,12 +12,12 @@ use scenario::{Backend, Ended, Failure, Program, Verdict};
 use crate::backends::{LocalRunner, VmRunner};
 use crate::output::{Steps, in_words};
 
-/// Runs programs on one backend, one after another. What a program leaves behind, the next one does not meet.
+/// Runs programs on one backend, one after another. A program leaves nothing behind for the next one.
 pub trait BackendRunner {
     fn run(&mut self, program: &Program) -> Ended;
 }
 
-/// The kernel alone, in the plain order.
+/// Runs programs on the kernel alone, in the plain order.
 struct ModelRunner(explore::ModelBackend);
 
 impl BackendRunner for ModelRunner {
@@ -33,7 +32,7 @@ impl BackendRunner for ModelRunner {
     }
 }
 
-/// The client core and the kernel over a link that delivers whole frames in the plain order.
+/// Runs programs on the client core and the kernel, over a link that delivers whole frames in the plain order.
 struct LinkRunner(explore::LinkBackend);
 
 impl BackendRunner for LinkRunner {
@@ -42,7 +41,7 @@ impl BackendRunner for LinkRunner {
     }
 }
 
-/// What a live backend says instead of a verdict when it cannot even begin.
+/// Returns the result of a live backend, or a broken case if the backend could not start.
 fn or_broken(ended: anyhow::Result<Ended>, backend: Backend) -> Ended {
     ended.unwrap_or_else(|error| {
         let what = format!("the {} backend cannot run it: {}", backend.name(), in_words(&error));
@@ -62,8 +61,8 @@ impl BackendRunner for VmRunner {
     }
 }
 
-/// Runners of one backend, one for each job as far as the backend can have several.
-/// The guests of the vm backend are booted once, as many as the programs need.
+/// Returns the runners of one backend: one for each job, as far as the backend supports several. The guests of the vm
+/// backend are booted once, as many as the programs need.
 pub fn provide<'a>(
     backend: Backend,
     jobs: usize,

@@ -1,4 +1,4 @@
-//! `gpupv scenario check`: reads scenarios and tells what is wrong with them.
+//! `gpupv scenario check`: reads scenarios and reports their errors.
 
 use clap::Args;
 

@@ -1,5 +1,5 @@
-//! `gpupv scenario explore`: interleavings, links, crashes and whole programs drawn by seed; of a race every
-//! interleaving.
+//! `gpupv scenario explore`: runs interleavings, links, crashes and whole programs that are drawn by seed, and every
+//! interleaving of a race.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,10 +26,10 @@ use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
 use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
-/// Seeds that are run if none are named.
+/// Number of seeds to run if none are named.
 const SEEDS: u64 = 1000;
 
-/// The backends whose runs are a function of a seed.
+/// The backends whose runs are determined by a seed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeededBackend {
     /// The kernel alone
@@ -54,7 +54,7 @@ impl SeededBackend {
     }
 }
 
-/// Where results go.
+/// Output files of an exploration.
 #[derive(Args, Debug)]
 pub struct OutputArgs {
     /// Write the report into this file, for `gpupv scenario merge`
@@ -66,7 +66,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Finds out before anything runs whether results can be written.
+    /// Checks before any run that the results can be written.
     pub fn prepare(&self) -> anyhow::Result<()> {
         if let Some(path) = &self.report {
             fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -87,7 +87,7 @@ pub struct ExploreArgs {
     /// Draw whole programs instead
     #[arg(long)]
     pub random: bool,
-    /// The seeds from A up to B, without B [default: 0..1000; of a race every interleaving instead]
+    /// Run the seeds from A up to, but not including, B [default: 0..1000; for a race every interleaving instead]
     #[arg(long, value_name = "A..B")]
     pub seeds: Option<SeedRange>,
     /// The backend to run on [default: link; model for every interleaving of a race]
@@ -96,24 +96,24 @@ pub struct ExploreArgs {
     /// Only cases with this text in their name or title
     #[arg(long, value_name = "TEXT", conflicts_with = "random")]
     pub case: Option<String>,
-    /// Seeds that run at a time; the output is the same for any number [default: one for each processor]
+    /// Seeds to run at the same time; the output is the same for any number [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-    /// Only part K of N of the seeds, numbered from 0
+    /// Only part K of N of the seeds, counted from 0
     #[arg(long, value_name = "K/N")]
     pub shard: Option<Shard>,
-    /// Each seed kills a process at some step of the file, too
+    /// Kill a process at some step of the file, drawn by each seed
     #[arg(long, conflicts_with = "random")]
     pub crashes: bool,
-    /// End after this many failures; 0: never
+    /// Stop after this many failures; 0: never
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub stop_after: usize,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Print everything that the run of this seed does, and nothing else
+    /// Print a log of the run of this seed, and nothing else
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "shard", "report", "save"])]
     pub log: Option<u64>,
-    /// Put a bug into the kernel: a test of the checkers
+    /// Plant a bug in the kernel, to test the checkers
     #[arg(long, value_name = "BUG", hide = true, value_parser = bug_parser())]
     pub plant: Option<PlantedBug>,
 }
@@ -123,23 +123,23 @@ fn bug_parser() -> impl clap::builder::TypedValueParser<Value = PlantedBug> {
     names.map(|name| PlantedBug::from_name(&name).expect("the name is one of them"))
 }
 
-/// One thing to explore.
+/// A case to explore, or random programs.
 struct Subject {
     name: String,
-    /// `None`: each seed draws one.
+    /// `None`: each seed draws a program.
     program: Option<Program>,
-    /// What names it on the command line.
+    /// Its arguments on the command line.
     words: String,
 }
 
 impl Subject {
-    /// Every interleaving of it is run, instead of seeds.
+    /// Whether every interleaving is run, instead of seeds.
     fn is_exhaustive(&self, args: &ExploreArgs) -> bool {
         let has_race = self.program.as_ref().is_some_and(|program| program.race.is_some());
         has_race && args.seeds.is_none() && args.log.is_none() && !args.crashes
     }
 
-    /// The command that explores it, without its seeds.
+    /// Returns the command that explores it, without its seeds.
     fn command(&self, args: &ExploreArgs) -> String {
         let backend = self.backend(args).name();
         let crashes = if args.crashes { " --crashes" } else { "" };
@@ -152,7 +152,7 @@ impl Subject {
         args.backend.unwrap_or(usual)
     }
 
-    /// Why its file is not for the backend, if it says so.
+    /// Returns the reason why its file skips the backend, if it does.
     fn skip(&self, args: &ExploreArgs) -> Option<&str> {
         declared_skip(self.program.as_ref()?, self.backend(args).backend())
     }
@@ -172,7 +172,7 @@ impl Subject {
     }
 }
 
-/// Everything the arguments name.
+/// Returns the subjects that the arguments name.
 fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
     if args.random {
         return Ok(vec![Subject { name: "random".into(), program: None, words: "--random".into() }]);
@@ -200,11 +200,11 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// What all of it came to so far.
+/// Totals of all explorations so far.
 #[derive(Default)]
 pub struct Totals {
     explored: Vec<Explored>,
-    /// Races of which every interleaving was run.
+    /// Races whose every interleaving was run and allowed.
     races_passed: usize,
     races_failed: usize,
     /// Cases that their files skip, by backend and reason.
@@ -212,7 +212,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What seeds came to, and nothing else.
+    /// Returns totals with only these explored seeds.
     pub fn of_seeds(explored: Vec<Explored>) -> Totals {
         Totals { explored, ..Totals::default() }
     }
@@ -266,7 +266,7 @@ impl Totals {
                 self.races_passed += 1;
             }
             Err(unlike) => {
-                say(format_args!("{}: {unlike}\n  again by: {}", subject.name, subject.command(args)));
+                say(format_args!("{}: {unlike}\n  reproduce with: {}", subject.name, subject.command(args)));
                 if let scenario::explore::Unlike::Fails { log, .. } = unlike {
                     log.lines().for_each(|line| say(format_args!("    {line}")));
                 }
@@ -276,7 +276,7 @@ impl Totals {
     }
 }
 
-/// Prints what the run of one seed does.
+/// Prints the log of the run of one seed.
 fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64) -> u8 {
     let program = program_of(&subject.plan(args), seed);
     say(format_args!("{}", log(make, &program, args.plant, seed).trim_end()));
@@ -284,7 +284,7 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
     if failure(&ended).is_none() { OK } else { VERDICT_FAILED }
 }
 
-/// Writes what is to be written, prints what was skipped and the last line, and gives the exit code.
+/// Writes the report and the saved scenarios, prints the skipped cases and the summary, and returns the exit code.
 pub fn conclude(whole: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
     if let Some(path) = &args.report {
         explored::write(path, &whole.explored)?;
@@ -302,7 +302,7 @@ pub fn conclude(whole: &Totals, args: &OutputArgs) -> anyhow::Result<u8> {
     Ok(if counts.failed == 0 { OK } else { VERDICT_FAILED })
 }
 
-/// The checkers can see: the canary's seed fails on the backend with each planted bug.
+/// Tests the checkers: the canary's seed fails on the backend with each planted bug.
 fn check_canary(backend: SeededBackend) -> bool {
     let result = match backend {
         SeededBackend::Model => canary(&ModelBackend::default()),
@@ -323,7 +323,7 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     panics::tell_each_once();
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
-        let [subject] = subjects.as_slice() else { bail!("--log takes one case: choose it by --case") };
+        let [subject] = subjects.as_slice() else { bail!("--log needs exactly one case: choose it with --case") };
         if let Some(reason) = subject.skip(args) {
             say(format_args!("1 skipped on {}: {reason}", subject.backend(args).name()));
             return Ok(OK);
@@ -334,7 +334,7 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
         });
     }
     if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
-        bail!("--shard is for seeds: name them with --seeds");
+        bail!("--shard divides seeds: name them with --seeds");
     }
     args.output.prepare()?;
     for backend in [SeededBackend::Model, SeededBackend::Link] {

@@ -1,4 +1,4 @@
-//! What an exploration came to: as text, as a file, put together from shards.
+//! The result of an exploration: as text, as a file, merged from shards.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use scenario::explore::{Found, Report, merge};
 use serde_json::{Value, json};
 
-/// A report, and what was explored.
+/// A report, with the subject that was explored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explored {
     /// `random`, or the file with its case.
@@ -22,8 +22,8 @@ impl Explored {
     /// ```text
     /// random, seeds 0..10000: gpupv scenario explore --random --backend link
     /// seed 71: lost wake: a wait of process 1 is asleep, ..
-    ///   at commit 0123456789ab, again by: gpupv scenario explore --random --backend link --seeds 71..72
-    ///   everything it does: gpupv scenario explore --random --backend link --log 71
+    ///   at commit 0123456789ab, reproduce with: gpupv scenario explore --random --backend link --seeds 71..72
+    ///   full log: gpupv scenario explore --random --backend link --log 71
     ///   shrunk to 7 lines, which fail with seed 71:
     ///     scenario ".."
     ///   9999 passed
@@ -52,8 +52,8 @@ impl Explored {
     fn write_failure(&self, text: &mut String, found: &Found, commit: &str) {
         let (seed, command) = (found.seed, &self.command);
         line(text, format_args!("seed {seed}: {}", found.what));
-        line(text, format_args!("  at commit {commit}, again by: {command} --seeds {}", only(seed)));
-        line(text, format_args!("  everything it does: {command} --log {seed}"));
+        line(text, format_args!("  at commit {commit}, reproduce with: {command} --seeds {}", only(seed)));
+        line(text, format_args!("  full log: {command} --log {seed}"));
         let lines = found.shrunk.lines().count();
         line(text, format_args!("  shrunk to {lines} lines, which fail with seed {}:", found.shrunk_seed));
         for shrunk in found.shrunk.lines() {
@@ -61,7 +61,7 @@ impl Explored {
         }
     }
 
-    /// Writes the shrunk scenario of each failure into the folder, and tells what they are called.
+    /// Writes the shrunk scenario of each failure into the folder, and returns the file names.
     pub fn save(&self, folder: &Path) -> anyhow::Result<Vec<String>> {
         let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let subject: String = self.subject.chars().map(safe).collect();
@@ -95,7 +95,7 @@ impl Explored {
     }
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell, if necessary.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-,=+:".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -105,7 +105,7 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// One seed as a range.
+/// Returns the range of one seed.
 fn only(seed: u64) -> String {
     format!("{seed}..{}", seed.saturating_add(1))
 }
@@ -132,7 +132,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Explored>> {
     reports.with_context(|| format!("{name} is no report"))
 }
 
-/// The reports of the whole from those of its shards, each subject by itself, in the order of the first.
+/// Merges the reports of shards, separately for each subject, in the order of their first report.
 pub fn merge_all(parts: &[Explored]) -> anyhow::Result<Vec<Explored>> {
     let mut wholes: Vec<(Explored, Vec<Report>)> = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Scenario files: found below the paths that were given, read, and what is wrong with them.
+//! Finds scenario files below the given paths, reads them, and collects their errors.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::output::say_error;
 
 /// A file that has been read.
 pub struct ScenarioFile {
-    /// As it was named, or found below a folder that was.
+    /// Path as given, or as found below a given folder.
     pub name: String,
     pub text: String,
     /// One for each case.
@@ -21,26 +21,26 @@ pub struct ScenarioFile {
 }
 
 impl ScenarioFile {
-    /// A line of the file for people; `None` if no line is meant.
+    /// Returns a line of the file for display; `None` if `number` names no line.
     pub fn line(&self, number: u32) -> Option<String> {
         let line = self.text.lines().nth(number.checked_sub(1)? as usize)?;
         Some(line.trim_end().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect())
     }
 }
 
-/// All that was read.
+/// All files that were read.
 #[derive(Default)]
 pub struct Corpus {
     pub files: Vec<ScenarioFile>,
-    /// Everything that is wrong, ready to be shown.
+    /// All errors, formatted.
     pub errors: Vec<String>,
-    /// Files that are wrong.
+    /// Number of files with errors.
     pub wrong_files: usize,
 }
 
 impl Corpus {
-    /// Reads the files and those below the folders, in the order of the paths, each once. Whatever is wrong
-    /// with a file is in the corpus; a path without any scenario is an error.
+    /// Reads the files and those below the folders, in the order of the paths, each once. Errors in a file are part of
+    /// the result; a path without any scenario is an `Err`.
     pub fn read(paths: &[PathBuf]) -> anyhow::Result<Corpus> {
         let mut corpus = Corpus::default();
         let mut seen = BTreeSet::new();
@@ -54,14 +54,14 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Like [`Corpus::read`], but nothing may be wrong: otherwise all of it is shown on standard error.
+    /// Like [`Corpus::read`], but fails if a file has errors, and prints them on standard error.
     pub fn read_sound(paths: &[PathBuf]) -> anyhow::Result<Vec<ScenarioFile>> {
         let corpus = Corpus::read(paths)?;
         if corpus.errors.is_empty() {
             return Ok(corpus.files);
         }
         corpus.show_errors();
-        bail!("{}: mend them first", corpus.count_errors())
+        bail!("{}: fix them first", corpus.count_errors())
     }
 
     pub fn show_errors(&self) {
@@ -70,7 +70,7 @@ impl Corpus {
         }
     }
 
-    /// `2 errors in 1 file`
+    /// Returns a count like `2 errors in 1 file`.
     pub fn count_errors(&self) -> String {
         format!("{} in {}", counted(self.errors.len(), "error"), counted(self.wrong_files, "file"))
     }
@@ -87,12 +87,12 @@ impl Corpus {
     }
 }
 
-/// `1 file`, `2 files`
+/// Returns a count like `1 file` or `2 files`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The file itself, or every .scn file below the folder, sorted.
+/// Returns the file itself, or every .scn file below the folder, sorted.
 fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     if metadata.is_file() {
@@ -113,7 +113,7 @@ fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry.with_context(|| folder.display().to_string())?.path();
-        // A link to a folder could lead round in circles.
+        // A symbolic link to a folder could form a cycle.
         if path.is_dir() && !path.is_symlink() {
             walk(&path, found)?;
         } else if path.is_file() && path.extension().is_some_and(|extension| extension == "scn") {
@@ -127,7 +127,7 @@ fn read(path: &Path, name: &str) -> Result<ScenarioFile, Vec<String>> {
     let in_words = |error: std::io::Error| vec![format!("{name}: {error}")];
     let length = fs::metadata(path).map_err(in_words)?.len();
     if length > FILE_BYTES_MAX as u64 {
-        // Such a file is not even read.
+        // A file above the limit is not even read.
         let message = format!("the file has {length} bytes, the limit is {FILE_BYTES_MAX}");
         let error = ScriptError::new(Span { line: 1, column: 1, width: 1 }, message);
         return Err(vec![error.help("scenarios are small texts: is it the right file?").render(name, "")]);

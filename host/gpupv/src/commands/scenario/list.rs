@@ -1,4 +1,4 @@
-//! `gpupv scenario list`: what scenarios there are.
+//! `gpupv scenario list`: lists the available scenarios.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// What a file says of itself, over all its cases.
+/// Metadata of a file, over all its cases.
 struct Summary<'a> {
     file: &'a ScenarioFile,
     tags: BTreeSet<&'a str>,
     covers: BTreeSet<&'a str>,
-    /// Backends that no case, or some cases, are for, each with the reason.
+    /// Backends that some or all cases skip, each with the reason.
     skips: BTreeSet<(Backend, &'a str)>,
 }
 

@@ -1,4 +1,4 @@
-//! `gpupv scenario merge`: the reports of shards, put together.
+//! `gpupv scenario merge`: merges the reports of shards.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::output::say;
 /// Arguments of `gpupv scenario merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
-    /// What `explore --shard K/N --report FILE` wrote, of every shard, in any order
+    /// The files that `explore --shard K/N --report FILE` wrote, of every shard, in any order
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
     #[command(flatten)]

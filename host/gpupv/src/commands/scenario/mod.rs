@@ -35,17 +35,17 @@ pub struct ScenarioArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum ScenarioCommand {
-    /// Write a scenario to begin with
+    /// Write a template of a scenario
     New(new::NewArgs),
-    /// Read scenarios and tell everything that is wrong with them
+    /// Read scenarios and report all their errors
     Check(check::CheckArgs),
-    /// Show the cases of scenarios, what they cover, the backends they are not for
+    /// List the cases of scenarios, the rules that they cover, and the backends that they skip
     List(list::ListArgs),
-    /// Run scenarios: every case on every backend, and the backends must agree
+    /// Run every case on every backend; the backends must agree
     Run(run::RunArgs),
-    /// Run what seeds draw: interleavings, links, crashes, whole programs; of a race every interleaving
+    /// Run interleavings, links, crashes and whole programs drawn by seed, and every interleaving of a race
     Explore(Box<explore::ExploreArgs>),
-    /// Put the reports of shards together
+    /// Merge the reports of shards
     Merge(merge::MergeArgs),
 }
 

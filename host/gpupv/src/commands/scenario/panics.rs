@@ -1,4 +1,4 @@
-//! A panic of a backend is a finding about one case: it is caught with its words, and the rest goes on.
+//! Catches panics of a backend. A panic is a finding about one case; the other cases still run.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -6,11 +6,11 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, Once, PoisonError};
 
 thread_local! {
-    /// What a panic of this thread said; `None` while nobody catches it.
+    /// Message of a panic of this thread; `None` while no [`catch`] is active.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Does the work; if it panics, gives what it said and where, and nothing is printed.
+/// Runs `work`. If it panics, returns the panic's message and place, and prints nothing.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -36,8 +36,8 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|_| said)
 }
 
-/// From now on a panic is told of at its first time in each place: a seed that panics does so again and again
-/// while it is shrunk.
+/// Installs a hook that prints only the first panic of each place. A seed that panics does so many times while it is
+/// shrunk.
 pub fn tell_each_once() {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let others = panic::take_hook();

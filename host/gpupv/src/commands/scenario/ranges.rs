@@ -1,9 +1,9 @@
-//! Ranges of seeds and parts of them, as the command line gives them.
+//! Ranges of seeds and shards of them, as written on the command line.
 
 use std::ops::Range;
 use std::str::FromStr;
 
-/// `A..B`: the seeds from A up to B, without B.
+/// `A..B`: the seeds from A up to, but not including, B.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeedRange(pub Range<u64>);
 
@@ -12,17 +12,17 @@ impl FromStr for SeedRange {
 
     fn from_str(text: &str) -> Result<SeedRange, String> {
         let Some((start, end)) = text.split_once("..") else {
-            return Err("seeds are a range A..B, as 0..10000".into());
+            return Err("seeds are a range A..B, such as 0..10000".into());
         };
         let (start, end) = (number(start)?, number(end)?);
         if start >= end {
-            return Err(format!("no seed is in {start}..{end}: the second number is the first left out"));
+            return Err(format!("no seed is in {start}..{end}: the second number is not included"));
         }
         Ok(SeedRange(start..end))
     }
 }
 
-/// `K/N`: part K of N, numbered from 0.
+/// `K/N`: part K of N, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     pub part: u64,
@@ -34,7 +34,7 @@ impl FromStr for Shard {
 
     fn from_str(text: &str) -> Result<Shard, String> {
         let Some((part, parts)) = text.split_once('/') else {
-            return Err("a shard is K/N, as 0/4 for the first of four".into());
+            return Err("a shard is K/N, such as 0/4 for the first of four".into());
         };
         let (part, parts) = (number(part)?, number(parts)?);
         match parts {

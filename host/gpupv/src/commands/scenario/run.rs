@@ -1,4 +1,4 @@
-//! `gpupv scenario run`: every case on every backend.
+//! `gpupv scenario run`: runs every case on every backend.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -26,7 +26,7 @@ pub enum BackendChoice {
     Link,
     /// A real daemon and local processes
     Local,
-    /// The same processes in QEMU guests
+    /// A real daemon and processes in QEMU guests
     Vm,
     /// Every backend
     All,
@@ -58,10 +58,10 @@ pub struct RunArgs {
     /// Only files with this tag
     #[arg(long, value_name = "WORD")]
     pub tag: Option<String>,
-    /// Cases that run at a time [default: one for each processor]
+    /// Cases to run at the same time [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-    /// Leave out what comes after the first failure
+    /// Skip the cases after the first failure
     #[arg(long)]
     pub fail_fast: bool,
     /// Print the results as JSON
@@ -96,7 +96,7 @@ impl RunArgs {
     }
 }
 
-/// The files for results, opened before anything runs.
+/// The result files, opened before any case runs.
 struct Sinks {
     json: Option<(PathBuf, File)>,
     junit: Option<(PathBuf, File)>,
@@ -131,7 +131,7 @@ impl Sinks {
     }
 }
 
-/// Two kinds of results in one file would overwrite each other. This is known before any file is emptied.
+/// Refuses two kinds of results in one file, which would overwrite each other. Checked before any file is truncated.
 fn refuse_equal(args: &RunArgs) -> anyhow::Result<()> {
     let flags = [("--json-file", &args.json_file), ("--junit", &args.junit), ("--tap", &args.tap)];
     let mut taken: Vec<(&str, PathBuf)> = Vec::new();
@@ -161,7 +161,7 @@ fn run_on(
     let mut provided = Vec::new();
     for backend in chosen {
         let is_needed = works.iter().any(|work| declared_skip(work.program, *backend).is_none());
-        // Nothing is set up for a backend that every case skips: a runner that is never asked will do.
+        // No real runner is set up for a backend that every case skips; an unused one suffices.
         let of = if is_needed { *backend } else { Backend::Model };
         let programs = works.iter().map(|work| work.program);
         provided.push((*backend, backends::provide(of, jobs.min(works.len()), programs, drivers)?));
@@ -180,11 +180,11 @@ fn run_on(
     Ok(in_order(by_backend, chosen.len() * works.len()))
 }
 
-/// By file, case and backend.
+/// Sorts results by file, case and backend.
 fn in_order(by_backend: Vec<Vec<CaseResult>>, runs: usize) -> Results {
     let mut cases: Vec<_> =
         by_backend.into_iter().flat_map(|results| results.into_iter().enumerate()).collect();
-    // The sort is stable: of one case the backends keep their order.
+    // The sort is stable, so the backends of a case keep their order.
     cases.sort_by_key(|(at, _)| *at);
     let left_out = runs - cases.len();
     Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }

@@ -1,4 +1,4 @@
-//! Work shared out among runners that misbehave.
+//! Tests of work that is shared among misbehaving runners.
 
 use drivers::Registry;
 use scenario::report::{CaseResult, Results};
@@ -24,7 +24,7 @@ fn file() -> ScenarioFile {
     ScenarioFile { name: "numbers.scn".into(), text, programs }
 }
 
-/// Panics in one case, and goes on with the next.
+/// A runner that panics in one case and runs the others.
 struct Fragile {
     sound: Box<dyn BackendRunner + Send>,
 }

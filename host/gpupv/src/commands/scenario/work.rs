@@ -1,4 +1,4 @@
-//! The cases of a run, shared out among runners. Results come in the order of the work, whatever the jobs.
+//! Distributes the cases of a run among runners. Results are in the order of the work, whatever the number of jobs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -19,8 +19,8 @@ pub struct Work<'a> {
     pub program: &'a Program,
 }
 
-/// Runs every case on one backend. With `fail_fast` what comes after the first failure in the order of the work
-/// is left out.
+/// Runs every case on one backend. With `fail_fast` the cases after the first failure, in the order of the work, are
+/// omitted.
 pub fn run_all(
     backend: Backend,
     runners: Vec<Box<dyn BackendRunner + Send>>,
@@ -29,7 +29,7 @@ pub fn run_all(
     progress: &Progress,
 ) -> Vec<CaseResult> {
     let next = AtomicUsize::new(0);
-    // Results from here on do not count.
+    // Index from which results are omitted.
     let end = AtomicUsize::new(works.len());
     let run_some = |mut runner: Box<dyn BackendRunner + Send>| {
         let mut results = Vec::new();

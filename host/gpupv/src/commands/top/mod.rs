@@ -1,10 +1,10 @@
-//! `gpupv top`: what a daemon does now, over and over.
+//! `gpupv top`: shows the activity of a daemon, refreshed each interval.
 //!
 //! ```text
-//!   daemon ──Top, once an interval──▶ watch.rs ──two looks──▶ view.rs (what is shown) ──▶ screen.rs | lines | JSON
+//!   daemon ──Top, once an interval──▶ watch.rs ──two replies──▶ view.rs (tables) ──▶ screen.rs | lines | JSON
 //!          ──Notes──────────────────▶     ▲ keys, signals
 //! ```
-//! Rates are between two looks, by the daemon's clock.
+//! Rates are those between two replies, by the daemon's clock.
 
 mod screen;
 mod view;
@@ -22,28 +22,28 @@ use crate::daemon::naming::length_of_time;
 /// Arguments of `gpupv top`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "On a terminal it goes on until q or Ctrl-C; elsewhere it prints a table each interval. \
+    after_help = "On a terminal it runs until q or Ctrl-C; elsewhere it prints a table each interval. \
                         Rates are those of the last interval."
 )]
 pub struct TopArgs {
     /// Folder of the daemon's sockets
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// How often to look: 500ms, 2s
+    /// Interval between two updates: 500ms, 2s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// Look twice, an interval apart, and print what was seen, as a table without any escape codes
+    /// Print one table of two updates, an interval apart, without escape codes, and exit
     #[arg(long)]
     pub once: bool,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
-    /// Rows of each list at most
+    /// Maximum number of rows of each list
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rows: u32,
 }
 
-/// More often nobody reads, and the daemon would do little else.
+/// Shortest interval. A shorter one is unreadable, and the daemon would do little else.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! The terminal while `gpupv top` has it: another screen, no cursor, no echo; and given back whatever happens.
+//! The terminal of `gpupv top`: alternate screen, no cursor, no echo. It is restored in every case.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -8,13 +8,13 @@ use rustix::termios::{
 
 use super::view::{Line, Style};
 
-/// Another screen, no cursor, lines that are too long are cut.
+/// Switches to the alternate screen, hides the cursor and disables line wrap.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// See the module.
+/// The alternate screen, until dropped.
 pub struct Screen {
-    /// How the keyboard was; none if there is none.
+    /// Saved settings of the input terminal; none if standard input is no terminal.
     keyboard: Option<Termios>,
     is_entered: bool,
 }
@@ -28,12 +28,12 @@ impl Screen {
         Ok(screen)
     }
 
-    /// After [`Screen::leave`].
+    /// Enters the screen again, after [`Screen::leave`].
     pub fn enter_again(&mut self) -> io::Result<()> {
         if let Some(before) = &self.keyboard {
             let mut keys = before.clone();
             keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            // A read takes what there is and never waits.
+            // A read returns the available bytes and never blocks.
             keys.special_codes[SpecialCodeIndex::VMIN] = 0;
             keys.special_codes[SpecialCodeIndex::VTIME] = 0;
             tcsetattr(io::stdin(), OptionalActions::Now, &keys)?;
@@ -42,24 +42,24 @@ impl Screen {
         write(ENTER)
     }
 
-    /// The terminal is as it was.
+    /// Restores the terminal.
     pub fn leave(&mut self) {
         if !std::mem::take(&mut self.is_entered) {
             return;
         }
-        // If it is gone there is nothing to give back.
+        // A closed terminal needs no restoring.
         let _ = write(LEAVE);
         if let Some(before) = &self.keyboard {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
     }
 
-    /// There are keys to read.
+    /// Whether there is a keyboard.
     pub fn has_keys(&self) -> bool {
         self.keyboard.is_some()
     }
 
-    /// Shows as many lines as there is room for.
+    /// Draws as many lines as fit, and `last` below them.
     pub fn draw(&self, lines: &[Line], last: &str) -> io::Result<()> {
         let (columns, rows) = size();
         let mut text = String::from("\x1b[H");
@@ -83,7 +83,7 @@ impl Drop for Screen {
     }
 }
 
-/// Columns and rows; those of an old terminal if nobody knows.
+/// Returns columns and rows; 80 by 24 if they are unknown.
 fn size() -> (usize, usize) {
     match tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -91,7 +91,7 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// As much as fits; an ellipsis says that there is more.
+/// Cuts the text to this width; an ellipsis marks a cut.
 fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();

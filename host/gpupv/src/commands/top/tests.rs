@@ -1,4 +1,4 @@
-//! Two looks a second apart, and what is shown of them.
+//! Tests of the tables for two replies a second apart.
 
 use proto::control::{Counters, Vm, Wait};
 
@@ -13,7 +13,7 @@ fn fence(process: u32, handle: u32, value: u64) -> Object {
     Object { process, handle, value, r#type: "MONITORED_FENCE".into(), ..Object::default() }
 }
 
-/// At this second: signals of 100 a second, and 20 submissions a second.
+/// The reply at this second: 100 signals a second, and 20 submissions a second.
 fn at(second: u64) -> TopReply {
     let engine = |node, kind: &str| Engine { node, kind: kind.into(), ..Engine::default() };
     let state = Inspection {

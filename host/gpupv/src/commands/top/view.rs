@@ -1,4 +1,4 @@
-//! What is shown of two looks at a daemon: tables, as text of any width and as JSON.
+//! Tables for two replies of a daemon, as text of any width and as JSON.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,12 +8,12 @@ use proto::control::{Engine, Inspection, Note, Object, Process, TopReply, WhyCau
 use serde_json::{Value, json};
 use timeline::duration;
 
-/// Notes that are kept.
+/// Number of notes that are kept.
 pub const NOTES_KEPT: usize = 5;
 
-/// Two looks, the second now, and what was noted of late.
+/// Two replies of the daemon, the newer one current, and the recent notes.
 pub struct View<'a> {
-    /// None at first: then there are no rates.
+    /// None at first, when there are no rates.
     before: Option<&'a Inspection>,
     now: &'a Inspection,
     why: &'a WhyReply,
@@ -21,15 +21,15 @@ pub struct View<'a> {
     rows: usize,
 }
 
-/// A list with a heading. Numbers are to the right, which heads with a leading space say.
+/// A list with a heading. A heading with a leading space marks a column of numbers, aligned to the right.
 struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
-    /// Rows that `rows` leaves out.
+    /// Number of rows beyond those in `rows`.
     more: usize,
 }
 
-/// A line, and whether it is a heading or about something that is stuck.
+/// A line of text and its style.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     pub text: String,
@@ -44,7 +44,7 @@ pub enum Style {
 }
 
 impl<'a> View<'a> {
-    /// None if the daemon's answer lacks a part.
+    /// Returns `None` if the daemon's answer lacks a part.
     pub fn new(
         before: Option<&'a TopReply>,
         now: &'a TopReply,
@@ -56,13 +56,13 @@ impl<'a> View<'a> {
         Some(View { before, now, why, notes, rows: rows as usize })
     }
 
-    /// Per second of the daemon's time.
+    /// Returns the rate per second of the daemon's time.
     fn rate(&self, now: u64, before: u64) -> Option<f64> {
         let nanos = self.now.now_ns.checked_sub(self.before?.now_ns).filter(|nanos| *nanos > 0)?;
         Some(now.wrapping_sub(before) as i64 as f64 * 1e9 / nanos as f64)
     }
 
-    /// Of something that is counted; none if it was not there before.
+    /// Returns the rate of a counter; `None` if its object did not exist before.
     fn rate_of<T>(&self, count: impl Fn(&T) -> u64, now: &T, before: Option<&T>) -> Option<f64> {
         self.rate(count(now), count(before?))
     }
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         )
     }
 
-    /// Every line, without an end: whoever prints them cuts.
+    /// Returns every line at full width; the printer cuts them.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line { text: self.head(), style: Style::Plain }];
         if let Some(bugcheck) = &self.now.bugcheck {
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         self.rate_of(|process| process.calls, process, before)
     }
 
-    /// Who calls most comes first.
+    /// Returns the processes, those with the most calls first.
     fn by_calls(&self) -> Vec<(&Process, Option<f64>)> {
         let mut processes: Vec<_> =
             self.now.processes.iter().map(|process| (process, self.calls(process))).collect();
@@ -190,14 +190,14 @@ impl<'a> View<'a> {
             ]
         };
         let mut engines: Vec<&Engine> = self.now.engines.iter().collect();
-        // Those that do something come first.
+        // Active engines come first.
         engines.sort_by_key(|engine| {
             Reverse(engine.ready + engine.queued + u32::from(engine.running.is_some()))
         });
         self.table(&[" ENGINE", "KIND", " QUEUED", " DONE/S", " DONE", "DOES"], &engines, row)
     }
 
-    /// Handles whose objects have another value than before, the fastest first.
+    /// Returns the handles whose objects changed their value, the fastest first.
     fn moving(&self) -> Vec<(&Object, f64)> {
         let Some(before) = self.before else { return Vec::new() };
         let key = |object: &Object| (object.process, object.handle);
@@ -227,7 +227,7 @@ impl<'a> View<'a> {
         self.table(&[" PROCESS", "FENCE", " VALUE", " PER S", " WAITERS", "KIND"], &self.moving(), row)
     }
 
-    /// What waits come down to, who has waited longest first.
+    /// Adds the causes of waits, the longest wait first.
     fn waits(&self, lines: &mut Vec<Line>) {
         let row = |cause: &WhyCause| {
             let age = cause.since_ns.map_or_else(|| "?".into(), |since| self.ago(since));
@@ -247,7 +247,7 @@ impl<'a> View<'a> {
         Table { heads: heads.to_vec(), rows, more: all.len().saturating_sub(self.rows) }
     }
 
-    /// All of it, lists in the order of the tables and as long.
+    /// Returns all of it as JSON; lists have the order and length of the tables.
     pub fn json(&self) -> Value {
         let processes = self.by_calls();
         let processes = processes.iter().take(self.rows).map(|(process, calls)| {
@@ -308,7 +308,7 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// A rate, or that there is none yet.
+/// Formats a rate, or `-` if there is none yet.
 fn shown(rate: Option<f64>) -> String {
     match rate {
         None => "-".into(),
@@ -318,7 +318,7 @@ fn shown(rate: Option<f64>) -> String {
 }
 
 impl Table {
-    /// A table without rows is left out.
+    /// Adds the lines of the table; none if it has no rows.
     fn print(&self, lines: &mut Vec<Line>) {
         if self.rows.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Looking at a daemon again and again, until somebody has seen enough.
+//! Polls a daemon and shows each reply, until the user quits.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
@@ -19,7 +19,7 @@ use crate::output::{OK, say};
 
 type Client = ControlClient<tonic::transport::Channel>;
 
-/// An answer is late when it takes so many intervals.
+/// Number of intervals after which an answer is late.
 const LATE_INTERVALS: u32 = 3;
 
 async fn fetch(client: &mut Client, args: &TopArgs) -> Result<TopReply, Status> {
@@ -29,13 +29,13 @@ async fn fetch(client: &mut Client, args: &TopArgs) -> Result<TopReply, Status> 
 fn explained(status: Status) -> anyhow::Error {
     match status.code() {
         Code::Unimplemented => {
-            anyhow::anyhow!("this daemon is older than `gpupv top`: start it again with this gpupv")
+            anyhow::anyhow!("this daemon is older than `gpupv top`: restart it with this version of gpupv")
         }
         _ => anyhow::Error::new(status).context("the daemon did not answer"),
     }
 }
 
-/// Two looks, and what they show.
+/// Requests two replies and prints their tables.
 pub async fn once(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
     let before = fetch(&mut client, args).await.map_err(explained)?;
     tokio::time::sleep(args.interval).await;
@@ -44,7 +44,7 @@ pub async fn once(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
     Ok(OK)
 }
 
-/// A table or an object on standard output.
+/// Prints the tables, or a JSON object, on standard output.
 fn print(
     before: Option<&TopReply>,
     now: &TopReply,
@@ -62,7 +62,7 @@ fn print(
     Ok(())
 }
 
-/// Answers come in a queue of one: who shows them slowly is not shown old ones.
+/// Polls the daemon. The queue has one entry, so a slow display does not show old replies.
 fn looks(mut client: Client, args: &TopArgs) -> mpsc::Receiver<Result<TopReply, Status>> {
     let (sender, receiver) = mpsc::channel(1);
     let (interval, causes) = (args.interval, args.rows);
@@ -81,7 +81,7 @@ fn looks(mut client: Client, args: &TopArgs) -> mpsc::Receiver<Result<TopReply, 
     receiver
 }
 
-/// What ends it, or has it draw anew.
+/// Signals that end `gpupv top`, suspend it or have it redraw.
 struct Signals {
     ends: [Signal; 3],
     resized: Signal,
@@ -117,13 +117,13 @@ impl Signals {
     }
 }
 
-/// What there is to show.
+/// The replies and notes to show, and the screen.
 struct Shown<'a> {
     args: &'a TopArgs,
     before: Option<TopReply>,
     now: Option<TopReply>,
     notes: VecDeque<Note>,
-    /// When the last answer came.
+    /// Time of the last answer.
     heard: Instant,
     screen: Option<Screen>,
 }
@@ -158,7 +158,7 @@ impl Shown<'_> {
         screen.draw(&view.lines(), &last).context("cannot write to the terminal")
     }
 
-    /// Gives the terminal back until somebody has this process go on.
+    /// Restores the terminal and stops this process until it is continued.
     fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(screen) = &mut self.screen {
             screen.leave();
@@ -171,16 +171,16 @@ impl Shown<'_> {
     }
 }
 
-/// Goes on until it is interrupted, or the daemon ends: that is no failure.
+/// Shows replies until it is interrupted or the daemon exits, which is no failure.
 pub async fn watch(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
-    // The first answer comes before the terminal is taken: what is wrong is said where it was asked.
+    // The first answer is awaited before the screen is switched, so that errors are printed on the normal screen.
     let first = fetch(&mut client, args).await.map_err(explained)?;
     let mut notes = client.notes(NotesRequest {}).await.map_err(explained)?.into_inner();
     let mut signals = Signals::new()?;
     let on_screen = std::io::stdout().is_terminal() && !args.json;
     let screen = if on_screen { Some(Screen::enter()?) } else { None };
     let has_keys = screen.as_ref().is_some_and(|screen| screen.has_keys());
-    // SAFETY: the standard input stays open, and the same, as long as the program runs.
+    // SAFETY: the descriptor of standard input stays open and unchanged as long as the program runs.
     let keys = has_keys.then(|| unsafe { AsyncFd::register(std::io::stdin()) }).transpose()?;
     let mut shown =
         Shown { args, before: None, now: None, notes: VecDeque::new(), heard: Instant::now(), screen };
@@ -214,14 +214,14 @@ pub async fn watch(mut client: Client, args: &TopArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Keys that were pressed; never any of no keyboard.
+/// Returns the pressed keys; never returns without a keyboard.
 async fn pressed(keys: Option<&AsyncFd<std::io::Stdin>>) -> anyhow::Result<Vec<u8>> {
     let Some(keys) = keys else { return std::future::pending().await };
     loop {
         let mut ready = keys.readable().await?;
         let mut bytes = [0; 64];
         match rustix::io::read(keys.get_ref(), &mut bytes)? {
-            // All is read, or the terminal is gone: then a signal says so.
+            // Everything is read, or the terminal is closed, which a signal reports.
             0 => ready.clear_ready(),
             count => return Ok(bytes[..count].to_vec()),
         }

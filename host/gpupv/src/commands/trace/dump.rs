@@ -1,4 +1,4 @@
-//! `gpupv trace dump`: what a daemon's flight recorder has, as a trace.
+//! `gpupv trace dump`: writes the contents of a daemon's flight recorder as a trace.
 
 use std::path::PathBuf;
 
@@ -20,14 +20,14 @@ pub struct DumpArgs {
     /// Folder of the daemon's sockets
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 pub fn run(args: &DumpArgs) -> anyhow::Result<u8> {
     let directory = args.directory.clone().unwrap_or_else(default_directory);
-    // The daemon has a working folder of its own.
+    // The path is made absolute, because the daemon has its own working folder.
     let path = std::path::absolute(&args.trace)?;
     let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! `gpupv trace export`: a trace as a picture for people, or as a file for other programs.
+//! `gpupv trace export`: writes a trace as a picture for people, or as a file for other programs.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use timeline::{Timeline, svg};
 use super::timeline_of;
 use crate::output::{pass_on, say};
 
-/// What is written.
+/// Format of the output.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     /// One page, opens from the file without a network (docs/TIMELINE.md)
@@ -21,7 +21,7 @@ enum Format {
     Pftrace,
     /// The last steps, for documents and logs
     Svg,
-    /// Lanes of text, as `gpupv trace show`
+    /// Lanes of text, as in `gpupv trace show`
     Text,
     /// Every row
     Json,
@@ -44,22 +44,22 @@ impl Format {
 pub struct ExportArgs {
     /// The trace file (.gvt)
     pub trace: PathBuf,
-    /// What to write
+    /// Format of the output
     #[arg(long, value_enum, default_value = "html")]
     format: Format,
-    /// Where to; - for standard output. Without it beside the trace, where nothing is overwritten
+    /// Output file; - for standard output. The default is a file beside the trace, which must not exist
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The first step that is drawn
+    /// First step to draw
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
-    /// The last one
+    /// Last step to draw
     #[arg(long, value_name = "SEQ")]
     to: Option<u64>,
-    /// So many steps at most, the last: all, but 120 for svg
+    /// Maximum number of steps, counted from the last one; by default all, but 120 for svg
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
-    /// svg: lay steps out by time
+    /// svg: place steps by time
     #[arg(long)]
     by_time: bool,
 }
@@ -109,7 +109,7 @@ fn picture(args: &ExportArgs, timeline: &Timeline) -> Vec<u8> {
     }
 }
 
-/// All of it or nothing: a full disk leaves no half of a picture under its name.
+/// Writes the whole file or nothing: a full disk leaves no partial picture under its name.
 fn write(output: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let folder = match output.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -118,7 +118,7 @@ fn write(output: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let doing = || format!("cannot write {}", output.display());
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(doing)?;
     file.write_all(bytes).with_context(doing)?;
-    // Others may read it, as any file that a command writes.
+    // Readable by others, as any file that a command writes.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     file.as_file().set_permissions(readable).with_context(doing)?;
     file.persist(output).map_err(|error| error.error).with_context(doing)?;

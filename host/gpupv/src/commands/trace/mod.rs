@@ -1,4 +1,4 @@
-//! `gpupv trace`: what can be done with a recorded trace besides replaying it. One module for each word.
+//! `gpupv trace`: the tools for recorded traces besides `gpupv replay`. One module for each subcommand.
 
 mod diff;
 mod dump;
@@ -29,23 +29,23 @@ pub struct TraceArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Lanes of text: who did what, in their order, around a step, a wait, a fence or a process
+    /// Show steps as lanes of text, in order, around a step, a wait, a fence or a process
     Show(show::ShowArgs),
-    /// Figures: calls, statuses, waits and their ages, processes, engines, the busiest fences
+    /// Print figures: calls, statuses, waits and their ages, processes, engines, the busiest fences
     Stats(stats::StatsArgs),
-    /// A picture: an HTML page, a Perfetto trace, SVG; or text, or JSON
+    /// Write a picture: an HTML page, a Perfetto trace or SVG; or text, or JSON
     Export(export::ExportArgs),
-    /// What differs between two traces, by cause and not by time
+    /// Show the differences between two traces, compared by cause and not by time
     Diff(diff::DiffArgs),
-    /// The smallest scenario that shows what is wrong at its end: a wait that is stuck, a law that is broken
+    /// Find the smallest scenario that shows the failure at the end of a trace: a stuck wait, a broken law
     Shrink(shrink::ShrinkArgs),
-    /// Other orders in which its steps could have come: which hang, break a law, or end with other values
+    /// Run other legal orders of a trace's steps, and report those that hang, break a law or end with other values
     Reorder(reorder::ReorderArgs),
-    /// Read a trace to its end and say what of it is lost
+    /// Read a trace to its end and report lost parts
     Verify(verify::VerifyArgs),
-    /// Write a copy in fewer bytes, which is read like the trace itself
+    /// Write a smaller copy, which is read like the trace itself
     Pack(pack::PackArgs),
-    /// Write what a daemon's flight recorder has into a trace
+    /// Write the contents of a daemon's flight recorder into a trace
     Dump(dump::DumpArgs),
 }
 
@@ -63,7 +63,7 @@ pub fn run(args: &TraceArgs, drivers: &Registry) -> anyhow::Result<u8> {
     }
 }
 
-/// What can be drawn of a trace, and the exit code for it: a trace that cannot be read to its end is a finding.
+/// Returns the timeline of a trace, and the exit code: a trace that cannot be read to its end is a finding.
 fn timeline_of(
     path: &Path,
     drivers: &Registry,

@@ -1,4 +1,4 @@
-//! `gpupv trace pack`: the same trace in fewer bytes.
+//! `gpupv trace pack`: writes the same trace in fewer bytes.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use crate::output::{OK, say};
 /// Arguments of `gpupv trace pack`.
 #[derive(Args, Debug)]
 pub struct PackArgs {
-    /// The trace file (.gvt); its open block (.gvt.open) is taken in
+    /// The trace file (.gvt); its open block (.gvt.open) is included
     pub trace: PathBuf,
     /// The file to write (.gvt), which must not exist
     pub output: PathBuf,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }

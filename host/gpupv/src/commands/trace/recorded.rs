@@ -1,4 +1,4 @@
-//! A recording as a scenario: what `shrink` and `reorder` begin with.
+//! Converts a recording to a scenario: the input of `shrink` and `reorder`.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use trace::{Next, Player, Reader, Record, Step, Stop};
 
 use crate::output::complain;
 
-/// What was recorded, up to a place if one is named.
+/// The steps of a recording, up to a place if one is named.
 pub struct Recorded {
     pub converted: Converted,
     pub steps: Vec<(Nanos, Input, Effects)>,
 }
 
-/// Reads a trace. What a scenario cannot say is told.
+/// Reads a trace, and reports the steps that a scenario cannot express.
 pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Result<Recorded> {
     let before = until.map(|place| step_of(path, place, drivers)).transpose()?.unwrap_or(u64::MAX);
     let mut steps = Vec::new();
@@ -33,7 +33,8 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
     Ok(Recorded { converted, steps })
 }
 
-/// Gives away each step from the first one on, up to that before the one of this number. `what` needs them all.
+/// Passes each step from the first one, up to but not including step `before`, to `take`. `what` names the use, for
+/// errors: it needs every step.
 pub fn each_step(
     path: &Path,
     before: u64,
@@ -44,7 +45,7 @@ pub fn each_step(
     let first = reader.header().first_step;
     if first > 1 {
         bail!(
-            "{} begins at step #{first}, as what a flight recorder has: {what} needs everything from the first step \
+            "{} begins at step #{first}, as flight recorder dumps do: {what} needs all steps from the first \
              on; record into a file (--record)",
             path.display()
         );
@@ -55,12 +56,12 @@ pub fn each_step(
             Next::Step if step.sequence >= before => break,
             Next::Step => take(&mut step)?,
             Next::Other(Record::Lost(lost)) if lost.loses_steps() => {
-                complain(format_args!("{}: only what is before this is looked at: {lost}", path.display()));
+                complain(format_args!("{}: only the steps before the damage are used: {lost}", path.display()));
                 break;
             }
             Next::Other(Record::Unknown { sequence, kind }) => {
                 bail!(
-                    "{}: before step #{sequence} is a record of kind {kind}, which this program does not know",
+                    "{}: before step #{sequence} is a record of the unknown kind {kind}: use a newer gpupv",
                     path.display()
                 )
             }
@@ -71,19 +72,19 @@ pub fn each_step(
     Ok(reader.header().config.clone())
 }
 
-/// The number of the step that a place is before.
+/// Returns the number of the step that follows a place.
 fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64> {
     let mut player = Player::new(Reader::open(path)?, drivers)?;
     match player.resolve(place)? {
         Stop::Sequence(step) => Ok(step),
-        place => match player.go(&place).with_context(|| format!("cannot look for {place:?}"))? {
+        place => match player.go(&place).with_context(|| format!("cannot find {place:?}"))? {
             None => Ok(player.next()),
-            Some(_) => bail!("{} does not come to that place", path.display()),
+            Some(_) => bail!("{} does not reach that place", path.display()),
         },
     }
 }
 
-/// Says which steps are left out, and why: each reason once.
+/// Reports the omitted steps, each reason once.
 fn tell_omitted(path: &Path, converted: &Converted) {
     let mut told: Vec<&str> = Vec::new();
     for omitted in &converted.omitted {
@@ -93,7 +94,7 @@ fn tell_omitted(path: &Path, converted: &Converted) {
         told.push(omitted.why);
         let count = converted.omitted.iter().filter(|other| other.why == omitted.why).count();
         complain(format_args!(
-            "{}: left out, for scenarios cannot say it: step #{} ({}){}",
+            "{}: omitted, because scenarios cannot express it: step #{} ({}){}",
             path.display(),
             omitted.step + 1,
             omitted.why,
@@ -102,7 +103,7 @@ fn tell_omitted(path: &Path, converted: &Converted) {
     }
 }
 
-/// Writes a scenario where `--output` says.
+/// Writes a scenario to the file of `--output`.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| {
         format!("cannot write {}: name a file in a folder that exists with --output", path.display())

@@ -1,4 +1,4 @@
-//! `gpupv trace reorder`: what else could have come of a recording.
+//! `gpupv trace reorder`: runs other legal orders of a recording.
 
 use std::path::PathBuf;
 
@@ -15,27 +15,27 @@ use crate::output::{OK, Progress, VERDICT_FAILED, say};
 #[derive(Args, Debug)]
 #[command(
     after_help = "An order is legal if each process, VM and clock does what it does in its order, names are given \
-                        before they are used, and who was woken goes on behind what woke it. A process is not taken to \
-                        have read its fence memory. The first half of the orders has one race each the other way round, \
-                        the rest is drawn. Exit codes: 0 no order hangs or breaks a law (it may end with other values, \
-                        which is told), 1 one does, 2 it could not be looked at."
+                        before they are used, and a woken process continues after its waker. A process is assumed not to \
+                        have read its fence memory. The first half of the orders reverses one race each, \
+                        the rest is drawn at random. Exit codes: 0 no order hangs or breaks a law (other final values \
+                        are reported), 1 one does, 2 an error."
 )]
 pub struct ReorderArgs {
     /// The trace file (.gvt), from its first step on
     pub trace: PathBuf,
-    /// Other orders to run
+    /// Number of other orders to run
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     pub orders: u64,
-    /// Draws other orders
+    /// Seed of the randomly drawn orders
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Only what comes before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Use only the steps before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
-    /// Write the first failure as a scenario (.scn), of as few steps as show it
+    /// Write the first failure as a scenario (.scn) with the fewest steps that show it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Print what was found as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -59,14 +59,14 @@ pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(if failure.is_some() { VERDICT_FAILED } else { OK })
 }
 
-/// In which order it was, in words.
+/// Describes how an order differs from the recorded one.
 fn change_in_words(recorded: &Recorded, change: &Change) -> String {
     let line = |step: usize| {
         let input = recorded.steps.get(step).map(|(_, input, _)| input.to_string()).unwrap_or_default();
         format!("#{} {input}", step + 1)
     };
     match *change {
-        Change::Race { first, second } => format!("if {}\n  comes behind {}", line(first), line(second)),
+        Change::Race { first, second } => format!("if {}\n  comes after {}", line(first), line(second)),
         Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
     }
 }
@@ -74,14 +74,14 @@ fn change_in_words(recorded: &Recorded, change: &Change) -> String {
 fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) {
     let Reordered { races, orders, found } = reordered;
     say(format_args!(
-        "{races} pairs of steps about one object are ordered by nothing; {orders} other orders were run"
+        "{races} pairs of steps on the same object are unordered; {orders} other orders were run"
     ));
     for found in found {
         let times = if found.orders == 1 { "one order".into() } else { format!("{} orders", found.orders) };
         say(format_args!("{} ({times})\n  {}", found.outcome, change_in_words(recorded, &found.change)));
         if let Some(answered) = &found.answered {
             say(format_args!(
-                "  a call is answered otherwise then, its program may do something else: {answered}"
+                "  a call then has another answer, so its program may act differently: {answered}"
             ));
         }
         if found.outcome.is_failure()
@@ -93,9 +93,9 @@ fn print_result(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) 
     }
     match &args.output {
         Some(path) if found.iter().any(|found| found.outcome.is_failure() && found.smallest.is_some()) => {
-            say(format_args!("the first is shown by: gpupv scenario run {}", path.display()));
+            say(format_args!("reproduce the first with: gpupv scenario run {}", path.display()));
         }
-        _ if found.is_empty() => say(format_args!("each comes to what was recorded")),
+        _ if found.is_empty() => say(format_args!("each has the recorded outcome")),
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! `gpupv trace show`: who did what, as lanes of text.
+//! `gpupv trace show`: shows steps as lanes of text.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,28 +18,28 @@ use crate::output::say;
 pub struct ShowArgs {
     /// The trace file (.gvt)
     pub trace: PathBuf,
-    /// Steps before and after this one
+    /// The steps around this one
     #[arg(long, value_name = "SEQ", group = "what")]
     around: Option<u64>,
     /// A wait from its registration to its wake-up, by process and event: p2:17
     #[arg(long, value_name = "PROCESS:EVENT", group = "what")]
     wait: Option<String>,
-    /// Everything that names a fence: F3, or a handle of a process, p2:0x40000080
+    /// All steps that name a fence: F3, or a handle of a process, p2:0x40000080
     #[arg(long, value_name = "FENCE", group = "what")]
     fence: Option<String>,
-    /// What a process does, and when it is woken: p2
+    /// All steps of a process, and its wake-ups: p2
     #[arg(long, value_name = "PROCESS", group = "what")]
     process: Option<String>,
-    /// The last so many steps; 60 without any of these
+    /// The last N steps; the default is 60
     #[arg(long, value_name = "N", group = "what")]
     last: Option<usize>,
-    /// With --around: how many steps on either side
+    /// With --around: number of steps on either side
     #[arg(long, value_name = "N", default_value_t = 10, requires = "around")]
     steps: u64,
-    /// Columns of characters
+    /// Width of the output, in characters
     #[arg(long, default_value_t = 120)]
     width: usize,
-    /// The records of these steps in full instead: inputs and all effects
+    /// Print the full records of these steps instead: inputs and all effects
     #[arg(long)]
     full: bool,
 }
@@ -48,7 +48,7 @@ pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (timeline, code) = timeline_of(&args.trace, drivers, &timeline::Options::default())?;
     let selection = selection(args, &timeline)?;
     let nothing =
-        || format!("{}: nothing of that is in it; gpupv trace stats lists what is", args.trace.display());
+        || format!("{}: no step matches; `gpupv trace stats` lists processes and fences", args.trace.display());
     if args.full {
         print_records(args, &lanes::steps(&timeline, &selection).with_context(nothing)?)?;
     } else {
@@ -60,7 +60,7 @@ pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
 
 fn print_records(args: &ShowArgs, steps: &BTreeSet<u64>) -> anyhow::Result<()> {
     let last = steps.last().copied().unwrap_or(0);
-    // What is damaged was told while the trace was read for the first time.
+    // Damage was already reported by the first reading.
     for record in Reader::open(&args.trace)?.map_while(Result::ok) {
         if record.sequence() > last {
             break;
@@ -78,7 +78,7 @@ fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> 
         ShowArgs { wait: Some(wait), .. } => {
             let (process, event) = wait
                 .split_once(':')
-                .with_context(|| format!("{wait:?} is no wait: name process and event, as in p2:17"))?;
+                .with_context(|| format!("{wait:?} is no wait: name a process and an event, such as p2:17"))?;
             let event = event.parse().with_context(|| format!("{event:?} is no event: it is a number"))?;
             Selection::Wait(number_of(process)?, event)
         }
@@ -90,7 +90,7 @@ fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> 
 
 fn number_of(process: &str) -> anyhow::Result<u32> {
     let digits = process.strip_prefix('p').unwrap_or(process);
-    digits.parse().with_context(|| format!("{process:?} is no process: name it as in p2"))
+    digits.parse().with_context(|| format!("{process:?} is no process: write it like p2"))
 }
 
 fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {
@@ -98,8 +98,8 @@ fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {
         let process = dxgkrnl::ProcessId(number_of(process)?);
         let digits = handle.strip_prefix("0x").unwrap_or(handle);
         let handle = u32::from_str_radix(digits, 16)
-            .with_context(|| format!("{handle:?} is no handle: it is a number as in 0x40000080"))?;
-        // Handles are used again: the last object of that name is meant.
+            .with_context(|| format!("{handle:?} is no handle: write it like 0x40000080"))?;
+        // Handles are reused: the last object with this handle is meant.
         let is_it = |fence: &timeline::Fence| fence.opens.contains(&(process, handle));
         let found = timeline.fences.iter().rposition(is_it);
         return found.map(|at| at as u32).with_context(|| {
@@ -112,6 +112,6 @@ fn fence_of(text: &str, timeline: &Timeline) -> anyhow::Result<u32> {
         Ok(fence) => {
             bail!("the trace has no F{fence}: it has F0 to F{}", timeline.fences.len().saturating_sub(1))
         }
-        Err(_) => bail!("{text:?} is no fence: name it as in F3, or by a handle, as in p2:0x40000080"),
+        Err(_) => bail!("{text:?} is no fence: write it like F3, or as a handle, like p2:0x40000080"),
     }
 }

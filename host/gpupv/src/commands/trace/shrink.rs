@@ -1,4 +1,4 @@
-//! `gpupv trace shrink`: the smallest scenario that shows what is wrong at the end of a recording.
+//! `gpupv trace shrink`: finds the smallest scenario that shows the failure at the end of a recording.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,23 +16,23 @@ use crate::output::{OK, Steps, complain, say};
 /// Arguments of `gpupv trace shrink`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --keep what is stuck at the end stays, and if a law of the model is broken, that. What was \
-                        stuck and then killed is not stuck at the end: say --until. The scenario ends with what it \
+    after_help = "Without --keep, the waits that are stuck at the end must stay, or the broken law. A wait that \
+                        was stuck and then killed is not stuck at the end: use --until. The scenario ends with what it \
                         shows, as `expect why p dead-end F>=4`, and passes on every backend for as long as that happens."
 )]
 pub struct ShrinkArgs {
     /// The trace file (.gvt), from its first step on
     pub trace: PathBuf,
-    /// What has to stay: a verdict of `gpupv why`, as cycle, or note=TEXT; may be given several times
+    /// The failure that must stay: a verdict of `gpupv why`, such as cycle, or note=TEXT; may be given several times
     #[arg(long, value_name = "VERDICT")]
     pub keep: Vec<Kept>,
-    /// Only what comes before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    /// Use only the steps before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Stop>,
     /// Write the scenario (.scn) here instead of to standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Print what was found as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -44,10 +44,10 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let program = &recorded.converted.program;
     let kept = if args.keep.is_empty() { what_to_keep(args, program, drivers)? } else { args.keep.clone() };
     let words: Vec<String> = kept.iter().map(Kept::to_string).collect();
-    steps.step(format!("shrinking {} steps that come to: {}", recorded.steps.len(), words.join(", ")));
+    steps.step(format!("shrinking {} steps that show: {}", recorded.steps.len(), words.join(", ")));
     let begun = Instant::now();
     let smallest = reduce(program, &kept, drivers).with_context(|| {
-        format!("cannot shrink {}: `gpupv why` tells what waits where", args.trace.display())
+        format!("cannot shrink {}: `gpupv why` shows the waits of a trace", args.trace.display())
     })?;
     steps.finish();
     if let Some(path) = &args.output {
@@ -57,7 +57,7 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     Ok(OK)
 }
 
-/// What is wrong at the end, the first of it.
+/// Returns the failures to keep: those of `--keep`, or the first one at the end.
 fn what_to_keep(
     args: &ShrinkArgs,
     program: &scenario::Program,
@@ -66,14 +66,14 @@ fn what_to_keep(
     let mut wrong = wrong(program, drivers);
     if wrong.is_empty() {
         bail!(
-            "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name what is to \
-             stay with --keep, or with --until a place where something is stuck (`gpupv why {} --at PLACE`)",
+            "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name the failure \
+             with --keep, or with --until a place where a wait is stuck (`gpupv why {} --at PLACE`)",
             args.trace.display(),
             args.trace.display()
         );
     }
     for other in &wrong[1..] {
-        complain(format_args!("there is {other} too: --keep {other} shrinks to that"));
+        complain(format_args!("the trace also shows {other}: --keep {other} shrinks to that"));
     }
     wrong.truncate(1);
     Ok(wrong)
@@ -89,7 +89,7 @@ fn print_result(args: &ShrinkArgs, before: &usize, kept: &[String], smallest: &S
         return say(format_args!("{value:#}"));
     }
     complain(format_args!(
-        "{before} steps became {steps}, in {} tries and {:.1} s: {}",
+        "{before} steps became {steps}, in {} runs and {:.1} s: {}",
         smallest.tried,
         begun.elapsed().as_secs_f64(),
         kept.join(", ")

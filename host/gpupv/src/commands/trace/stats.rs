@@ -14,7 +14,7 @@ use crate::output::say;
 pub struct StatsArgs {
     /// The trace file (.gvt)
     pub trace: PathBuf,
-    /// Only where the time of each wake-up goes, by part, and so many of the slowest; of a trace recorded with --times
+    /// Only where the time of wake-ups goes, by part, and the N slowest; needs a trace recorded with --times
     #[arg(long, value_name = "SLOWEST", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     wakes: Option<usize>,
     /// Print the figures as JSON, times in nanoseconds
@@ -23,7 +23,7 @@ pub struct StatsArgs {
 }
 
 pub fn run(args: &StatsArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    // Figures need no rows.
+    // Figures do not need the rows of the timeline.
     let options = timeline::Options { rows_max: 1, ..timeline::Options::default() };
     let (timeline, code) = timeline_of(&args.trace, drivers, &options)?;
     if args.wakes.is_some() && timeline.latency.is_none() {

@@ -1,4 +1,4 @@
-//! `gpupv trace verify`: what of a trace is there, and exactly what is not.
+//! `gpupv trace verify`: reports which parts of a trace are intact, and exactly which are lost.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::output::{OK, VERDICT_FAILED, say};
 pub struct VerifyArgs {
     /// The trace file (.gvt); its open block (.gvt.open) is read with it
     pub trace: PathBuf,
-    /// Print what was found as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -21,7 +21,7 @@ pub struct VerifyArgs {
 pub fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     let found = match Reader::open(&args.trace).and_then(trace::verify) {
         Ok(found) => found,
-        // Even the header is gone: still a finding about the trace, not a mistake of the caller.
+        // Even the header is lost: still a finding about the trace, not an error of the caller.
         Err(TraceError::Damaged { path, lost }) => {
             let of = lost_of(&lost);
             let report = TraceError::Damaged { path, lost }.to_string();

@@ -1,4 +1,4 @@
-//! `gpupv why`: why a wait does not end, of a daemon that runs or of a trace.
+//! `gpupv why`: explains why a wait does not complete, in a running daemon or in a trace.
 
 mod recorded;
 mod watch;
@@ -20,38 +20,38 @@ use recorded::TracePosition;
 /// Arguments of `gpupv why`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 nothing is stuck, 1 something is, 2 it could not be asked. docs/WHY.md has the \
+    after_help = "Exit codes: 0 nothing is stuck, 1 something is, 2 an error. docs/WHY.md has the \
                         verdicts and what each is based on."
 )]
 pub struct WhyArgs {
-    /// A trace (.gvt), replayed to its end or to --at; without one a daemon that runs is asked
+    /// A trace (.gvt), replayed to its end or to --at; without one a running daemon is asked
     pub trace: Option<PathBuf>,
     /// Folder of the daemon's sockets
     #[arg(long, value_name = "DIR", conflicts_with = "trace")]
     pub directory: Option<PathBuf>,
-    /// Of a trace: behind the step of this number, as 120, at this time, as 2ms or 1.5s, or a place as `gpupv replay`
-    /// has them: fence=p2:0x40000080>=5, wait=p2:7
+    /// Place in the trace: after the step of this number (120), at this time (2ms, 1.5s), or a place as in `gpupv
+    /// replay` (fence=p2:0x40000080>=5, wait=p2:7)
     #[arg(long, value_name = "SEQUENCE|TIME|PLACE", requires = "trace")]
     pub at: Option<TracePosition>,
-    /// What this process waits for, by its name or its number in `gpupv inspect`
+    /// Only waits of this process, by its name or its number in `gpupv inspect`
     #[arg(long, value_name = "PROCESS")]
     pub process: Option<String>,
-    /// The wait that the guest gave this number: the event of `gpupv inspect`
+    /// Only the wait with this number from the guest: the event of `gpupv inspect`
     #[arg(long, value_name = "EVENT")]
     pub wait: Option<u64>,
-    /// Causes to tell of at most
+    /// Maximum number of causes to print
     #[arg(long, value_name = "N")]
     pub most: Option<u32>,
-    /// Do not try on copies of the state which signal would release a wait
+    /// Skip the trials, on copies of the state, of which signal would release a wait
     #[arg(long)]
     pub no_trials: bool,
-    /// Print it as JSON
+    /// Print the causes as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a picture of the chains, as SVG
+    /// Write a picture of the chains of waits, as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Go on, and print each wait once when it grows older than this: 500ms, 10s
+    /// Keep running, and print each wait once when it becomes older than this: 500ms, 10s
     #[arg(long, value_name = "AGE", value_parser = length_of_time, conflicts_with_all = ["trace", "svg"])]
     pub watch: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl WhyArgs {
 pub fn run(args: &WhyArgs, drivers: &Registry) -> anyhow::Result<u8> {
     if let Some(trace) = &args.trace {
         let told = recorded::ask(trace, args, drivers)?;
-        // How far it was read stands beside the answer, not in it.
+        // The position in the trace goes to standard error, so that the answer stays alone.
         say_error(format_args!("{}", told.upto));
         return print(args, &told.reply);
     }
@@ -94,7 +94,7 @@ async fn ask(client: &mut Client, request: WhyRequest) -> anyhow::Result<WhyRepl
         Ok(reply) => Ok(reply.into_inner()),
         Err(status) if status.code() == Code::InvalidArgument => bail!("{}", status.message()),
         Err(status) if status.code() == Code::Unimplemented => {
-            bail!("this daemon is older than `gpupv why`: start it again with this gpupv")
+            bail!("this daemon is older than `gpupv why`: restart it with this version of gpupv")
         }
         Err(status) => Err(status).context("the daemon did not answer"),
     }

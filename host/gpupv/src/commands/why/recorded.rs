@@ -1,4 +1,4 @@
-//! `gpupv why TRACE`: the kernel is brought to where the trace is, or to a place in it, and asked.
+//! `gpupv why TRACE`: replays the trace to its end, or to a place in it, and asks the kernel there.
 
 use std::fmt;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::daemon::naming::{length_of_time, process_named};
 use crate::daemon::why_reply::to_reply;
 use crate::output::Steps;
 
-/// Where in a trace.
+/// A position in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TracePosition {
-    /// Behind the step of this number.
+    /// After the step of this number.
     Step(u64),
-    /// Behind the last step before this time.
+    /// After the last step before this time.
     Time(Nanos),
-    /// A place by the words of `gpupv replay`.
+    /// A place in the words of `gpupv replay`.
     Place(Stop),
 }
 
@@ -53,16 +53,16 @@ impl TracePosition {
     }
 }
 
-/// The answer, and what it is about.
+/// The answer, and the position in the trace that it is about.
 pub struct WaitReport {
     pub reply: WhyReply,
     pub upto: String,
 }
 
-/// How far the trace was played.
+/// Position up to which the trace was replayed.
 struct Upto {
     next: u64,
-    /// What is not known of it, if something is not.
+    /// Why the state is not certain, if it is not.
     cut: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
         Some(at) => to_a_place(&mut player, &at.stop(), path)?,
     };
     steps.finish();
-    // The time that was asked for may be behind the last step before it.
+    // The requested time may be later than the last step before it.
     let now = match args.at {
         Some(TracePosition::Time(time)) => time,
         Some(TracePosition::Step(_) | TracePosition::Place(_)) | None => 0,
@@ -101,15 +101,15 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     Ok(WaitReport { reply: to_reply(&why, args.svg.is_some()), upto: upto.to_string() })
 }
 
-/// Plays all that can be played. What is not known of it, if something is not.
+/// Replays as much as possible. Returns why the state is not certain, if it is not.
 fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
     let mut cut = None;
     loop {
         match player.play()? {
             PlayerStep::Step { sequence, finished: false, .. } => {
-                cut = Some(format!("the kernel did not come back from step #{sequence}"));
+                cut = Some(format!("the kernel did not return from step #{sequence}"));
             }
-            // Behind a loss the state is known again.
+            // A snapshot after a loss makes the state certain again.
             PlayerStep::Snapshot { restored: true, .. } => cut = None,
             PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } => {}
             PlayerStep::Lost(lost) if lost.loses_steps() => cut = Some(lost.to_string()),
@@ -117,18 +117,18 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
             PlayerStep::Stopped(verdict) => return Ok(Some(stopped(&verdict))),
             PlayerStep::End { .. } | PlayerStep::Over if !player.has_begun() => {
                 let first = player.reader().header().first_step;
-                bail!("the trace begins at step #{first} and has no snapshot: there is no state to ask");
+                bail!("the trace begins at step #{first} and has no snapshot: there is no state to examine");
             }
             PlayerStep::End { .. } => return Ok(cut),
             PlayerStep::Over => {
-                return Ok(cut.or_else(|| Some("it has no end, as that of a killed daemon".into())));
+                return Ok(cut.or_else(|| Some("the trace has no end record, as after a kill of the daemon".into())));
             }
         }
     }
 }
 
 fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
-    // Of a time behind its end the whole trace is meant.
+    // A time after the end of the trace means the whole trace.
     let place = player.resolve(place)?;
     match player.go(&place)? {
         None => Ok(None),
@@ -147,5 +147,5 @@ fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<
 }
 
 fn stopped(verdict: &trace::Verdict) -> String {
-    format!("the replay is not what was recorded ({}): `gpupv replay` says more", verdict.name())
+    format!("the replay differs from the recording ({}): run `gpupv replay` for details", verdict.name())
 }

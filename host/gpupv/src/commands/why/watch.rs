@@ -1,4 +1,4 @@
-//! `gpupv why --watch AGE`: each wait once, when it grows older than that.
+//! `gpupv why --watch AGE`: prints each wait once, when it becomes older than AGE.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Client, WhyArgs, ask};
 use crate::output::{OK, say};
 
-/// How often the daemon is asked: soon enough after a wait has grown old, and not more often than anybody reads.
+/// Shortest polling interval: soon enough after a wait has become old, and no more often than a person reads.
 const LEAST: Duration = Duration::from_millis(50);
 const MOST: Duration = Duration::from_secs(1);
 
-/// Prints until it is interrupted, or the daemon ends: that is no failure.
+/// Prints until it is interrupted or the daemon exits, which is no failure.
 pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
     let mut told: BTreeSet<String> = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_nanos(age / 4).clamp(LEAST, MOST));
@@ -37,7 +37,7 @@ pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Res
                 say(format_args!("{}\n", cause.text.trim_end()));
             }
         }
-        // What has ended may come again under the same name.
+        // A wait that ended may return under the same name.
         told = waiting;
     }
 }

@@ -1,8 +1,9 @@
-//! What a command does to bytes past the caches: piece by piece, each of them of one kind of pages on either side.
+//! The part of a command that bypasses the caches, done in pieces. Source and destination of a piece each have one kind
+//! of page.
 //!
-//! A run of zero pages is one piece, however long it is: nothing is kept there, and it adds nothing to a sum. It takes
-//! the command as long as other bytes, and nothing of what the engine has for others. Pieces are done in the order of
-//! their addresses, so that a range must not be copied onto itself further on.
+//! A run of zero pages is one piece of any length: it stores nothing and adds nothing to a sum. It takes the command as
+//! long as other bytes, but uses no bandwidth of the engine. Pieces are done in order of address, so a copy must not
+//! overlap its source at a higher address.
 
 use d3dkmt::isa::Kernel;
 use d3dkmt::limits::MOVED_BYTES_PER_STEP;
@@ -14,13 +15,13 @@ use super::super::memory::{Mover, ahead};
 use super::{Command, Stage, Touch, length, split};
 use crate::page_table::{Access, PageFault};
 
-/// Words that come whole: how many bytes of so many.
+/// `bytes`, rounded down to whole words.
 const fn whole_words(bytes: u64) -> u64 {
     bytes & !3
 }
 
 impl Command {
-    /// As much as goes past the caches at this time. When it goes on.
+    /// Moves as many bypassed bytes as possible at this time. Returns when the command continues.
     pub(super) fn pass(
         &mut self,
         clock: Nanos,
@@ -47,7 +48,7 @@ impl Command {
         Ok(if matches!(self.stage, Stage::Writing) { until.max(self.until) } else { until })
     }
 
-    /// The first range with something to pass.
+    /// The next touch with bytes left to pass, and that range.
     fn next_to_pass(&mut self) -> Option<(Touch, Range)> {
         while let Some(touch) = self.touches.get(self.at).copied() {
             let (is_passed, bytes) = match self.kernel {
@@ -70,7 +71,8 @@ impl Command {
         None
     }
 
-    /// Adds the first of these words to those that were read: word by word, all of them are added up at the end.
+    /// Adds the first of these words to the words in the staging buffer, one by one; `fold` sums them at the end.
+    /// Returns the number of bytes.
     fn sum_piece(
         &self,
         touch: Touch,
@@ -100,7 +102,7 @@ impl Command {
         }
     }
 
-    /// Writes the first of these bytes.
+    /// Writes the first piece of this range. Returns the number of bytes.
     fn write_piece(
         &self,
         to: Touch,
@@ -129,18 +131,18 @@ impl Command {
             (Kernel::Copy, Some(from), Some(to)) => mover.copy(from, to, bytes),
             (Kernel::Copy, None, Some(to)) => mover.zero(to, bytes),
             (_, Some(from), Some(to)) => mover.compute(self.of_words(), from, to, bytes, self.operand),
-            // A fill; or what the others make of a zero, which is the operand as well.
+            // A fill, or Add or Xor of a zero, which gives the operand as well.
             (_, None, Some(to)) => mover.fill(to, bytes, self.operand),
         }
         Ok(bytes)
     }
 
-    /// What it does to each word.
+    /// The operation on each word.
     fn of_words(&self) -> ComputeOp {
         if self.kernel == Kernel::Xor { ComputeOp::Xor } else { ComputeOp::Add }
     }
 
-    /// Writes a word whose bytes are not all on one kind of pages.
+    /// Writes a word whose bytes are on more than one kind of page.
     fn write_word(
         &self,
         source: Touch,
@@ -167,7 +169,7 @@ impl Command {
     }
 }
 
-/// A new staging buffer with the word that a use has at an address.
+/// Reads the word at an address of a use into a new staging buffer.
 fn one_word(
     touch: Touch,
     address: u64,
@@ -187,16 +189,16 @@ fn one_word(
     Ok((word, staging_buffer))
 }
 
-/// Words that a sum of such a range is made of: those that were read, onto which pieces of the others were added.
+/// Number of partial sums for such a range: the words that were read, onto which the other pieces were added.
 pub(super) fn words_to_fold(range: Range) -> u64 {
     let (cached, passing) = split(range, whole_words(length(range)));
     length(cached).max(length(passing).min(MOVED_BYTES_PER_STEP)) / 4
 }
 
-/// The first of so many words becomes the sum of all: the upper half onto the lower, again and again.
+/// Sums `count` words into the first: adds the upper half onto the lower, repeatedly.
 pub(super) fn fold(words: MemoryRef, mut count: u64, mover: &mut Mover<'_>) {
     if count == 0 {
-        // There may be a part of one.
+        // The buffer may have a partial word.
         mover.fill(words, 4, 0);
     }
     while count > 1 {

@@ -1,13 +1,13 @@
-//! Part of a recording, played by real processes at a daemon that is there: what they called then they call now, in the
-//! recorded order, through the C ABI.
+//! Replays a part of a recording against a running daemon: real processes repeat the recorded calls in the recorded
+//! order, through the C ABI.
 //!
 //! ```text
-//!   recorded step ──Names──▶ the call as it is now ──▶ scenario-client, one for each process ──▶ broker of the daemon
+//!   recorded step ──Names──▶ translated call ──▶ scenario-client, one for each process ──▶ broker of the daemon
 //!        │                                                     │
-//!        └── what it came to then ── compared ── what it comes to now
+//!        └── recorded result ── compared ── new result
 //! ```
-//! Nothing goes by time: a process goes on when what had woken it then has woken it now, whoever does that - a process of
-//! the part, an engine of the daemon, or somebody else who lives there - and however long it takes.
+//! Nothing depends on time. A process continues when it is woken as in the recording, however long that takes. The
+//! waker may be a replayed process, an engine of the daemon, or another client of it.
 
 mod names;
 
@@ -28,12 +28,12 @@ use super::nt_handle_transfer::Mailboxes;
 use super::scenario_client::ScenarioClient;
 use super::watch::BARRIER;
 
-/// The thread of a scenario client that makes calls which return.
+/// Thread of a scenario client for calls that return.
 const CALLS: u32 = 0;
-/// The thread that waits for events.
+/// Thread of a scenario client that waits for events.
 const EVENTS: u32 = 1;
 
-/// Something that came to something else.
+/// A result that differs from the recorded one.
 #[derive(Debug)]
 pub struct Difference {
     pub sequence: u64,
@@ -41,38 +41,38 @@ pub struct Difference {
     pub text: String,
 }
 
-/// What playing came to.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub struct PartialReplayReport {
     pub processes: u64,
     pub calls: u64,
     pub wakes: u64,
     pub differences: Vec<Difference>,
-    /// How many steps were left out, by the reason.
+    /// Number of omitted steps, by reason.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// A process that plays another.
+/// A process that stands in for a recorded process.
 struct StandIn {
     scenario_client: ScenarioClient,
     vm: VmId,
     events: BTreeMap<EventId, Event>,
-    /// Acquisitions that have not returned: each has a thread of its own.
+    /// Acquires that have not returned; each has its own thread.
     acquiring: BTreeMap<EventId, u64>,
     threads: u32,
 }
 
 struct Event {
     number: EventNumber,
-    /// How often it was set and nobody has waited for it yet.
+    /// Number of times that it was set and not yet waited for.
     set: u64,
 }
 
-/// See the module.
+/// A replay in progress.
 pub struct PartialReplay<'a> {
     broker: &'a Path,
     artifacts: &'a Artifacts,
-    /// The VMs whose processes are played; `None` is all.
+    /// The VMs whose processes are replayed; `None` is all.
     vms: Option<BTreeSet<VmId>>,
     stand_ins: BTreeMap<ProcessId, StandIn>,
     nt_handle_owners: NtHandleOwners<ProcessId>,
@@ -95,7 +95,8 @@ impl<'a> PartialReplay<'a> {
         }
     }
 
-    /// Plays what the part has of a step. `waits` is told before it may take long.
+    /// Replays the part of a step that belongs to replayed processes. `waits` is called before a wait that may take
+    /// long.
     pub fn step(&mut self, step: &Step, waits: &mut dyn FnMut(ProcessId)) -> anyhow::Result<()> {
         match &step.input {
             Input::ProcessAttached { process, vm, name, .. } => self.start(*process, *vm, name)?,
@@ -120,7 +121,7 @@ impl<'a> PartialReplay<'a> {
                     self.scenario_client(proxy)?.serve(Task::CloseShare(*token))?;
                 }
             }
-            // What the daemon's own hardware, clock and broker do.
+            // Inputs of the daemon's own hardware, clock and broker.
             _ => {}
         }
         for event in &step.effects.events {
@@ -129,7 +130,7 @@ impl<'a> PartialReplay<'a> {
         Ok(())
     }
 
-    /// What it came to. Who still lives ends in order.
+    /// Ends the remaining processes in order, and returns the result.
     pub fn finish(mut self) -> anyhow::Result<PartialReplayReport> {
         for (_, stand_in) in std::mem::take(&mut self.stand_ins) {
             stand_in.scenario_client.end()?;
@@ -158,7 +159,7 @@ impl<'a> PartialReplay<'a> {
         }
         let pipes = spawn_scenario_client(self.artifacts, self.broker, std::io::stderr().into())?;
         let mut scenario_client = ScenarioClient::new(name, pipes);
-        // The first call attaches it.
+        // The first call attaches the process.
         scenario_client.serve(Task::Call { call: BARRIER, event: None })?;
         let (events, acquiring) = (BTreeMap::new(), BTreeMap::new());
         self.stand_ins
@@ -179,12 +180,12 @@ impl<'a> PartialReplay<'a> {
         let answer = step.effects.answers.iter();
         let then = answer.into_iter().find(|answer| (answer.process, answer.request) == (process, request));
         if then.is_some_and(|then| then.reply == Reply::FenceMemoryExhausted) {
-            // The library asks for more memory and calls again, then as now.
+            // The library requests more memory and calls again, in the replay as in the recording.
             return Ok(());
         }
         let mut call = call.clone();
         let why = match self.names.translate(process, &mut call) {
-            Err(_) => Some("it names what was not given now"),
+            Err(_) => Some("it names a handle that the replay did not create"),
             Ok(()) if matches!(call, Call::CancelWait { .. }) => Some("the library cancels waits by itself"),
             Ok(()) => self.hand_over(&call, process)?,
         };
@@ -216,7 +217,7 @@ impl<'a> PartialReplay<'a> {
         }
     }
 
-    /// Sees to it that the process has the NT handle which the call opens. Gives why that is not possible.
+    /// Gives the process the NT handle that the call opens. Returns a reason if that is not possible.
     fn hand_over(&mut self, call: &Call, to: ProcessId) -> anyhow::Result<Option<&'static str>> {
         let Some(token) = call.nt_handle_opened() else { return Ok(None) };
         if self.nt_handle_owners.lacks(token, to) {
@@ -227,7 +228,7 @@ impl<'a> PartialReplay<'a> {
             self.nt_handle_owners.give(token, to);
         }
         let has = self.nt_handle_owners.has(token, to);
-        Ok((!has).then_some("it opens an NT handle of a process that is not played"))
+        Ok((!has).then_some("it opens an NT handle of a process that is not replayed"))
     }
 
     fn event(&mut self, process: ProcessId, event: EventId) -> anyhow::Result<EventNumber> {
@@ -254,13 +255,13 @@ impl<'a> PartialReplay<'a> {
         let reply = match &now.outcome {
             Outcome::Reply(reply) => reply,
             Outcome::NoCForm => {
-                self.leave_out("C has no form of it");
+                self.leave_out("the C ABI has no such call");
                 self.names.lose(process, &then.reply);
                 return Ok(());
             }
             Outcome::Nothing | Outcome::Value(_) => &Reply::None,
         };
-        // What a wait is told first is between the library and the host.
+        // The first answer to a wait is between the library and the host, so it may differ.
         let is_wait = matches!(call, Call::WaitFromCpu { .. });
         let same =
             then.status == now.status || is_wait && then.status.is_success() && now.status.is_success();
@@ -282,7 +283,7 @@ impl<'a> PartialReplay<'a> {
         Ok(())
     }
 
-    /// Waits for what had woken a process of the part.
+    /// Waits for the event that woke a replayed process in the recording.
     fn wake(
         &mut self,
         sequence: u64,
@@ -290,7 +291,7 @@ impl<'a> PartialReplay<'a> {
         waits: &mut dyn FnMut(ProcessId),
     ) -> anyhow::Result<()> {
         let Some(stand_in) = self.stand_ins.get_mut(&woken.process) else { return Ok(()) };
-        // The calls of the part lead to its guest events; nobody waits for them.
+        // Guest events are set by calls of the replay; no thread waits for them.
         let Some(event) = woken.target.event() else { return Ok(()) };
         if let Some(tag) = stand_in.acquiring.remove(&event) {
             waits(woken.process);
@@ -324,7 +325,7 @@ impl<'a> PartialReplay<'a> {
     }
 }
 
-/// The event whose HANDLE goes with a call.
+/// Returns the event whose HANDLE is an argument of a call.
 fn event_of(call: &Call) -> Option<EventId> {
     match call {
         Call::WaitFromCpu { event, .. } => Some(*event),

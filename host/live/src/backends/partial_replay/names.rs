@@ -1,4 +1,4 @@
-//! What was recorded under a name, and what it is called now: handles, adapters, the GPU addresses of fences.
+//! Maps recorded names to current ones: handles, adapters, the GPU addresses of fences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use d3dkmt::{Call, CpuEventUsage, EscapeFlags, Handle, HandleKind, Luid, Reply};
 use dxgkrnl::ProcessId;
 use scenario::world::fence_of;
 
-/// Local handles are one process's, global ones everybody's.
+/// A handle with its process; global handles have no process.
 type Owned = (Option<ProcessId>, Handle);
 
 #[derive(Default)]
 pub struct Names {
     handles: BTreeMap<Owned, Handle>,
-    /// What was given in the recording, and not now.
+    /// Handles that exist in the recording and not in the replay.
     missing: BTreeSet<Owned>,
     adapters: BTreeMap<Luid, Luid>,
-    /// Where the GPU writes a fence: only what has moved.
+    /// GPU addresses of fences; only those that differ.
     fences: BTreeMap<(ProcessId, u64), u64>,
 }
 
@@ -25,8 +25,8 @@ fn owned(process: ProcessId, handle: Handle) -> Owned {
 }
 
 impl Names {
-    /// A recorded call as it is to be made now. An error is a handle that the process was not given now. One that it never
-    /// had stays what it is: it has to be refused again.
+    /// Translates a recorded call to current names. Fails with a handle that the process did not get in the replay. A
+    /// handle that the process never had stays unchanged, so that it is refused again.
     pub fn translate(&self, process: ProcessId, call: &mut Call) -> Result<(), Handle> {
         let mut missing = None;
         let mut named = |handle: &mut Handle| {
@@ -55,7 +55,7 @@ impl Names {
         missing.map_or(Ok(()), Err)
     }
 
-    /// What is no command buffer of ours is the driver's business.
+    /// A buffer in another format is left to the driver.
     fn translate_commands(&self, process: ProcessId, bytes: &mut Vec<u8>) {
         let Ok(CommandBuffer::Packets(mut packets)) = isa::decode(bytes) else { return };
         let mut changed = false;
@@ -73,7 +73,7 @@ impl Names {
         }
     }
 
-    /// What was given then is what is given now. The error says what is different.
+    /// Maps the names of a recorded reply to those of the new one. The error describes a difference.
     pub fn learn(&mut self, process: ProcessId, then: &Reply, now: &Reply) -> Result<(), String> {
         let (given_then, given_now) = (then.handles(), now.handles());
         if given_then.len() != given_now.len() {
@@ -103,7 +103,7 @@ impl Names {
         }
     }
 
-    /// What was given then is not there now.
+    /// Marks the names of a recorded reply as missing.
     pub fn lose(&mut self, process: ProcessId, then: &Reply) {
         for handle in then.handles() {
             self.handles.remove(&owned(process, handle));

@@ -30,13 +30,13 @@ struct Event {
 
 /// See the module.
 #[derive(Default)]
-pub struct HangEventChannel {
+pub struct HangNotifier {
     simulated: SimulatedMiniport,
     events: BTreeMap<KmdCpuEvent, Event>,
     created: u64,
 }
 
-impl FilterDriver for HangEventChannel {
+impl FilterDriver for HangNotifier {
     fn inner(&self) -> &dyn Miniport {
         &self.simulated
     }

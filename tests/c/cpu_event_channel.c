@@ -262,6 +262,6 @@ int main(int argc, char **argv)
     its_number_may_be_closed();
     destroy_device(device);
     close_adapter(adapter);
-    printf("cpu_event_event_channel: %s\n", failures ? "FAILED" : "all as expected");
+    printf("cpu_event_channel: %s\n", failures ? "FAILED" : "all as expected");
     return failures != 0;
 }
