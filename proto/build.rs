@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 
-/// The frames of the channel, which are types of ours.
+/// The frames of the channel, whose types are written by hand.
 const FRAMES: [&str; 2] = ["ToHost", "ToGuest"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let descriptors = protox::compile(files, ["proto"])?;
     let services = std::env::var_os("CARGO_FEATURE_SERVICES").is_some();
-    // Reflection serves this.
+    // gRPC reflection serves this file.
     let path = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, descriptors.encode_to_vec())?;
     let builder = FRAMES.into_iter().fold(tonic_prost_build::configure(), |builder, frame| {
@@ -28,19 +28,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The messages of the channel that are neither its frames nor in them as calls and replies: those are encoded by their
-/// rows in `d3dkmt`, and `tests/contract.rs` compares the rows with the file.
+/// Removes the messages of the channel that are frames, or calls and replies in them: those are encoded by their rows
+/// in `d3dkmt`, and `tests/contract.rs` compares the rows with the file.
 fn without_calls(mut descriptors: prost_types::FileDescriptorSet) -> prost_types::FileDescriptorSet {
     const GENERATED: [&str; 5] = ["Hello", "Welcome", "Times", "Woken", "Luid"];
     for file in descriptors.file.iter_mut().filter(|file| file.package() == "gpupv.channel") {
         file.message_type.retain(|message| [&GENERATED[..], &FRAMES].concat().contains(&message.name()));
-        // Messages that have a frame in them are derived by what is in it: one field of each says what it is like.
+        // Messages that contain a frame take their derives from the frame's fields, so one field of each kind stays.
         for frame in file.message_type.iter_mut().filter(|message| FRAMES.contains(&message.name())) {
             frame.oneof_decl.clear();
             frame.field.retain(|field| ["times", "goodbye"].contains(&field.name()));
             frame.field.iter_mut().for_each(|field| field.oneof_index = None);
         }
-        // It has places of messages by their numbers.
+        // It refers to messages by their numbers, which have changed.
         file.source_code_info = None;
     }
     descriptors

@@ -1,5 +1,5 @@
-//! Links to `libdxcore.so` as a user's program does. Its place is told by `OUT_DIR`, which is
-//! `target/PROFILE/build/scenario_client-HASH/out`: the library is in `target/PROFILE/deps`.
+//! Links to `libdxcore.so` as a user's program does. `OUT_DIR` gives its path: `OUT_DIR` is
+//! `target/PROFILE/build/scenario-client-HASH/out`, and the library is in `target/PROFILE/deps`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

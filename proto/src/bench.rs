@@ -1,4 +1,4 @@
-//! What `gpupv bench` and its program in the guest say to each other beside measuring.
+//! Messages between `gpupv bench` and its program in the guest, other than measurements.
 //!
 //! ```text
 //!   guest-bench ── order, 2 bytes ──▶ DRIVER_PORT, or the socket `driver`     the host's side of a wake
@@ -10,14 +10,14 @@
 /// `Usage[0]` of the CPU event that [`Order::Signal`] has signaled.
 pub const DRIVER_USAGE: u32 = 0x4250;
 
-/// What the host is to do at once.
+/// An order that the host executes at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The driver's object of [`DRIVER_USAGE`] goes bad: it signals its CPU events.
+    /// The driver's object of [`DRIVER_USAGE`] goes bad: the driver signals its CPU events.
     Signal,
-    /// So many bytes go to every other connection of the service.
+    /// Send this many bytes to every other connection of the service.
     Raw(u8),
-    /// Tells when the last of those began: CLOCK_MONOTONIC of the host, 8 bytes little-endian, nanoseconds.
+    /// Report when the last of those orders began: CLOCK_MONOTONIC of the host, 8 bytes little-endian, nanoseconds.
     When,
 }
 

@@ -1,17 +1,17 @@
-//! Messages with much data are written and read piece by piece.
+//! Messages with large data are written and read in pieces.
 //!
-//! What is encoded lands a few bytes behind where it was within its page: its frame's header is before it. The C
-//! library copies 4 KiB and more by `rep movsb`, and with a target 1 to 63 bytes ahead of its source, pages aside, Zen
+//! Encoded data land a few bytes after their offset in the source page, because the frame's header precedes them. The C
+//! library copies 4 KiB and more by `rep movsb`. If the target is 1 to 63 bytes ahead of its source within a page, Zen
 //! 3 does that at 3 GB/s instead of 50 (glibc bug 30994). Smaller pieces it copies by vectors. An escape with 64 KiB
-//! there and back took twice the time. So is what is decoded: its field is 12 bytes further on than the memory for it,
-//! for two blocks of whole pages that are allocated one after the other are 16 bytes apart. Fields with much data are
-//! `Bytes` (build.rs): prost copies those once, and a Vec twice.
+//! took twice the time. Decoded data have a similar offset: the target is 12 bytes ahead of the field,
+//! because two consecutive blocks of whole pages are 16 bytes apart. Fields with large data are `Bytes` (build.rs):
+//! prost copies those once, and a Vec twice.
 #![expect(unsafe_code, reason = "BufMut is an unsafe trait")]
 
 use prost::bytes::buf::UninitSlice;
 use prost::bytes::{Buf, BufMut, Bytes};
 
-/// Copies of so many bytes at once are below the size from which the C library goes that way.
+/// The size of a piece: below the size at which the C library uses `rep movsb`.
 pub const PIECE_BYTES: usize = 2048;
 
 /// How many bytes to copy at once from one address to another.
@@ -20,7 +20,7 @@ pub fn piece_bytes(from: usize, to: usize) -> usize {
     if (1..64).contains(&(to.wrapping_sub(from) % 4096)) { PIECE_BYTES } else { usize::MAX }
 }
 
-/// What is left to be decoded.
+/// The bytes that are left to be decoded.
 pub(crate) struct Pieces<'a>(pub &'a [u8]);
 
 impl Buf for Pieces<'_> {
@@ -51,7 +51,7 @@ impl Buf for Pieces<'_> {
 /// The end of a Vec.
 pub(crate) struct Bulk<'a>(pub &'a mut Vec<u8>);
 
-// SAFETY: all that there is to promise is the Vec's own.
+// SAFETY: every method forwards to the Vec's own implementation.
 unsafe impl BufMut for Bulk<'_> {
     #[inline]
     fn remaining_mut(&self) -> usize {
@@ -60,7 +60,7 @@ unsafe impl BufMut for Bulk<'_> {
 
     #[inline]
     unsafe fn advance_mut(&mut self, count: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: by the caller's contract.
         unsafe { self.0.advance_mut(count) }
     }
 

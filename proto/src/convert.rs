@@ -1,4 +1,4 @@
-//! Frames of calls, answers and wakes, made and read.
+//! Conversion of calls, answers and wakes to and from frames.
 
 use d3dkmt::{Call, EventId, GuestEvent, Luid, NtStatus, Reply, ShareToken, WakeTarget};
 
@@ -35,7 +35,7 @@ pub fn call_to_frame(request: u64, call: &Call) -> ToHost {
     call_into_frame(request, call.clone())
 }
 
-/// The frame that makes a call which is not needed any more.
+/// The frame that makes a call; takes the call by value, without copying its data.
 pub fn call_into_frame(request: u64, call: Call) -> ToHost {
     ToHost { request, body: Some(to_host::Body::Call(call)) }
 }
@@ -44,14 +44,14 @@ pub fn call_into_frame(request: u64, call: Call) -> ToHost {
 ///
 /// # Errors
 ///
-/// What the message cannot mean, and Hello, which the stream's owner takes before.
+/// An invalid message, and Hello, which the stream's owner handles before.
 pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
     match body {
         to_host::Body::Call(call) => Ok(call),
         to_host::Body::Invalid(error) => Err(error),
         to_host::Body::Hello(_) => Err(ConvertError::Unexpected("a second Hello")),
         to_host::Body::Times(_) => Err(ConvertError::Unexpected("times")),
-        to_host::Body::Received(_) => Err(ConvertError::Unexpected("a count of what was read")),
+        to_host::Body::Received(_) => Err(ConvertError::Unexpected("a count of received messages")),
     }
 }
 
@@ -60,7 +60,7 @@ pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> ToGuest
     answer_into_frame(request, status, reply.clone())
 }
 
-/// The frame of an answer that is not needed any more.
+/// The frame of an answer; takes the reply by value, without copying its data.
 pub fn answer_into_frame(request: u64, status: NtStatus, reply: Reply) -> ToGuest {
     ToGuest { request, status: status.0, body: reply_into_body(reply) }
 }
@@ -74,12 +74,12 @@ pub fn wake_to_frame(target: impl Into<WakeTarget>, status: NtStatus) -> ToGuest
     ToGuest { request: 0, status: status.0, body: Some(body) }
 }
 
-/// The frame that says when the answer or wake behind it was asked for.
+/// The frame with the host's time for the answer or wake that follows.
 pub fn host_time_to_frame(nanos: u64) -> ToGuest {
     ToGuest { request: 0, status: 0, body: Some(to_guest::Body::HostTimeNs(nanos)) }
 }
 
-/// What a frame from the host says.
+/// The contents of a frame from the host.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FromHost {
     Welcome(wire::Welcome),
@@ -98,9 +98,9 @@ pub enum FromHost {
         status: NtStatus,
         reply: Reply,
     },
-    /// One-way calls that were made so far.
+    /// One-way calls that the host has made so far.
     Applied(u64),
-    /// When the answer or wake that comes next was asked for, by the host's clock.
+    /// The host's time for the next answer or wake, by the host's clock.
     HostTime(u64),
 }
 
@@ -108,7 +108,7 @@ pub enum FromHost {
 ///
 /// # Errors
 ///
-/// What the message cannot mean.
+/// An invalid message.
 pub fn from_host(frame: ToGuest) -> Result<FromHost, ConvertError> {
     use to_guest::Body;
     let status = NtStatus(frame.status);
@@ -135,7 +135,7 @@ pub fn from_host(frame: ToGuest) -> Result<FromHost, ConvertError> {
     Ok(FromHost::Answer { request: frame.request, status, reply })
 }
 
-/// What a frame says of a reply.
+/// The body of a frame that carries this reply.
 pub(crate) fn reply_into_body(reply: Reply) -> Option<to_guest::Body> {
     match reply {
         Reply::None => None,

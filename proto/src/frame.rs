@@ -1,7 +1,7 @@
 //! Framing: a varint length, then that many bytes of one message.
 //!
-//! [`FrameBuffer`] collects bytes from a stream and yields whole frames without copying them out;
-//! [`append`] writes one. A frame that is too long is known from its first bytes and refused there.
+//! [`FrameBuffer`] collects bytes from a stream and yields complete frames without copying them out; [`append`] writes
+//! one. A frame that is too long is refused as soon as its length is known.
 
 use prost::Message;
 use prost::encoding::{decode_varint, encode_varint};
@@ -9,10 +9,10 @@ use prost::encoding::{decode_varint, encode_varint};
 use crate::bulk::{Bulk, Pieces};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// Of a varint.
+/// The longest varint.
 const LENGTH_BYTES_MAX: usize = 10;
 
-/// Why a stream cannot be read on: the frame boundary is lost or the message is not one.
+/// Why a stream cannot be read any further: the frame boundary is lost, or the message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("frame of {length} bytes is over the limit of {FRAME_BYTES_MAX}")]
@@ -37,16 +37,16 @@ pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, FrameError> {
     M::decode(Pieces(bytes)).map_err(|error| FrameError::BadMessage(error.to_string()))
 }
 
-/// Bytes of a stream on their way to being frames.
+/// Received bytes of a stream that are not read as frames yet.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
-/// The place of the next frame in `bytes`: how long its prefix is and how long it is.
+/// The lengths of the next frame's prefix and body in `bytes`; `None` if the prefix is incomplete.
 fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
-    // By far the commonest end of a batch, and an error of prost's is in memory of its own.
+    // By far the most common end of a batch; prost would allocate an error for it.
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -66,22 +66,22 @@ fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
 }
 
 impl FrameBuffer {
-    /// Takes more bytes of the stream.
+    /// Appends received bytes of the stream.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.tail(bytes.len()).extend_from_slice(bytes);
     }
 
-    /// Bytes that are still to come of the frame under way; 0 if there is none, or its length is not known yet.
+    /// Bytes that the incomplete frame lacks; 0 if there is none, or its length is not known yet.
     pub fn missing(&self) -> usize {
-        // What is wrong with a prefix is said when the frame is asked for.
+        // A bad prefix is reported by `next_frame`.
         match next_length(&self.bytes[self.start..]) {
             Ok(Some((prefix, length))) => (prefix + length).saturating_sub(self.pending()),
             Ok(None) | Err(_) => 0,
         }
     }
 
-    /// Where more bytes of the stream are to be put: at the end of it, without touching what is there. It has room for
-    /// `bytes` at least, and for what is missing of a frame under way, so that a big one takes few reads and moves once.
+    /// The buffer to append received bytes to, behind those that it holds. It has room for at least `bytes`, and for
+    /// the rest of an incomplete frame, so that a big frame takes few reads and moves once.
     pub fn tail(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.reclaim();
         let room = bytes.max(self.missing());
@@ -99,7 +99,7 @@ impl FrameBuffer {
         }
     }
 
-    /// The next whole frame, without its length; `None` until more bytes come.
+    /// The next complete frame, without its length; `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let Some((prefix, length)) = next_length(&self.bytes[self.start..])? else { return Ok(None) };
         let body = self.start + prefix;
@@ -110,12 +110,12 @@ impl FrameBuffer {
         Ok(Some(&self.bytes[body..body + length]))
     }
 
-    /// Bytes held that are not a whole frame yet.
+    /// Bytes that were not returned as frames yet.
     pub fn pending(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Gives memory back when nothing is pending: an idle stream keeps a page at most.
+    /// Frees memory if nothing is pending: an idle stream keeps at most a page.
     pub fn release(&mut self) {
         const KEPT_BYTES: usize = 4096;
         if self.pending() == 0 && self.bytes.capacity() > KEPT_BYTES {

@@ -1,5 +1,5 @@
-//! The wire: framing, calls and replies as their rows in [`d3dkmt`] have them, and generated messages for everything
-//! else. Messages stop at this crate's edge: the model never sees one.
+//! The wire format: framing, calls and replies by their rows in [`d3dkmt`], and generated messages for everything else.
+//! The kernel model never sees a message: conversions happen in this crate.
 #![deny(unsafe_code)]
 
 pub mod bench;
@@ -18,7 +18,7 @@ pub mod channel {
     pub use crate::wire::{ToGuest, ToHost, encode_answer_frame, encode_call_frame, to_guest, to_host};
 }
 
-/// Brokers: how a process gets its stream and its memory.
+/// The attach protocol: how a process gets its stream and its memory.
 pub mod attach {
     #![allow(clippy::all, clippy::too_many_lines)]
     include!(concat!(env!("OUT_DIR"), "/gpupv.attach.rs"));

@@ -1,8 +1,8 @@
-//! Orders to a scenario client and its reports, as values: the runner's end and the scenario client's end of
-//! `scenario_client.proto`, whose head says who does what when.
+//! Orders to a scenario client and its reports, as values: both ends of the protocol that `scenario_client.proto`
+//! defines.
 //!
-//! Whoever starts a scenario client writes [`Order::append`] to its standard input and reads
-//! [`Report::next`] from its standard output; the scenario client does the reverse.
+//! The runner that starts a scenario client writes [`Order::append`] to its standard input and reads [`Report::next`]
+//! from its standard output; the scenario client does the reverse.
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
 
@@ -15,12 +15,12 @@ mod wire {
     include!(concat!(env!("OUT_DIR"), "/gpupv.scenario_client.rs"));
 }
 
-/// What one scenario client is told.
+/// An order to one scenario client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
     /// Any number; the report repeats it.
     pub tag: u64,
-    /// The thread that does it. Its first order starts it.
+    /// The thread that executes it. Its first order starts it.
     pub thread: u32,
     pub task: Task,
 }
@@ -28,43 +28,43 @@ pub struct Order {
 /// The number that the runner gives to an event of one scenario client. Never 0, which is NULL.
 pub type EventNumber = u64;
 
-/// What is to be done.
+/// The task of an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
-    /// A call through its C entry point. `event` is the HANDLE that goes with it, `None` for NULL: then
-    /// a CPU wait blocks. Events in the call itself mean nothing, and tokens in it are the runner's names.
+    /// A call through its C entry point. `event` is the HANDLE that the call gets, `None` for NULL: then a CPU wait
+    /// blocks. Events in the call itself are ignored, and tokens in it are the runner's names.
     Call { call: Call, event: Option<EventNumber> },
-    /// Nothing more than that the thread runs.
+    /// Only starts the thread.
     StartThread,
     /// Makes an eventfd.
     NewEvent(EventNumber),
     /// How often an event was set since the last time.
     TakeEvent(EventNumber),
-    /// Waits until an event is set; how often it was since the last time. The thread does nothing else meanwhile, and
-    /// barriers wait for it.
+    /// Waits until an event is set, and reports how often it was since the last time. The thread does nothing else
+    /// meanwhile, and barriers wait for it.
     AwaitEvent(EventNumber),
-    /// Closes the scenario client's own number of an event.
+    /// Closes the scenario client's own descriptor of an event.
     CloseEvent(EventNumber),
     /// One atomic load of a fence's value.
     ReadValue(Handle),
-    /// Frames that the library has sent, those of barriers left out.
+    /// Frames that the library has sent, except those of barriers.
     MessagesSent,
-    /// Done when every order before it is reported or its thread is in a wait, and all that the host
-    /// sent until then has had its effect.
+    /// Done when every earlier order is reported or its thread is in a wait, and all that the host sent until then has
+    /// had its effect.
     Barrier,
-    /// Lets NT handles of other processes of the same machine come in under this name.
+    /// Lets other processes of the same machine send NT handles to this name.
     OpenMailbox(String),
-    /// Sends the NT handle of this name into another process's mailbox.
+    /// Sends the NT handle of this name to another process's mailbox.
     SendShare { token: ShareToken, mailbox: String },
     /// Writes words of the memory of an allocation.
     StoreWords(Words),
-    /// The first of those words that is another: its place << 32 and the word, `u64::MAX` if there is none.
+    /// The first of those words that differs: its index << 32 and the word, `u64::MAX` if none does.
     FindOther(Words),
     /// Closes the scenario client's own descriptor of the NT handle of this name.
     CloseShare(ShareToken),
 }
 
-/// Words of 32 bits of an allocation's memory; without a count up to its end.
+/// 32-bit words of an allocation's memory; without a count up to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Words {
     pub allocation: Handle,
@@ -73,7 +73,7 @@ pub struct Words {
     pub word: u32,
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub tag: u64,
@@ -81,14 +81,14 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
-/// What a report brings beside the status.
+/// The outputs of an order, beside its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Nothing,
-    /// Of a call. Slots are not seen through C, and a wait's outcome neither: `None`.
+    /// The outputs of a call. C does not show slots or a wait's outcome: `None`.
     Reply(Reply),
     Value(u64),
-    /// C cannot say this call: nothing was called.
+    /// C cannot express this call: nothing was called.
     NoCForm,
 }
 
@@ -102,12 +102,12 @@ pub enum ReadError {
 }
 
 impl Order {
-    /// Appends the order to what goes to the scenario client's standard input.
+    /// Appends the order to bytes for the scenario client's standard input.
     pub fn append(&self, bytes: &mut Vec<u8>) {
         append(&self.to_wire(), bytes);
     }
 
-    /// The next order that has come whole.
+    /// The next complete order.
     pub fn next(frames: &mut FrameBuffer) -> Result<Option<Order>, ReadError> {
         let Some(frame) = frames.next_frame()? else { return Ok(None) };
         Ok(Some(Order::from_wire(decode(frame)?)?))
@@ -181,12 +181,12 @@ impl Words {
 }
 
 impl Report {
-    /// Appends the report to what leaves on the scenario client's standard output.
+    /// Appends the report to bytes for the scenario client's standard output.
     pub fn append(&self, bytes: &mut Vec<u8>) {
         append(&self.to_wire(), bytes);
     }
 
-    /// The next report that has come whole.
+    /// The next complete report.
     pub fn next(frames: &mut FrameBuffer) -> Result<Option<Report>, ReadError> {
         let Some(frame) = frames.next_frame()? else { return Ok(None) };
         Ok(Some(Report::from_wire(decode(frame)?)?))

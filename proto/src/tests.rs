@@ -3,6 +3,7 @@
 mod any;
 mod contract;
 
+use covers::covers;
 use d3dkmt::{GuestEvent, NtStatus, WakeTarget};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -53,8 +54,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 proptest! {
     #[test]
-    // covers: GPV-001
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
+        covers!("GPV-001");
         let mut bytes = Vec::new();
         append(&call_to_frame(request, &call), &mut bytes);
         prop_assert_eq!(call_into_frame(request, call.clone()), call_to_frame(request, &call));
@@ -185,7 +186,7 @@ proptest! {
 
 #[test]
 fn a_frame_over_the_limit_is_refused_from_its_length_alone() {
-    // covers: GPV-009
+    covers!("GPV-009");
     let mut bytes = Vec::new();
     prost::encoding::encode_varint(FRAME_BYTES_MAX as u64 + 1, &mut bytes);
     let mut buffer = FrameBuffer::default();
@@ -236,7 +237,7 @@ fn there_is_room_for_all_of_a_frame_once_its_length_is_known() {
     }
     assert_eq!(buffer.next_frame().unwrap().map(<[u8]>::len), Some(stream.len() - 3));
     assert_eq!(buffer.pending(), 0);
-    // A prefix that is none takes no room of its own, and is refused as ever.
+    // An invalid prefix reserves no memory, and is refused as before.
     buffer.extend(&[0xFF; 20]);
     assert!(buffer.tail(1).capacity() < 2 * stream.len());
     assert_eq!(buffer.next_frame(), Err(FrameError::BadLength));

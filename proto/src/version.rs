@@ -1,4 +1,4 @@
-//! Versions of the channel and attach protocols, and which of them two sides use.
+//! Versions of the channel and attach protocols, and how two sides choose one.
 //!
 //! ```text
 //!   guest: newest 8, oldest 7  ──▶  host: newest 9, oldest 8   both use 8
@@ -11,20 +11,20 @@
 //! |---|---|
 //! | 8 | ranges of versions, `Hello.fence_address`, `GuestdHello.features` |
 //!
-//! A host that speaks to an older guest goes without it: fence memory has the default address, and the guest has all features.
-//! A host of version 7 takes no newer guest: ranges are understood from version 8 on. The simulated driver's escapes have no
-//! versions: DESCRIBE_FENCE of programs built before version 8 (9) is refused, it is 10.
+//! For an older guest the host does without: fence memory has the default address, and the guest has all features. A
+//! host of version 7 refuses newer guests, because it does not know ranges. The simulated driver's escapes have no
+//! versions: DESCRIBE_FENCE of programs built before version 8 (9) is refused, it is 10 now.
 
 use std::fmt;
 
 /// The newest version that this build speaks.
 pub const PROTOCOL_VERSION: u32 = 8;
 
-/// The oldest: one version back.
+/// The oldest version that this build speaks: one version back.
 const PROTOCOL_VERSION_MIN: u32 = 7;
 
-/// Since this version guestd says which features its guest knows of, and the host which of them it has. A peer that is older
-/// has all.
+/// Since this version guestd sends the features that its guest knows, and the host those of them that it has. An older
+/// peer has all.
 pub const FEATURES_SINCE: u32 = 8;
 
 /// The versions that one side speaks.
@@ -35,30 +35,30 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Those of this build.
+    /// The versions of this build.
     pub const OURS: Versions = Versions { oldest: PROTOCOL_VERSION_MIN, newest: PROTOCOL_VERSION };
 
-    /// Those of a peer, as its message says them. A peer of version 7 says one, which it speaks only.
+    /// The versions of a peer, from its message. A peer of version 7 gives one, the only one that it speaks.
     fn of_peer(version: u32, version_min: u32) -> Versions {
         Versions { oldest: if version_min == 0 { version } else { version_min }, newest: version }
     }
 
-    /// The oldest of them.
+    /// The oldest of these versions.
     pub fn oldest(self) -> u32 {
         self.oldest
     }
 
-    /// Whether this is one of them.
+    /// Whether `version` is one of these.
     pub fn contains(self, version: u32) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
 
-    /// The version that this build uses with a peer which says these, as `version` and `version_min` of its message.
+    /// The version that this build uses with a peer that sends this `version` and `version_min`.
     pub fn agree(version: u32, version_min: u32, peer: &'static str) -> Result<u32, NoCommonVersion> {
         Versions::OURS.in_common(Versions::of_peer(version, version_min), peer)
     }
 
-    /// The version that two sides use: the newest that both speak. The error says what `peer` is to be.
+    /// The version that two sides use: the newest that both speak. The error names `peer`.
     fn in_common(self, other: Versions, peer: &'static str) -> Result<u32, NoCommonVersion> {
         let newest = self.newest.min(other.newest);
         if self.contains(newest) && other.contains(newest) {
@@ -80,10 +80,10 @@ impl fmt::Display for Versions {
     }
 }
 
-/// A peer speaks no version of ours.
+/// A peer speaks no version of this build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{peer} speaks protocol {theirs}, this side speaks {ours}: take both from releases that are closer to each other"
+    "{peer} speaks protocol {theirs}, this side speaks {ours}: use releases that have a version in common"
 )]
 pub struct NoCommonVersion {
     peer: &'static str,

@@ -1,4 +1,4 @@
-//! What the way of a frequent call costs in memory. Counted, not timed.
+//! Allocations of frequent calls on their way through the wire format. Counted, not timed.
 
 #[path = "../../host/dxgkrnl/tests/common/counting.rs"]
 mod counting;
@@ -9,7 +9,7 @@ use proto::channel::ToHost;
 use proto::convert::{call_from_body, call_to_frame};
 use proto::frame::{FrameBuffer, append, decode};
 
-/// Calls of frequent kinds that name so many objects.
+/// Calls of frequent kinds with `count` objects.
 fn calls(count: usize) -> Vec<Call> {
     let objects = || Handles::from_elem(Handle(0x4000_0080), count);
     let values = || Values::from_elem(u64::MAX, count);
@@ -38,7 +38,7 @@ fn calls(count: usize) -> Vec<Call> {
     ]
 }
 
-/// Sends a call and reads it on the other side; says how many allocations that took of each.
+/// Sends a call and reads it on the other side. Returns the number of allocations of each.
 fn sent_and_read(call: &Call, bytes: &mut Vec<u8>, stream: &mut FrameBuffer) -> (u64, u64, Call) {
     let begun = allocations();
     bytes.clear();
@@ -60,7 +60,7 @@ fn a_call_that_names_one_object_takes_no_memory_on_its_way() {
         assert_eq!(allocations(), before, "{call:?}");
         assert_eq!(sent_and_read(&call, &mut bytes, &mut stream), (0, 0, again));
     }
-    // Many objects have lists. What counts allocations sees them.
+    // Many objects need lists: the counter must see those allocations.
     for call in calls(40) {
         let (sent, read, again) = sent_and_read(&call, &mut bytes, &mut stream);
         let has_lists = !matches!(call, Call::SubmitCommand { .. });

@@ -37,6 +37,19 @@ static int failures;
               (unsigned)status_, (unsigned)(wanted));                         \
     } while (0)
 
+/* Lists rules that the rest of the block covers, for the test that runs this program and knows how it ends
+ * (tests/covers). Rules are words in one string. */
+#define COVERS(rules)                                                         \
+    do {                                                                      \
+        const char *path_ = getenv("GPUPV_COVERS");                           \
+        FILE *file_ = path_ ? fopen(path_, "a") : NULL;                       \
+        if (file_) {                                                          \
+            const char *name_ = strrchr(__FILE__, '/');                       \
+            fprintf(file_, "tests/c%s:%d %s\n", name_, __LINE__, rules);      \
+            fclose(file_);                                                    \
+        }                                                                     \
+    } while (0)
+
 typedef D3DKMT_HANDLE handle_t;
 
 struct fence {

@@ -35,9 +35,9 @@ static uint64_t settled(const struct event *event)
     return take_event(event->descriptor, 0);
 }
 
-/* covers: EVT-025, EVT-026 */
 static void every_signal_is_counted(struct event *event)
 {
+    COVERS("EVT-025 EVT-026");
     signals(event, SIGNALS);
     uint64_t count = settled(event);
     CHECK(count == SIGNALS, "%lu of %d", (unsigned long)count, SIGNALS);
@@ -48,9 +48,9 @@ static void every_signal_is_counted(struct event *event)
     printf("%d signals set it as often, as many at once set it once\n", SIGNALS);
 }
 
-/* covers: EVT-007, EVT-027 */
 static void more_events_than_the_broker_keeps_are_set_all_the_same(void)
 {
+    COVERS("EVT-007 EVT-027");
     static struct event events[EVENTS];
     const uint32_t usage = 77;
     for (int at = 0; at < EVENTS; ++at) {
@@ -92,9 +92,9 @@ static void a_full_counter_stops_nobody(const struct event *other)
     printf("an event that is full stops nobody\n");
 }
 
-/* covers: EVT-013 */
 static void the_end_of_an_object_sets_nothing(void)
 {
+    COVERS("EVT-013");
     struct event event = {.descriptor = new_event()};
     for (int life = 0; life < LIVES; ++life) {
         make(&event, 1);

@@ -17,9 +17,9 @@ static NTSTATUS say_what_it_is_for(void)
     return escape(adapter, 0, DRIVER_KNOWN_ESCAPE | NO_ADAPTER_SYNCHRONIZATION, &usage, sizeof usage);
 }
 
-/* covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001 */
 static void registers(void)
 {
+    COVERS("ESC-001 ESC-002 ESC-006 ESC-022 EVT-001");
     EXPECT(create_notification(device, event, SIGNAL_BY_KMD, &object), STATUS_SUCCESS);
     usage = (D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE){
         .EscapeType = D3DDDI_DRIVERESCAPETYPE_CPUEVENTUSAGE, .hSyncObject = object, .Usage = {USAGE}};
@@ -35,9 +35,9 @@ static void registers(void)
     printf("registered; the driver's name of the event came back\n");
 }
 
-/* covers: EVT-007, EVT-026 */
 static void stays_set_until_it_is_reset(void)
 {
+    COVERS("EVT-007 EVT-026");
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
     CHECK(becomes_set(event) && becomes_set(event), "not set");
     CHECK(take_event(event, LONG_MS) > 0, "not set any more");
@@ -81,9 +81,9 @@ static void await_sleep(void)
 
 /* What needs the CPU event at all: the driver gets the number of a handle, and to the host that is a number. It is a small
  * one, as is the number that the library calls a wait by: neither a wait ends by it, nor an event is set. */
-/* covers: EVT-022, EVT-027, GPV-010 */
 static void a_handle_in_private_data_is_of_no_use(void)
 {
+    COVERS("EVT-022 EVT-027 GPV-010");
     enum { NUMBERS = 64 };
     int other = new_event(), armed = new_event();
     CHECK(other < NUMBERS, "the number of the descriptor is %d", other);
@@ -111,9 +111,9 @@ static void a_handle_in_private_data_is_of_no_use(void)
     printf("the number of a handle sets no event and ends no wait\n");
 }
 
-/* covers: EVT-002, ESC-007 */
 static void is_refused(void)
 {
+    COVERS("EVT-002 ESC-007");
     handle_t none;
     EXPECT(create_notification(0, event, SIGNAL_BY_KMD, &none), STATUS_INVALID_PARAMETER);
     struct fence fence = create_fence(device, 0, 0);
@@ -132,9 +132,9 @@ static void is_refused(void)
     printf("what is no such event is refused\n");
 }
 
-/* covers: EVT-013 */
 static void ends_with_its_object(void)
 {
+    COVERS("EVT-013");
     EXPECT(destroy_object(object), STATUS_SUCCESS);
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_INVALID_PARAMETER);
     EXPECT(say_what_it_is_for(), STATUS_INVALID_PARAMETER);

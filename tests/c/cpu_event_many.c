@@ -54,9 +54,9 @@ static void make_all(void)
     printf("%d events are alive\n", EVENTS);
 }
 
-/* covers: EVT-007, EVT-027 */
 static void every_event_is_set(void)
 {
+    COVERS("EVT-007 EVT-027");
     uint32_t signaled = 0;
     EXPECT(object_goes_bad(adapter, USAGE, &signaled), STATUS_SUCCESS);
     CHECK(signaled == EVENTS, "the driver signaled %u", signaled);
@@ -67,9 +67,9 @@ static void every_event_is_set(void)
     printf("each was set once\n");
 }
 
-/* covers: EVT-025, EVT-026 */
 static void signals_collapse_or_arrive(void)
 {
+    COVERS("EVT-025 EVT-026");
     const int at = 4999;
     int event = events[at % EVENTFDS];
     EXPECT(driver_signals(adapter, names[at], SIGNALS), STATUS_SUCCESS);

@@ -27,9 +27,9 @@ static void makes_events(void)
     printf("%d events registered\n", EVENTS);
 }
 
-/* covers: ESC-001, EVT-026 */
 static void each_is_signaled_by_its_number(void)
 {
+    COVERS("ESC-001 EVT-026");
     for (int at = EVENTS; at-- > 0;) {
         uint32_t signaled;
         EXPECT(object_goes_bad(adapter, (uint32_t)at + 1, &signaled), STATUS_SUCCESS);
@@ -74,9 +74,9 @@ static void threads_wait_by_polling(void)
     printf("two threads waited %d times each\n", ROUNDS);
 }
 
-/* covers: EVT-004, ESC-007 */
 static void another_kind_of_event_is_not_the_drivers(void)
 {
+    COVERS("EVT-004 ESC-007");
     handle_t plain;
     int event = new_event();
     EXPECT(create_notification(device, event, 0, &plain), STATUS_SUCCESS);
@@ -91,9 +91,9 @@ static void another_kind_of_event_is_not_the_drivers(void)
     printf("without SignalByKmd the driver knows nothing of it\n");
 }
 
-/* covers: EVT-013, EVT-017 */
 static void a_registration_ends_with_its_object_or_its_device(void)
 {
+    COVERS("EVT-013 EVT-017");
     uint32_t signaled;
     EXPECT(destroy_object(objects[0]), STATUS_SUCCESS);
     EXPECT(object_goes_bad(adapter, 1, &signaled), STATUS_SUCCESS);

@@ -19,9 +19,9 @@ static void engine_writes(uint64_t address, uint64_t value)
     EXPECT(submit(context, &commands), STATUS_SUCCESS);
 }
 
-/* covers: FEN-008 */
 static void writes_at_the_cpu_address(const struct fence *done, uint64_t signaled)
 {
+    COVERS("FEN-008");
     struct fence fence = create_fence(device, 3, 0);
     uint64_t cpu_address = (uint64_t)(uintptr_t)fence.value;
     CHECK(fence.gpu_address == cpu_address, "GPU address %llx, CPU address %llx",

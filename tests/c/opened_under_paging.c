@@ -32,9 +32,9 @@ static void write_fence(const struct fence *fence, uint64_t value, const struct 
     EXPECT(cpu_wait(device, done->handle, done_value, 0), STATUS_SUCCESS);
 }
 
-/* covers: FEN-062 */
 static void opens_while_paging_is_busy(HANDLE nt_handle, const struct fence *done)
 {
+    COVERS("FEN-062");
     uint64_t busy_until = keep_busy();
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 open = {.hNtHandle = nt_handle, .hDevice = device};
     EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&open), STATUS_SUCCESS);
@@ -55,9 +55,9 @@ static void opens_while_paging_is_busy(HANDLE nt_handle, const struct fence *don
     printf("opened under load; written once the paging fence had the value\n");
 }
 
-/* covers: FEN-062 */
 static void opens_with_nothing_to_wait_for(HANDLE nt_handle)
 {
+    COVERS("FEN-062");
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 open = {.hNtHandle = nt_handle, .hDevice = device};
     open.Reserved[3] = 0xDEAD;
     EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&open), STATUS_SUCCESS);

@@ -30,9 +30,9 @@ static void recorded_is_not_submitted(void)
     printf("recorded commands run when they are flushed\n");
 }
 
-/* covers: FEN-021 */
 static void wait_flushes_first(void)
 {
+    COVERS("FEN-021");
     struct fence work = create_fence(device, 0, 0), gate = create_fence(device, 0, 0);
     gpupv_fence_write(&queue.pending, work.gpu_address, 1);
     EXPECT(gpupv_queue_wait(&queue, gate.handle, 1), STATUS_SUCCESS);
@@ -51,9 +51,9 @@ static void wait_flushes_first(void)
     printf("a wait comes behind all that was recorded before it\n");
 }
 
-/* covers: FEN-015 */
 static void signal_flushes_first(void)
 {
+    COVERS("FEN-015");
     struct fence work = create_fence(device, 0, 0), done = create_fence(device, 0, 0);
     for (uint64_t round = 1; round <= 100; ++round) {
         gpupv_busy(&queue.pending, 20000);

@@ -3,9 +3,9 @@
 
 static handle_t adapter, device;
 
-/* covers: W-001 W-003 W-287 W-288 W-289 W-290 */
 static void enumeration(void)
 {
+    COVERS("W-001 W-003 W-287 W-288 W-289 W-290");
     D3DKMT_ADAPTERINFO infos[34] = {{0}};
     D3DKMT_ENUMADAPTERS2 args = {.NumAdapters = POISON};
     status_row("W-287", D3DKMTEnumAdapters2(NULL), IP, "EnumAdapters2(NULL)");
@@ -27,9 +27,9 @@ static void enumeration(void)
     adapter = infos[0].hAdapter;
 }
 
-/* covers: W-280 W-291 */
 static void closing_and_asking(void)
 {
+    COVERS("W-280 W-291");
     status_row("W-280", D3DKMTCloseAdapter(NULL), IP, "CloseAdapter(NULL)");
     status_row("W-280", D3DKMTCloseAdapter(&(D3DKMT_CLOSEADAPTER){0}), IP, "CloseAdapter of zero");
     UINT caps[2] = {POISON, POISON};
@@ -41,9 +41,9 @@ static void closing_and_asking(void)
     row("W-291", caps[0] != POISON && caps[1] == POISON, "it is filled, and no more");
 }
 
-/* covers: W-281 W-282 W-283 */
 static void devices(void)
 {
+    COVERS("W-281 W-282 W-283");
     D3DKMT_CREATEDEVICE create = {.hAdapter = 0};
     status_row("W-281", D3DKMTCreateDevice(NULL), IP, "CreateDevice(NULL)");
     status_row("W-281", D3DKMTCreateDevice(&create), IP, "CreateDevice without an adapter");
@@ -61,9 +61,9 @@ static void devices(void)
     status_row("W-283", D3DKMTDestroyDevice(&(D3DKMT_DESTROYDEVICE){0}), IP, "DestroyDevice of zero");
 }
 
-/* covers: W-284 W-285 W-286 */
 static void other_ways_to_open(void)
 {
+    COVERS("W-284 W-285 W-286");
     status_row("W-284", D3DKMTOpenAdapterFromGdiDisplayName(NULL), STATUS_UNSUCCESSFUL, "by display: NULL");
     D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME display = {.hAdapter = POISON};
     status_row("W-284", D3DKMTOpenAdapterFromGdiDisplayName(&display), STATUS_UNSUCCESSFUL, "by display: no name");
@@ -77,18 +77,18 @@ static void other_ways_to_open(void)
     status_row("W-286", D3DKMTOpenAdapterFromHdc(&hdc), IP, "by device context: all zero");
 }
 
-/* covers: W-293 */
 static void escapes(void)
 {
+    COVERS("W-293");
     D3DKMT_ESCAPE escape = {.hAdapter = 0};
     status_row("W-293", D3DKMTEscape(&escape), IP, "escape: all zero");
     escape.hAdapter = adapter;
     row("W-293", D3DKMTEscape(&escape) != IP, "it is the adapter that is wrong");
 }
 
-/* covers: W-290 */
 static void the_end(void)
 {
+    COVERS("W-290");
     destroy_device(device);
     status_row("W-290", D3DKMTCloseAdapter(&(D3DKMT_CLOSEADAPTER){adapter}), OK, "the adapter is closed");
 }

@@ -41,9 +41,9 @@ static NTSTATUS destroy(handle_t resource, const handle_t *allocations, UINT cou
     return D3DKMTDestroyAllocation(&(D3DKMT_DESTROYALLOCATION){device, resource, allocations, count});
 }
 
-/* covers: W-251 W-252 W-253 */
 static void standard_allocations(void)
 {
+    COVERS("W-251 W-252 W-253");
     D3DKMT_CREATEALLOCATION zero = {0};
     status_row("W-251", D3DKMTCreateAllocation(&zero), IP, "create: all zero");
 
@@ -80,9 +80,9 @@ static void standard_allocations(void)
     }
 }
 
-/* covers: W-010 W-254 W-255 W-256 W-257 W-258 W-259 W-260 W-261 */
 static void resources(void)
 {
+    COVERS("W-010 W-254 W-255 W-256 W-257 W-258 W-259 W-260 W-261");
     struct creation it;
     for (UINT create = 0; create < 2; create++) {
         prepare(&it);
@@ -131,9 +131,9 @@ static void resources(void)
     status_row("W-261", destroy(0, &lone, 1), OK, "destroy the first");
 }
 
-/* covers: W-262 */
 static void second_form(void)
 {
+    COVERS("W-262");
     struct creation it;
     prepare(&it);
     it.args.Flags.CreateResource = 1;
@@ -156,9 +156,9 @@ static D3DKMT_OPENRESOURCE opening(handle_t global, void *data, UINT size)
     };
 }
 
-/* covers: W-263 W-264 W-265 W-266 W-267 */
 static void shared_resources(void)
 {
+    COVERS("W-263 W-264 W-265 W-266 W-267");
     static const char data[] = "runtime data";
     struct creation it;
     prepare(&it);

@@ -3,9 +3,9 @@
 
 static handle_t device;
 
-/* covers: W-100 W-101 W-102 W-103 */
 static void wrong_types(void)
 {
+    COVERS("W-100 W-101 W-102 W-103");
     static const struct {
         UINT type;
         const char *wait, *signal;
@@ -24,9 +24,9 @@ static void wrong_types(void)
     close(event);
 }
 
-/* covers: W-104 W-105 W-106 W-107 W-108 W-109 W-110 W-111 W-112 W-113 */
 static void monitored_fence(void)
 {
+    COVERS("W-104 W-105 W-106 W-107 W-108 W-109 W-110 W-111 W-112 W-113");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(device, D3DDDI_MONITORED_FENCE, 0);
     args.Info.Fence.FenceValue = 1;
     status_row("W-104", D3DKMTCreateSynchronizationObject2(&args), OK, "initial value through the alias");

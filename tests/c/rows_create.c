@@ -3,9 +3,9 @@
 
 static handle_t adapter, device;
 
-/* covers: W-005 */
 static void one_sequence(void)
 {
+    COVERS("W-005");
     last = adapter = open_adapter(NULL);
     device = create_device(adapter);
     row("W-005", is_next(device), "one sequence: adapter, device ..");
@@ -22,9 +22,9 @@ static void one_sequence(void)
     EXPECT(destroy_object(args.hSyncObject), OK);
 }
 
-/* covers: W-006 W-007 W-020 W-021 W-022 W-023 W-024 W-025 W-026 W-027 W-028 W-029 */
 static void create_v1(void)
 {
+    COVERS("W-006 W-007 W-020 W-021 W-022 W-023 W-024 W-025 W-026 W-027 W-028 W-029");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT args = {0};
     status_row("W-020", D3DKMTCreateSynchronizationObject(NULL), IP, "v1 create: NULL");
     status_row("W-021", D3DKMTCreateSynchronizationObject(&args), IP, "v1 create: all zero");
@@ -57,10 +57,10 @@ static void create_v1(void)
     row("W-029", args.hSyncObject == POISON, "no handle");
 }
 
-/* One way each to fail, for each call that creates or opens something, and a success that takes the next handle.
- * covers: W-007 */
+/* One way each to fail, for each call that creates or opens something, and a success that takes the next handle. */
 static void failures_take_no_handle(void)
 {
+    COVERS("W-007");
     handle_t context = create_context(device, 0);
     last = context;
     D3DKMT_CREATEDEVICE second = {.hAdapter = adapter, .Flags = {.Reserved = 1}};
@@ -86,10 +86,10 @@ static void failures_take_no_handle(void)
     destroy_context(context);
 }
 
-/* Many handles, destroyed in an order of their own, and none of them comes again.
- * covers: W-006 */
+/* Many handles, destroyed in an order of their own, and none of them comes again. */
 static void no_reuse(void)
 {
+    COVERS("W-006");
     enum { COUNT = 24 };
     handle_t handles[COUNT];
     int next = 1;
@@ -107,9 +107,9 @@ static void no_reuse(void)
         EXPECT(destroy_object(handles[i]), i % 3 == 1 ? IP : OK);
 }
 
-/* covers: W-040 W-041 W-042 W-043 W-044 W-045 W-046 W-049 W-050 */
 static void create_v2(void)
 {
+    COVERS("W-040 W-041 W-042 W-043 W-044 W-045 W-046 W-049 W-050");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = {0};
     status_row("W-040", D3DKMTCreateSynchronizationObject2(NULL), IP, "create: NULL");
     status_row("W-041", D3DKMTCreateSynchronizationObject2(&args), IP, "create: all zero");
@@ -133,9 +133,9 @@ static void create_v2(void)
     }
 }
 
-/* covers: W-047 W-048 W-050 */
 static void create_notification(void)
 {
+    COVERS("W-047 W-048 W-050");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(device, D3DDDI_CPU_NOTIFICATION, 0);
     status_row("W-047", D3DKMTCreateSynchronizationObject2(&args), IH, "create: notification without event");
     row("W-047", args.hSyncObject == POISON, "no handle");
@@ -149,10 +149,10 @@ static void create_notification(void)
     row("W-048", close(event) == 0, "its event is closed after it");
 }
 
-/* Creates a mutex and destroys it; gives its global handle.
- * covers: W-065 */
+/* Creates a mutex and destroys it; gives its global handle. */
 static handle_t shared(const char *name, UINT flags, int global, const char *what)
 {
+    COVERS("W-065");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(device, D3DDDI_SYNCHRONIZATION_MUTEX, flags);
     NTSTATUS status = D3DKMTCreateSynchronizationObject2(&args);
     handle_t handle = args.Info.SharedHandle;
@@ -164,9 +164,9 @@ static handle_t shared(const char *name, UINT flags, int global, const char *wha
     return handle;
 }
 
-/* covers: W-001 W-004 W-060 W-061 W-062 W-063 W-064 */
 static void sharing_flags(void)
 {
+    COVERS("W-001 W-004 W-060 W-061 W-062 W-063 W-064");
     handle_t first = shared("W-060", SHARED, 1, "shared: local and global handle");
     row("W-001", (first & 0xC0000000) != 0, "a global handle has a top bit set");
     row("W-004", is_global(first), "a global handle ends in exactly 2");
@@ -183,9 +183,9 @@ static void sharing_flags(void)
     shared("W-064", SHARED, 1, "shared by global handle once more");
 }
 
-/* covers: W-008 */
 static void global_beside_locals(void)
 {
+    COVERS("W-008");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(device, D3DDDI_SEMAPHORE, SHARED);
     args.Info.Semaphore.MaxCount = args.Info.Semaphore.InitialCount = 1;
     EXPECT(D3DKMTCreateSynchronizationObject2(&args), OK);

@@ -16,9 +16,9 @@ static NTSTATUS open_mutex(handle_t global, handle_t *local)
     return status;
 }
 
-/* covers: W-160 W-161 W-162 W-163 W-164 W-165 W-166 W-167 W-168 */
 static void first_form(void)
 {
+    COVERS("W-160 W-161 W-162 W-163 W-164 W-165 W-166 W-167 W-168");
     status_row("W-160", D3DKMTCreateKeyedMutex(NULL), IP, "create: NULL");
     D3DKMT_CREATEKEYEDMUTEX create = {.hSharedHandle = POISON, .hKeyedMutex = POISON};
     NTSTATUS status = D3DKMTCreateKeyedMutex(&create);
@@ -44,9 +44,9 @@ static void first_form(void)
     row("W-168", opened == POISON, "no handle");
 }
 
-/* covers: W-169 W-170 W-171 W-172 W-173 */
 static void second_form(void)
 {
+    COVERS("W-169 W-170 W-171 W-172 W-173");
     status_row("W-169", D3DKMTCreateKeyedMutex2(NULL), IP, "create 2: NULL");
     D3DKMT_CREATEKEYEDMUTEX2 create[2];
     for (int i = 0; i < 2; i++) {
@@ -88,9 +88,9 @@ static NTSTATUS open_with(const char *name, handle_t global, void *data, UINT *s
     return status;
 }
 
-/* covers: W-174 W-175 W-176 W-177 W-178 W-179 */
 static void runtime_data(void)
 {
+    COVERS("W-174 W-175 W-176 W-177 W-178 W-179");
     /* None is stored at first; an opener's is, so each row has a mutex of its own. */
     unsigned char buffer[64];
     memset(buffer, 0x5A, sizeof buffer);
@@ -127,9 +127,9 @@ static void runtime_data(void)
     EXPECT(destroy(six.hKeyedMutex), OK);
 }
 
-/* covers: W-180 */
 static void nt_sharing(void)
 {
+    COVERS("W-180");
     D3DKMT_CREATEKEYEDMUTEX2 create = {.hSharedHandle = POISON, .hKeyedMutex = POISON};
     create.Flags.NtSecuritySharing = 1;
     NTSTATUS status = D3DKMTCreateKeyedMutex2(&create);
@@ -167,9 +167,9 @@ static void release_row(const char *name, handle_t mutex, uint64_t key, uint64_t
     row(name, args.hKeyedMutex == mutex && args.Key == key && args.FenceValue == value, "nothing is written");
 }
 
-/* covers: W-190 W-191 W-192 W-193 W-194 W-195 W-196 W-197 W-198 W-199 */
 static void acquire_and_release(void)
 {
+    COVERS("W-190 W-191 W-192 W-193 W-194 W-195 W-196 W-197 W-198 W-199");
     D3DKMT_CREATEKEYEDMUTEX create = {.InitialValue = 0};
     EXPECT(D3DKMTCreateKeyedMutex(&create), OK);
     handle_t mutex = create.hKeyedMutex;

@@ -26,9 +26,9 @@ static HANDLE process_of(pid_t pid)
     return (HANDLE)(intptr_t)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* covers: W-292 */
 static void whose(void)
 {
+    COVERS("W-292");
     D3DKMT_QUERYVIDEOMEMORYINFO query = about(NULL);
     status_row("W-292", ask(&query), OK, "no process: the caller");
     row("W-292", query.Budget > 0 && query.CurrentUsage == 0, "a budget, and nothing used");
@@ -51,9 +51,9 @@ static void whose(void)
     close(event);
 }
 
-/* covers: W-292 */
 static void of_what(void)
 {
+    COVERS("W-292");
     D3DKMT_QUERYVIDEOMEMORYINFO query = about(NULL);
     query.hAdapter = 0;
     status_row("W-292", ask(&query), IP, "no adapter");

@@ -45,9 +45,9 @@ static void refused_row(const char *name, handle_t object, const char *what)
     row(name, nt_handle == poison_handle(), "no NT handle");
 }
 
-/* covers: W-120 W-121 W-122 */
 static void not_for_sharing(void)
 {
+    COVERS("W-120 W-121 W-122");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT first = {.hDevice = device};
     first.Info.Type = D3DDDI_SYNCHRONIZATION_MUTEX;
     EXPECT(D3DKMTCreateSynchronizationObject(&first), OK);
@@ -61,9 +61,9 @@ static void not_for_sharing(void)
     }
 }
 
-/* covers: W-130 W-131 W-132 */
 static void keyed_mutexes(void)
 {
+    COVERS("W-130 W-131 W-132");
     D3DKMT_CREATEKEYEDMUTEX first = {.InitialValue = 5};
     EXPECT(D3DKMTCreateKeyedMutex(&first), OK);
     refused_row("W-130", first.hKeyedMutex, "share: a keyed mutex alone");
@@ -78,20 +78,20 @@ static void keyed_mutexes(void)
 #define NAME u"Rows-\u00e4\u20ac of Sharing"
 #define NAME_IN_OTHER_CASE u"rOWS-\u00c4\u20ac OF sHARING"
 
-/* The type of the kernel object behind an NT handle, as this system tells it: the file's name.
- * covers: W-124 */
+/* The type of the kernel object behind an NT handle, as this system tells it: the file's name. */
 static void object_type(HANDLE nt_handle)
 {
+    COVERS("W-124");
     char link[64], type[256] = {0};
     snprintf(link, sizeof link, "/proc/self/fd/%d", (int)(intptr_t)nt_handle);
     ssize_t length = readlink(link, type, sizeof type - 1);
     row("W-124", length > 0 && strstr(type, ":DxgkSharedSyncObject ") != NULL, "its kernel object type");
 }
 
-/* A mutex that is shared under NAME.
- * covers: W-002 W-123 W-126 W-127 */
+/* A mutex that is shared under NAME. */
 static HANDLE share_by_name(void)
 {
+    COVERS("W-002 W-123 W-126 W-127");
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args =
         info2(device, D3DDDI_SYNCHRONIZATION_MUTEX, SHARED | NT_SECURITY_SHARING);
     EXPECT(D3DKMTCreateSynchronizationObject2(&args), OK);
@@ -107,9 +107,9 @@ static HANDLE share_by_name(void)
     return nt_handle;
 }
 
-/* covers: W-009 W-127 W-140 W-141 W-142 */
 static void open_first_form(HANDLE nt_handle)
 {
+    COVERS("W-009 W-127 W-140 W-141 W-142");
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE open = {0};
     status_row("W-140", D3DKMTOpenSyncObjectFromNtHandle(&open), IH, "open: all zero");
     open = (D3DKMT_OPENSYNCOBJECTFROMNTHANDLE){nt_handle, POISON};
@@ -119,9 +119,9 @@ static void open_first_form(HANDLE nt_handle)
     status_row("W-142", destroy_object(open.hSyncObject), OK, "destroy it");
 }
 
-/* covers: W-009 W-143 W-144 W-145 */
 static void open_second_form(HANDLE nt_handle)
 {
+    COVERS("W-009 W-143 W-144 W-145");
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 open = {0};
     status_row("W-143", D3DKMTOpenSyncObjectFromNtHandle2(&open), IP, "open 2: all zero");
     open.hNtHandle = nt_handle;
@@ -145,9 +145,9 @@ static D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME by_name(struct path *path, const ui
     return (D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME){access, attributes_of(path, text), poison_handle()};
 }
 
-/* covers: W-002 W-146 W-147 W-148 W-149 */
 static void open_by_name(void)
 {
+    COVERS("W-002 W-146 W-147 W-148 W-149");
     struct path path;
     D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME open = {0};
     status_row("W-146", D3DKMTOpenSyncObjectNtHandleFromName(&open), IP, "by name: all zero");

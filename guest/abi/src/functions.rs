@@ -1,17 +1,17 @@
-//! Every exported function with a thunk of its own, in the order of the header: its prototype and the thunk that answers
-//! it. The plain ones stand beside their structs (`plain.rs`).
+//! Every exported function with a thunk of its own, in the order of the header: its prototype and its thunk. Plain
+//! calls are declared beside their structs (`plain.rs`).
 //!
 //! ```text
 //! STARTS fn NAME(MODE STRUCT) = module::thunk;
 //! ```
 //!
-//! `Session`: the call may start the session of a forked child. A doc comment becomes a C comment. The thunks are the
-//! library's (`guest/umd/src/abi`).
+//! `Session`: the call may start the session of a forked child. A doc comment becomes a C comment. The thunks are in
+//! the library (`guest/umd/src/abi`).
 //!
 //! | mode | C | the thunk gets |
 //! |---|---|---|
 //! | `in` | `const STRUCT *` | a copy of the caller's struct |
-//! | `inout` | `STRUCT *` | a copy, which is written back unless the thunk answers `Err` |
+//! | `inout` | `STRUCT *` | a copy, which is written back unless the thunk returns `Err` |
 //! | `unwritten` | `STRUCT *` | a copy, which is never written back |
 //! | `by` | the parameters | the parameters |
 
@@ -130,7 +130,7 @@ functions! {
         = scheduling::set_context_in_process_scheduling_priority;
     Nothing fn D3DKMTGetContextInProcessSchedulingPriority(inout D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY)
         = scheduling::get_context_in_process_scheduling_priority;
-    /// The process is (HANDLE)-1, the calling one.
+    /// The process must be (HANDLE)-1, the calling process.
     Session fn D3DKMTSetProcessSchedulingPriorityClass(by process: HANDLE, class: D3DKMT_SCHEDULINGPRIORITYCLASS)
         = scheduling::set_process_scheduling_priority_class;
     Session fn D3DKMTGetProcessSchedulingPriorityClass(

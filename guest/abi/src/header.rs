@@ -1,4 +1,4 @@
-//! The text of `d3dkmthk.h`, made from the declarations. A test compares it with the file.
+//! The text of `d3dkmthk.h`, generated from the declarations. A test compares it with the file.
 
 use std::fmt::Write;
 
@@ -6,21 +6,21 @@ use d3dkmt::NtStatus;
 
 use crate::types;
 
-/// C text that grows.
+/// The C text under construction.
 #[derive(Default)]
 pub struct Header(String);
 
 /// A member of a struct.
 pub struct Row {
     pub docs: &'static [&'static str],
-    /// As Rust writes it.
+    /// The type in Rust's notation.
     pub c_type: &'static str,
     pub name: &'static str,
-    /// The member's text, if it is not type and name; empty if the member stands in another's text.
+    /// The member's C text, if it is not type and name; empty if another row's text contains the member.
     pub text: &'static [&'static str],
 }
 
-/// `TYPE NAME` as C writes it.
+/// `TYPE NAME` in C's notation.
 fn member(rust_type: &str, name: &str) -> String {
     let rust_type = rust_type.replace("* ", "*");
     let c_name = |word: &str| match word {
@@ -45,7 +45,7 @@ impl Header {
         writeln!(self.0, "{:1$}{text}", "", depth * 4).expect("a String takes all text");
     }
 
-    /// Parts what follows from what came before.
+    /// Adds an empty line unless there is one.
     fn blank(&mut self) {
         if !self.0.ends_with("\n\n") {
             self.0.push('\n');
@@ -138,7 +138,7 @@ impl Header {
         self.line(0, "#pragma pack(pop)");
     }
 
-    /// Members and blocks of them, a line for each.
+    /// Writes members and nested blocks, one per line.
     fn nested(&mut self, mut depth: usize, text: &str) {
         let mut line = String::new();
         for word in text.split_whitespace() {
@@ -162,11 +162,11 @@ impl Header {
 pub struct Prototype {
     pub name: &'static str,
     pub docs: &'static [&'static str],
-    /// Their types, as Rust writes them.
+    /// The types of the parameters in Rust's notation.
     pub parameters: &'static [&'static str],
 }
 
-/// What stands above the declarations.
+/// The text before the declarations.
 const BEGINNING: &str = "\
 /* The D3DKMT calls that gpupv's libdxcore.so exports: types, constants and prototypes.
  *
@@ -193,12 +193,12 @@ extern \"C\" {
 #define GPUPV_SIZE(type, size) GPUPV_ASSERT(sizeof(type) == (size))
 ";
 
-/// What stands below them.
+/// The text after the declarations.
 const END: &str = "
-/* Ours: messages this process has sent to the host so far. For tests. */
+/* gpupv extension: the number of messages that this process has sent to the host. For tests. */
 uint64_t gpupv_messages_sent(void);
-/* Ours: returns when every event is set that the driver signaled before the host answered a call that has returned. In a
- * VM an event may be set later than that answer is here. For tests. */
+/* gpupv extension: returns once every event is set that the driver signaled before the host answered a call that has
+ * returned. In a VM an event may be set after such an answer arrives. For tests. */
 void gpupv_settle_events(void);
 
 #ifdef __cplusplus
@@ -207,12 +207,12 @@ void gpupv_settle_events(void);
 #endif
 ";
 
-/// `STATUS_NAME`, from the statuses that calls answer.
+/// `STATUS_NAME` and value of the statuses that calls return.
 macro_rules! statuses {
     ($($name:ident)*) => { [$((concat!("STATUS_", stringify!($name)), NtStatus::$name)),*] };
 }
 
-/// The whole file, with these calls.
+/// The complete header with these calls.
 pub fn text(calls: &[Prototype]) -> String {
     let mut header = Header(BEGINNING.to_owned());
     types::write_c(&mut header);

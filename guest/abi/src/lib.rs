@@ -1,8 +1,8 @@
-//! The C ABI of D3DKMT, declared once: `types` has every struct, enum and flag word, `functions` every function with a thunk
-//! of its own, and beside their structs stand the plain calls, whose thunk and whose caller come from one row (`plain`).
-//! `d3dkmthk.h` is made of all three (`header`).
+//! The C ABI of D3DKMT, declared once: `types` has every struct, enum and flag word, `functions` every function with a
+//! thunk of its own. Plain calls are declared beside their structs; one row gives both thunk and caller (`plain`).
+//! `d3dkmthk.h` is generated from all three (`header`).
 //!
-//! The library (`guest/umd`) exports the functions; the guest process of scenarios (`guest/actor`) calls the plain ones.
+//! The library (`guest/umd`) exports the functions; the scenario client (`guest/scenario_client`) calls the plain ones.
 
 mod functions;
 pub mod header;
@@ -11,7 +11,7 @@ pub mod types;
 
 pub use plain::{CValue, PlainCall};
 
-/// A C struct or word: any bytes are a value of it.
+/// A C struct or word: any bytes are a valid value.
 ///
 /// # Safety
 /// Only for types without padding-sensitive or invalid bit patterns.
@@ -30,11 +30,11 @@ unsafe impl Plain for u16 {}
 // SAFETY: integers.
 unsafe impl Plain for u8 {}
 
-// SAFETY: addresses; nothing is assumed of what they point to.
+// SAFETY: addresses; nothing is assumed about their targets.
 unsafe impl<T> Plain for *const T {}
-// SAFETY: addresses; nothing is assumed of what they point to.
+// SAFETY: addresses; nothing is assumed about their targets.
 unsafe impl<T> Plain for *mut T {}
-// SAFETY: plain elements without gaps between them.
+// SAFETY: plain elements without padding between them.
 unsafe impl<T: Plain, const LENGTH: usize> Plain for [T; LENGTH] {}
 // SAFETY: a handle is one integer.
 unsafe impl Plain for d3dkmt::Handle {}
@@ -42,8 +42,8 @@ unsafe impl Plain for d3dkmt::Handle {}
 /// Compiles for plain types only.
 pub const fn assert_plain<T: Plain>() {}
 
-/// One whose bytes are 0.
+/// A value whose bytes are 0.
 pub fn zeroed<T: Plain>() -> T {
-    // SAFETY: any bytes are a value of it.
+    // SAFETY: any bytes are a valid value.
     unsafe { std::mem::zeroed() }
 }

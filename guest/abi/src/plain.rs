@@ -1,14 +1,14 @@
-//! Plain calls: their struct has a member for each field of the [`Call`] and of its [`Reply`], and nothing else happens on
-//! the way. One row beside the struct says which is which:
+//! Plain calls: their struct has a member for each field of the [`Call`] and of its [`Reply`], and they need no other
+//! work. One row beside the struct maps fields to members:
 //!
 //! ```text
 //! STARTS fn NAME(MODE STRUCT) = CALL { FIELD: MEMBER, .. } -> REPLY { FIELD: MEMBER, .. };
-//! STARTS fn NAME(MODE STRUCT of MEMBER) = ..            MEMBER is a process: the calling one, or the call is refused
+//! STARTS fn NAME(MODE STRUCT of MEMBER) = ..            MEMBER is a process, and must be the calling one
 //! ```
 //!
-//! From it come the thunk of the library and the C client of the scenarios, which fills the struct from a call. A reply of the
-//! form `Name[0: Type]` has the field `0`. [`CValue`] says how a value is written in C. The words in front are those of
-//! `functions.rs`.
+//! The row generates the thunk of the library and the scenario client's C call, which fills the struct from a call. A
+//! reply of the form `Name[0: Type]` has the field `0`. [`CValue`] converts values to and from C. The first words are
+//! those of `functions.rs`.
 
 use std::ffi::c_void;
 
@@ -19,20 +19,20 @@ use crate::types::{DXGK_ISFEATUREENABLED_RESULT, LUID};
 
 /// The struct of a plain call.
 pub trait PlainCall: Plain {
-    /// What a caller asks for with it.
+    /// The call that the struct makes.
     fn call(&self) -> Call;
 
-    /// The struct that asks for this. `None`: it is another call.
+    /// The struct that makes this call. `None` if it belongs to another call.
     fn of(call: &Call) -> Option<Self>;
 
-    /// Writes the members that a reply has. Whether it is of the call.
+    /// Writes the reply's fields into their members. False if the reply belongs to another call.
     fn take(&mut self, reply: &Reply) -> bool;
 
-    /// The reply that was written.
+    /// The reply that the members hold.
     fn reply(&self) -> Reply;
 }
 
-/// A value that C has as a `C`.
+/// A value whose C type is `C`.
 pub trait CValue<C> {
     fn from_c(value: C) -> Self;
     fn to_c(&self) -> C;
@@ -85,7 +85,7 @@ impl CValue<LUID> for Luid {
     }
 }
 
-/// Bytes of a struct that the kernel lays out: cut to the struct's size, or followed by zeros.
+/// Bytes of a struct whose layout is the kernel's: cut to the struct's size, or zero-padded.
 impl<const LENGTH: usize> CValue<[u8; LENGTH]> for Vec<u8> {
     fn from_c(value: [u8; LENGTH]) -> Vec<u8> {
         value.to_vec()
@@ -109,8 +109,8 @@ impl CValue<DXGK_ISFEATUREENABLED_RESULT> for FeatureResult {
     }
 }
 
-/// Declares the plain calls of one file of types, and the macro `$collect!` that puts its rows in front of those of other
-/// files: `for_each_plain_call!` hands all of them on.
+/// Declares the plain calls of one file of types, and the macro `$collect!` that prepends its rows to those of other
+/// files: `for_each_plain_call!` passes all of them on.
 macro_rules! plain_calls {
     ($d:tt $collect:ident $($rows:tt)*) => {
         plain_call_impls! { $($rows)* }
@@ -128,7 +128,7 @@ macro_rules! plain_calls {
     };
 }
 
-/// What a row makes of its struct.
+/// Implements `PlainCall` for the struct of each row.
 macro_rules! plain_call_impls {
     ($($(#[doc = $doc:literal])* $starts:ident fn $name:ident($mode:ident $struct:ident $(of $process:ident)?)
         = $call:ident { $($field:ident: $member:ident),* $(,)? }

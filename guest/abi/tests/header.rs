@@ -1,10 +1,10 @@
-//! `d3dkmthk.h` is the one that the declarations make, and every call has its function in it.
+//! `d3dkmthk.h` is the text that the declarations generate, and has a function for every call.
 
 use std::path::{Path, PathBuf};
 
 use abi::header::{Prototype, text};
 
-/// The parameters of one call, as Rust writes their types.
+/// The types of one call's parameters in Rust's notation.
 macro_rules! parameters {
     (by $($parameter:ident: $type:ty),*) => { &[$(stringify!($type)),*] };
     (in $type:ident $(of $process:ident)?) => { &[concat!("*const ", stringify!($type))] };
@@ -24,7 +24,7 @@ macro_rules! plain_prototypes {
     };
 }
 
-/// Those with a thunk of their own, and the plain ones.
+/// The functions with a thunk of their own, and the plain ones.
 fn functions() -> (Vec<Prototype>, Vec<Prototype>) {
     (abi::for_each_function!(prototypes), abi::for_each_plain_call!(plain_prototypes))
 }
@@ -48,11 +48,11 @@ fn the_header_is_the_one_that_the_declarations_make() {
     }
     let known = std::fs::read_to_string(&path).unwrap();
     let differs = known.lines().zip(made.lines()).position(|(known, made)| known != made);
-    assert!(known == made, "line {differs:?} (from 0) of d3dkmthk.h differs; GPUPV_BLESS=1 writes it anew");
+    assert!(known == made, "line {differs:?} (from 0) of d3dkmthk.h differs; GPUPV_BLESS=1 rewrites it");
 }
 
-/// A program of `tests/c` calls each function that has a thunk of its own, and the page of the C ABI tells of each. Plain
-/// calls are tried by the C client of the scenarios, and there is nothing to tell.
+/// Each function with a thunk of its own is called by a program of `tests/c` and mentioned in docs/ABI.md. Plain calls
+/// need neither: the scenario client makes them through C.
 #[test]
 fn every_call_is_tried_by_a_c_program_and_documented() {
     let programs: String = std::fs::read_dir(in_tree("tests/c"))
@@ -83,7 +83,7 @@ macro_rules! docs_of_calls {
 
 d3dkmt::for_each_call!(docs_of_calls);
 
-/// Rows without a C function: what the library calls by itself, and doorbells, which have no documented C layout.
+/// Rows without a C function: calls that only the library makes, and doorbells, which have no documented C layout.
 const NOT_EXPORTED: [&str; 6] = [
     "CancelWait",
     "ReadKeyedMutex",

@@ -1,13 +1,13 @@
-//! A plain call goes into its struct and comes out again as it was, and so does its reply.
+//! A plain call survives the round trip through its struct, and so does its reply.
 
 use abi::types::*;
 use abi::{Plain, PlainCall, zeroed};
 use d3dkmt::{Call, Reply};
 
-/// A struct with another number in each byte.
+/// A struct with a different number in each byte.
 fn numbered<T: Plain>() -> T {
     let mut value = zeroed::<T>();
-    // SAFETY: any bytes are a value of it.
+    // SAFETY: any bytes are a valid value.
     let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut value).cast::<u8>(), size_of::<T>()) };
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     value

@@ -6,7 +6,7 @@ use windows_sys::Wdk::Graphics::Direct3D as windows;
 
 use abi::types as ours;
 
-/// Its WCHARs have 4 bytes here: the members behind them stand as far behind them as in the SDK.
+/// Its WCHARs have 4 bytes here: the members after them have the same distances as in the SDK.
 #[test]
 fn a_display_name_is_longer_and_what_follows_is_the_same() {
     type Display = windows::D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME;
@@ -22,7 +22,7 @@ fn a_display_name_is_longer_and_what_follows_is_the_same() {
     }
 }
 
-/// Sent as the caller wrote them: what the two sides read is the structure of the SDK.
+/// Escapes are sent as the caller wrote them: both sides read the structure of the SDK.
 #[test]
 fn escapes_have_the_layout_that_the_host_reads() {
     type Usage = ours::D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE;

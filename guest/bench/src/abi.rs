@@ -1,6 +1,6 @@
 //! The D3DKMT calls that are measured, declared as the Windows SDK declares them.
 //!
-//! `unsafe` here: C is spoken. Every pointer handed over points to a local that outlives the call.
+//! `unsafe` here: C functions are called. Every pointer that is passed points to a local that outlives the call.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
@@ -34,13 +34,13 @@ pub struct BenchDevice {
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
     pub handle: u32,
-    /// What `FenceValueCPUVirtualAddress` points to.
+    /// The value that `FenceValueCPUVirtualAddress` points to.
     pub value: &'static AtomicU64,
     pub gpu_address: u64,
 }
 
 fn check(status: i32, call: &str) -> anyhow::Result<()> {
-    ensure!(status >= 0, "{call} answers {:#010x}", status as u32);
+    ensure!(status >= 0, "{call} returned {:#010x}", status as u32);
     Ok(())
 }
 
@@ -134,7 +134,7 @@ impl BenchDevice {
         };
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTOpenSyncObjectFromNtHandle2(&mut open) }, "OpenSyncObjectFromNtHandle2")?;
-        // SAFETY: the call filled it in.
+        // SAFETY: the call has filled it in.
         let fence = unsafe { open.Anonymous.MonitoredFence };
         Ok(Fence {
             handle: open.hSyncObject,
@@ -150,7 +150,7 @@ impl BenchDevice {
             EngineAffinity: 1,
             ..Default::default()
         };
-        // The SDK's binding says const; hContext is written all the same.
+        // The SDK's binding declares const, but hContext is written.
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTCreateContextVirtual(&raw mut create) }, "CreateContextVirtual")?;
         Ok(create.hContext)

@@ -1,13 +1,13 @@
-//! driver_wake: the host's driver signals a CPU event, another process is parked in a read of its eventfd.
+//! driver_wake: the host's driver signals a CPU event; another process is blocked in a read of its eventfd.
 //!
 //! ```text
 //!   this process         host                                     waiter process
 //!   ours   order ──▶     [ObjectGoesBad: DxgkCbSignalEvent ──▶    the library sets the eventfd, read returns]
 //!   peer   order ──▶     [write of as many bytes ──▶              read returns]
 //! ```
-//! Measured is what is in brackets: from before the host acts, which it tells when it is asked later, to the waiter's
-//! return. Locally both are CLOCK_MONOTONIC of one machine. A guest's clock has another beginning: it is taken to be
-//! so far off that the raw peer's hops there and back are equally long in the median of the round.
+//! Measured is the part in brackets: from before the host acts, a time that it reports on a later request, to the
+//! waiter's return. Locally both are CLOCK_MONOTONIC of one machine. A guest's clock has another origin: the offset is
+//! chosen so that the raw peer's hops there and back are equally long in the median of the round.
 
 use proto::bench::Order;
 use proto::convert::wake_to_frame;
@@ -22,7 +22,7 @@ use crate::wake::{READ_RAW, WAIT, Waiter};
 
 const FIGURE: &str = "driver_wake";
 
-/// One order and what came of it: begun on the clock of the host, the others on that of this machine.
+/// Times of one order: its begin on the host's clock, the others on this machine's.
 #[derive(Clone, Copy)]
 struct OrderTimes {
     ordered_ns: u64,
@@ -81,7 +81,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     let mut frame = Vec::new();
     proto::frame::append(&wake_to_frame(EventId(1), NtStatus::SUCCESS), &mut frame);
     let bytes = u8::try_from(frame.len())?;
-    // The first connection gives orders, the waiter's is the second.
+    // The first connection sends orders, the waiter's is the second.
     let orders = plan.peers.connect(Service::Driver)?;
     let waiter = Waiter::start(plan, frame.len(), None)?;
     let mut setting = Setting { orders, waiter };

@@ -1,5 +1,5 @@
-//! fence_read: loads from the CPU address of a fence beside loads from private memory. The same code
-//! reads both, so what differs is the memory.
+//! fence_read: loads from the CPU address of a fence beside loads from private memory. The same code reads both, so
+//! only the memory differs.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +55,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     if plan.wants("fence_read_written") { measure_written(plan, &guest, &private, count) } else { Ok(()) }
 }
 
-/// While the simulated engine, in the host, writes the fence all the time.
+/// Measures loads while the simulated engine, in the host, writes the fence all the time.
 fn measure_written(plan: &Plan, guest: &BenchDevice, private: &Private, count: usize) -> anyhow::Result<()> {
     let fence = guest.create_fence(false)?;
     let context = guest.create_context(0)?;

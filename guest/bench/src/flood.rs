@@ -1,14 +1,14 @@
 //! flood_small, flood_large: synchronous calls of this process while a process of another VM floods the host with
-//! escapes, beside the same calls in peace.
+//! escapes, beside the same calls without a flood.
 //!
 //! ```text
 //!   this process   {"ask": "small"} ──▶ gpupv bench ──▶ flooder, in another VM
-//!                  ◀── a line when it is so ──         ◀──
+//!                  ◀── a line once it floods ──       ◀──
 //! ```
-//! The flooder speaks the protocol by hand, as a guest that means ill would: it writes whole buffers of calls and waits
-//! for no answer. It runs only while nobody else wants its core: a VM has cores of its own.
+//! The flooder writes the protocol's bytes itself, as a malicious guest would: whole buffers of calls, without waiting
+//! for answers. It runs only while no other thread wants its core: a VM has cores of its own.
 //!
-//! `unsafe` here: C sets a scheduling policy.
+//! `unsafe` here: a C function sets a scheduling policy.
 
 use std::io::{BufRead as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -27,9 +27,9 @@ use crate::Plan;
 use crate::abi::BenchDevice;
 use crate::record::{self, Samples};
 
-/// Private data of a small escape: what the driver's ECHO fills.
+/// Private data of a small escape: the bytes that the driver's ECHO fills.
 const SMALL_DATA_BYTES: usize = 32;
-/// Bytes that are written at a time.
+/// Bytes written at a time.
 const BURST_BYTES: usize = 64 * 1024;
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {
@@ -59,7 +59,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns when it is so.
+/// Asks `gpupv bench` for a flood, and returns once it runs.
 pub fn ask(word: &str) -> anyhow::Result<()> {
     record::ask(word);
     let mut line = String::new();
@@ -67,7 +67,7 @@ pub fn ask(word: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls on their way, and those that are not answered.
+/// The flooding process: its buffer of calls, and the number of unanswered ones.
 struct Flooder<'a> {
     stream: BorrowedFd<'a>,
     frames: FrameBuffer,
@@ -79,7 +79,7 @@ struct Flooder<'a> {
     unanswered: u64,
 }
 
-/// The life of the other process: floods as it is told, and says when it is so.
+/// The main loop of the flooding process: floods as its input says, and reports each change.
 pub fn flooder() -> anyhow::Result<()> {
     // SAFETY: a struct of one number, for this process itself.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }) };
@@ -118,7 +118,7 @@ impl Flooder<'_> {
             if let Some(frame) = self.frames.next_frame()? {
                 let FromHost::Answer { reply: Reply::Adapters(adapters), .. } = from_host(decode(frame)?)?
                 else {
-                    bail!("the host does not tell of its adapters")
+                    bail!("the host does not list its adapters")
                 };
                 return Ok(adapters.first().context("there is no adapter")?.handle);
             }
@@ -138,12 +138,12 @@ impl Flooder<'_> {
     fn answers(&mut self) -> anyhow::Result<()> {
         self.receive(RecvFlags::DONTWAIT)?;
         while self.frames.next_frame()?.is_some() {
-            self.unanswered = self.unanswered.checked_sub(1).context("an answer to nothing")?;
+            self.unanswered = self.unanswered.checked_sub(1).context("an answer without a request")?;
         }
         Ok(())
     }
 
-    /// What is under way is over, and a burst of the new kind is made and answered.
+    /// Finishes the current flood, and sends one burst of the new kind until it is answered.
     fn turn_to(&mut self, flood: Flood) -> anyhow::Result<()> {
         while self.sent < self.burst.len() || self.unanswered > 0 {
             self.step(&[], false)?;
@@ -181,14 +181,14 @@ impl Flooder<'_> {
         self.unanswered += self.calls_of_burst;
     }
 
-    /// Until there is another word.
+    /// Floods until another word arrives.
     fn flood(&mut self) -> anyhow::Result<()> {
         let input = std::io::stdin();
         while !self.step(&[input.as_fd()], true)? {}
         Ok(())
     }
 
-    /// Writes and reads what can be. True if one of `others` has something.
+    /// Writes and reads without blocking. True if one of `others` is readable.
     fn step(&mut self, others: &[BorrowedFd<'_>], on: bool) -> anyhow::Result<bool> {
         if on && self.sent == self.burst.len() {
             self.begin_burst();

@@ -1,5 +1,5 @@
-//! submit_list: an empty command list submitted, and a synchronous call behind it that changes nothing and so returns when
-//! the host has taken the list; beside that call alone.
+//! submit_list: submits an empty command list, followed by a synchronous call that changes nothing and so returns when
+//! the host has received the list; beside that call alone.
 
 use d3dkmt::isa::{self, ListFlags, Packet, QueueType};
 
@@ -7,7 +7,7 @@ use crate::Plan;
 use crate::abi::BenchDevice;
 use crate::record::{self, Samples};
 
-/// Calls of one arm before the other gets its turn.
+/// Calls of one series before the other runs.
 const BLOCK: usize = 25;
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {

@@ -1,14 +1,14 @@
-//! The guest side of `gpupv bench`: runs as a guest process, locally or in a VM, and prints what it
-//! measured as JSON lines. `gpupv bench` starts it, judges and shows.
+//! The guest side of `gpupv bench`: runs as a client process, locally or in a VM, and prints its measurements as JSON
+//! lines. `gpupv bench` starts it, evaluates and shows them.
 //!
 //! ```text
-//!   measure PEERS ROUNDS full|quick FIGURE,..    figures of a guest process
-//!   waiter FD                                    the other process of the wakes, on a control socket
+//!   measure PEERS ROUNDS full|quick FIGURE,..    figures of a client process
+//!   waiter FD                                    the waiting process of the wakes, on a control socket
 //!   flood                                        floods the host with escapes, as its input says
-//!   idle COUNT                                   attaches, makes COUNT fences, says so, waits for the end of input
+//!   idle COUNT                                   attaches, makes COUNT fences, reports it, waits for the end of input
 //! ```
-//! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. What is called
-//! is the public C ABI, as users call it.
+//! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. The calls go through the public
+//! C ABI, as users make them.
 
 mod abi;
 mod driver_wake;
@@ -36,7 +36,7 @@ pub struct Plan {
     pub rounds: u32,
     /// Operations are divided by this.
     pub divisor: usize,
-    /// The names of the figures that are wanted.
+    /// The names of the requested figures.
     pub figures: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl Plan {
         self.figures.split(',').any(|wanted| wanted == figure)
     }
 
-    /// Operations of one arm in one round.
+    /// Operations of one series in one round.
     pub fn operations(&self, local: usize, vm: usize) -> usize {
         let full = match self.peers {
             Peers::Unix(_) => local,
@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
             let divisor = match size {
                 "full" => 1,
                 "quick" => 10,
-                other => bail!("full or quick, not {other}"),
+                other => bail!("expected full or quick, not {other}"),
             };
             let figures = figures.to_owned().leak();
             measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, figures })
@@ -100,12 +100,12 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that is attached and does nothing.
+/// An attached process that does nothing.
 fn idle(fences: u32) -> anyhow::Result<()> {
     let guest = abi::BenchDevice::open()?;
     let kept = (0..fences).map(|_| guest.create_fence(false)).collect::<anyhow::Result<Vec<_>>>()?;
     record::fact("idle", "fences", kept.len() as u64);
-    // Until whoever started this closes its end.
+    // Waits until the parent closes its end.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The raw peers: streams of the same kind as ours, with nothing of ours on them.
+//! The raw peers: streams of the same kind as gpupv's, without gpupv's protocol.
 //!
-//! Locally they are Unix sockets of blocking threads in the `gpupv bench` process; in a VM they are
-//! ports of our vsock device.
+//! Locally they are Unix sockets of blocking threads in the `gpupv bench` process; in a VM they are ports of gpupv's
+//! vsock device.
 //!
-//! `unsafe`: rustix knows no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
+//! `unsafe`: rustix has no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -24,16 +24,16 @@ pub enum Peers {
     Vsock,
 }
 
-/// What a peer does with what it gets.
+/// What a peer does with the bytes that it receives.
 #[derive(Clone, Copy, Debug)]
 pub enum Service {
-    /// Sends it back.
+    /// Sends them back.
     Echo,
-    /// Swallows it, after 8 bytes that say how much it will be; then answers one byte.
+    /// Discards them, after 8 bytes with their number; then answers one byte.
     Sink,
-    /// Sends it to the other connection.
+    /// Sends them to the other connection.
     Relay,
-    /// Obeys it: orders of `proto::bench`. Raw bytes go to the other connection.
+    /// Executes them as orders of `proto::bench`. Raw bytes go to the other connection.
     Driver,
 }
 
@@ -46,11 +46,11 @@ impl Peers {
         match text.split_once(':') {
             None if text == "vsock" => Ok(Peers::Vsock),
             Some(("unix", folder)) => Ok(Peers::Unix(folder.to_owned().leak())),
-            _ => bail!("peers are unix:FOLDER or vsock, not {text}"),
+            _ => bail!("expected the peers unix:FOLDER or vsock, not {text}"),
         }
     }
 
-    /// The same as an argument.
+    /// The peers as a command-line argument.
     pub fn word(&self) -> String {
         match self {
             Peers::Unix(folder) => format!("unix:{folder}"),
@@ -94,7 +94,7 @@ impl Raw {
         Ok(self.0.read_exact(bytes)?)
     }
 
-    /// There and back.
+    /// Sends bytes and reads them back.
     pub fn echo(&mut self, bytes: &mut [u8]) -> anyhow::Result<()> {
         self.send(bytes)?;
         self.receive(bytes)

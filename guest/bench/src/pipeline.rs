@@ -1,5 +1,5 @@
-//! pipelined_signals: one-way GPU signals, one write each, then one call as a barrier; beside a raw
-//! stream of the same bytes in the same writes.
+//! pipelined_signals: one-way GPU signals, one write each, followed by one call as a barrier; beside a raw stream of
+//! the same bytes in the same writes.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     let mut sink = plan.peers.connect(Service::Sink)?;
     let count = plan.operations(20_000, 20_000) as u64;
     let mut last = 1 << 21;
-    // From here on every value takes as many bytes as the next.
+    // From here on all values are encoded in the same number of bytes.
     guest.signal_from_gpu(context, &fence, last)?;
     let bytes = signal_bytes(context, fence.handle, last + 1);
     let before = messages_sent();
@@ -73,11 +73,11 @@ pub fn signals(
     guest.device_state()?;
     let seconds = begun.elapsed().as_secs_f64();
     let value = fence.value.load(Ordering::Acquire);
-    ensure!(value == last + count, "the fence stands at {value}, not at {}", last + count);
+    ensure!(value == last + count, "the fence value is {value}, not {}", last + count);
     Ok(count as f64 * bytes as f64 / seconds)
 }
 
-/// Bytes per second of raw writes, until the reader has answered that all are there.
+/// Bytes per second of raw writes, until the reader has acknowledged all bytes.
 fn raw_writes(sink: &mut Raw, count: u64, bytes: usize) -> anyhow::Result<f64> {
     let message = vec![0x5A; bytes];
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What is printed: one JSON object a line.
+//! The output: one JSON object a line.
 //!
 //! ```text
 //!   {"figure": "sync_call", "round": 3, "series": {"ours": {"p50": .., "p99": .., "count": ..}, "peer": ..}}
@@ -22,7 +22,7 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// Times `operation` so many times.
+    /// Measures the time of `operation`, `count` times.
     pub fn time(
         &mut self,
         count: usize,
@@ -36,7 +36,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Bytes per second of so many operations with so many bytes each, as one sample.
+    /// Bytes per second of `count` operations with `bytes` bytes each, as one sample.
     pub fn rate(
         &mut self,
         count: usize,
@@ -77,7 +77,7 @@ pub fn ask(word: &str) {
     line(&json!({ "ask": word }));
 }
 
-/// Prints something that was counted.
+/// Prints a count.
 pub fn fact(figure: &str, name: &str, value: u64) {
     line(&json!({ "figure": figure, "fact": name, "value": value }));
 }
@@ -85,14 +85,14 @@ pub fn fact(figure: &str, name: &str, value: u64) {
 fn line(value: &Value) {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    // Whoever reads is gone: then nothing is left to do here either.
+    // The reader is gone: then this process has nothing left to do.
     if writeln!(out, "{value}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
 }
 
-/// What this process has used so far: user and system time in microseconds, and how often it was
-/// switched away from.
+/// The resources that this process has used so far: user and system time in microseconds, and the number of context
+/// switches.
 ///
 /// `unsafe` here: C fills in a struct of numbers.
 pub fn used() -> [(&'static str, u64); 3] {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   this process   {"ask": "record"} ──▶ gpupv bench: from here on everything is recorded
-//!                  ◀── a line when it is so
+//!                  ◀── a line once it records
 //! ```
 
 use proto::bench::Record;
@@ -31,7 +31,7 @@ fn ask(record: Record) -> anyhow::Result<()> {
     crate::flood::ask(record.word())
 }
 
-/// Blocks without a recording and with one in turns, after one that warms up.
+/// Alternating blocks without and with a recording, after one that warms up.
 fn rounds(
     figure: &str,
     plan: &Plan,
@@ -54,7 +54,7 @@ fn measure_signals(plan: &Plan) -> anyhow::Result<()> {
     let fence = guest.create_fence(false)?;
     let count = plan.operations(20_000, 20_000) as u64;
     let mut last = 1 << 21;
-    // From here on every value takes as many bytes as the next.
+    // From here on all values are encoded in the same number of bytes.
     guest.signal_from_gpu(context, &fence, last)?;
     let bytes = signal_bytes(context, fence.handle, last + 1);
     rounds(SIGNALS, plan, || {

@@ -1,4 +1,4 @@
-//! satisfied_wait: a CPU wait on a value that is there already sends nothing.
+//! satisfied_wait: a CPU wait on a reached value sends nothing.
 
 use std::time::Instant;
 
@@ -29,6 +29,6 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     }
     let messages = messages_sent() - before;
     record::fact("satisfied_wait", "messages", messages);
-    ensure!(messages == 0, "{messages} messages were sent by waits on a value that is there");
+    ensure!(messages == 0, "waits on a reached value sent {messages} messages");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! sync_call: a call and its answer beside a raw echo of as many bytes; escape_64k: the same by bytes per second.
+//! sync_call: a call and its answer beside a raw echo of as many bytes; escape_64k: the same in bytes per second.
 
 use d3dkmt::{Call, EscapeFlags, Handle, SignalFlags, device_state_type};
 use proto::bench::FLOOD_DATA_BYTES as ESCAPE_BYTES;
@@ -11,7 +11,7 @@ use crate::abi::{BenchDevice, messages_sent};
 use crate::peers::Service;
 use crate::record::{self, Samples};
 
-/// Calls of one arm before the other gets its turn.
+/// Calls of one series before the other runs.
 const BLOCK: usize = 25;
 const BLOCKS_OF_ESCAPES: usize = 5;
 /// A request number of the usual length.
@@ -69,7 +69,7 @@ fn escapes(plan: &Plan, guest: &BenchDevice) -> anyhow::Result<()> {
             ours.rate(count, ESCAPE_BYTES, || guest.escape(flags, &mut data))?;
             peer.rate(count, message.len(), || echo.echo(&mut message))?;
         }
-        // The first round is to warm up.
+        // The first round warms up.
         if let Some(round) = round.checked_sub(1) {
             record::round("escape_64k", round, &mut [("ours", ours), ("peer", peer)])?;
         }

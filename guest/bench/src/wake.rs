@@ -1,4 +1,4 @@
-//! cross_process_wake: one process signals a fence, another is parked in a wait for it.
+//! cross_process_wake: one process signals a fence; another is blocked in a wait for it.
 //!
 //! ```text
 //!   this process            host              waiter process
@@ -6,8 +6,8 @@
 //!   peer   write         ──▶ relay        ──▶ read returns             the same two hops, raw
 //!   hop    half of a raw echo with the same pauses before it           one hop, for information
 //! ```
-//! From before the signalling call to the waiter's return, both on CLOCK_MONOTONIC. Before each signal
-//! the waiter says that it is about to park, then this process sleeps until it has, without spinning.
+//! Measured from before the signaling call to the waiter's return, both on CLOCK_MONOTONIC. Before each signal the
+//! waiter reports that it is about to block; then this process sleeps until it has, without spinning.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -31,22 +31,22 @@ use crate::record::{self, Samples, monotonic_ns};
 use crate::sync_call::signal_bytes;
 use crate::{Plan, abi};
 
-/// Wait for what is measured: the fence, or the event.
+/// Wait for the fence or the event.
 pub const WAIT: u64 = 1;
 /// Read the raw connection.
 pub const READ_RAW: u64 = 2;
 const PARKING: u64 = 3;
 const END: u64 = 4;
-/// Looks at the waiter before it is given up that it sleeps.
+/// Checks of the waiter before the wait for its sleep fails.
 const LOOKS_MAX: u32 = 1000;
 
-/// Lets the machine come to rest before something is measured.
+/// Lets the machine become idle before a measurement.
 #[expect(clippy::disallowed_methods, reason = "nothing is waited for: rest itself is wanted")]
 fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Packets of two numbers between the two processes, descriptors beside them.
+/// Packets of two numbers between the two processes, with descriptors.
 pub struct Control(OwnedFd);
 
 impl Control {
@@ -81,9 +81,9 @@ impl Control {
     }
 }
 
-/// The life of the other process: does what it is told, and says when it returned.
+/// The main loop of the waiting process: executes commands, and reports when each returned.
 pub fn waiter(descriptor: i32) -> anyhow::Result<()> {
-    // SAFETY: inherited for this from whoever started us; nobody else here knows of it.
+    // SAFETY: inherited from the parent for this purpose; nothing else in this process uses it.
     let control = Control(unsafe { OwnedFd::from_raw_fd(descriptor) });
     rustix::io::fcntl_setfd(&control.0, FdFlags::CLOEXEC)?;
     let guest = BenchDevice::open()?;
@@ -123,14 +123,14 @@ pub fn waiter(descriptor: i32) -> anyhow::Result<()> {
     }
 }
 
-/// What a waiter waits for: its first packet has an NT handle, or none.
+/// What a waiter waits for: a fence if its first packet has an NT handle, else a CPU event.
 enum Awaited {
     Fence(Fence),
     /// A CPU event of [`DRIVER_USAGE`].
     Event(OwnedFd),
 }
 
-/// The waiter as its parent has it.
+/// The parent's view of the waiter.
 pub struct Waiter {
     child: Child,
     control: Control,
@@ -138,7 +138,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Started, and told how many bytes a raw message has and what it waits for.
+    /// Starts the waiter, and sends it the number of bytes in a raw message and what it waits for.
     pub fn start(plan: &Plan, bytes: usize, handle: Option<BorrowedFd<'_>>) -> anyhow::Result<Waiter> {
         let waiter = Waiter::spawn(plan)?;
         waiter.control.send([bytes as u64, 0], handle)?;
@@ -173,7 +173,7 @@ impl Waiter {
         Ok(Waiter { child, control: Control(ours), settle })
     }
 
-    /// Returns once the waiter is parked in what it was told.
+    /// Sends a command, and returns once the waiter is blocked in it.
     pub fn park(&self, command: u64, value: u64) -> anyhow::Result<()> {
         self.control.send([command, value], None)?;
         let ([parking, _], _) = self.control.receive()?;
@@ -184,16 +184,16 @@ impl Waiter {
                 return Ok(());
             }
         }
-        bail!("the waiter does not come to rest")
+        bail!("the waiter does not fall asleep")
     }
 
     fn sleeps(&self) -> anyhow::Result<bool> {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, after_name) = status.rsplit_once(')').context("/proc/PID/stat is odd")?;
+        let (_, after_name) = status.rsplit_once(')').context("cannot parse /proc/PID/stat")?;
         Ok(after_name.trim_start().starts_with('S'))
     }
 
-    /// When the waiter returned, and how many messages it sent for it.
+    /// The time at which the waiter returned, and how many messages it sent for that.
     pub fn returned(&self) -> anyhow::Result<[u64; 2]> {
         Ok(self.control.receive()?.0)
     }
@@ -206,7 +206,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Everything that one measurement needs.
+/// The set-up of one measurement.
 pub struct Setting {
     guest: BenchDevice,
     fence: Fence,

@@ -12,7 +12,7 @@ usage: guestd init                                  be PID 1 of the bundled gues
 
 Kernel arguments read by `guestd init`: gpupv.probe=1 (say ready and power off), gpupv.hostname=NAME.";
 
-/// What guestd is asked to be.
+/// The role that guestd is started in.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     Init,
@@ -24,7 +24,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeOptions {
     pub socket: PathBuf,
-    /// PID 1 waits for this process and powers the guest off when told so.
+    /// PID 1 waits for this process and powers the guest off on request.
     pub supervised: bool,
 }
 
@@ -34,7 +34,8 @@ impl Default for ServeOptions {
     }
 }
 
-/// Reads the arguments after the program's name. PID 1 gets whatever the kernel did not understand: it ignores them.
+/// Parses the arguments after the program's name. As PID 1 it ignores them: the kernel passes those that it did not
+/// understand.
 pub fn parse(arguments: impl IntoIterator<Item = String>, pid: u32) -> Result<Command, String> {
     if pid == 1 {
         return Ok(Command::Init);

@@ -1,4 +1,4 @@
-//! What guestd says: one-line messages on standard error, which is the console when PID 1 started it.
+//! The log of guestd: one-line messages on standard error, which is the console when PID 1 started it.
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -6,13 +6,13 @@ use std::panic::PanicHookInfo;
 /// Every line begins with this; the host looks for it in the console log.
 pub const PREFIX: &str = "gpupv-guestd: ";
 
-/// The line, without its prefix, that says programs can be started in this guest.
+/// The line, without its prefix, that reports that programs can be started in this guest.
 pub const READY: &str = "ready";
 
-/// Writes one line. Line breaks inside become blanks; the line leaves in one `write`.
+/// Writes one line. Line breaks inside become blanks; the line is one `write`.
 pub fn say(text: &str) {
     let line = line(text);
-    // Nobody is left to tell when the console is gone.
+    // An error is ignored: without a console there is nowhere to report it.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -26,7 +26,7 @@ fn line(text: &str) -> String {
     line
 }
 
-/// Says a panic in one line and then does `last`, which does not return to the panic.
+/// Logs a panic in one line and then calls `last`, which does not return to the panic.
 pub fn on_panic(role: &'static str, last: fn()) {
     std::panic::set_hook(Box::new(move |info| {
         say(&format!("{role} panicked, this is a bug in guestd: {}", panic_words(info)));

@@ -1,5 +1,5 @@
-//! The broker's thread: sockets, the link to the host and process ends, over one epoll. It sleeps until one of them, or
-//! the broker's next deadline, has something for it; at rest there is no deadline.
+//! The broker's thread: sockets, the link to the host and process exits, over one epoll. It sleeps until one of them is
+//! ready or the broker's next deadline is reached. Without pending work there is no deadline.
 
 mod clients;
 mod closer;
@@ -24,18 +24,18 @@ use clients::{Accepted, Clients, Offered, Ready};
 use event_channels::{EventChannels, is_event_channel};
 use link::LinkSocket;
 
-/// epoll's name of the listening socket, of the link, of closed NT handles, of room to receive descriptors, and the first
-/// of the clients'.
+/// epoll keys of the listening socket, the link, closed NT handles and room to receive descriptors, and the first key
+/// of the clients.
 const LISTENER: u64 = 0;
 const LINK: u64 = 1;
 const NT_HANDLES: u64 = 2;
 const FREED: u64 = 3;
 const FIRST_CLIENT: u64 = 4;
 
-/// Makes the connection to the host. The error is in words for a person.
+/// Makes the connection to the host. The error is a readable text.
 pub type Connect = Box<dyn FnMut() -> Result<OwnedFd, String> + Send>;
 
-/// Performs what the broker asks for, and tells it what happens.
+/// Performs the broker's effects, and passes it the inputs.
 pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     broker: Broker<M>,
     epoll: OwnedFd,
@@ -44,9 +44,9 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     connect_event_channel: Connect,
     link: Option<LinkSocket>,
     event_channels: EventChannels,
-    /// What came along with requests that are under way.
+    /// Descriptors that came with requests in progress.
     offered: BTreeMap<ClientId, Offered>,
-    /// While there are any.
+    /// The open NT handles; `None` if there are none.
     nt_handles: Option<NtHandles>,
     started: Instant,
 }
@@ -76,7 +76,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         })
     }
 
-    /// Waits for something to happen and deals with it; for ever.
+    /// Waits for events and handles them, until epoll fails.
     pub fn run(&mut self) -> Errno {
         loop {
             if let Err(error) = self.turn() {
@@ -85,7 +85,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
     }
 
-    /// One wake-up.
+    /// Handles one wake-up of epoll.
     fn turn(&mut self) -> Result<(), Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); 64];
         let timeout = self.broker.next_deadline().map(|deadline| deadline.saturating_sub(self.now()));
@@ -130,8 +130,8 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                     if let Some(offered) = offered {
                         self.offered.insert(client, offered);
                     }
-                    // It may ask for an NT handle, to look for a name with: names whose last handle is closed by now
-                    // have ended when the host hears of it.
+                    // The request may ask for an NT handle, to open a name. Names whose last handle is closed by now
+                    // must be gone when the host gets the request.
                     self.close_nt_handles();
                     self.feed(Input::Packet { client, bytes });
                     let listening = self.broker.listens_to(client);
@@ -160,7 +160,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
     }
 
-    /// Tells of the NT handles whose last descriptor is closed.
+    /// Reports the NT handles whose last descriptor is closed.
     fn close_nt_handles(&mut self) {
         let Some(handles) = &mut self.nt_handles else { return };
         let closed = handles.closed();
@@ -203,7 +203,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
         }
     }
 
-    /// Tells the broker of an input and performs its effects, with all that follows from them.
+    /// Passes an input to the broker and performs its effects, and the inputs that result from them.
     fn feed(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -278,14 +278,17 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     fn open_event_channel(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
         let event = match self.offered.remove(&client) {
             Some(Offered::Eventfd(event)) => event,
-            Some(Offered::Other) => return Err("what came along is no eventfd".to_owned()),
-            None => return Err("an event was to be kept, and none came along".to_owned()),
+            Some(Offered::Other) => {
+                return Err("the descriptor of the event registration is no eventfd".to_owned());
+            }
+            None => return Err("the event registration carries no eventfd".to_owned()),
         };
         let stream = (self.connect_event_channel)()?;
         self.event_channels.open(&self.epoll, name, stream, token, &event)
     }
 
-    /// Clients whose events are set as far as the host had signaled them. One that cannot be answered is seen to be gone.
+    /// Answers clients whose events are set as far as the host had signaled them. If a reply fails, the client is seen
+    /// to be gone later.
     fn answer_settled(&mut self, settled: Vec<(ClientId, u32)>) {
         for (client, process) in settled {
             let reply = BrokerReply { process, ..BrokerReply::default() };

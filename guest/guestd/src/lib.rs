@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Invariants:
-//! - [`broker::Broker`] is a value: told the time and what happened, it answers with effects.
-//! - A fence page stays pinned and allocated until the host has said that it will never store into it again, or is
-//!   no longer there to do so.
-//! - The broker's thread waits for nothing but its epoll, and no user of the guest has all that the broker gives.
-//! - PID 1 does as little as it can: all that may fail or be talked to from outside is in its child `serve`.
-//! - One line, one `write`, one prefix: everything said goes through [`console::say`].
+//! - [`broker::Broker`] is a value: given the time and an input, it returns effects.
+//! - A fence page stays pinned and allocated until the host has answered that it will never store into it again, or the
+//!   host is gone.
+//! - The broker's thread waits only in its epoll, and no user of the guest can take all of a broker's resource.
+//! - PID 1 does as little as possible: everything that may fail or is reachable from outside is in its child `serve`.
+//! - One line, one `write`, one prefix: all logging goes through [`console::say`].
 
 pub mod agent;
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! What the broker needs of the machine it runs on: pinned memory and streams to the host.
+//! What the broker needs from the machine it runs on: pinned memory and streams to the host.
 
 use std::os::fd::OwnedFd;
 
@@ -16,14 +16,14 @@ pub struct GuestMachine {
     pinner: Pinner,
 }
 
-/// Our copy of a process's stream. Dropping it ends the stream for every copy, also those of forked children.
+/// The broker's copy of a process's stream. Dropping it shuts the stream down for every copy, also in forked children.
 pub struct ProcessStream(OwnedFd);
 
 impl Drop for ProcessStream {
     fn drop(&mut self) {
-        // The peer may have ended it already.
+        // The peer may have closed it already.
         let _ = shutdown(&self.0, Shutdown::Both);
-        // The process may have set it on its copy: the close would wait for the host.
+        // The process may have set SO_LINGER on its copy: then the close would wait for the host.
         let _ = sockopt::set_socket_linger(&self.0, None);
     }
 }
@@ -46,7 +46,7 @@ impl Machine for GuestMachine {
 
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
         let stream = vsock::connect_host(CHANNEL_PORT).map_err(|error| match error {
-            // The host is there: it has just told us of the process.
+            // The host is running, because it has just answered the attach.
             Errno::CONNRESET => "the host refuses a stream (has this VM too many connections?)".to_owned(),
             error => format!("cannot open a stream to the host: {}", vsock::connect_words(error)),
         })?;

@@ -1,6 +1,6 @@
-//! `/proc/self/pagemap`: where in guest-physical memory a page of ours is.
+//! `/proc/self/pagemap`: the guest-physical address of a page of this process.
 //!
-//! The file has one little-endian u64 for each virtual page: bit 63 says that the page is present, bits 0-54 are its
+//! The file has one little-endian u64 for each virtual page: bit 63 is set if the page is present, bits 0-54 are its
 //! frame number, which reads as 0 without CAP_SYS_ADMIN. See the kernel's Documentation/admin-guide/mm/pagemap.rst.
 
 use std::fs::File;

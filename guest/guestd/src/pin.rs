@@ -4,10 +4,10 @@
 //! a page in memory but lets compaction move it. A buffer that is registered with io_uring holds a *long-term pin*:
 //! the kernel moves such a page to where it may stay, and then leaves it there until it is unregistered.
 //!
-//! One ring with a sparse table of buffers serves all regions; no I/O is ever done on it. Where there is no io_uring,
-//! `mlock` is used and compaction is told to leave locked pages alone, which is said once.
+//! One ring with a sparse table of buffers serves all regions; no I/O is ever done on it. Without io_uring, `mlock` is
+//! used and compaction is set to leave locked pages in place, which is logged once.
 //!
-//! `unsafe`: registered memory must stay mapped until unregistered; [`crate::region::Region`] sees to that.
+//! `unsafe`: registered memory must stay mapped until unregistered; [`crate::region::Region`] guarantees that.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use io_uring::IoUring;
 
 use crate::limits::PINNED_REGIONS_MAX;
 
-/// Pins regions. One for the broker's thread.
+/// Pins regions. The broker's thread has one.
 pub struct Pinner {
     kind: Kind,
     /// Why pages may move, if they may.
@@ -57,7 +57,7 @@ impl Pinner {
         }
     }
 
-    /// Without io_uring, because of `error`.
+    /// A pinner without io_uring, because of `error`.
     pub(crate) fn locked(error: &std::io::Error) -> Self {
         let weakness = format!("io_uring is not usable ({error}): fence memory is locked instead");
         Self { kind: Kind::Locked, weakness: Some(weakness) }
@@ -82,7 +82,7 @@ impl Pinner {
     }
 }
 
-/// Tells the kernel of this machine to leave locked memory alone, where locking is all there is.
+/// Sets the kernel of this machine to leave locked memory in place, if locking is all that is available.
 pub fn keep_locked_memory_in_place() -> Result<(), String> {
     const SETTING: &str = "/proc/sys/vm/compact_unevictable_allowed";
     std::fs::write(SETTING, "0").map_err(|error| {

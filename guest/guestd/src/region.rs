@@ -1,9 +1,9 @@
-//! A region: pages of a memfd that the host writes, for fence values, which one guest process only reads, or for the
-//! allocations of one, which it writes too.
+//! A region: pages of a memfd that the host writes. Fence values are read-only for the one client process that gets
+//! them; backing pages of allocations it may write too.
 //!
 //! The order matters: map, fill with zeroes, pin, *then* read the addresses (pinning may move a page), and seal last.
-//! After `F_SEAL_FUTURE_WRITE` nobody can make a writable mapping or write, not even by opening the memfd again; the
-//! mapping from before goes on. What is handed out for fences is open for reading only on top of that.
+//! After `F_SEAL_FUTURE_WRITE` no process can make a writable mapping or write, not even by opening the memfd again;
+//! the earlier mapping stays writable. The descriptor of a fence region is also open for reading only.
 //!
 //! `unsafe`: memory is mapped and unmapped here.
 
@@ -22,17 +22,17 @@ use crate::pin::{Pin, Pinner};
 
 /// Pages that stay where they are until this is dropped.
 pub struct Region {
-    // Before the mapping: a pin ends first.
+    // Declared before the mapping, so that it is unpinned first.
     _pin: Pin,
     _mapping: Mapping,
 }
 
-/// A new region with what the host and the process need to know of it.
+/// A new region with its addresses for the host and its descriptor for the process.
 pub struct NewRegion {
     pub region: Region,
     /// Guest-physical address of each page.
     pub addresses: Vec<u64>,
-    /// Sealed: its size cannot change; that of fences can only be read.
+    /// Sealed: its size cannot change; a fence region can only be read.
     pub descriptor: OwnedFd,
 }
 
@@ -42,7 +42,7 @@ struct Mapping {
 }
 
 impl NewRegion {
-    /// Makes a region of `pages` pages, all zero. The error is in words for a person.
+    /// Makes a region of `pages` pages, all zero. The error is a readable text.
     pub fn make(purpose: Purpose, pages: u32, pinner: &Pinner) -> Result<Self, String> {
         let length_bytes = pages as usize * PAGE_BYTES;
         let memory = zeroed_memfd(purpose, length_bytes)
@@ -57,7 +57,7 @@ impl NewRegion {
     }
 }
 
-/// Every page written once, so that all are there.
+/// Makes a memfd and writes every page once, so that all are present.
 fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> {
     let name = match purpose {
         Purpose::Fences => "gpupv-fences",
@@ -72,7 +72,7 @@ fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> 
     Ok(memory)
 }
 
-/// Seals the memfd; that of fences is opened again for reading only.
+/// Seals the memfd; a fence region is opened again for reading only.
 fn sealed(purpose: Purpose, memory: File) -> std::io::Result<OwnedFd> {
     let size = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     match purpose {
@@ -89,7 +89,7 @@ fn sealed(purpose: Purpose, memory: File) -> std::io::Result<OwnedFd> {
 
 impl Mapping {
     fn new(memory: &File, length_bytes: usize) -> Result<Self, String> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps no other.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -107,7 +107,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and nothing refers into it: its pin has ended.
+        // SAFETY: this value owns the range, and nothing refers into it: its pin was dropped before.
         let _ = unsafe { munmap(self.start, self.length_bytes) };
     }
 }

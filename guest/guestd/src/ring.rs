@@ -1,28 +1,28 @@
-//! A ring that sets an eventfd when a stream has something, with no thread in between.
+//! A ring that sets an eventfd when a stream has data, with no thread in between.
 //!
-//! io_uring signals an eventfd that is registered with a ring. With IORING_SETUP_DEFER_TASKRUN it does so in the wake-up
-//! of the stream itself, when the poll on it fires; what is left of the poll's work waits for the ring's owner, here
-//! until the stream was read. So whoever reads the eventfd is awake as soon as with a read of the stream.
+//! io_uring signals an eventfd that is registered with a ring. With IORING_SETUP_DEFER_TASKRUN it does so in the
+//! wake-up of the stream itself, when the poll on it fires. The rest of the poll's work waits for the ring's owner,
+//! here until the stream is read. So a reader of the eventfd wakes as early as a reader of the stream would.
 //!
 //! ```text
 //!            byte: the kernel sets the eventfd           read n bytes
 //!   ARMED ─────────────────────────────────────▶ FIRED ───────────────▶ settle(n): set it n - 1 times more, arm again
 //!     ▲                                            ▲ more bytes: nothing     │
 //!     └──────── no bytes ──────────────────────────┼─────────────────────────┘
-//!                                                  └── bytes are there: the kernel sets the eventfd at once
+//!                                                  └── bytes are pending: the kernel sets the eventfd at once
 //! ```
-//! Exact, because a stream's wake-up is over before its bytes can be read (for vsock both are under the socket's lock),
-//! and a poll fires once: whoever has read a byte knows that the poll has fired and cannot fire again.
-//! [`Ring::is_exact`] tries all of this on a pair of sockets: a kernel that does it otherwise is not trusted.
+//! Exact, because a stream's wake-up completes before its bytes can be read (for vsock both are under the socket's
+//! lock), and a poll fires once: after a byte was read, the poll has fired and cannot fire again.
+//! [`EventRing::is_exact`] tests all of this on a pair of sockets: a kernel that behaves differently is not used.
 //!
-//! `unsafe`: what is submitted refers to a stream, which has to be open as long as the poll is armed; and here it is.
+//! `unsafe`: a submitted poll refers to a stream that must stay open while the poll is armed; the ring owns it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::{IoUring, opcode, types};
 
-/// One eventfd and the stream whose bytes set it, once for each, from [`Ring::arm`] on.
+/// One eventfd and the stream whose bytes set it, once for each, from [`EventRing::arm`] on.
 pub struct EventRing {
     ring: IoUring,
     stream: OwnedFd,
@@ -31,7 +31,7 @@ pub struct EventRing {
 const ENTRIES: u32 = 1;
 
 impl EventRing {
-    /// Belongs to the calling thread. An error for what is no eventfd.
+    /// Makes a ring for the calling thread. An error if `event` is no eventfd.
     pub fn new(stream: OwnedFd, event: BorrowedFd<'_>) -> io::Result<EventRing> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -46,8 +46,8 @@ impl EventRing {
         self.stream.as_fd()
     }
 
-    /// The next byte sets the eventfd, also one that is there. Of those that wait for the stream the latest is woken
-    /// first: whoever is to come after the eventfd's reader waits for it before this.
+    /// Arms the poll: the next byte sets the eventfd, also one that is pending. Waiters of a stream are woken in
+    /// reverse order: a waiter that must come after the eventfd's reader waits on the stream before this call.
     pub fn arm(&mut self) -> io::Result<()> {
         const READABLE: u32 = libc::POLLIN as u32;
         let poll = opcode::PollAdd::new(types::Fd(self.stream.as_raw_fd()), READABLE);
@@ -55,23 +55,23 @@ impl EventRing {
     }
 
     fn submit(&mut self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
-        // SAFETY: the stream is open as long as the ring; nothing that is submitted here has memory.
+        // SAFETY: the stream is open as long as the ring; the submitted operations use no memory.
         unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)?;
         self.ring.submit().map(drop)
     }
 
-    /// So many bytes were read of the stream, at least one: the eventfd is set for each of them when this returns.
+    /// Accounts for bytes read of the stream, at least one: the eventfd is set for each of them when this returns.
     pub fn acknowledge(&mut self, bytes: usize) -> io::Result<()> {
         self.finish_poll()?;
         for _ in 1..bytes {
-            // Whatever ends sets the eventfd, and never waits for room in its counter, as a write would.
+            // Each completion sets the eventfd, and never waits for room in its counter, as a write would.
             self.submit(&opcode::Nop::new().build())?;
             self.ring.completion().for_each(drop);
         }
         self.arm()
     }
 
-    /// What is left of the poll that has set the eventfd: it would be set again.
+    /// Finishes the poll that has set the eventfd, with the eventfd disabled, because it would be set again.
     fn finish_poll(&mut self) -> io::Result<()> {
         self.ring.completion().disable_eventfd();
         self.ring.submit()?;
@@ -81,7 +81,7 @@ impl EventRing {
         Ok(())
     }
 
-    /// Whether this kernel does it as told above.
+    /// Whether this kernel behaves as described above.
     pub fn is_exact() -> bool {
         tried().unwrap_or(false)
     }
@@ -89,11 +89,11 @@ impl EventRing {
 
 impl Drop for EventRing {
     fn drop(&mut self) {
-        // First: the end of the poll, or of the stream, would set the eventfd. And before the kernel is told so: it works
-        // off what is left of a poll that has fired when it is told anything.
+        // Disable it first: the end of the poll or of the stream would set the eventfd. So would unregistering it,
+        // because any request makes the kernel finish a poll that has fired.
         self.ring.completion().disable_eventfd();
         let _ = self.ring.submitter().unregister_eventfd();
-        // The poll holds the stream for a moment longer; its peer is to see the end now.
+        // The poll holds the stream a moment longer; the shutdown shows its peer the end now.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 }
@@ -126,7 +126,7 @@ fn tried() -> io::Result<bool> {
         rustix::io::write(&far, &[1, 1])?;
         as_told &= set() == 1;
         let count = read(&ring)?;
-        // Two more before it is armed again.
+        // Two more bytes before it is armed again.
         rustix::io::write(&far, &[1, 1])?;
         ring.acknowledge(count)?;
         as_told &= count == 3 && set() == 3;
@@ -172,7 +172,7 @@ mod tests {
             rustix::io::write(&far, &[1]).unwrap();
             far
         });
-        // Blocks in another thread than the ring's, which waits for it in turn.
+        // Blocks in another thread than the ring's, which in turn waits for it.
         let reader = event.try_clone().unwrap();
         let read = std::thread::spawn(move || count(&reader)).join().unwrap();
         assert_eq!(read, 1);
@@ -235,14 +235,14 @@ mod tests {
             }
             sum
         });
-        // In turns of this one thread, so that no wake-up is under way while bytes are read: a pair of Unix sockets
+        // This one thread alternates, so that no wake-up is in progress while bytes are read: a pair of Unix sockets
         // would let them overlap, vsock does not.
         let mut left = BYTES;
         while left > 0 {
             let piece = left.min(1 + left / 7 % 5);
             assert_eq!(rustix::io::write(&far, &vec![1; piece as usize]).unwrap() as u64, piece);
             left -= piece;
-            // Some are left for later, and now and then none.
+            // Some bytes are left for later, and at times none.
             let most = if left.is_multiple_of(11) { 64 } else { 3 };
             while let Ok(bytes) = rustix::io::read(ring.stream(), &mut vec![0; most]) {
                 ring.acknowledge(bytes).unwrap();

@@ -23,12 +23,12 @@ use crate::pin::{Pinner, keep_locked_memory_in_place};
 use crate::ring::EventRing;
 use crate::{agent, vsock};
 
-/// `serve` exits with this when it was asked to power the guest off (`EX_TEMPFAIL`: no other of ours).
+/// Exit status of `serve` when it was asked to power the guest off (`EX_TEMPFAIL`: not used otherwise).
 pub const POWER_OFF_STATUS: u8 = 75;
-/// What Rust gives a panicked program.
+/// Rust's exit status of a panicked program.
 const PANIC_STATUS: i32 = 101;
 
-/// Why `serve` cannot serve.
+/// Why `serve` cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot make the folder of {}: {source}", path.display())]
@@ -41,7 +41,7 @@ pub enum ServeError {
     Events(Errno),
 }
 
-/// Serves until the process is ended.
+/// Serves until the process is killed.
 pub fn run(options: &ServeOptions) -> Result<Infallible, ServeError> {
     on_panic("serve", || exit(PANIC_STATUS));
     let most = Rlimit { current: Some(DESCRIPTORS_MAX), maximum: Some(DESCRIPTORS_MAX) };

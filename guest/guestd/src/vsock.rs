@@ -1,9 +1,9 @@
 //! AF_VSOCK for the broker: blocking connections to the host.
 //!
 //! A vsock address is a context id (which machine) and a port. The host is always CID 2. Source ports below 1024 need
-//! CAP_NET_BIND_SERVICE, which is how the host knows guestd from everybody else in the guest.
+//! CAP_NET_BIND_SERVICE, by which the host knows guestd from other processes of the guest.
 //!
-//! `unsafe`: rustix knows no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
+//! `unsafe`: rustix has no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
 
 use std::os::fd::OwnedFd;
 
@@ -41,7 +41,7 @@ unsafe impl SocketAddrArg for VsockAddress {
     }
 }
 
-/// Connects to a port of the host from any source port. Waits as long as the kernel does: 2 s if nobody answers.
+/// Connects to a port of the host from any source port. The kernel's timeout is 2 s.
 pub fn connect_host(port: u32) -> Result<OwnedFd, Errno> {
     loop {
         if let Some(socket) = connected(open()?, port)? {
@@ -50,8 +50,8 @@ pub fn connect_host(port: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// `None` if it was interrupted, by a signal or by work that an io_uring of ours has finished: the kernel has given the
-/// connection up then, and a new socket is needed.
+/// Connects a socket. `None` if it was interrupted, by a signal or by completed work of an io_uring: then the kernel
+/// has dropped the connection, and a new socket is needed.
 fn connected(socket: OwnedFd, port: u32) -> Result<Option<OwnedFd>, Errno> {
     match connect(&socket, &VsockAddress::new(HOST_CID, port)) {
         Ok(()) => Ok(Some(socket)),
@@ -62,11 +62,11 @@ fn connected(socket: OwnedFd, port: u32) -> Result<Option<OwnedFd>, Errno> {
 
 /// Connects to a port of the host from a source port below 1024.
 pub fn connect_host_privileged(port: u32) -> Result<OwnedFd, Errno> {
-    // Downwards, and past ports that an earlier connection still holds.
+    // Downwards, skipping ports that an earlier connection still holds.
     for source in (1..PRIVILEGED_PORT_END).rev() {
         let socket = open()?;
         match bind(&socket, &VsockAddress::new(ANY_CID, source)) {
-            // Interrupted: the next port, for the kernel may hold this one still.
+            // Interrupted: try the next port, because the kernel may still hold this one.
             Ok(()) => {
                 if let Some(socket) = connected(socket, port)? {
                     return Ok(socket);
@@ -83,7 +83,7 @@ fn open() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// Why the host cannot be reached, in words for a person.
+/// Why the host cannot be reached, as a readable text.
 pub fn connect_words(error: Errno) -> String {
     let reason = match error {
         Errno::AFNOSUPPORT => "this kernel has no vsock (are the modules loaded?)",

@@ -1,11 +1,11 @@
-//! The C ABI: the Windows SDK's declarations, which `libdxcore.so` answers, and its two functions more.
+//! The C ABI: the Windows SDK's declarations, which `libdxcore.so` implements, and the library's two extra functions.
 
 pub use windows_sys::Wdk::Graphics::Direct3D as sdk;
 
 unsafe extern "C" {
     safe fn gpupv_messages_sent() -> u64;
     safe fn gpupv_settle_events();
-    // The crate has an earlier form of the two structs; these are those of the library's header.
+    // The SDK crate has an earlier form of the two structs; these are from the library's header.
     pub fn D3DKMTCreateNativeFence(argument: *mut CreateNativeFence) -> i32;
     pub fn D3DKMTOpenNativeFenceFromNtHandle(argument: *mut OpenNativeFenceFromNtHandle) -> i32;
 }
@@ -91,7 +91,7 @@ pub type NtHandle = *mut core::ffi::c_void;
 /// A HANDLE that no descriptor has.
 pub const NO_HANDLE: NtHandle = i32::MAX as usize as NtHandle;
 
-/// Returns when every event is set that the host signaled before what it answered to a call that has returned.
+/// Returns once every event is set that the host signaled before it answered a call that has returned.
 pub fn settle_events() {
     gpupv_settle_events();
 }

@@ -1,30 +1,31 @@
-//! The barrier: every order that was read before it is done and reported, or its thread is in a wait
-//! (or behind one in its queue); and everything that the host had sent by then has had its effect, down
-//! to events set and to the reports of threads whose wait it ended.
+//! The barrier: every order that was read before it is executed and reported, or its thread is in a wait (or queued
+//! behind one). And everything that the host had sent by then has had its effect, including events set and reports of
+//! threads whose wait it ended.
 //!
 //! ```text
 //!   rest ──▶ a synchronous call ──▶ events settled ──▶ rest ──▶ reported anything meanwhile? ──no──▶ done
 //!    ▲                                                                      │ yes
 //!    └──────────────────────────────────────────────────────────────────────┘
 //! ```
-//! *Rest*: all other threads of this process were asleep at one moment. Each was seen asleep twice, and
-//! none was switched from in between. A thread that is still to set an event, or that was rung and has
-//! not run yet, is runnable: there is no rest. So at rest nothing is left that does not need a message
-//! to come, and each thread that is in an order has sent its message.
+//! *Rest*: all other threads of this process were asleep at one moment. Each was seen asleep twice, without a context
+//! switch in between. A thread that must still set an event, or that was woken and has not run yet, is runnable: then
+//! there is no rest. So at rest all remaining work waits for a message to arrive, and each thread with an order has
+//! sent its message.
 //!
-//! *The call*: `D3DKMTGetDeviceState` of the NULL device, which changes nothing. It goes down the one
-//! stream behind those messages, so the host has handled them all before it answers. The host decides
-//! under one lock and puts answers and wakes into the one stream back in that order; the library reads
-//! it in order. So once the answer is there, every wake that the host decided on before is read too.
+//! *The call*: `D3DKMTGetDeviceState` of the NULL device, which changes nothing. It follows those messages on the one
+//! stream, so the host has handled them all before it answers. The host decides under one lock and puts answers and
+//! wakes into the one stream back in that order; the library reads it in order. So once the answer has arrived, every
+//! wake that the host decided on before is read too.
 //!
-//! *Events settled*: those that a driver signals are set by the broker, by a way of their own. It is asked to answer when
-//! all are set that the host decided on before it was asked, and so before that answer.
+//! *Events settled*: the broker sets the events that a driver signals, outside of the stream. It is asked to answer
+//! when all are set that the host decided on before the request, and so before that answer.
 //!
-//! A thread that is in the same order before and after has its answer by now: it is in a wait, and was
-//! not woken. (One call alone may be elsewhere: a create call that is asking the broker for memory.) If a thread finished an order, it may have sent the next one's message: once more.
+//! A thread that is in the same order before and after has got its answer: it is in a wait, and was not woken. (Only a
+//! create call may be elsewhere: it may be asking the broker for memory.) A thread that finished an order may have sent
+//! the next one's message: then the barrier starts again.
 //!
-//! Barriers of several threads pass one after the other. Only what runs is looked at again, without a
-//! pause: nothing else is waited for.
+//! Barriers of several threads pass one after the other. A barrier polls running threads without a pause, and waits for
+//! nothing else.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,9 +37,9 @@ use crate::abi::{messages_sent, sdk, settle_events};
 
 #[derive(Default)]
 pub struct Barriers {
-    /// Messages of barriers, which are none of the scenario's. Kept locked while one passes.
+    /// Messages of barriers, which do not count as the scenario's. Locked while one passes.
     messages: Mutex<u64>,
-    /// A call of the scenario was begun: before that no session is to be started.
+    /// The scenario has begun a call: before that a barrier must not start a session.
     begun: AtomicBool,
 }
 
@@ -55,7 +56,7 @@ impl Barriers {
     /// `given` and `reported` count orders.
     pub fn pass(&self, given: &AtomicU64, reported: impl Fn() -> u64) {
         let mut messages = self.lock();
-        // With no order but this one, no thread has a message to send.
+        // With no other order, no thread has a message to send.
         if given.load(Ordering::Relaxed) > reported() + 1 {
             come_to_rest();
         }
@@ -79,7 +80,7 @@ impl Barriers {
     }
 }
 
-/// True if it sent a message: the transport is not lost, and there was a broker at all.
+/// Makes the barrier's call. True if it sent a message: the transport is not lost, and there was a broker.
 fn call() -> bool {
     let mut state = sdk::D3DKMT_GETDEVICESTATE { StateType: 1, ..Default::default() };
     // SAFETY: the struct outlives the call.
@@ -87,7 +88,7 @@ fn call() -> bool {
     status != NtStatus::DEVICE_REMOVED && status != NtStatus::UNSUCCESSFUL
 }
 
-/// Returns when all other threads of this process were asleep at one moment.
+/// Waits until all other threads of this process were asleep at one moment.
 fn come_to_rest() {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut before = None;
@@ -96,14 +97,14 @@ fn come_to_rest() {
         match &now {
             Some(_) if now == before => return,
             Some(_) => {}
-            // Whoever runs may need this processor.
+            // The running thread may need this processor.
             None => std::thread::yield_now(),
         }
         before = now;
     }
 }
 
-/// Every other thread, and how often it was switched from; `None` if one is not asleep.
+/// Every other thread with its number of context switches; `None` if one is not asleep.
 fn sleepers(own: &str) -> Option<Vec<(String, u64)>> {
     let mut sleepers = Vec::new();
     for task in fs::read_dir("/proc/self/task").expect("a process sees its own threads") {
@@ -112,14 +113,14 @@ fn sleepers(own: &str) -> Option<Vec<(String, u64)>> {
         if name == own {
             continue;
         }
-        // A thread that has ended meanwhile has nothing left to do.
+        // A thread that has exited meanwhile has nothing left to do.
         let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
         sleepers.push((name, switches_of_sleeper(&status)?));
     }
     Some(sleepers)
 }
 
-/// How often a thread was switched from, of its `/proc` status; `None` if it is not asleep.
+/// The number of a thread's context switches, from its `/proc` status; `None` if it is not asleep.
 fn switches_of_sleeper(status: &str) -> Option<u64> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let asleep = field("State:")?.starts_with('S');

@@ -14,7 +14,7 @@ use crate::abi::{NO_HANDLE, NtHandle};
 #[derive(Default)]
 pub struct Events(Mutex<BTreeMap<EventNumber, Arc<OwnedFd>>>);
 
-/// The HANDLE that a call is given, open for as long as this is kept.
+/// The HANDLE that a call gets, open as long as this value lives.
 pub struct EventHandle(Option<Arc<OwnedFd>>, NtHandle);
 
 impl EventHandle {
@@ -53,7 +53,7 @@ impl Events {
         }
     }
 
-    /// The same, but not before it is set.
+    /// The same, but waits until the event is set.
     pub fn wait(&self, number: EventNumber) -> Result<u64, NtStatus> {
         let event = self.lock().get(&number).cloned().ok_or(NtStatus::INVALID_HANDLE)?;
         let mut ready = [PollFd::new(&*event, PollFlags::IN)];
@@ -70,7 +70,7 @@ impl Events {
         }
     }
 
-    /// No number is NULL; one that names no event is a HANDLE that is none.
+    /// The HANDLE of an event: NULL without a number, an invalid HANDLE for an unknown number.
     pub fn handle(&self, number: Option<EventNumber>) -> EventHandle {
         let event = number.and_then(|number| self.lock().get(&number).cloned());
         EventHandle(event, if number.is_some() { NO_HANDLE } else { std::ptr::null_mut() })

@@ -1,18 +1,18 @@
-//! The guest process of a scenario on a live arm: a real client of `libdxcore.so` that does what it is
-//! told. It takes no arguments and reads orders from its standard input; each gets one report on its
-//! standard output. The protocol's primer is in `proto/scenario_client.proto`.
+//! The client process of a scenario on a live backend: a real client of `libdxcore.so` that executes orders. It takes
+//! no arguments and reads orders from its standard input; each gets one report on its standard output. The protocol's
+//! primer is in `proto/scenario_client.proto`.
 //!
 //! ```text
 //!  stdin ──▶ main: reads orders ──▶ queue of thread 0 ──▶ thread 0: calls the C ABI ──┐
 //!                               └─▶ queue of thread 1 ──▶ thread 1: in a wait         ├─▶ stdout
 //!                                                         ..                        ──┘  whole reports
 //! ```
-//! Nothing is judged here: bad handles, flags and counts go to the library as they came. What C has no
-//! form for is answered `NoCForm` and not called.
+//! Nothing is checked here: bad handles, flags and counts go to the library unchanged. Calls that C cannot express are
+//! answered with `NoCForm` and not called.
 //!
-//! Exit codes: 0 at the end of input, at once, whoever is in a wait (what is queued then is not done:
-//! whoever wants reports waits for them before); 2 for input that is no order, and
-//! for output that nobody reads; 101 after a panic. What is wrong is said on standard error.
+//! Exit codes: 0 at the end of input, at once, even with threads in waits (queued orders are dropped: a runner that
+//! needs their reports waits for them first); 2 for input that is no order, and for output that cannot be written; 101
+//! after a panic. Errors are printed on standard error.
 
 mod abi;
 mod barrier;
@@ -46,7 +46,7 @@ const READ_BYTES: usize = 64 * 1024;
 const BAD_INPUT: i32 = 2;
 const PANICKED: i32 = 101;
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Default)]
 struct ScenarioClient {
     /// Orders that were put into a thread's queue.
@@ -86,13 +86,13 @@ impl ScenarioClient {
     }
 }
 
-/// Says what is wrong. `eprintln` would panic where standard error is full or closed.
+/// Prints an error. `eprintln` would panic if standard error is full or closed.
 fn complain(words: std::fmt::Arguments<'_>) {
-    // There is nowhere left to say it.
+    // An error here cannot be reported.
     let _ = writeln!(std::io::stderr(), "scenario-client: {words}");
 }
 
-/// Ends the process with words.
+/// Prints an error and exits.
 fn give_up(words: std::fmt::Arguments<'_>) -> ! {
     complain(words);
     std::process::exit(BAD_INPUT);
@@ -107,15 +107,16 @@ fn end_with_a_panic() {
     }));
 }
 
-/// The end of input ends a scenario client, but not one that is stopped when its runner is killed. The signal follows the
-/// thread that spawned this process, and a runner's threads live until their scenario clients have ended. A runner on this
-/// machine asks for it; in a guest the end of the VM ends all.
+/// Makes this process die with its parent. The end of input ends a scenario client, but not one that is stopped when
+/// its runner is killed. The signal follows the thread that spawned this process, and a runner's threads live until
+/// their scenario clients have exited. A runner on this machine asks for it; in a guest the VM's end kills all
+/// processes.
 fn die_with_the_parent() {
     if std::env::var_os(SCENARIO_CLIENT_DIES_WITH_PARENT_ENV).is_none_or(|value| value != "1") {
         return;
     }
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        give_up(format_args!("it cannot be tied to its runner: {error}"));
+        give_up(format_args!("cannot be set to die with its runner: {error}"));
     }
 }
 
@@ -127,12 +128,12 @@ fn main() {
     let mut landing = vec![0; READ_BYTES];
     loop {
         match rustix::io::read(rustix::stdio::stdin(), &mut landing) {
-            Ok(0) if frames.pending() > 0 => give_up(format_args!("the input ended within an order")),
-            // At once: a thread in a wait may stay there for ever.
+            Ok(0) if frames.pending() > 0 => give_up(format_args!("the input ended inside an order")),
+            // Exit at once, because a thread may wait for ever.
             Ok(0) => std::process::exit(0),
             Ok(count) => frames.extend(&landing[..count]),
             Err(Errno::INTR) => continue,
-            Err(error) => give_up(format_args!("the input cannot be read: {error}")),
+            Err(error) => give_up(format_args!("cannot read the input: {error}")),
         }
         loop {
             match Order::next(&mut frames) {

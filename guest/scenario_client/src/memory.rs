@@ -1,6 +1,6 @@
 //! The memory of this process's allocations, as the process itself writes and reads it.
 //!
-//! `unsafe` here: pointers to memory that engines write too are followed, a word at a time.
+//! `unsafe` here: pointers to memory that engines also write are dereferenced, a word at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,17 +11,17 @@ use proto::scenario_client::Words;
 
 const WORD_BYTES: u64 = 4;
 
-/// Of each allocation: where its words are.
+/// The words of each allocation.
 #[derive(Default)]
 pub struct Memory(Mutex<BTreeMap<Handle, &'static [AtomicU32]>>);
 
 impl Memory {
-    /// An allocation was made of so many bytes at this address, which stay mapped to the end of the process.
+    /// Records an allocation of `bytes` bytes at this address, which stay mapped until the process exits.
     pub fn created(&self, allocation: Handle, address: u64, bytes: u64) {
         let words = (bytes / WORD_BYTES) as usize;
         let first = std::ptr::with_exposed_provenance::<AtomicU32>(address as usize);
-        // SAFETY: `calls::memory` mapped so many bytes there, page-aligned, and nobody unmaps them. The library may put
-        // other pages in their place; whoever else writes them does so from outside of this process.
+        // SAFETY: `calls::memory` mapped that many bytes there, page-aligned, and nothing unmaps them. The library may
+        // replace the pages. All other writers are outside of this process.
         let words = unsafe { std::slice::from_raw_parts(first, words) };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(allocation, words);
     }
@@ -47,7 +47,7 @@ impl Memory {
         }
     }
 
-    /// The place << 32 and the word of the first one that is another; `u64::MAX` if none is.
+    /// The index << 32 and the word of the first word that differs; `u64::MAX` if none does.
     pub fn find_other(&self, words: &Words) -> Result<u64, NtStatus> {
         let mut all = self.words(words)?.iter().map(|one| one.load(Ordering::Acquire)).zip(words.first..);
         let other = all.find(|(word, _)| *word != words.word);

@@ -1,7 +1,7 @@
-//! What this process knows of its own sync objects, as any client does: their types, and where the
-//! values of its fences stand.
+//! What this process knows of its own sync objects, as any client does: their types, and the addresses of its fences'
+//! values.
 //!
-//! `unsafe` here: C's pointer to a fence value is followed.
+//! `unsafe` here: C's pointer to a fence value is dereferenced.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl Objects {
         self.lock().remove(&handle);
     }
 
-    /// A device takes its monitored fences along.
+    /// Forgets the monitored fences of a destroyed device.
     pub fn device_destroyed(&self, device: Handle) {
         self.lock().retain(|_, object| object.device != device || object.value.is_none());
     }
@@ -60,8 +60,8 @@ impl Objects {
         value.map(|value| value.load(Ordering::Acquire)).ok_or(NtStatus::INVALID_HANDLE)
     }
 
-    /// A GPU signal or wait of these objects has its one value in place and not an array of them: so it
-    /// is for all types but the monitored fence, and the first object decides.
+    /// Whether a GPU signal or wait of these objects has one value in place and not an array of values. That holds for
+    /// all types but the monitored fence; the first object decides.
     pub fn take_value_in_place(&self, objects: &[Handle]) -> bool {
         let first = objects.first().and_then(|first| self.lock().get(first).copied());
         let first_type = first.and_then(|object| object.object_type);

@@ -1,7 +1,7 @@
-//! Reports on their way out: whole, in the order in which they were made, as soon as they are.
+//! Writes reports: complete, in the order in which they were made, as soon as they are.
 //!
-//! Whoever finds nobody writing writes, also what others add meanwhile: no thread but that one is ever
-//! held up by a reader that does not read, and reports that come together leave together.
+//! A thread that finds no writer becomes the writer, also for reports that others add meanwhile. So only that thread
+//! can be blocked by a slow reader, and reports that are made together are written together.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -50,7 +50,7 @@ fn write_all(mut bytes: &[u8]) {
         match rustix::io::write(rustix::stdio::stdout(), bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            Err(error) => crate::give_up(format_args!("the reports cannot be written: {error}")),
+            Err(error) => crate::give_up(format_args!("cannot write the reports: {error}")),
         }
     }
 }

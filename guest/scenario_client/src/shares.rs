@@ -1,12 +1,12 @@
-//! NT handles of this process under the runner's names, and how they come from other processes of the
-//! same machine: as descriptors over a Unix socket, as real programs pass them.
+//! NT handles of this process under the runner's names, and their transfer from other processes of the same machine: as
+//! descriptors over a Unix socket, as real programs pass them.
 //!
 //! ```text
-//!   giver                          taker's mailbox: an abstract socket that listens
-//!     connect, send token + fd ──▶  (waits there; the giver is done and may end)
-//!                                   taken in when the taker first looks for a token that it has not
+//!   sender                         receiver's mailbox: a listening abstract socket
+//!     connect, send token + fd ──▶  (queued there; the sender is done and may exit)
+//!                                   received when the receiver first needs a token that it lacks
 //! ```
-//! Nobody waits for anybody: not for a process that is stopped, and not for one that is gone.
+//! Neither side waits for the other, which may be stopped or gone.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -31,7 +31,7 @@ pub struct Shares(Mutex<Kept>);
 struct Kept {
     handles: BTreeMap<[u8; TOKEN_BYTES], Arc<OwnedFd>>,
     mailbox: Option<OwnedFd>,
-    /// Connections to the mailbox whose handle has not come yet.
+    /// Connections to the mailbox whose handle has not arrived yet.
     senders: Vec<OwnedFd>,
 }
 
@@ -58,7 +58,7 @@ impl Shares {
         kept.handles.get(&token.0).cloned()
     }
 
-    /// Closes our descriptor, which is CloseHandle of an NT handle.
+    /// Closes this process's descriptor, which is the CloseHandle of an NT handle.
     pub fn close(&self, token: ShareToken) -> NtStatus {
         let kept = self.find(token).and_then(|_| self.lock().handles.remove(&token.0));
         if kept.is_some() { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE }
@@ -112,7 +112,7 @@ impl Shares {
 }
 
 impl Kept {
-    /// Takes in what has come.
+    /// Receives the NT handles that have arrived.
     fn take_in(&mut self) {
         let Some(mailbox) = &self.mailbox else { return };
         while let Ok(sender) = rustix::net::accept_with(mailbox, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
@@ -131,8 +131,8 @@ impl Kept {
     }
 }
 
-/// What a sender of ours sent; `None` for one that sent something else, or that is somebody else's: an
-/// abstract name is open to everybody.
+/// Receives the NT handle of a sender; `None` if it sent something else or is no scenario client, because any process
+/// can connect to an abstract name.
 fn receive(sender: &OwnedFd) -> Result<Option<([u8; TOKEN_BYTES], OwnedFd)>, Errno> {
     if rustix::net::sockopt::socket_peercred(sender)?.uid != rustix::process::getuid() {
         return Ok(None);

@@ -1,5 +1,4 @@
-//! One OS thread for each thread of the scenario, each with a queue, so that one may be in a wait while
-//! others go on.
+//! One OS thread for each thread of the scenario, each with a queue, so that one may be in a wait while others run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -22,7 +21,7 @@ impl Threads {
 
     /// Puts an order at the end of its thread's queue; the first starts the thread.
     pub fn give(&mut self, order: Order) {
-        // Before it is in the queue: a barrier that is in one sees all orders before it counted.
+        // Counted before it is queued: a barrier in a queue sees all earlier orders counted.
         self.scenario_client.given.fetch_add(1, Ordering::Relaxed);
         if !self.queues.contains_key(&order.thread) && !self.start(order.thread) {
             let status = NtStatus::NO_MEMORY;
@@ -42,7 +41,7 @@ impl Threads {
                 true
             }
             Err(error) => {
-                crate::complain(format_args!("thread {number} cannot be started: {error}"));
+                crate::complain(format_args!("cannot start thread {number}: {error}"));
                 false
             }
         }

@@ -102,7 +102,7 @@ typedef struct _D3DKMT_OPENADAPTERFROMLUID {
 } D3DKMT_OPENADAPTERFROMLUID;
 GPUPV_SIZE(D3DKMT_OPENADAPTERFROMLUID, 12);
 
-/* No display, no device interface and no device context leads to an adapter here: these three open none. */
+/* These three always fail: no adapter here has a display, a device interface or a device context. */
 typedef struct _D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME {
     WCHAR DeviceName[32];
     D3DKMT_HANDLE hAdapter;
@@ -207,7 +207,7 @@ typedef struct _D3DKMT_ESCAPE {
 } D3DKMT_ESCAPE;
 GPUPV_SIZE(D3DKMT_ESCAPE, 32);
 
-/* What DriverKnownEscape data begin with. */
+/* The first word of DriverKnownEscape data. */
 typedef enum _D3DDDI_DRIVERESCAPETYPE {
     D3DDDI_DRIVERESCAPETYPE_TRANSLATEALLOCATIONHANDLE = 0,
     D3DDDI_DRIVERESCAPETYPE_TRANSLATERESOURCEHANDLE = 1,
@@ -233,7 +233,7 @@ typedef struct _D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE {
     D3DDDI_DRIVERESCAPETYPE EscapeType;
     /* of D3DDDI_CPU_NOTIFICATION, with SignalByKmd */
     D3DKMT_HANDLE hSyncObject;
-    /* filled by the kernel, whatever was there */
+    /* filled in by the kernel */
     UINT64 hKmdCpuEvent;
     /* between the two drivers */
     UINT Usage[8];
@@ -260,7 +260,7 @@ typedef enum _D3DKMT_QUERYSTATISTICS_TYPE {
     D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP = 9
 } D3DKMT_QUERYSTATISTICS_TYPE;
 
-/* Of each the members up to the last that anything counts. */
+/* Each struct has the members up to the last one that is counted. */
 typedef struct _D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION {
     ULONG NbSegments;
     ULONG NodeCount;
@@ -655,7 +655,7 @@ typedef struct _UNICODE_STRING {
 } UNICODE_STRING;
 GPUPV_SIZE(UNICODE_STRING, 16);
 
-/* Length is sizeof(OBJECT_ATTRIBUTES). Of ObjectName the last part counts; there are no directory handles. */
+/* Length is sizeof(OBJECT_ATTRIBUTES). Only the last part of ObjectName is used; there are no directory handles. */
 typedef struct _OBJECT_ATTRIBUTES {
     ULONG Length;
     HANDLE RootDirectory;
@@ -735,7 +735,7 @@ typedef struct _D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
     UINT ObjectCount;
     const D3DKMT_HANDLE *ObjectHandleArray;
     const UINT64 *FenceValueArray;
-    /* NULL: the call returns when the wait is over */
+    /* NULL: the call blocks until the wait completes */
     HANDLE hAsyncEvent;
     D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS Flags;
 } D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU;
@@ -1539,7 +1539,7 @@ typedef struct _D3DKMT_CREATESYNCFILE {
     D3DKMT_HANDLE hDevice;
     D3DKMT_HANDLE hMonitoredFence;
     UINT64 FenceValue;
-    /* Out: a descriptor that is readable from then on */
+    /* Out: a descriptor that becomes readable when the fence has the value */
     UINT64 hSyncFile;
 } D3DKMT_CREATESYNCFILE;
 GPUPV_SIZE(D3DKMT_CREATESYNCFILE, 24);
@@ -1654,7 +1654,7 @@ NTSTATUS D3DKMTSetContextSchedulingPriority(const D3DKMT_SETCONTEXTSCHEDULINGPRI
 NTSTATUS D3DKMTGetContextSchedulingPriority(D3DKMT_GETCONTEXTSCHEDULINGPRIORITY *);
 NTSTATUS D3DKMTSetContextInProcessSchedulingPriority(const D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY *);
 NTSTATUS D3DKMTGetContextInProcessSchedulingPriority(D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY *);
-/* The process is (HANDLE)-1, the calling one. */
+/* The process must be (HANDLE)-1, the calling process. */
 NTSTATUS D3DKMTSetProcessSchedulingPriorityClass(HANDLE, D3DKMT_SCHEDULINGPRIORITYCLASS);
 NTSTATUS D3DKMTGetProcessSchedulingPriorityClass(HANDLE, D3DKMT_SCHEDULINGPRIORITYCLASS *);
 NTSTATUS D3DKMTMarkDeviceAsError(const D3DKMT_MARKDEVICEASERROR *);
@@ -1668,18 +1668,18 @@ NTSTATUS D3DKMTMapGpuVirtualAddress(D3DDDI_MAPGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTFreeGpuVirtualAddress(const D3DKMT_FREEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTLock2(D3DKMT_LOCK2 *);
 NTSTATUS D3DKMTUnlock2(const D3DKMT_UNLOCK2 *);
-/* A process is NULL, (HANDLE)-1 or a pidfd: of the calling one. */
+/* hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process. */
 NTSTATUS D3DKMTQueryVideoMemoryInfo(D3DKMT_QUERYVIDEOMEMORYINFO *);
 NTSTATUS D3DKMTDestroyKeyedMutex(const D3DKMT_DESTROYKEYEDMUTEX *);
 NTSTATUS D3DKMTIsFeatureEnabled(D3DKMT_ISFEATUREENABLED *);
-/* A process is NULL, (HANDLE)-1 or a pidfd: of the calling one. */
+/* hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process. */
 NTSTATUS D3DKMTQueryStatistics(D3DKMT_QUERYSTATISTICS *);
 NTSTATUS D3DKMTQueryClockCalibration(D3DKMT_QUERYCLOCKCALIBRATION *);
 
-/* Ours: messages this process has sent to the host so far. For tests. */
+/* gpupv extension: the number of messages that this process has sent to the host. For tests. */
 uint64_t gpupv_messages_sent(void);
-/* Ours: returns when every event is set that the driver signaled before the host answered a call that has returned. In a
- * VM an event may be set later than that answer is here. For tests. */
+/* gpupv extension: returns once every event is set that the driver signaled before the host answered a call that has
+ * returned. In a VM an event may be set after such an answer arrives. For tests. */
 void gpupv_settle_events(void);
 
 #ifdef __cplusplus

@@ -141,7 +141,10 @@ fn explain(error: &AttachError) {
         | AttachError::Memory(_)
         | AttachError::NoWelcome(_)
         | AttachError::System(_) => {
-            print(format_args!("cannot start a session with the broker at {}: {error}", broker_path().display()));
+            print(format_args!(
+                "cannot start a session with the broker at {}: {error}",
+                broker_path().display()
+            ));
         }
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::{null, null_mut};
 use std::sync::MutexGuard;
 
+use covers::covers;
 use d3dkmt::{
     Adapter, Call, CreatedSyncObject, GpuSignal, Handle, Luid, NtStatus, Reply, SyncObjectType, WaitOutcome,
 };
@@ -67,7 +68,7 @@ fn messages_sent() -> u64 {
 
 #[test]
 fn null_and_what_cannot_be_read_is_invalid_parameter_without_a_message() {
-    // covers: W-020 W-029 W-040 W-281 W-287
+    covers!("W-020", "W-029", "W-040", "W-281", "W-287");
     let _host = the_host();
     let sent = messages_sent();
     // SAFETY: NULL is what is tested.
@@ -109,7 +110,7 @@ fn null_and_what_cannot_be_read_is_invalid_parameter_without_a_message() {
 
 #[test]
 fn an_array_for_one_adapter_is_enough_for_one() {
-    // covers: W-288 W-289
+    covers!("W-288", "W-289");
     let mut host = the_host();
     let mut infos = [windows::D3DKMT_ADAPTERINFO { hAdapter: 7, ..Default::default() }; 2];
     let mut arguments = windows::D3DKMT_ENUMADAPTERS2 { NumAdapters: 0, pAdapters: infos.as_mut_ptr() };
@@ -178,7 +179,7 @@ fn create(host: &mut Peer, object_type: SyncObjectType, slot: u32) -> Handle {
 
 #[test]
 fn outputs_are_written_on_success_only() {
-    // covers: W-063 W-104
+    covers!("W-063", "W-104");
     let mut host = the_host();
     let mut arguments = create2(5, 1);
     let status = call(D3DKMTCreateSynchronizationObject2, &mut arguments, || {
@@ -203,7 +204,7 @@ fn outputs_are_written_on_success_only() {
 
 #[test]
 fn a_notification_names_an_event_and_gives_the_number_back_as_it_came() {
-    // covers: W-047 W-048 EVT-027
+    covers!("W-047", "W-048", "EVT-027");
     let mut host = the_host();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     for (number, is_event) in [(0, false), (1 << 30, false), (event.as_raw_fd() as u64, true)] {
@@ -284,7 +285,7 @@ fn the_first_object_says_whether_the_union_is_a_pointer() {
 
 #[test]
 fn a_gpu_signal_with_an_event_has_no_objects() {
-    // covers: FEN-036
+    covers!("FEN-036");
     let mut host = the_host();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let handle = event.as_raw_fd() as usize as *mut _;
@@ -336,7 +337,7 @@ fn a_gpu_signal_with_an_event_has_no_objects() {
 
 #[test]
 fn an_nt_handle_carries_the_token_that_opens() {
-    // covers: W-002 W-143 W-144
+    covers!("W-002", "W-143", "W-144");
     let mut host = the_host();
     let mut device = windows::D3DKMT_CREATEDEVICE::default();
     device.Anonymous.hAdapter = ADAPTER.0;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::MutexGuard;
 
+use covers::covers;
 use d3dkmt::{
     Call, CpuEventUsage, CreatedSyncObject, EscapeFlags, EventId, FeatureResult, Handle, NtStatus, Reply,
     SyncObjectFlags, SyncObjectType, limits,
@@ -73,7 +74,7 @@ fn escape_of(data: &mut [u8]) -> windows::D3DKMT_ESCAPE {
 
 #[test]
 fn an_escapes_data_go_both_ways_and_come_back_on_success_only() {
-    // covers: ESC-001 ESC-022
+    covers!("ESC-001", "ESC-022");
     let mut host = the_host();
     let sent = CpuEventUsage { object: OBJECT, kmd_cpu_event: 0xBAD, usage: [1, 2, 3, 4, 5, 6, 7, 8] };
     let mut data = sent.encode();
@@ -142,7 +143,7 @@ fn without_data_the_host_judges_and_nothing_is_written() {
 
 #[test]
 fn what_cannot_be_sent_is_refused_before_anything_is() {
-    // covers: GPV-009
+    covers!("GPV-009");
     let mut host = the_host();
     let sent = messages_sent();
     let mut data = vec![5; limits::PRIVATE_DATA_BYTES_MAX + 1];
@@ -238,7 +239,7 @@ fn destroy(host: &mut Peer, object: Handle, before_the_answer: impl FnOnce(&mut 
 
 #[test]
 fn an_objects_event_is_set_each_time_until_the_object_is_destroyed() {
-    // covers: EVT-026 EVT-027
+    covers!("EVT-026", "EVT-027");
     let mut host = the_host();
     for flags in [NO_FLAGS, SyncObjectFlags::SIGNAL_BY_KMD] {
         let event = new_event();
@@ -270,7 +271,7 @@ fn an_objects_event_is_set_each_time_until_the_object_is_destroyed() {
 
 #[test]
 fn a_device_takes_the_events_that_its_driver_signals_along() {
-    // covers: EVT-017
+    covers!("EVT-017");
     let mut host = the_host();
     let mut device = windows::D3DKMT_CREATEDEVICE::default();
     let status = call(D3DKMTCreateDevice, &mut device, || {
@@ -323,7 +324,7 @@ fn the_caller_may_close_its_number_and_the_event_lives_on() {
 
 #[test]
 fn a_create_that_fails_leaves_no_event_behind_signalled_or_not() {
-    // covers: EVT-028
+    covers!("EVT-028");
     let mut host = the_host();
     let event = new_event();
     let mut ids = Vec::new();

@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::MutexGuard;
 use std::thread;
 
+use covers::covers;
 use d3dkmt::{
     AcquireOutcome, Call, GpuSignal, Handle, NtStatus, PageFaultState, Reply, RuntimeBuffer, SyncObjectType,
     WaitOutcome,
@@ -181,8 +182,8 @@ fn poisoned_acquire(key: u64) -> windows::D3DKMT_ACQUIREKEYEDMUTEX {
 }
 
 #[test]
-// covers: W-160 W-169 W-190 W-194
 fn null_is_invalid_parameter_everywhere() {
+    covers!("W-160", "W-169", "W-190", "W-194");
     let _host = the_host();
     for (name, status) in answers_to_null() {
         assert_eq!(status, IP, "{name}");
@@ -192,8 +193,8 @@ fn null_is_invalid_parameter_everywhere() {
 }
 
 #[test]
-// covers: W-161 W-180
 fn a_keyed_mutex_is_created_with_both_handles_written() {
+    covers!("W-161", "W-180");
     let mut host = the_host();
     for shared_handle in [GLOBAL, Handle::NULL] {
         let mut create = windows::D3DKMT_CREATEKEYEDMUTEX2 { InitialValue: 7, ..Default::default() };
@@ -214,8 +215,8 @@ fn a_keyed_mutex_is_created_with_both_handles_written() {
 }
 
 #[test]
-// covers: W-179
 fn opening_a_keyed_mutex_never_writes_into_the_buffer() {
+    covers!("W-179");
     let mut host = the_host();
     let mut data = [0xCC_u8; 6];
     let mut open = windows::D3DKMT_OPENKEYEDMUTEX2 {
@@ -243,8 +244,8 @@ fn opening_a_keyed_mutex_never_writes_into_the_buffer() {
 }
 
 #[test]
-// covers: W-191 W-195
 fn a_refused_acquire_or_release_leaves_the_struct_as_it_was() {
+    covers!("W-191", "W-195");
     let mut host = the_host();
     let mut acquire = poisoned_acquire(0xDEAD_BEEF);
     let refuse = |host: &mut Peer| {
@@ -259,8 +260,8 @@ fn a_refused_acquire_or_release_leaves_the_struct_as_it_was() {
 }
 
 #[test]
-// covers: W-192
 fn a_poll_that_times_out_writes_the_fence_value() {
+    covers!("W-192");
     let mut host = the_host();
     let (mut acquire, mut timeout) = (poisoned_acquire(9), 0);
     acquire.pTimeout = &raw mut timeout;
@@ -273,8 +274,8 @@ fn a_poll_that_times_out_writes_the_fence_value() {
 }
 
 #[test]
-// covers: W-192 W-198 W-199 FEN-079
 fn an_acquire_that_sleeps_ends_with_its_wake_and_what_the_mutex_holds() {
+    covers!("W-192", "W-198", "W-199", "FEN-079");
     let mut host = the_host();
     // Nothing is asked after a time-out or the end of the owner: only the owner is told, and the next call that arrives
     // is the next acquire.
@@ -328,8 +329,8 @@ fn attributes(name: &mut UNICODE_STRING, text: &mut Vec<u16>, path: &str) -> OBJ
 }
 
 #[test]
-// covers: W-146
 fn a_name_is_the_last_part_of_its_path() {
+    covers!("W-146");
     let mut host = the_host();
     let (mut name, mut text) = (UNICODE_STRING::default(), Vec::new());
     let mut open = windows::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME::default();
@@ -395,8 +396,8 @@ fn several_objects_and_a_name_are_shared_by_one_handle() {
 }
 
 #[test]
-// covers: W-140
 fn what_is_no_nt_handle_is_invalid_handle_without_a_device() {
+    covers!("W-140");
     let _host = the_host();
     let mut open = windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE::default();
     // SAFETY: structs of ours.
@@ -446,8 +447,8 @@ fn the_calls_of_wddm_1_are_legacy_calls_with_one_value() {
 }
 
 #[test]
-// covers: FEN-091
 fn a_paging_queue_brings_a_fence_and_takes_it_along() {
+    covers!("FEN-091");
     let mut host = the_host();
     create_device(&mut host);
     let mut create =

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
+use covers::covers;
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session, block_on};
@@ -70,7 +71,7 @@ fn eight_threads_get_their_own_answers_whatever_the_order() {
 
 #[test]
 fn a_blocking_wait_ends_with_its_wake_whatever_comes_first() {
-    // covers: FEN-027
+    covers!("FEN-027");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     let blocked = |session: &Arc<Session>| {
         let (session, fence) = (session.clone(), fences[0].clone());
@@ -125,7 +126,7 @@ fn a_blocked_leader_delivers_the_answers_of_others() {
 
 #[test]
 fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
-    // covers: W-107 EVT-026 FEN-028
+    covers!("W-107", "EVT-026", "FEN-028");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     for _ in 0..20 {
         let (event, caller) = callers_event();
@@ -174,7 +175,7 @@ fn events_are_delivered_while_another_thread_makes_calls() {
 
 #[test]
 fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
-    // covers: W-105
+    covers!("W-105");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     let (event, caller) = callers_event();
     let (guest, fence) = (session.clone(), fences[0].clone());
@@ -200,7 +201,7 @@ fn an_event_at_its_limit_blocks_nobody() {
 
 #[test]
 fn what_is_no_eventfd_is_no_event() {
-    // covers: W-047
+    covers!("W-047");
     let pipe = rustix::pipe::pipe().unwrap();
     for number in [0, 1 << 20, u64::MAX, pipe.1.as_raw_fd() as u64] {
         assert!(CallerEvent::from_handle(number).is_err(), "{number}");
@@ -251,9 +252,9 @@ fn a_broker_without_memory_is_no_memory_for_the_caller() {
     assert_eq!(session.port().channel().pending(), 0);
 }
 
-// covers: GPV-027
 #[test]
 fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
+    covers!("GPV-027");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     let (event, caller) = callers_event();
     let (guest, fence) = (session.clone(), fences[0].clone());
@@ -278,7 +279,7 @@ fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
 
 #[test]
 fn submissions_are_one_way_when_the_host_says_so() {
-    // covers: GPV-015
+    covers!("GPV-015");
     let one_way = proto::channel::Welcome { async_submission: true, ..welcome() };
     let (session, mut peer, fences) = connect_with_fences(one_way, &[0]);
     let contexts = vec![Handle(0x4000_0100)];
@@ -303,7 +304,7 @@ fn submissions_are_one_way_when_the_host_says_so() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_and_not_sent() {
-    // covers: GPV-009
+    covers!("GPV-009");
     let (session, mut peer) = connect(welcome(), 64);
     let private_data = vec![0; MESSAGE_BYTES_MAX];
     let call =

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use counting::ALLOCATIONS;
+use covers::covers;
 use d3dkmt::{
     Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
     WaitOutcome,
@@ -21,7 +22,7 @@ const ANY: WaitFromCpuFlags = WaitFromCpuFlags::WAIT_ANY;
 
 #[test]
 fn a_reached_value_costs_no_message_and_no_allocation() {
-    // covers: FEN-031 W-105 W-106
+    covers!("FEN-031", "W-105", "W-106");
     let (session, peer, fences) = connect_with_fences(welcome(), &[5, 9]);
     let objects = [fences[0].object, fences[1].object];
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -96,7 +97,7 @@ fn assert_asked(
 
 #[test]
 fn whatever_is_not_known_for_sure_is_asked() {
-    // covers: FEN-051
+    covers!("FEN-051");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[5]);
     let fence = fences[0].object;
     let no_wait = thread::scope(|scope| {
@@ -115,7 +116,7 @@ fn whatever_is_not_known_for_sure_is_asked() {
 
 #[test]
 fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
-    // covers: GPV-034
+    covers!("GPV-034");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[5, 5]);
     thread::scope(|scope| {
         let destroying = scope.spawn(|| block_on(session.destroy_sync_object(fences[0].object)));

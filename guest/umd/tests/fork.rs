@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use covers::covers;
 use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
 use dxcore::client::process_name;
 use host::{ADAPTER, DEVICE, Listener, Peer, created, point_environment_to, welcome};
@@ -275,7 +276,7 @@ fn forking_while_threads_make_calls_never_hangs_a_child() {
 
 #[test]
 fn a_sealed_fence_page_cannot_be_made_writable() {
-    // covers: FEN-004 GPV-023
+    covers!("FEN-004", "GPV-023");
     let _seen = alone();
     let fence = create_fence();
     let page = (fence as usize & !(fence_page::PAGE_BYTES - 1)) as *mut libc::c_void;

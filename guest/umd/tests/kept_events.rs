@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
+use covers::covers;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType,
@@ -50,7 +51,7 @@ fn answer_destroy(host: &mut Peer, object: Handle) {
 
 #[test]
 fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
-    // covers: EVT-026 EVT-027
+    covers!("EVT-026", "EVT-027");
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
@@ -75,7 +76,10 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
-    assert!(matches!(host.serve_broker("64 events of the VM are registered"), (Body::RegisterEvent(_), Some(_))));
+    assert!(matches!(
+        host.serve_broker("64 events of the VM are registered"),
+        (Body::RegisterEvent(_), Some(_))
+    ));
     let object = Handle::local(7, 1);
     let name = answer_create(&mut host, NtStatus::SUCCESS, object);
     creating.join().unwrap().unwrap();

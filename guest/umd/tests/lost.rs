@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
+use covers::covers;
 use d3dkmt::{Call, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{AttachError, CallerEvent, CreatedFence, Session, TRANSPORT_LOST, attach, block_on};
 use host::{DEVICE, Listener, Peer, connect, connect_with_fences, welcome};
@@ -113,7 +114,7 @@ fn a_second_welcome_comes() {
 
 #[test]
 fn unknown_names_are_ignored_and_the_session_goes_on() {
-    // covers: EVT-027
+    covers!("EVT-027");
     let (session, mut peer) = connect(welcome(), 64);
     peer.wake(d3dkmt::EventId(99), NtStatus::SUCCESS);
     peer.answer(12345, NtStatus::SUCCESS, &Reply::None);
@@ -206,7 +207,7 @@ fn dropping_a_session_ends_both_connections() {
 /// A program that looks at its fence and at the state of its device, and makes no other call.
 #[test]
 fn a_device_is_not_said_to_be_active_when_the_host_has_closed_the_stream() {
-    // covers: GPV-026
+    covers!("GPV-026");
     const STATUS: u32 = 9;
     let (session, mut peer, _) =
         connect_with_fences(Welcome { status_slot_plus_one: STATUS + 1, ..welcome() }, &[0]);

@@ -1,4 +1,4 @@
-//! A user's device: its resources, its fences, and what submissions have left of them.
+//! A device: its resources, its fences, and their state after the submissions so far.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,17 +13,17 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use d3dkmt::isa::{BarrierLayout, IsaError, QueueType, Reader, ResourceDesc};
 
-/// What was found in one submission.
+/// Result of checking one submission.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub messages: Messages,
-    /// Lists that are removed, in order: nothing of them runs.
+    /// Lists that are removed, in order; no command of them runs.
     pub dropped: Vec<u32>,
     /// The number of the submission, for [`Device::retire`].
     pub submission: u64,
 }
 
-/// See the crate.
+/// A device with its resources and fences.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Device {
     capabilities: Capabilities,
@@ -39,8 +39,8 @@ impl Device {
         Device { capabilities, policy, ..Device::default() }
     }
 
-    /// A resource is created. Its number is not 0 and not in use; its description was checked. Refused: a layout where
-    /// there may be none, and more subresources than a device may have.
+    /// Adds a resource. Its number must not be 0 or in use, and its description must be checked. Refuses an initial
+    /// layout that is not permitted, and too many subresources.
     pub fn add_resource(&mut self, id: u32, desc: ResourceDesc) -> Result<(), Message> {
         let refuse = |rule, text| Err(Messages::one(rule, Some(id), text));
         let (layout, who) = (desc.initial_layout, Named::new(id, &desc));
@@ -73,7 +73,7 @@ impl Device {
         Ok(())
     }
 
-    /// A resource is destroyed. A split barrier that was begun on it and never ended is worth a warning.
+    /// Removes a resource. Returns a warning if a split barrier was begun on it and never ended.
     pub fn remove_resource(&mut self, id: u32) -> Option<Message> {
         let resource = self.resources.remove(&id)?;
         self.subresources -= resource.desc.subresources() as usize;
@@ -85,7 +85,7 @@ impl Device {
         })
     }
 
-    /// `Evict` and `MakeResident`: what asserts ask for.
+    /// `Evict` and `MakeResident`; asserts check the residency.
     pub fn set_resident(&mut self, id: u32, resident: bool) {
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.resident = resident;
@@ -96,7 +96,7 @@ impl Device {
         self.resources.get(&id).map(|resource| &resource.desc)
     }
 
-    /// The layout of a subresource as the submissions so far leave it; UNDEFINED for buffers and what does not exist.
+    /// The layout of a subresource after the submissions so far. UNDEFINED for buffers and unknown subresources.
     pub fn layout(&self, id: u32, subresource: u32) -> BarrierLayout {
         let subs = self.resources.get(&id).map(|resource| resource.actual.subs());
         let sub =
@@ -104,8 +104,8 @@ impl Device {
         sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
     }
 
-    /// A fence that fence barriers name by its GPU address. Of one that was not added nothing is known, and
-    /// nothing is said.
+    /// Adds a fence, which fence barriers name by its GPU address. Unknown fences cause no
+    /// message.
     pub fn add_fence(
         &mut self,
         address: u64,
@@ -128,7 +128,7 @@ impl Device {
         self.fences.remove(address)
     }
 
-    /// A queue or the CPU wants to signal or wait for a fence, or an event to be set on its completion.
+    /// Checks a signal or wait of a fence by a queue or the CPU, or SetEventOnCompletion.
     pub fn check_queue_operation(&self, address: u64) -> Result<(), Message> {
         match self.fences.get(address) {
             Some(fence) => fence.flags.check_queue_operation(&fence.name),
@@ -136,7 +136,7 @@ impl Device {
         }
     }
 
-    /// A queue or the CPU has stored a fence's value.
+    /// Records a fence value that a queue or the CPU has stored.
     pub fn fence_stored(&mut self, address: u64, value: u64) {
         self.fences.stored(address, value);
     }
@@ -147,13 +147,12 @@ impl Device {
         flags.completed_value(self.fences.value(address))
     }
 
-    /// Looks at command lists as when they are recorded: each by itself. Keeps nothing.
+    /// Checks command lists at record time, each by itself. Keeps no state.
     pub fn record(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
         self.walk(Phase::Record, queue, packets)
     }
 
-    /// Looks at one ExecuteCommandLists whose turn it is to run, and keeps what lasts beyond it. An error changes
-    /// nothing.
+    /// Checks one ExecuteCommandLists that starts, and keeps the state that outlasts it. An error changes nothing.
     pub fn submit(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
         self.walk(Phase::Submission, queue, packets)
     }
@@ -165,12 +164,13 @@ impl Device {
         Ok(walk.run(packets, dropped))
     }
 
-    /// The submission is complete, or lost: no chain of fences leads through it any more.
+    /// Retires a submission that is complete or lost: no chain of fences passes through it any more.
     pub fn retire(&mut self, submission: u64) {
         self.fences.retire(submission);
     }
 
-    /// Resources, subresources, fences, and submissions in chains of fences: all 0 when everything has ended.
+    /// Numbers of resources, subresources, fences, and submissions in chains of fences: all 0 when everything is
+    /// removed.
     pub fn left(&self) -> [usize; 4] {
         [self.resources.len(), self.subresources, self.fences.len(), self.fences.in_flight()]
     }

@@ -1,5 +1,4 @@
-//! Fence barriers (preview): the fences of a device, and the chains that lead from one submission to another through
-//! them.
+//! Fence barriers (preview): the fences of a device, and the dependency chains between submissions through them.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,7 @@ use alloc::vec::Vec;
 
 use crate::Message;
 
-/// `D3D12_FENCE_FLAGS`, as far as rules ask for them.
+/// `D3D12_FENCE_FLAGS`, as far as rules use them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceFlags {
     /// SHARED or SHARED_CROSS_ADAPTER.
@@ -21,17 +20,17 @@ pub struct FenceFlags {
     pub allow_command_list_barriers: bool,
     /// ALLOW_QUEUE_AND_CPU_SYNC.
     pub allow_queue_and_cpu_sync: bool,
-    /// Bits that the enumeration does not have.
+    /// Undefined bits.
     pub unknown: u32,
 }
 
 impl FenceFlags {
-    /// Only SignalBarrier, WaitBarrier and the fence's own Signal may touch it.
+    /// Whether only SignalBarrier, WaitBarrier and the fence's own Signal may access it.
     pub fn is_command_list_scoped(self) -> bool {
         self.allow_command_list_barriers && !self.allow_queue_and_cpu_sync
     }
 
-    /// Whether there can be such a fence.
+    /// Checks that a fence can have these flags.
     pub fn check(self) -> Result<(), Message> {
         let refused = |rule, text| Err(Messages::one(rule, None, text));
         if self.unknown != 0 {
@@ -53,7 +52,7 @@ impl FenceFlags {
         Ok(())
     }
 
-    /// Whether a queue may wait for it or signal it, or an event be set on its completion.
+    /// Checks that a queue may wait for it or signal it, or an event be set on its completion.
     pub fn check_queue_operation(self, name: &str) -> Result<(), Message> {
         if !self.is_command_list_scoped() {
             return Ok(());
@@ -64,17 +63,17 @@ impl FenceFlags {
         Err(Messages::one(Rule::R100, None, text))
     }
 
-    /// `GetCompletedValue` of a fence that stands at `value`.
+    /// `GetCompletedValue` of a fence with this value.
     pub fn completed_value(self, value: u64) -> u64 {
         if self.is_command_list_scoped() { u64::MAX } else { value }
     }
 }
 
-/// Where a value was signaled.
+/// The last SignalBarrier of a fence.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signaled {
     value: u64,
-    /// The submissions that had to run for it.
+    /// Submissions that had to run before it, and its own.
     after: BTreeSet<u64>,
 }
 
@@ -86,7 +85,7 @@ pub(crate) struct Fence {
     last: Option<Signaled>,
 }
 
-/// A wait that nobody has signaled yet.
+/// A wait that is not satisfied yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct OpenWait {
     address: u64,
@@ -99,7 +98,8 @@ struct OpenWait {
 pub(crate) struct Fences {
     table: BTreeMap<u64, Fence>,
     open: Vec<OpenWait>,
-    /// What each submission in flight has waited for, through whatever chain. Who signaled is there too.
+    /// For each submission in flight, the submissions that it depends on through any chain. Submissions that signaled
+    /// are listed too.
     after: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -121,7 +121,7 @@ impl Fences {
         self.table.get(&address)
     }
 
-    /// A queue or the CPU has signaled it.
+    /// Records a signal by a queue or the CPU.
     pub fn stored(&mut self, address: u64, value: u64) {
         let Some(fence) = self.table.get_mut(&address) else { return };
         fence.value = value;
@@ -133,13 +133,14 @@ impl Fences {
         self.table.get(&address).map_or(0, |fence| fence.value)
     }
 
-    /// Whether the submission itself has signaled the fence before.
+    /// Whether the fence's last signal depends on this submission.
     pub fn signaled_by(&self, scope: u64, address: u64) -> bool {
         let last = self.table.get(&address).and_then(|fence| fence.last.as_ref());
         last.is_some_and(|last| last.after.contains(&scope))
     }
 
-    /// A SignalBarrier runs. The submission whose wait it is that leads back to itself, if there is one.
+    /// Applies a SignalBarrier. Returns a submission whose wait depends on itself through this signal, if there is one
+    ///
     pub fn signal(&mut self, scope: u64, address: u64, value: u64) -> Option<u64> {
         let mut after = self.entry(scope).clone();
         after.insert(scope);
@@ -147,7 +148,7 @@ impl Fences {
         let back =
             self.open.iter().find(|wait| ends(wait) && wait.scope != scope && after.contains(&wait.scope));
         let back = back.map(|wait| wait.scope);
-        // Who waited goes on after all that came before this.
+        // Satisfied waiters now depend on all that this signal depends on.
         let waited: Vec<u64> = self.open.iter().filter(|wait| ends(wait)).map(|wait| wait.scope).collect();
         waited.into_iter().for_each(|waiter| extend(self.entry(waiter), &after));
         self.open.retain(|wait| !ends(wait));
@@ -158,7 +159,7 @@ impl Fences {
         back
     }
 
-    /// A WaitBarrier runs. Whether the value is there.
+    /// Applies a WaitBarrier. Returns whether the value is reached.
     pub fn wait(&mut self, scope: u64, address: u64, value: u64) -> bool {
         let Some(fence) = self.table.get(&address) else { return false };
         let is_there = fence.value >= value;
@@ -170,7 +171,7 @@ impl Fences {
         is_there
     }
 
-    /// The submission is complete: nothing leads back to it.
+    /// Removes a complete submission from all chains.
     pub fn retire(&mut self, scope: u64) {
         if self.after.remove(&scope).is_none() {
             return;
@@ -186,7 +187,7 @@ impl Fences {
         });
     }
 
-    /// Of a submission that has fence barriers. Of too many in flight the oldest is forgotten.
+    /// The dependencies of a submission with fence barriers. With too many in flight, the oldest is dropped.
     fn entry(&mut self, scope: u64) -> &mut BTreeSet<u64> {
         if self.after.len() >= CHAIN_MAX && !self.after.contains_key(&scope) {
             self.after.pop_first();
@@ -194,7 +195,7 @@ impl Fences {
         self.after.entry(scope).or_default()
     }
 
-    /// Submissions that have waited or wait: for looks at what is left behind.
+    /// Number of submissions with dependencies and of open waits; to check that nothing is left behind.
     pub fn in_flight(&self) -> usize {
         self.after.len() + self.open.len()
     }

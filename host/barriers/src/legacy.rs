@@ -1,17 +1,17 @@
-//! The older `ResourceBarrier` in the words of enhanced barriers: a driver that has those never sees the older call, and
-//! its entry may be NULL (BAR-015). One state is one row of the equivalence table (BAR-016).
+//! Translation of the legacy `ResourceBarrier` into enhanced barriers. A driver with enhanced barriers never gets the
+//! legacy call, and its entry may be NULL (BAR-015). Each state is one row of the equivalence table (BAR-016).
 
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, BufferBarrier, LegacyBarrier,
     LegacyFlags, LegacyState as T, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
 };
 
-/// What a state means.
+/// The enhanced equivalent of a legacy state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Equivalent {
     pub sync: S,
     pub access: A,
-    /// `None` for a state that only buffers have.
+    /// `None` for a state of buffers only.
     pub layout: Option<L>,
 }
 
@@ -33,7 +33,7 @@ const ROWS: [(T, S, A, Option<L>); 22] = [
     (T::COPY_SOURCE, S::COPY, A::COPY_SOURCE, Some(L::LEGACY_COPY_SOURCE)),
     (T::RESOLVE_DEST, S::RESOLVE, A::RESOLVE_DEST, Some(L::RESOLVE_DEST)),
     (T::RESOLVE_SOURCE, S::RESOLVE, A::RESOLVE_SOURCE, Some(L::RESOLVE_SOURCE)),
-    // Documents name an access that does not exist; both that do are meant.
+    // The documents name an access that does not exist; this takes both RTAS accesses.
     (T::RAYTRACING_ACCELERATION_STRUCTURE, S::RAYTRACING, A::RTAS_READ.union(A::RTAS_WRITE), None),
     (T::SHADING_RATE_SOURCE, S::PIXEL_SHADING, A::SHADING_RATE_SOURCE, Some(L::SHADING_RATE_SOURCE)),
     (T::VIDEO_DECODE_READ, S::VIDEO_DECODE, A::VIDEO_DECODE_READ, Some(L::VIDEO_DECODE_READ)),
@@ -44,7 +44,7 @@ const ROWS: [(T, S, A, Option<L>); 22] = [
     (T::VIDEO_ENCODE_WRITE, S::VIDEO_ENCODE, A::VIDEO_ENCODE_WRITE, Some(L::VIDEO_ENCODE_WRITE)),
 ];
 
-/// A state, or several that read, in one.
+/// The equivalent of a state, or of a combination of read states.
 pub fn equivalent(state: T) -> Equivalent {
     if state == T::COMMON {
         return Equivalent { sync: S::ALL, access: A::COMMON, layout: Some(L::COMMON) };
@@ -63,7 +63,7 @@ pub fn equivalent(state: T) -> Equivalent {
     sum
 }
 
-/// What a driver gets for a `ResourceBarrier`.
+/// The enhanced barrier that a driver gets for a `ResourceBarrier`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Translated {
     Global(Barrier),
@@ -71,7 +71,7 @@ pub enum Translated {
     Buffer(BufferBarrier),
 }
 
-/// Translates one. `describe` knows the resources; `None` if it does not know one that is named.
+/// Translates a legacy barrier. `describe` looks up resources; `None` if a resource is unknown.
 pub fn translate<'r>(
     barrier: &LegacyBarrier,
     describe: impl Fn(u32) -> Option<&'r ResourceDesc>,

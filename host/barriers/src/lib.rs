@@ -1,11 +1,11 @@
-//! What a debug layer says of command lists and their barriers.
+//! The validator of command lists and barriers, as the debug layer of a D3D12 runtime has it.
 //!
-//! A [`Device`] knows the resources and fences of a user's device. [`Device::record`] looks at a command list as when it is
-//! recorded: with nothing known of what runs before it. [`Device::submit`] looks at one ExecuteCommandLists - one
-//! submission of our ISA - when it is its turn to run, and keeps what lasts: the layouts of textures, the begins of
-//! split barriers, the values of fences. Both answer with [`Messages`], each with a [`Rule`], the published id of a
-//! debug layer's message where there is one, the list, the command, the barrier, and what would be right. Nothing here
-//! decides whether a list runs, but for [`Outcome::dropped`]: lists that the runtime would have removed.
+//! A [`Device`] tracks the resources and fences of one device. [`Device::record`] checks a command list at record time,
+//! without knowledge of earlier lists. [`Device::submit`] checks one ExecuteCommandLists (one submission of the ISA)
+//! when it starts. It keeps the state that outlasts it: layouts of textures, begun split barriers, values of fences.
+//! Both return [`Messages`]. Each message has a [`Rule`], the published message id if there is one, the list, command
+//! and barrier, and a correction. The validator does not decide whether a list runs, except for [`Outcome::dropped`]:
+//! lists that the runtime would have removed.
 //!
 //! ```
 //! use barriers::{Capabilities, Device, Policy};
@@ -31,9 +31,9 @@
 //! );
 //! ```
 //!
-//! Start reading at [`rules`] and [`tables`]; `words` judges one barrier by itself, `state` draws what is known of a
-//! subresource, `walk` follows the commands. Sources: the published text D3D12EnhancedBarriers (rule numbers are ours),
-//! and the DDI's pages of barriers.
+//! Start reading at [`rules`] and [`tables`]. `words` checks one barrier by itself, `state` draws the state of a
+//! subresource, and `walk` follows the commands. Sources: the published text D3D12EnhancedBarriers (rule numbers are
+//! gpupv's own), and the DDI reference pages about barriers.
 #![no_std]
 #![forbid(unsafe_code)]
 

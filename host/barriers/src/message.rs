@@ -1,4 +1,4 @@
-//! What is said of command lists.
+//! Messages about command lists.
 
 use crate::limits::MESSAGES_PER_RULE_MAX;
 use crate::rules::{Rule, Severity};
@@ -9,19 +9,19 @@ use core::fmt;
 use d3dkmt::isa::ResourceDesc;
 use serde::{Deserialize, Serialize};
 
-/// When it can be known.
+/// When a message can be determined.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Phase {
     /// From the command list alone.
     Record,
-    /// Only with what the lists before it have left.
+    /// Only with the state that earlier lists left.
     Submission,
 }
 
-/// Where in a submission.
+/// A position in a submission.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct CommandRef {
-    /// The list, counted from 0. What stands before the first `BeginList` is a list if there is anything.
+    /// The list, counted from 0. Packets before the first `BeginList`, if any, count as a list.
     pub list: u32,
     /// The packet, counted from 0 after `BeginList`.
     pub command: u32,
@@ -29,7 +29,7 @@ pub struct CommandRef {
     pub barrier: Option<u32>,
 }
 
-/// One thing that is wrong.
+/// One message of the validator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Message {
     pub rule: Rule,
@@ -41,7 +41,7 @@ pub struct Message {
     /// The name of the list; may be empty.
     pub list_name: String,
     pub resource: Option<u32>,
-    /// What is wrong, and what would be right.
+    /// The problem and its correction.
     pub text: String,
 }
 
@@ -70,11 +70,11 @@ impl fmt::Display for Message {
     }
 }
 
-/// The messages of one submission: [`MESSAGES_PER_RULE_MAX`] of each rule, and how many there were.
+/// The messages of one submission: the first [`MESSAGES_PER_RULE_MAX`] of each rule, and the number of all.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Messages {
     kept: Vec<Message>,
-    /// By rule, those that were told.
+    /// Number of messages of each rule.
     counts: BTreeMap<u32, u32>,
     severities: [u64; 5],
 }
@@ -84,22 +84,22 @@ impl Messages {
         self.kept.iter()
     }
 
-    /// How often a rule was broken, kept or not.
+    /// Number of messages of a rule, kept or not.
     pub fn count(&self, rule: Rule) -> u32 {
         self.counts.get(&(rule as u32)).copied().unwrap_or(0)
     }
 
-    /// How many messages there were, kept or not.
+    /// Number of all messages, kept or not.
     pub fn total(&self) -> u64 {
         self.severities.iter().sum()
     }
 
-    /// How many of that severity or a worse one.
+    /// Number of messages of this or a higher severity.
     pub fn at_least(&self, severity: Severity) -> u64 {
         self.severities[severity as usize..].iter().sum()
     }
 
-    /// Counts it, and says whether it is to be kept.
+    /// Counts a message. Returns whether it is to be kept.
     fn admit(&mut self, rule: Rule, severity: Severity) -> bool {
         self.severities[severity as usize] += 1;
         let count = self.counts.entry(rule as u32).or_default();
@@ -107,7 +107,7 @@ impl Messages {
         *count as usize <= MESSAGES_PER_RULE_MAX
     }
 
-    /// A message that is of no command list.
+    /// A message that belongs to no command list.
     pub(crate) fn one(rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) -> Message {
         Message {
             rule,
@@ -122,15 +122,15 @@ impl Messages {
     }
 }
 
-/// Says things of the place where a walk is.
+/// Collects messages, with the current position of a walk.
 #[derive(Default)]
 pub(crate) struct Reporter {
     pub messages: Messages,
     pub place: CommandRef,
     pub list_name: String,
-    /// Only what the list alone tells is said.
+    /// Reports only messages that the list alone determines.
     pub record_only: bool,
-    /// What was said of one subresource of a barrier or use is not said of the next.
+    /// Rules that were reported for the current barrier or use, so that they are reported for one subresource only.
     group: Option<Vec<(Rule, Phase)>>,
 }
 
@@ -139,7 +139,7 @@ impl Reporter {
         Reporter { record_only, ..Reporter::default() }
     }
 
-    /// Looks at several subresources for one barrier or use begin.
+    /// Begins a group: the subresources of one barrier or use.
     pub fn begin_group(&mut self) {
         self.group = Some(Vec::new());
     }
@@ -148,25 +148,25 @@ impl Reporter {
         self.group = None;
     }
 
-    /// What can be known when the list is recorded.
+    /// Reports a message that is determined at record time.
     #[cold]
     pub fn say(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.say_in(Phase::Record, rule, resource, text);
     }
 
-    /// What is only known with what was before the list, if it is of that phase.
+    /// Reports a message of the given phase.
     #[cold]
     pub fn say_in(&mut self, phase: Phase, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.put(phase, (rule, rule.severity()), resource, text);
     }
 
-    /// Less than the rule itself says of it.
+    /// Reports a rule as a warning, whatever its own severity.
     #[cold]
     pub fn warn(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.put(Phase::Record, (rule, Severity::Warning), resource, text);
     }
 
-    /// More than the rule itself says of it, when the list is recorded.
+    /// Reports a rule as an error, whatever its own severity.
     #[cold]
     pub fn error(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.put(Phase::Record, (rule, Severity::Error), resource, text);
@@ -202,7 +202,7 @@ impl Reporter {
     }
 }
 
-/// A resource as messages name it, or one subresource of it.
+/// Displays a resource, or one subresource, as messages name it.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub id: u32,
@@ -230,7 +230,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Bits by their names, or NONE, or COMMON.
+/// Displays the names of sync or access bits, or NONE or COMMON if there are none.
 pub(crate) struct Bits<T>(pub T);
 
 impl fmt::Display for Bits<d3dkmt::isa::BarrierSync> {
@@ -245,14 +245,14 @@ impl fmt::Display for Bits<d3dkmt::isa::BarrierAccess> {
     }
 }
 
-/// As bitflags writes them in Debug, without the type's name around them.
+/// Writes the bitflags Debug form without the type's name.
 fn write_bits(f: &mut fmt::Formatter<'_>, bits: &impl fmt::Debug) -> fmt::Result {
     let text = alloc::format!("{bits:?}");
     let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     f.write_str(inner.unwrap_or(&text))
 }
 
-/// Layouts, one behind the other.
+/// Displays a list of layouts.
 pub(crate) struct Layouts(pub crate::tables::LayoutSet);
 
 impl fmt::Display for Layouts {
@@ -264,7 +264,7 @@ impl fmt::Display for Layouts {
     }
 }
 
-/// A layout as it is known.
+/// Displays a known layout; a lost one as UNDEFINED.
 pub(crate) struct Shown(pub d3dkmt::isa::BarrierLayout);
 
 impl fmt::Display for Shown {

@@ -1,4 +1,4 @@
-//! What the documents leave open: each a named switch with its default and the reason.
+//! Policies for points that the documents leave open: each a named option with its default and the reason.
 
 use d3dkmt::isa::ScopeReading;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,15 @@ pub enum InlineRayQuery {
     /// Default: such shaders exist, and the lists have other gaps.
     #[default]
     Warning,
-    /// As the table of accesses says, word for word.
+    /// Literally as in the table of accesses.
     Refused,
 }
 
-/// What AccessBefore must be after a barrier in the same ExecuteCommandLists.
+/// Required AccessBefore after another barrier in the same ExecuteCommandLists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AccessBefore {
-    /// Default: some of the access types of the AccessAfter before it. Whoever was given two and used one has nothing
-    /// to say of the other.
+    /// Default: a subset of the previous AccessAfter. A program that got two types and used one need not name the
+    /// other.
     #[default]
     Within,
     /// The same bits.
@@ -25,7 +25,7 @@ pub enum AccessBefore {
 }
 
 /// Whether an acceleration structure, or a buffer of video, needs a barrier before its first use in an
-/// ExecuteCommandLists: they are not on the list of accesses that need none, and yet the end of the one before was a
+/// ExecuteCommandLists: they are not in the list of accesses that need none, although the previous one ended with a
 /// full flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum UnlistedFirstAccess {
@@ -35,22 +35,22 @@ pub enum UnlistedFirstAccess {
     NeedsBarrier,
 }
 
-/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them; and depth tests where an
-/// AccessAfter named depth writes alone.
+/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them; and depth tests
+/// where an AccessAfter named depth writes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FixedFunctionWrites {
-    /// Default: the pipeline keeps them in the order of the draws, as it does with blending. Documents except render
-    /// targets alone from "sequential writes need a barrier", but no program has barriers inside of a depth pass.
+    /// Default: the pipeline keeps them in draw order, as it does with blending. The documents except only render
+    /// targets from "sequential writes need a barrier", but no program has barriers inside a depth pass.
     #[default]
     InOrder,
-    /// Word for word.
+    /// Literally as in the documents.
     NeedBarrier,
 }
 
-/// The layout 30, VIDEO_QUEUE_COMMON: the DDI has it, no queue's list does.
+/// Layout 30, VIDEO_QUEUE_COMMON: the DDI has it, but no queue's list of layouts does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum VideoQueueCommon {
-    /// Default: what no list has may not be used.
+    /// Default: a layout that no list has may not be used.
     #[default]
     NoQueue,
     /// The three kinds of video queues may use it, for their own accesses.
@@ -60,34 +60,35 @@ pub enum VideoQueueCommon {
 /// Which access must be NO_ACCESS when SyncBefore is NONE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SyncNoneAccess {
-    /// Default: AccessBefore, as the D3D12 specification says.
+    /// Default: AccessBefore, as in the D3D12 specification.
     #[default]
     SameSide,
-    /// AccessAfter, as the page of `D3D12DDI_BARRIER_SYNC` says.
+    /// AccessAfter, as on the page of `D3D12DDI_BARRIER_SYNC`.
     After,
 }
 
 /// Which barriers may not come between the halves of a split barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SplitBarriers {
-    /// Default: other barriers of the same subresource. Barriers of other subresources change nothing that the split is of.
+    /// Default: other barriers on the same subresource. Barriers on other subresources do not affect the split.
     #[default]
     BySubresource,
-    /// Other barriers of the same resource, as the page of `D3D12DDI_BARRIER_SYNC` says.
+    /// Other barriers on the same resource, as on the page of `D3D12DDI_BARRIER_SYNC`.
     ByResource,
 }
 
-/// What BUILD_RTAS or COPY_RTAS is whose side has no RTAS_WRITE.
+/// Severity of BUILD_RTAS or COPY_RTAS without RTAS_WRITE on the same side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RtasWrite {
-    /// Default: worth a warning, but with COMMON and NO_ACCESS. Builds read geometry, and scratch memory is no structure.
+    /// Default: a warning, except with COMMON and NO_ACCESS. Builds read geometry, and scratch memory is no
+    /// acceleration structure.
     #[default]
     Warned,
-    /// An error with every access: "must have the RTAS_WRITE bit set", word for word.
+    /// An error with every access, as the documents read literally: "must have the RTAS_WRITE bit set".
     Required,
 }
 
-/// See each switch.
+/// The policies of a validator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Policy {
     pub inline_ray_query: InlineRayQuery,
@@ -98,7 +99,7 @@ pub struct Policy {
     pub sync_none_access: SyncNoneAccess,
     pub split_barriers: SplitBarriers,
     pub rtas_write: RtasWrite,
-    /// What EXECUTE_INDIRECT and INPUT_ASSEMBLER are the scopes of: engines go by the same.
+    /// Interpretation of the scopes EXECUTE_INDIRECT and INPUT_ASSEMBLER; engines use the same.
     pub scope_reading: ScopeReading,
 }
 
@@ -107,18 +108,18 @@ pub struct Policy {
 pub enum FenceBarrierTier {
     #[default]
     NotSupported,
-    /// No wait for fences that queues and the CPU may use.
+    /// WaitBarrier is not supported for fences that queues and the CPU may use.
     Tier1,
     Tier2,
 }
 
-/// What the device reports.
+/// Capabilities that the device reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capabilities {
     /// `D3D12_FEATURE_DATA_D3D12_OPTIONS12::EnhancedBarriersSupported`.
     pub enhanced_barriers: bool,
     pub fence_barriers: FenceBarrierTier,
-    /// The stream is a driver's (DDI): there are ranged barriers. An application has none.
+    /// Ranged barriers are permitted, because the commands are a driver's (DDI). An application has none.
     pub ranged_barriers: bool,
 }
 

@@ -4,13 +4,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What breaking a rule comes to.
+/// Severity of a rule violation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Severity {
-    /// The rule says that something is right: nothing is ever reported by it.
+    /// The rule permits something: it is never reported.
     Fine,
     Warning,
-    /// Every word is right, and yet two commands race.
+    /// Each barrier is valid by itself, but two commands race.
     Hazard,
     Error,
     /// An error that also removes the command list.
@@ -19,12 +19,13 @@ pub enum Severity {
 
 macro_rules! rules {
     ($($name:ident = $number:expr, $severity:ident, $id:expr, $text:expr;)*) => {
-        /// `R-001` to `R-106` of barriers, and of fences `R-107` (FEN-131) and `R-108` (FEN-132). Where one rule is an instance of another, the more particular one is reported, but for
-        /// R-024 (reported as R-022) and R-080 (as R-041), which only name an example.
+        /// Rules `R-001` to `R-106` concern barriers; `R-107` (FEN-131) and `R-108` (FEN-132) concern fences. If one
+        /// rule is a special case of another, the special one is reported. The exceptions are R-024 (reported as R-022)
+        /// and R-080 (as R-041), which only name an example.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
         #[repr(u8)]
         pub enum Rule {
-            /// No rule of barriers: a command that cannot be, such as a use of what does not exist.
+            /// No barrier rule: an invalid command, such as a use of a resource that does not exist.
             Command = 0,
             $(#[doc = $text] $name = $number,)*
         }
@@ -48,7 +49,7 @@ macro_rules! rules {
                 Some(id).filter(|id| *id != 0)
             }
 
-            /// What it is about.
+            /// The condition that the rule describes.
             pub fn condition(self) -> &'static str {
                 match self {
                     Rule::Command => "a command that cannot be",

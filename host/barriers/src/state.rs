@@ -1,5 +1,5 @@
-//! What is known of each subresource. A texture's layout lasts; everything else is of one ExecuteCommandLists, whose end
-//! is a full flush (BAR-012).
+//! The tracked state of each subresource. A texture's layout persists; all other state lasts for one
+//! ExecuteCommandLists, whose end is a full flush (BAR-012).
 //!
 //! ```text
 //!                     barrier (SyncAfter SPLIT)
@@ -26,28 +26,28 @@ use d3dkmt::isa::{
 pub(crate) struct Split {
     pub barrier: Barrier,
     pub layouts: (L, L),
-    /// Of which ExecuteCommandLists, and of which list of it.
+    /// Its ExecuteCommandLists, and the list in it.
     pub scope: u64,
     pub list: u32,
 }
 
-/// What the last fence barrier did that changed a layout.
+/// The last fence barrier that changed the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FenceLayout {
     Signaled(L),
     Waited,
 }
 
-/// The last barrier of the present ExecuteCommandLists.
+/// The last barrier of the current ExecuteCommandLists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Last {
     pub sync_after: S,
-    /// Expanded, with those of the barriers right before it.
+    /// Its expanded scopes, with those of the barriers directly before it.
     pub scopes_after: S,
     pub access_after: A,
     pub list: u32,
     pub of_fence: bool,
-    /// Whether something had to be waited for: a use, or a change of layout.
+    /// Whether it had something to wait for: a use, or a change of layout.
     pub guards: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Used {
     pub access: A,
     pub writes: bool,
     pub scope: S,
-    /// Each stands for the whole use, as `scope` does (`d3dkmt::isa::other_scopes`).
+    /// Alternative scopes: each represents the whole use, as `scope` does (`d3dkmt::isa::other_scopes`).
     pub others: S,
     pub start: u64,
     pub end: u64,
@@ -71,25 +71,25 @@ impl Used {
         before.contains(self.scope.expanded()) || before.intersects(self.others)
     }
 
-    /// Whether a barrier with this SyncAfter, expanded, holds it up.
+    /// Whether a barrier with this SyncAfter, expanded, blocks it.
     pub fn is_held_by(&self, after: S) -> bool {
         after.intersects(self.scope.expanded() | self.others)
     }
 }
 
-/// A layout that was given up, or never set: only UNDEFINED can come before the next one. No layout has this value.
+/// A layout that was discarded or never set: the next LayoutBefore must be UNDEFINED. No real layout has this value.
 pub(crate) const LOST: L = L(0xFFFF_FFFE);
 
-/// One subresource, or all of a resource while they are alike.
+/// The state of one subresource, or of all subresources of a resource while they are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Sub {
-    /// The ExecuteCommandLists that the fields below `moved` are of.
+    /// The ExecuteCommandLists to which the fields from `moved` on belong.
     scope: u64,
-    /// UNDEFINED: nobody knows. [`LOST`]: there is none.
+    /// UNDEFINED if unknown; [`LOST`] if it has none.
     pub layout: L,
     pub split: Option<Split>,
     pub fence_layout: Option<FenceLayout>,
-    /// Of the older ResourceBarrier; COMMON also if it was never in one.
+    /// Its legacy state (ResourceBarrier); COMMON if it never had another.
     pub legacy: LegacyState,
     pub legacy_begun: bool,
 
@@ -101,7 +101,7 @@ pub(crate) struct Sub {
     pub uses: Vec<Used>,
     pub globals_seen: u32,
 
-    /// The layouts that the list alone leaves possible, and which list that is.
+    /// The layouts that are possible as far as list `list` alone determines.
     pub possible: LayoutSet,
     pub list: u32,
 }
@@ -127,7 +127,7 @@ impl Sub {
         }
     }
 
-    /// The first look in an ExecuteCommandLists and in a list of it.
+    /// Resets the state at the first use in an ExecuteCommandLists, and in a list of it.
     pub fn enter(&mut self, scope: u64, list: u32, desc: &ResourceDesc) {
         if self.scope != scope {
             self.begin(scope, desc);
@@ -140,7 +140,7 @@ impl Sub {
 
     fn begin(&mut self, scope: u64, desc: &ResourceDesc) {
         self.scope = scope;
-        // The legacy states of these decay.
+        // The legacy states of these resources decay to COMMON.
         if !desc.is_texture() || desc.has_simultaneous_access() {
             self.legacy = LegacyState::COMMON;
         }
@@ -167,14 +167,14 @@ impl Sub {
     }
 }
 
-/// The subresources of a resource: one record while they are alike.
+/// The subresources of a resource: one record while they are equal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Subs {
     Alike(Sub),
     Each(Vec<Sub>),
 }
 
-/// What is known of a resource in one mode.
+/// The state of a resource: the actual one, or that at record time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State(Subs);
 
@@ -183,12 +183,12 @@ impl State {
         State(Subs::Alike(Sub::new(layout, legacy)))
     }
 
-    /// Nothing is known any more.
+    /// Resets the state to unknown.
     pub fn forget(&mut self) {
         *self = State::new(L::UNDEFINED, LegacyState::COMMON);
     }
 
-    /// How many records `select` and `join` would look at.
+    /// Number of records that `select` and `join` would visit.
     pub fn looks(&self, total: u32, picks: &Picks) -> usize {
         match &self.0 {
             Subs::Alike(_) if picks.count() == total as usize => 1,
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// One record if all of `total` subresources are meant and alike; otherwise one for each.
+    /// The records for a selection: one if all of `total` subresources are selected and equal, else one for each.
     pub fn select(&mut self, total: u32, picks: &Picks) -> &mut [Sub] {
         let total = total as usize;
         if let Subs::Alike(sub) = &self.0
@@ -208,7 +208,7 @@ impl State {
         self.subs_mut()
     }
 
-    /// After a look at all: one record, if they have become alike.
+    /// Merges the records into one, if all subresources were selected and have become equal.
     pub fn join(&mut self, total: u32, picks: &Picks) {
         if let Subs::Each(subs) = &mut self.0
             && picks.count() == total as usize
@@ -234,13 +234,13 @@ impl State {
     }
 }
 
-/// Some subresources of a resource.
+/// A selection of subresources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Picks {
     pub mips: (u32, u32),
     pub slices: (u32, u32),
     pub planes: (u32, u32),
-    /// Flat indices instead, from the first and that many.
+    /// Instead of the above: first flat index, and count.
     pub flat: Option<(u32, u32)>,
 }
 
@@ -249,7 +249,7 @@ impl Picks {
         Picks { mips: (0, 0), slices: (0, 0), planes: (0, 0), flat: Some((first, count)) }
     }
 
-    /// How many they are; all of a resource if as many as it has.
+    /// Number of selected subresources.
     fn count(&self) -> usize {
         let count = |(_, count): (u32, u32)| count as usize;
         match self.flat {
@@ -258,7 +258,7 @@ impl Picks {
         }
     }
 
-    /// Calls with each index of `subs`, which has one record or `total`.
+    /// Calls `call` with each selected index of the records, of which there is one or one for each subresource.
     pub fn each(&self, desc: &ResourceDesc, records: usize, mut call: impl FnMut(usize)) {
         if records == 1 {
             return call(0);
@@ -282,9 +282,9 @@ impl Picks {
 pub(crate) struct Resource {
     pub desc: ResourceDesc,
     pub resident: bool,
-    /// What submissions have left.
+    /// The state after the submissions so far.
     pub actual: State,
-    /// What a list knows by itself.
+    /// The state at record time, as far as one list determines it.
     pub recorded: State,
 }
 

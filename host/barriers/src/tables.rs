@@ -1,5 +1,5 @@
-//! The published tables, as data: which access needs which sync, which layout allows which access, what each kind of
-//! queue may use. Source: D3D12EnhancedBarriers, sections on access, layout and queue compatibility.
+//! The published tables, as data: which access needs which sync, which layout allows which access, and what each queue
+//! type may use. Source: D3D12EnhancedBarriers, sections on access, layout and queue compatibility.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ macro_rules! bits {
     ($type:ident: $($name:ident)*) => { $type::empty()$(.union($type::$name))* };
 }
 
-/// The syncs that go with an access, less the umbrellas, which are expanded before anybody compares. Where two lists of
-/// one access disagree, what any of them has is allowed. COMMON, NO_ACCESS and GLOBAL go with all.
+/// The syncs permitted with an access, without umbrellas, which are expanded before a comparison. Where the published
+/// lists disagree, this is their union. COMMON, NO_ACCESS and GLOBAL are permitted with all.
 pub fn syncs_of(access: A) -> S {
     match access {
         A::VERTEX_BUFFER => S::VERTEX_SHADING,
@@ -44,13 +44,13 @@ pub fn syncs_of(access: A) -> S {
     }
 }
 
-/// [`syncs_of`] an access, with what a reading adds.
+/// [`syncs_of`] an access, with the scopes that a policy adds.
 pub fn syncs_by(access: A, reading: ScopeReading) -> S {
     let others = WorkKind::ALL.iter().map(|kind| other_scopes(*kind, access, reading));
     others.fold(syncs_of(access), |syncs, other| syncs | other)
 }
 
-/// The graphics shaders that an inline ray query runs in: see [`Policy::inline_ray_query`].
+/// The graphics shader scopes of an inline ray query, see [`Policy::inline_ray_query`].
 pub const INLINE_RAY_QUERY: S = bits!(S: VERTEX_SHADING PIXEL_SHADING);
 
 const D: u8 = 1 << 0;
@@ -60,7 +60,7 @@ const DECODE: u8 = 1 << 3;
 const PROCESS: u8 = 1 << 4;
 const ENCODE: u8 = 1 << 5;
 
-/// What each layout allows, and which queues' lists have it.
+/// The accesses that each layout permits, and the queue types that have it.
 const LAYOUTS: [(A, u8); 32] = [
     (bits!(A: SHADER_RESOURCE COPY_DEST COPY_SOURCE), D | C | COPY | DECODE | PROCESS | ENCODE),
     (bits!(A: SHADER_RESOURCE COPY_SOURCE), D | C),
@@ -97,7 +97,7 @@ const LAYOUTS: [(A, u8); 32] = [
 ];
 const QUEUE_COMMON: A = bits!(A: COPY_SOURCE COPY_DEST SHADER_RESOURCE UNORDERED_ACCESS);
 
-/// What a texture with simultaneous access may be used for in its only layout, beyond what COMMON allows.
+/// Accesses that a simultaneous-access texture permits in COMMON, its only layout, in addition to COMMON's.
 pub const SIMULTANEOUS: A = bits!(A: RENDER_TARGET UNORDERED_ACCESS RESOLVE_DEST RESOLVE_SOURCE);
 
 pub const VIDEO: A = bits!(A: VIDEO_DECODE_READ VIDEO_DECODE_WRITE VIDEO_PROCESS_READ
@@ -114,7 +114,7 @@ fn column(queue: QueueType) -> u8 {
     }
 }
 
-/// Several layouts: a bit for each of 0 to 31.
+/// A set of layouts: one bit for each of 0 to 31.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LayoutSet(pub u32);
 
@@ -142,7 +142,7 @@ impl LayoutSet {
     }
 }
 
-/// For each bit of access the layouts that allow it.
+/// For each access bit, the layouts that permit it.
 static LAYOUTS_OF_ACCESS: [u32; 32] = {
     let mut sets = [0; 32];
     let (mut layout, mut bit) = (0, 0);
@@ -159,7 +159,7 @@ static LAYOUTS_OF_ACCESS: [u32; 32] = {
     sets
 };
 
-/// The layouts in which a texture may be used for one type of access.
+/// The layouts in which a texture permits an access type.
 pub fn layouts_for(access: A, desc: &ResourceDesc, policy: &Policy) -> LayoutSet {
     let mut set = LAYOUTS_OF_ACCESS.get(access.bits().trailing_zeros() as usize).copied().unwrap_or(u32::MAX);
     if desc.has_simultaneous_access() && SIMULTANEOUS.intersects(access) {
@@ -171,7 +171,7 @@ pub fn layouts_for(access: A, desc: &ResourceDesc, policy: &Policy) -> LayoutSet
     LayoutSet(set)
 }
 
-/// What a layout, one of 0 to 31, allows.
+/// The accesses that a layout of 0 to 31 permits.
 pub fn accesses_of(layout: L, desc: &ResourceDesc, policy: &Policy) -> A {
     let Some((allowed, _)) = LAYOUTS.get(layout.0 as usize) else { return A::empty() };
     match layout {
@@ -181,7 +181,7 @@ pub fn accesses_of(layout: L, desc: &ResourceDesc, policy: &Policy) -> A {
     }
 }
 
-/// Whether the list of a kind of queue has a layout. UNDEFINED is nobody's and everybody's.
+/// Whether a queue type has a layout. UNDEFINED is valid on all queues.
 pub fn queue_has_layout(queue: QueueType, layout: L, policy: &Policy) -> bool {
     if layout == L::VIDEO_QUEUE_COMMON && policy.video_queue_common == VideoQueueCommon::VideoQueues {
         return column(queue) & (DECODE | PROCESS | ENCODE) != 0;
@@ -190,7 +190,7 @@ pub fn queue_has_layout(queue: QueueType, layout: L, policy: &Policy) -> bool {
         || LAYOUTS.get(layout.0 as usize).is_some_and(|(_, queues)| queues & column(queue) != 0)
 }
 
-/// Whether an application may name it at all.
+/// Whether an application may name the layout at all.
 pub fn is_known(layout: L) -> bool {
     layout.0 < 32 || layout == L::UNDEFINED
 }
@@ -200,7 +200,7 @@ const COMPUTE_ACCESS: A = bits!(A: CONSTANT_BUFFER UNORDERED_ACCESS SHADER_RESOU
 const DIRECT_ACCESS: A = COMPUTE_ACCESS.union(bits!(A: VERTEX_BUFFER INDEX_BUFFER RENDER_TARGET
     DEPTH_STENCIL_WRITE DEPTH_STENCIL_READ STREAM_OUTPUT RESOLVE_DEST RESOLVE_SOURCE SHADING_RATE_SOURCE));
 
-/// The accesses of a kind of queue. COMMON, NO_ACCESS and a fence barrier's GLOBAL are everywhere.
+/// The accesses of a queue type. COMMON, NO_ACCESS and a fence barrier's GLOBAL are valid on all queues.
 pub fn accesses_of_queue(queue: QueueType) -> A {
     match queue {
         QueueType::Direct => DIRECT_ACCESS,
@@ -217,7 +217,7 @@ const COMPUTE_SYNC: S = bits!(S: ALL COMPUTE_SHADING RAYTRACING COPY EXECUTE_IND
 const DIRECT_SYNC: S = COMPUTE_SYNC.union(bits!(S: DRAW INDEX_INPUT VERTEX_SHADING PIXEL_SHADING
     DEPTH_STENCIL RENDER_TARGET RESOLVE));
 
-/// The syncs of a kind of queue, umbrellas as they are. NONE is everywhere.
+/// The syncs of a queue type, umbrellas not expanded. NONE is valid on all queues.
 pub fn syncs_of_queue(queue: QueueType) -> S {
     match queue {
         QueueType::Direct => DIRECT_SYNC,
@@ -229,7 +229,7 @@ pub fn syncs_of_queue(queue: QueueType) -> S {
     }
 }
 
-/// What a buffer in a heap may be used for.
+/// The accesses that a heap type permits for buffers.
 pub fn accesses_of_heap(heap: HeapType) -> A {
     match heap {
         HeapType::Default => A::all(),
@@ -239,14 +239,14 @@ pub fn accesses_of_heap(heap: HeapType) -> A {
     }
 }
 
-/// What buffers and textures with simultaneous access may be used for without a barrier, the first time in an
-/// ExecuteCommandLists (BAR-017). Textures may be used for what their layout allows.
+/// Accesses that buffers and simultaneous-access textures permit without a barrier at their first use in an
+/// ExecuteCommandLists (BAR-017). Other textures permit what their layout permits.
 pub const FIRST_ACCESS: A = bits!(A: VERTEX_BUFFER CONSTANT_BUFFER INDEX_BUFFER RENDER_TARGET UNORDERED_ACCESS
     SHADER_RESOURCE STREAM_OUTPUT INDIRECT_ARGUMENT COPY_DEST COPY_SOURCE RESOLVE_DEST RESOLVE_SOURCE);
 
 pub const RTAS: A = bits!(A: RTAS_READ RTAS_WRITE);
 
-/// The accesses that a resource was not created for, and the flag that says so.
+/// The creation flag that a resource lacks for an access, if any.
 pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
     let needs = [
         (A::RENDER_TARGET, F::ALLOW_RENDER_TARGET, "ALLOW_RENDER_TARGET"),
@@ -261,7 +261,7 @@ pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static st
     needs.iter().find(lacks).map(|(.., name)| *name)
 }
 
-/// Every layout of a kind of queue.
+/// All layouts of a queue type.
 pub fn layouts_of_queue(queue: QueueType, policy: &Policy) -> LayoutSet {
     let has = |layout: &L| queue_has_layout(queue, *layout, policy);
     LayoutSet((0..32).map(L).filter(has).fold(0, |set, layout| set | LayoutSet::one(layout).0))

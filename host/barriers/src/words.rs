@@ -1,4 +1,4 @@
-//! The words of one barrier, judged without any history: sync against access against layout against kind of queue.
+//! Checks of one barrier without history: its sync, access, layout and queue type against each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use d3dkmt::isa::{
     TextureBarrier, TextureFlags,
 };
 
-/// Whether a barrier is one of a fence, which has exceptions of its own.
+/// Whether a barrier belongs to a fence barrier, which has exceptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Fenced {
     No,
@@ -20,7 +20,7 @@ pub(crate) enum Fenced {
     Wait,
 }
 
-/// What the words are judged against.
+/// Context of the checks: queue type, policy and resource.
 pub(crate) struct Judge<'a> {
     pub queue: QueueType,
     pub fenced: Fenced,
@@ -40,7 +40,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Sync and access of both sides.
+/// Sync and access of one side.
 struct Words {
     side: Side,
     sync: S,
@@ -60,7 +60,7 @@ impl Judge<'_> {
         self.resource.map(|(id, _)| id)
     }
 
-    /// What every barrier has.
+    /// Checks that apply to every barrier.
     pub fn barrier(&self, report: &mut Reporter, barrier: &Barrier, is_global: bool) {
         if barrier.sync_before == S::SPLIT && barrier.sync_after == S::SPLIT {
             let right = "a split barrier begins with SyncAfter SPLIT and ends with another barrier of SyncBefore SPLIT";
@@ -146,7 +146,7 @@ impl Judge<'_> {
         self.resource_access(report, *access, Some(*side));
     }
 
-    /// What the resource's heap and flags allow.
+    /// Checks an access against the resource's heap and flags.
     fn resource_access(&self, report: &mut Reporter, access: A, side: Option<Side>) {
         let Some((id, desc)) = self.resource else { return };
         let who = Named::new(id, desc);
@@ -177,7 +177,7 @@ impl Judge<'_> {
         }
     }
 
-    /// SyncBefore NONE, and the access that must be NO_ACCESS with it.
+    /// Checks the access that must be NO_ACCESS with SyncBefore NONE.
     fn none_before(&self, report: &mut Reporter, barrier: &Barrier) {
         let (side, access) = match self.policy.sync_none_access {
             SyncNoneAccess::SameSide => (Side::Before, barrier.access_before),
@@ -194,7 +194,7 @@ impl Judge<'_> {
         report.say(rule, self.id(), format_args!("Sync{sync} is NONE and Access{side} is {is}; {right}"));
     }
 
-    /// Sync and access of one side.
+    /// Checks sync and access of one side against each other.
     fn pair(&self, report: &mut Reporter, words: &Words) {
         let Words { side, sync, access } = words;
         if *sync == S::NONE {
@@ -221,7 +221,7 @@ impl Judge<'_> {
         self.sync_of_access(report, words);
     }
 
-    /// Every access needs one of its syncs.
+    /// Checks that each access has one of its syncs.
     fn sync_of_access(&self, report: &mut Reporter, Words { side, sync, access }: &Words) {
         let expanded = sync.expanded();
         let mut left = access.bits() & A::all().bits();
@@ -250,7 +250,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What the lists of the kind of queue have.
+    /// Checks sync and access against the queue type.
     fn queue_lists(&self, report: &mut Reporter, Words { side, sync, access }: &Words) {
         let queue = self.queue;
         let known = S::all() & *sync;
@@ -277,7 +277,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Layouts and flags of a texture's barrier.
+    /// Checks layouts and flags of a texture barrier.
     pub fn texture(&self, report: &mut Reporter, texture: &TextureBarrier) {
         let TextureBarrier { barrier, layout_before, layout_after, flags, .. } = *texture;
         let unknown = flags.bits() & !TextureFlags::all().bits();
@@ -386,7 +386,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A use by a command: heap, flags and kind of queue.
+    /// Checks a use by a command: heap, flags and queue type.
     pub fn used(&self, report: &mut Reporter, access: A, scope: S) {
         self.resource_access(report, access, None);
         let (queue, anywhere) = (self.queue, A::NO_ACCESS | A::GLOBAL);
@@ -411,7 +411,7 @@ impl Judge<'_> {
     }
 }
 
-/// Where an access stands: in a barrier's word, or in a command.
+/// Displays where an access is: a side of a barrier, or a command.
 struct AccessSite(Option<Side>);
 
 impl fmt::Display for AccessSite {

@@ -52,13 +52,17 @@ impl LocalPages {
     /// they are sealed against resizing.
     pub fn of(memory: impl AsFd, pages: u32) -> anyhow::Result<LocalPages> {
         let bytes = pages as usize * PAGE_BYTES;
-        let seals = rustix::fs::fcntl_get_seals(&memory).context("the memory to attach again is not sealable, so not pages of a daemon")?;
+        let seals = rustix::fs::fcntl_get_seals(&memory)
+            .context("the memory to attach again is not sealable, so not pages of a daemon")?;
         anyhow::ensure!(
             seals.contains(SealFlags::GROW | SealFlags::SHRINK),
             "the memory to attach again is not sealed against resizing"
         );
         let actual = rustix::fs::fstat(&memory)?.st_size as u64;
-        anyhow::ensure!(bytes > 0 && actual == bytes as u64, "the memory to attach again has {actual} bytes, not {bytes}");
+        anyhow::ensure!(
+            bytes > 0 && actual == bytes as u64,
+            "the memory to attach again has {actual} bytes, not {bytes}"
+        );
         LocalPages::map(memory.as_fd(), bytes)
     }
 

@@ -1,7 +1,7 @@
-//! The broker for local processes: hands each its stream and its memory.
+//! The broker for local processes: gives each its stream and its memory.
 //!
-//! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`; descriptors ride along.
-//! In a VM guestd does the same; the guest library cannot tell the difference.
+//! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`, with its descriptors. In a VM guestd
+//! does the same; the guest library cannot tell the difference.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ use super::peer::Peer;
 use super::shares::Budgets;
 use fence_page::{SLOTS_PER_PAGE, pages_for};
 
-/// What a packet of a client asks for.
+/// A request of a client: one packet.
 pub enum Request {
     Attach {
         name: String,
@@ -35,7 +35,7 @@ pub enum Request {
     },
     /// An NT handle that names nothing yet.
     MakeNtHandle,
-    /// Pages for engines, which are to be mapped there.
+    /// Backing pages, to be mapped at this address.
     AttachBacking {
         address: u64,
         pages: u32,
@@ -52,7 +52,7 @@ pub enum Request {
         name: EventId,
     },
     Settle,
-    /// A process whose daemon was killed comes back; then, in this order, what it has.
+    /// A process whose daemon was killed returns; the requests below then restore its resources, in this order.
     Resume {
         process: ProcessId,
         token: Vec<u8>,
@@ -80,7 +80,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
     let (length, came) = connection.receive(&mut packet)?;
     let most = packet.len();
     anyhow::ensure!(length <= most, "a request of {length} bytes is over the limit of {most}");
-    // More than one are closed.
+    // Any further descriptors are closed.
     let descriptor = came.into_iter().next();
     if length == 0 {
         return Ok(Request::End);
@@ -98,7 +98,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         }
         Body::DetachBacking(address) => Ok(Request::DetachBacking { address }),
         Body::RegisterEvent(name) => {
-            let event = descriptor.context("an event was to be kept, and none came along")?;
+            let event = descriptor.context("the request registers an event but has no descriptor")?;
             Ok(Request::RegisterEvent { name: EventId(name), event })
         }
         Body::UnregisterEvent(name) => Ok(Request::UnregisterEvent { name: EventId(name) }),
@@ -109,7 +109,7 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
         }
         Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
         Body::ReattachBacking(attach_backing) => {
-            let memory = descriptor.context("pages were to be backing again, and none came along")?;
+            let memory = descriptor.context("the request attaches pages again but has no descriptor")?;
             Ok(Request::ReattachBacking {
                 address: attach_backing.address,
                 pages: attach_backing.pages,
@@ -117,13 +117,13 @@ pub(super) fn read_request(connection: &ClientFd) -> anyhow::Result<Request> {
             })
         }
         Body::HaveNtHandle(_) => {
-            let handle = descriptor.context("an NT handle was to be shown, and none came along")?;
+            let handle = descriptor.context("the request presents an NT handle but has no descriptor")?;
             Ok(Request::HaveNtHandle { handle })
         }
     }
 }
 
-/// Who speaks to a broker, in errors.
+/// Name of a broker's client in errors.
 const LIBRARY: &str = "libdxcore.so";
 
 /// Sends one reply with descriptors.
@@ -143,14 +143,14 @@ pub fn send_reply(
     Ok(())
 }
 
-/// The first memory of a process: one page.
+/// Creates the first fence memory of a process: one page.
 pub(super) fn first_memory(budgets: &Budgets, peer: Peer) -> anyhow::Result<(FenceMemory, OwnedFd)> {
     let (region, descriptor) = LocalRegion::create(1, budgets.mappings.take(peer, 1)?)?;
     Ok((FenceMemory::Local(vec![(0, region)]), descriptor))
 }
 
-/// More memory for a process: as much again as it has, within limits, and at least what it asks for.
-/// Returns the first slot, the slots, and the descriptor for the process.
+/// Adds fence memory to a process: as much again as it has, within limits, and at least what it requests. Returns the
+/// first slot, the number of slots, and the descriptor for the process.
 pub(super) fn grow(
     kernel_host: &KernelHost,
     peer: Peer,
@@ -160,7 +160,7 @@ pub(super) fn grow(
     let now = kernel_host.sessions().slots(process).context("the process is not attached")?;
     let most =
         d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - now.min(d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX);
-    anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are asked for, {most} are allowed");
+    anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are requested, {most} are allowed");
     let pages = pages_for(now).clamp(1, GROW_PAGES_MAX).max(pages_for(slots)).min(most / SLOTS_PER_PAGE);
     let (region, descriptor) = LocalRegion::create(pages, kernel_host.budgets.mappings.take(peer, 1)?)?;
     let first = kernel_host.sessions().add_memory(process, |memory| match memory {
@@ -173,7 +173,7 @@ pub(super) fn grow(
     Ok((first, pages * SLOTS_PER_PAGE, descriptor))
 }
 
-/// Pages of a process that engines may touch. Returns the descriptor for the process.
+/// Allocates and attaches backing pages of a process. Returns the descriptor for the process.
 pub(super) fn attach_backing(
     kernel_host: &KernelHost,
     peer: Peer,

@@ -1,17 +1,17 @@
-//! The close of descriptors in which clients have a say.
+//! Closes descriptors whose close a client can delay.
 //!
-//! The last close of an open file may take as long as whoever made the file likes: a TCP socket lingers for the time that
-//! its owner has set, a file system in user space answers when it pleases. A client can have us close such a file: it sends
-//! it to us, or leaves it unread in a socket whose other end we close. So these are closed by threads that nobody waits
-//! for, one for each client that has any:
+//! The last close of an open file may take as long as the file's creator likes: a TCP socket lingers for the time that
+//! its owner has set, and a file system in user space answers when it pleases. A client can make the daemon close such
+//! a file: it sends it, or leaves it unread in a socket whose other end the daemon closes. So such descriptors are
+//! closed by threads for which nothing waits, one for each client that has any:
 //!
 //! ```text
-//!   ClientFd dropped ─┬─ a socket of ours, hung up, with nothing unread ──▶ closed there and then
-//!                     └─ anything else ──▶ queue of its client ──▶ its closing thread, which ends with the last
+//!   ClientFd dropped ─┬─ a socket of the daemon, hung up, with nothing unread ──▶ closed at once
+//!                     └─ anything else ──▶ queue of its client ──▶ its closing thread, which exits after the last
 //! ```
-//! What waits to be closed is in its client's share of descriptors until it is. Nothing more of a client is read while so
-//! many of its descriptors wait that one more message could not be held. Memory that a process had lent in many pieces is
-//! unmapped by the same threads: nobody has a say in that, but it takes a system call for each piece.
+//! A descriptor counts in its client's share until it is closed. No message of a client is read while so many of its
+//! descriptors wait that those of another message would not fit. Backing memory in many pieces is unmapped by the same
+//! threads: a client cannot delay that, but each piece takes a system call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,28 +29,28 @@ use super::peer::Peer;
 use super::receive::{Received, has_nothing_unread, read_all_in_band, receive, receive_behind};
 use super::shares::Share;
 
-/// Mappings that whoever ends a process unmaps itself.
+/// Mappings that the detaching thread unmaps itself.
 const UNMAPPED_AT_ONCE_MAX: usize = 32;
 
 /// A piece of work for a closing thread.
 enum Closing {
-    /// A descriptor, and what it takes of its client's share.
+    /// A descriptor, and its part of its client's share.
     Descriptor(OwnedFd, Option<Share>),
-    /// Mappings of memory that the client has lent: each takes a system call.
+    /// Mappings of a process's backing memory: each takes a system call.
     Memory(ProcessBacking),
 }
 
-/// What waits to be closed of one client.
+/// Queue of one client.
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Closing>,
     has_thread: bool,
 }
 
-/// See the module.
+/// The queues and threads that close descriptors of clients.
 pub struct Closers {
     lanes: Ranked<BTreeMap<Peer, Lane>>,
-    /// Of all clients, for a look without the lock.
+    /// Length of all queues, readable without the lock.
     waiting: AtomicUsize,
     close: Box<dyn Fn(OwnedFd) + Send + Sync>,
 }
@@ -66,15 +66,15 @@ impl Closers {
         Closers::that_close(drop)
     }
 
-    /// The same with a way to close of one's own.
+    /// The same, with a function that closes.
     pub(super) fn that_close(close: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<Closers> {
         let lanes = Ranked::new(Rank::Closing, BTreeMap::new());
         Arc::new(Closers { lanes, waiting: AtomicUsize::new(0), close: Box::new(close) })
     }
 
-    /// Whether messages of a client may be read, which may bring more descriptors: not while too many of it wait.
+    /// Whether messages of a client may be read, which may have more descriptors: not while too many of its wait.
     pub fn may_send(&self, peer: Peer) -> bool {
-        // As a rule none of anybody do.
+        // Usually all queues are empty.
         self.waiting.load(Ordering::Relaxed) == 0
             || self
                 .lanes
@@ -83,14 +83,14 @@ impl Closers {
                 .is_none_or(|lane| lane.waiting.len() < CLOSING_PER_PEER_MAX)
     }
 
-    /// Has memory unmapped that a process has lent, which has ended.
+    /// Unmaps the backing memory of a process that is gone.
     pub(super) fn unmap(self: &Arc<Self>, peer: Peer, backing: ProcessBacking) {
         if backing.pieces() > UNMAPPED_AT_ONCE_MAX {
             self.close(peer, Closing::Memory(backing));
         }
     }
 
-    /// Has it closed; never waits for that.
+    /// Queues a close; never waits for it.
     fn close(self: &Arc<Self>, peer: Peer, closing: Closing) {
         let mut lanes = self.lanes.lock_or_abort();
         let lane = lanes.entry(peer).or_default();
@@ -99,7 +99,7 @@ impl Closers {
         if !lane.has_thread {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("closer".into()).spawn(move || own.run(peer));
-            // Without one it waits for the next that is to be closed: better than to wait here.
+            // Without a thread it stays queued until the client's next close, so that this thread does not wait.
             lane.has_thread = thread.is_ok();
         }
     }
@@ -124,19 +124,20 @@ impl Closers {
     }
 }
 
-/// Whether its close can be waited for.
+/// How a descriptor may be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// One end of a pair of Unix sockets that we made, or a connection that we accepted.
+    /// One end of a Unix socket pair that the daemon created, or a connection that it accepted: closed at once if
+    /// nothing is unread.
     Socket,
-    /// A descriptor that came with a client's message.
+    /// A descriptor from a client's message.
     Foreign,
 }
 
-/// A descriptor in whose close a client has a say. Dropping it has it closed.
+/// A descriptor whose close a client can delay. Dropping it queues the close.
 #[derive(Debug)]
 pub struct ClientFd {
-    /// There until it is dropped.
+    /// `Some` until dropped.
     descriptor: Option<OwnedFd>,
     kind: Kind,
     peer: Peer,
@@ -145,21 +146,21 @@ pub struct ClientFd {
 }
 
 impl ClientFd {
-    /// Our end of a Unix socket whose other end a client has.
+    /// The daemon's end of a Unix socket whose other end a client has.
     pub fn socket(descriptor: OwnedFd, peer: Peer, share: Option<Share>, closers: &Arc<Closers>) -> ClientFd {
-        // A system without it has nothing out of band either.
+        // A system without this option has no out-of-band bytes either.
         let _ = read_all_in_band(descriptor.as_fd());
         let closers = Arc::clone(closers);
         ClientFd { descriptor: Some(descriptor), kind: Kind::Socket, peer, share, closers }
     }
 
-    /// What came along with a client's message.
+    /// A descriptor from a client's message.
     pub fn foreign(descriptor: OwnedFd, peer: Peer, closers: &Arc<Closers>) -> ClientFd {
         let closers = Arc::clone(closers);
         ClientFd { descriptor: Some(descriptor), kind: Kind::Foreign, peer, share: None, closers }
     }
 
-    /// The descriptor itself, once it is known to be of a kind whose close never blocks.
+    /// Returns the descriptor itself, once it is known that its close never blocks.
     pub fn known_harmless(mut self) -> OwnedFd {
         self.descriptor.take().expect("it is there until it is dropped")
     }
@@ -168,17 +169,17 @@ impl ClientFd {
         self.peer
     }
 
-    /// Reads a message of the client that has the other end, if there is one.
+    /// Reads a message of the client, if there is one.
     pub fn receive(&self, to: &mut [u8]) -> Result<(usize, Vec<ClientFd>), Errno> {
         self.checked(|socket| receive(socket, to))
     }
 
-    /// The same, behind what is there, as far as there is room.
+    /// The same, appended to a vector within its capacity.
     pub fn receive_behind(&self, to: &mut Vec<u8>) -> Result<(usize, Vec<ClientFd>), Errno> {
         self.checked(|socket| receive_behind(socket, to))
     }
 
-    /// Of a client of which too much waits to be closed nothing is read: its connection is as if it were broken.
+    /// Refuses the read with `EMFILE` while too many of the client's descriptors wait to be closed.
     fn checked(
         &self,
         read: impl FnOnce(BorrowedFd<'_>) -> Result<Received, Errno>,
@@ -202,7 +203,7 @@ impl Drop for ClientFd {
     fn drop(&mut self) {
         let Some(descriptor) = self.descriptor.take() else { return };
         if self.kind == Kind::Socket {
-            // Nothing is put into it from here on.
+            // Nothing can be sent into it from here on.
             let _ = shutdown(&descriptor, Shutdown::Both);
             if has_nothing_unread(descriptor.as_fd()) {
                 return drop(descriptor);
@@ -227,10 +228,10 @@ mod tests {
     const SLOW: Peer = Peer::Uid(1);
     const QUICK: Peer = Peer::Uid(2);
 
-    /// Closers whose first thread is held until something is sent.
+    /// Closers whose first close blocks until something is sent.
     struct Held {
         closers: Arc<Closers>,
-        /// Numbers of what is being closed.
+        /// Descriptor numbers whose close has begun.
         begun: Receiver<i32>,
         go_on: Sender<()>,
     }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_that_blocks_holds_up_neither_who_asked_for_it_nor_another_client() {
+    fn a_blocking_close_delays_neither_its_caller_nor_another_client() {
         let Held { closers, begun, go_on } = held();
         let budget = Budget::new("descriptors", "have more", 100);
         let slow = event(SLOW, Some(budget.take(SLOW, 1).unwrap()), &closers);
@@ -277,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_of_a_client_while_too_much_of_it_waits_to_be_closed() {
+    fn no_message_of_a_client_is_read_while_too_many_of_its_descriptors_wait_to_be_closed() {
         let Held { closers, begun, go_on } = held();
         let pair =
             || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let ((ours, theirs), (others, other)) = (pair(), pair());
         let (slow, quick) =
             (ClientFd::socket(ours, SLOW, None, &closers), ClientFd::socket(others, QUICK, None, &closers));
-        // One is in the close, and so many wait.
+        // One is being closed, and the limit is waiting.
         (0..=CLOSING_PER_PEER_MAX).for_each(|_| drop(event(SLOW, None, &closers)));
         assert!(begun.recv().is_ok());
         for end in [&theirs, &other] {
@@ -308,7 +309,7 @@ mod tests {
             drop(ClientFd::socket(ours, SLOW, None, &closers));
             assert!(begun.try_recv().is_err() && closers.lanes.lock().is_empty());
             let (ours, theirs) = pair();
-            // A packet of no bytes is one, and hides another behind it.
+            // A packet of no bytes counts, and hides another behind it.
             let bytes: &[u8] = if kind == SocketType::SEQPACKET { b"" } else { b"x" };
             send(&theirs, bytes, SendFlags::empty()).unwrap();
             let number = ours.as_raw_fd();

@@ -1,5 +1,5 @@
-//! The control service: daemon administration on a Unix socket of the host only, with reflection and
-//! health. It looks at the daemon, and has things go wrong; nothing of a guest's path goes through here.
+//! The control service: daemon administration on a Unix socket of the host only, with reflection and health. It
+//! inspects the daemon and injects faults; no path of a guest leads through it.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -124,7 +124,7 @@ impl Control for Service {
     }
 }
 
-/// A look at a big state takes its time: it is taken in a thread of its own.
+/// Reads the state on a blocking thread, because a large state takes long.
 async fn looked<R: Send + 'static>(
     look: impl FnOnce() -> Result<R, String> + Send + 'static,
 ) -> Result<Response<R>, Status> {
@@ -133,7 +133,7 @@ async fn looked<R: Send + 'static>(
     looked.map(Response::new).map_err(Status::internal)
 }
 
-/// What `gpupv why` asks, except for the time.
+/// The question of `gpupv why`, except for the time.
 fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, String> {
     let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
     let most = request.most.map_or(asked.most, |most| most as usize);
@@ -170,11 +170,11 @@ pub async fn serve(daemon: &Daemon, read_injection: ReadInjection) -> anyhow::Re
 
 /// The control service of the daemon in a directory.
 pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::transport::Channel>> {
-    // The state of a busy daemon is larger than what gRPC takes by default.
+    // The state of a busy daemon is larger than gRPC's default limit.
     Ok(ControlClient::new(channel(directory).await?).max_decoding_message_size(usize::MAX))
 }
 
-/// Connects to the control socket in a daemon's directory; health and reflection are there as well.
+/// Connects to the control socket in a daemon's directory; it also serves health and reflection.
 pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Channel> {
     let path: PathBuf = directory.join(SOCKET_NAME);
     let shown = path.display().to_string();

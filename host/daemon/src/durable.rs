@@ -1,4 +1,4 @@
-//! What a power failure may cost a trace, and the thread that sees to it.
+//! How much of a trace a power failure may lose, and the thread that writes it to the disk.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use super::kernel_host::KernelHost;
 
-/// `--durable`: what of a trace is on the disk when the power fails. The end of the daemon costs nothing in any case.
+/// `--durable`: how much of a trace is on the disk when the power fails. A killed daemon loses nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durable {
-    /// What the system has written by then.
+    /// Whatever the system has written by then.
     #[default]
     None,
     /// Each full block before the next begins: all but the last 64 KiB.
     Block,
-    /// Everything but the last so many milliseconds.
+    /// Everything but the last interval.
     Interval(Duration),
 }
 
@@ -40,20 +40,21 @@ impl FromStr for Durable {
             ("none", _) => Ok(Durable::None),
             ("block", _) => Ok(Durable::Block),
             (_, Some(interval)) => Ok(Durable::Interval(interval)),
-            _ => Err("it is `none`, `block` or `interval:MS`, MS milliseconds above 0".into()),
+            _ => Err("give `none`, `block` or `interval:MS`, MS milliseconds above 0".into()),
         }
     }
 }
 
-/// What the writer of a disk is told.
+/// A message to the disk writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriterMessage {
-    /// Something is recorded, the first since it was last written.
+    /// Something is recorded, for the first time since the last write.
     Recorded,
     Stop,
 }
 
-/// Sees to it that what is recorded is on the disk soon. It sleeps until something is recorded. Dropping it ends it.
+/// The thread that writes the recording to the disk after an interval. It sleeps until something is recorded. Dropping
+/// it stops it.
 pub(super) struct DiskWriter {
     sender: Sender<WriterMessage>,
     thread: Option<JoinHandle<()>>,
@@ -74,7 +75,7 @@ fn write_often(kernel_host: &KernelHost, interval: Duration, messages: &Receiver
         if messages.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        // The kernel lock is left before the disk is waited for.
+        // The kernel is unlocked before this thread waits for the disk.
         if let Some(Err(error)) = kernel_host.traces().flush().map(|file| file.sync_data()) {
             tracing::error!("the trace could not be written to the disk: {error}");
         }

@@ -38,7 +38,10 @@ impl EventChannels {
     /// Registers an event of a process; returns the token that its stream must present. `kept` counts the registered
     /// events of the VM's processes.
     pub fn announce(&self, client: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
-        anyhow::ensure!(kept < EVENT_CHANNELS_PER_VM_MAX, "{kept} events of the VM are registered, the limit");
+        anyhow::ensure!(
+            kept < EVENT_CHANNELS_PER_VM_MAX,
+            "{kept} events of the VM are registered, the limit"
+        );
         let token = random()?;
         let mut waiting = self.lock();
         waiting.retain(|_, (client, name)| client.outbox.keeps(*name));
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_what_is_over_are_not_kept() {
+    fn tokens_of_disconnected_processes_are_dropped() {
         let (event_channels, gone, other) = (EventChannels::default(), client(1), client(2));
         let token = event_channels.announce(&gone, EventId(1), 0).unwrap();
         gone.outbox.disconnect();

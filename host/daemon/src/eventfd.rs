@@ -1,11 +1,11 @@
-//! Sets eventfds of other processes, and never waits for them.
+//! Sets eventfds of other processes without ever blocking.
 //!
-//! A write to an eventfd whose counter is full waits until somebody reads it, unless the file is non-blocking; and the
-//! file is the other process's, who may fill it at any moment. The kernel itself does not wait: it adds 1 at the end of
-//! an asynchronous operation that names the eventfd (`IOCB_FLAG_RESFD`), and a full counter stays full. So a signal is
-//! such an operation that ends at once: a look whether a descriptor of ours is readable that always is.
+//! A write to an eventfd whose counter is full blocks until it is read, unless the file is non-blocking. The file
+//! belongs to the other process, which may fill it at any moment. The kernel itself does not block: it adds 1 at the
+//! end of an asynchronous operation that names the eventfd (`IOCB_FLAG_RESFD`), and a full counter stays full. So a
+//! signal is such an operation that completes at once: a poll of a descriptor that is always readable.
 //!
-//! `unsafe`: C is spoken; libc knows the numbers of these system calls, and neither their wrappers nor `struct iocb`.
+//! `unsafe`: raw system calls, because libc has their numbers but neither wrappers nor `struct iocb`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -44,12 +44,12 @@ const _: () = assert!(size_of::<Operation>() == 64 && size_of::<Done>() == 32);
 const POLL: u16 = 5;
 /// `IOCB_FLAG_RESFD`.
 const SETS_EVENT: u32 = 1;
-/// Operations that have ended and are not taken yet. Taking them is a call for as many.
+/// Completed operations that are not reaped yet. One call reaps them all.
 const DONE_MAX: usize = 128;
-/// Between taking what has ended and starting anew, other threads may fill the room that it made.
+/// Between reaping and starting anew, other threads may fill the freed room.
 const TRIES: usize = 100;
 
-/// See the module. Any thread may use it.
+/// Sets eventfds without blocking. Any thread may use it.
 #[derive(Debug)]
 pub struct Setter {
     /// `aio_context_t`.
@@ -58,16 +58,16 @@ pub struct Setter {
 }
 
 impl Setter {
-    /// An error if this system has no asynchronous operations.
+    /// An error if this system has no Linux AIO.
     pub fn new() -> io::Result<Setter> {
         let always_readable = eventfd(1, EventfdFlags::CLOEXEC)?;
         let mut context: libc::c_ulong = 0;
-        // SAFETY: the call stores one number, where there is one.
+        // SAFETY: the call stores one number into `context`.
         let status = unsafe { libc::syscall(libc::SYS_io_setup, DONE_MAX, &raw mut context) };
         if status == 0 { Ok(Setter { context, always_readable }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Adds 1. An error if it is no eventfd, or the system has no memory.
+    /// Adds 1 to an eventfd. An error if it is not one, or the system has no memory.
     pub fn set(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         let mut last = Ok(());
         for _ in 0..TRIES {
@@ -90,7 +90,7 @@ impl Setter {
             ..Operation::default()
         };
         let list = [&raw const operation];
-        // SAFETY: one operation, read during the call and not after it; it has no memory of its own.
+        // SAFETY: one operation, read during the call and not after it; it has no buffer.
         let started = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_ptr()) };
         if started == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -108,7 +108,7 @@ impl Setter {
 
 impl Drop for Setter {
     fn drop(&mut self) {
-        // SAFETY: ours, and used no more. Every operation has ended.
+        // SAFETY: the context is this value's own and is not used again. Every operation has completed.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_signal_is_counted_and_a_full_counter_stops_nobody() {
+    fn each_signal_is_counted_and_a_full_counter_does_not_block() {
         let setter = Setter::new().unwrap();
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         for _ in 0..10 * DONE_MAX {
@@ -137,7 +137,7 @@ mod tests {
         }
         assert_eq!(count(&event), 10 * DONE_MAX as u64);
         assert_eq!(count(&event), 0);
-        // One whose write would block: full as far as anybody can write.
+        // An eventfd whose write would block: full as far as a write can fill it.
         let full = eventfd(0, EventfdFlags::empty()).unwrap();
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         for _ in 0..2 * DONE_MAX {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_an_error() {
+    fn a_descriptor_that_is_no_eventfd_is_an_error() {
         let setter = Setter::new().unwrap();
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         assert_eq!(setter.set(pipe.as_fd()).unwrap_err().raw_os_error(), Some(libc::EINVAL));

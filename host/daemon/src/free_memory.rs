@@ -1,23 +1,23 @@
-//! Memory that nobody has any more goes back to the system.
+//! Returns freed memory to the system.
 //!
-//! The allocator keeps what is free between pieces in use. After the end of a process that had much, that is most of what the
-//! daemon has. So a thread has the allocator look for whole pages of it, a moment after something has ended, and once a
-//! second at the most: it holds one arena at a time meanwhile.
+//! The allocator retains free memory between allocations in use. After a process that had much memory is gone, that is
+//! most of the daemon's memory. So a thread trims the allocator a moment after something is freed, at most once a
+//! second. Meanwhile it locks one arena at a time.
 //!
-//! `unsafe`: C is spoken.
+//! `unsafe`: calls `mallopt` and `malloc_trim`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// What ends at once with a process has ended by then.
+/// Delay in which everything else of the process is freed as well.
 const SETTLES: Duration = Duration::from_millis(50);
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// Memory of a big message is needed again by the next one. The allocator gives it back to the system and gets it anew
-/// each time, cleared and page by page, unless it is told to keep some: that took longer than all else about an escape
-/// with 64 KiB. What is kept is above what is in use, in each of a handful of arenas.
+/// Has the allocator retain some free memory, because the next large message needs it again. Otherwise the allocator
+/// unmaps and maps it each time, cleared and page by page: that took longer than the rest of an escape with 64 KiB.
+/// What is retained is above what is in use, in each of a handful of arenas.
 pub(super) fn keep_some() {
     #[cfg(target_env = "gnu")]
     const KEPT_BYTES: libc::c_int = 1 << 20;
@@ -37,7 +37,7 @@ fn give_back() {
     }
 }
 
-/// Whom to tell that something has ended.
+/// Notifies the thread that memory was freed.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     thread: OnceLock<Thread>,
@@ -46,14 +46,15 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Something that may have had much memory has ended. Costs a system call only if nobody has said so lately.
+    /// Notifies the thread that something with much memory may be freed. Costs a system call only if no notification is
+    /// pending.
     pub fn tell(&self) {
         if let Some(thread) = self.thread.get().filter(|_| !self.is_told.swap(true, Ordering::Relaxed)) {
             thread.unpark();
         }
     }
 
-    /// Waits for a while, but not for the end of the thread; false if it is to end.
+    /// Pauses for `time`; returns early with false if the thread is to stop.
     fn pauses(&self, time: Duration) -> bool {
         let until = std::time::Instant::now() + time;
         while !self.stops.load(Ordering::Relaxed) {
@@ -84,7 +85,7 @@ impl Ended {
     }
 }
 
-/// See the module. Dropping it ends it.
+/// The thread that trims the allocator. Dropping it stops it.
 pub(super) struct FreeMemory {
     ended: Arc<Ended>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! guestd's connection: the only one of a VM that may attach processes and register pages.
+//! guestd's connection: the only connection of a VM that may attach processes and register pages.
 
 use std::sync::Arc;
 
@@ -28,26 +28,26 @@ use super::peer::Peer;
 use super::pending_connections::{PendingConnection, accepted_from};
 use super::vm::VmShared;
 
-/// See the module. One for each connection that guestd makes.
+/// One connection of guestd.
 pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
-    /// Which session of guestd this is, once it said hello.
+    /// Number of guestd's session, once it has sent GuestdHello.
     session: Option<u64>,
-    /// Until it has said hello.
+    /// `Some` until it has sent GuestdHello.
     pending_connection: Option<PendingConnection>,
     memory: GuestMemory,
     frames: FrameBuffer,
     replies: Arc<Replies>,
 }
 
-/// The way to guestd.
+/// Replies to guestd.
 struct Replies {
     connection: Connection,
-    /// What the connection had no room for yet: other connections of the guest may fill what they share.
+    /// Bytes that did not fit the connection yet: other connections of the guest may fill shared space.
     unsent: Ranked<Vec<u8>>,
 }
 
-/// A guestd that leaves this much unread does not read at all.
+/// A guestd that leaves this much unread is regarded as not reading.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl GuestdEndpoint {
@@ -69,7 +69,7 @@ impl GuestdEndpoint {
         loop {
             anyhow::ensure!(
                 self.session.is_some() || self.frames.missing() <= HELLO_BYTES_MAX,
-                "the first frame has more than {HELLO_BYTES_MAX} bytes, so it is no hello"
+                "the first frame has more than {HELLO_BYTES_MAX} bytes, so it is not GuestdHello"
             );
             let message = match self.frames.next_frame().context("guestd's connection")? {
                 Some(bytes) => frame::decode::<GuestdToHost>(bytes).context("guestd's connection")?,
@@ -78,7 +78,7 @@ impl GuestdEndpoint {
             let body = message.body.context("a message of guestd has no body")?;
             match (&body, self.session) {
                 (Body::Attach(attach), Some(session)) if self.park(session, message.request, attach) => {}
-                // A process of another VM is none of this guestd's business; one that is gone is gone.
+                // A process of another VM, or one that is gone, is answered without effect.
                 (Body::Detach(process), Some(_)) if self.owns(ProcessId(*process)) => {
                     self.detach_behind_calls(message.request, ProcessId(*process));
                 }
@@ -92,7 +92,7 @@ impl GuestdEndpoint {
         }
     }
 
-    /// A process that is new waits until those that were there are back. False if it need not, or too many do.
+    /// Defers a new process until the old ones have returned. False if none are awaited, or too many are deferred.
     fn park(&self, session: u64, request: u64, attach: &AttachProcess) -> bool {
         let (vm, memory, replies) = (self.vm.clone(), self.no_pages(), self.replies.clone());
         let attach = attach.clone();
@@ -100,7 +100,7 @@ impl GuestdEndpoint {
             let attached = new_process(&vm, attach, memory);
             let process = attached.as_ref().ok().map(|attached| ProcessId(attached.process));
             let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
-            // Whoever ends a session of guestd ends the processes that it has by then.
+            // The end of a session detaches the processes that it has by then, so this one is detached here.
             if let Some(process) = process.filter(|_| !is_told || !vm.is_session(session)) {
                 vm.kernel_host.sessions().detach(process);
             }
@@ -108,18 +108,18 @@ impl GuestdEndpoint {
         self.vm.kernel_host.resumption().once_gone_on(self.vm.id, parked)
     }
 
-    /// What the process has sent before its end counts. guestd waits for the answer before it frees pages.
+    /// Detaches a process after the calls that it has sent. guestd waits for the answer before it frees pages.
     fn detach_behind_calls(&self, request: u64, process: ProcessId) {
         let (vm, replies) = (self.vm.clone(), self.replies.clone());
         let detach = Box::new(move || {
             vm.kernel_host.sessions().detach(process);
-            // A guestd that does not read is reset, which ends its processes.
+            // A guestd that does not read is reset, which detaches its processes.
             replies.answer(&vm, request, Ok(host_to_guestd::Body::Detached(true)));
         });
         self.vm.behind_calls(process, detach);
     }
 
-    /// Works off one message. The outer error ends the connection, the inner one refuses the request.
+    /// Handles one message. The outer error resets the connection, the inner one refuses the request.
     fn message(
         &mut self,
         body: guestd_to_host::Body,
@@ -127,15 +127,15 @@ impl GuestdEndpoint {
         use guestd_to_host::Body;
         use host_to_guestd::Body as Reply;
         if let Body::Hello(hello) = &body {
-            // One that speaks no version of ours is told so: its operator looks into the guest.
+            // A guestd without a common version is sent the reason, because its operator reads the guest's log.
             return Ok(match Versions::agree(hello.version, hello.version_min, "guestd") {
                 Ok(version) => Ok(Reply::Welcome(self.hello(hello, version)?)),
                 Err(none) => Err(none.into()),
             });
         }
-        anyhow::ensure!(self.session.is_some(), "guestd did not say hello first");
+        anyhow::ensure!(self.session.is_some(), "guestd's first message is not GuestdHello");
         Ok(match body {
-            Body::Hello(_) => unreachable!("taken above"),
+            Body::Hello(_) => unreachable!("handled above"),
             Body::Attach(attach) => new_process(&self.vm, attach, self.no_pages()).map(Reply::Attached),
             Body::AddMemory(AddFenceMemory { process, pages, first_slot }) => {
                 let process = ProcessId(process);
@@ -198,7 +198,7 @@ impl GuestdEndpoint {
                 self.register_event(&event).map(|token| Reply::EventChannel(token.to_vec()))
             }
             Body::UnregisterEvent(RegisteredEvent { process, event }) => self.client(process).map(|client| {
-                // One that is not kept is forgotten.
+                // An event that is not registered is ignored.
                 client.outbox.unregister_event(EventId(event));
                 Reply::Forgotten(true)
             }),
@@ -219,11 +219,12 @@ impl GuestdEndpoint {
     }
 
     fn hello(&mut self, hello: &GuestdHello, version: u32) -> anyhow::Result<GuestdWelcome> {
-        anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
-        self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
+        anyhow::ensure!(self.session.is_none(), "guestd sent GuestdHello twice");
+        self.session = Some(self.vm.guestd_there().context("another guestd is connected already")?);
         self.pending_connection = None;
-        let line =
-            || format!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
+        let line = || {
+            format!("vm {}: guestd is connected, kernel {}", self.vm.id.0, without_controls(&hello.kernel))
+        };
         self.vm.kernel_host.log.debug(Peer::Vm(self.vm.id), line);
         let known = match version >= FEATURES_SINCE {
             true => Features::of_ids(hello.features.iter().copied().map(FeatureId)),
@@ -238,7 +239,7 @@ impl GuestdEndpoint {
     }
 
     fn welcome(&self, version: u32, features: Features) -> GuestdWelcome {
-        // With a journal what a driver signals goes by the stream, and is counted.
+        // With a journal, wakes of a driver's events are frames of the stream, which are counted.
         let keeps_events = !self.vm.kernel_host.traces().has_journal();
         GuestdWelcome {
             version,
@@ -249,8 +250,8 @@ impl GuestdEndpoint {
         }
     }
 
-    /// guestd frees the pages when it sees its connection closed: nothing may be stored after that, so
-    /// this comes before any close of ours.
+    /// Detaches the VM's processes. guestd frees the pages when it sees its connection closed, and nothing may be
+    /// stored after that. So this comes before every close by the daemon.
     fn end_processes(&self) {
         if let Some(session) = self.session {
             self.vm.guestd_gone(session);
@@ -261,7 +262,7 @@ impl GuestdEndpoint {
         self.client(process.0).is_ok()
     }
 
-    /// A process of this VM.
+    /// Returns an attached process of this VM.
     fn client(&self, process: u32) -> anyhow::Result<Arc<ClientProcess>> {
         let client = self
             .vm
@@ -272,7 +273,7 @@ impl GuestdEndpoint {
         client.ok_or_else(|| not_attached(ProcessId(process)))
     }
 
-    /// Has guestd set an event of a process. Gives the token of its event channel.
+    /// Registers an event that guestd sets. Returns the token of its event channel.
     fn register_event(&self, event: &RegisteredEvent) -> anyhow::Result<Token> {
         let client = self.client(event.process)?;
         let of_vm = self.vm.kernel_host.sessions().clients_of(self.vm.id);
@@ -280,7 +281,7 @@ impl GuestdEndpoint {
         self.vm.event_channels.announce(&client, EventId(event.event), kept)
     }
 
-    /// Pages of guest RAM for a process of this VM.
+    /// Checks pages of guest RAM for a process of this VM.
     fn check_pages(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<()> {
         if !self.owns(process) {
             return Err(not_attached(process));
@@ -297,7 +298,7 @@ impl GuestdEndpoint {
         Ok(())
     }
 
-    /// Lets engines touch pages of guest RAM.
+    /// Attaches pages of guest RAM as backing.
     fn attach_backing(&self, attach_backing: AttachBacking) -> anyhow::Result<()> {
         let AttachBacking { process, address, pages } = attach_backing;
         let (process, count) = (ProcessId(process), pages.len() as u32);
@@ -316,7 +317,7 @@ impl GuestdEndpoint {
         self.vm.kernel_host.sessions().add_memory(process, |memory| take_pages(memory, pages))
     }
 
-    /// The same for slots of a process that comes back, which have their values when this returns.
+    /// The same for slots of a returning process; their values are stored when this returns.
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
         let count = pages.len() as u32;
@@ -329,13 +330,13 @@ impl Replies {
         self.unsent.lock_or_abort()
     }
 
-    /// False if guestd does not read, and its connection is reset.
+    /// Sends a reply. False if guestd does not read; then its connection is reset.
     fn answer(&self, vm: &VmShared, request: u64, reply: anyhow::Result<host_to_guestd::Body>) -> bool {
         let reply = match reply {
             Ok(body) => HostToGuestd { request, body: Some(body), ..HostToGuestd::default() },
             Err(refused) => {
                 let refused = format!("{refused:#}");
-                vm.warn(|| format!("guestd is refused: {refused}"));
+                vm.warn(|| format!("a request of guestd is refused: {refused}"));
                 HostToGuestd { request, refused, body: None }
             }
         };
@@ -351,11 +352,11 @@ impl Replies {
         reads
     }
 
-    /// Sends what there is room for; `writable` goes on with the rest.
+    /// Sends what fits; `writable` sends the rest.
     fn send_more(&self, unsent: &mut Vec<u8>) {
         while !unsent.is_empty() {
             let piece = unsent.len().min(VSOCK_PIECE_BYTES);
-            // A closed connection tells its endpoint so.
+            // A closed connection notifies its endpoint itself.
             let Ok(sent) = self.connection.send_some(&unsent[..piece]) else { return };
             unsent.drain(..sent);
         }

@@ -1,4 +1,4 @@
-//! The whole live state of a daemon as the control service tells it: plain copies, field by field.
+//! The complete state of a daemon as the control service returns it: plain copies, field by field.
 
 use d3dkmt::HwQueueFlags;
 use dxgkrnl::snapshot::{self, Snapshot};
@@ -8,12 +8,12 @@ use super::kernel_host::KernelHost;
 use super::local_vm::LocalVm;
 use super::vm::{VmEntry, VmRegistry};
 
-/// The whole live state of a daemon.
+/// Returns the complete state of a daemon.
 pub fn inspection(kernel_host: &KernelHost, vms: &VmRegistry) -> Inspection {
     around(kernel_host, vms, of_snapshot(&kernel_host.views().snapshot()))
 }
 
-/// The kernel's state, and the daemon around it.
+/// Adds the daemon's own state to the kernel's.
 pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspection) -> Inspection {
     let clients = kernel_host.sessions().clients();
     let counters = &kernel_host.counters;
@@ -44,7 +44,7 @@ pub fn around(kernel_host: &KernelHost, vms: &VmRegistry, mut inspection: Inspec
     }
 }
 
-/// What a kernel's state says: nothing of the daemon around it, and every process as one that is connected.
+/// Converts a kernel's state, without the daemon's own; every process is shown as connected.
 pub fn of_snapshot(snapshot: &Snapshot) -> Inspection {
     let vm = |(id, name): &(u32, String)| Vm { id: *id, name: name.clone(), ..Vm::default() };
     Inspection {

@@ -53,7 +53,8 @@ pub const MAPPINGS_RESERVED: usize = 4096;
 pub const MAPPINGS_PER_PROCESS_MAX: usize = 1 << 14;
 /// `vm.max_map_count` if it cannot be read: the kernel's default.
 pub const MAPPINGS_ASSUMED_MAX: usize = 65_530;
-/// Descriptors of a client that may wait to be closed before its next message is read: as many as one message has.
+/// Number of a client's descriptors waiting to be closed at which its messages are no longer read: as many as one
+/// message has.
 pub const CLOSING_PER_PEER_MAX: usize = 253;
 /// Bytes that are recorded before a failed snapshot is tried again; doubled after each further failure.
 pub const SNAPSHOT_RETRY_BYTES: u64 = 1 << 20;

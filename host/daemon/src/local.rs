@@ -47,7 +47,6 @@ use nt_handles::VmNtHandles;
 use reading::{ReadError, read};
 use resuming::ResumeWait;
 
-/// Keys of the loop's own sources.
 const COMMANDS_KEY: u64 = 0;
 const CLOCK_KEY: u64 = 1;
 const NEWCOMERS_KEY: u64 = 2;
@@ -82,7 +81,6 @@ enum Source {
     /// The timer of pending connections has expired.
     Newcomers,
     Commands,
-    /// The listening socket of a VM.
     Listener {
         vm: VmId,
         listener: Listener,
@@ -262,7 +260,6 @@ fn answer(connection: &ClientFd, process: ProcessId, descriptors: &[BorrowedFd<'
     broker::send_reply(connection, &reply, descriptors).map(|()| true)
 }
 
-/// Refuses a request, with a reason.
 fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> {
     let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
     broker::send_reply(connection, &reply, &[]).map(|()| true)
@@ -289,7 +286,7 @@ impl Loop {
             match self.wait(&mut events) {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!("local processes cannot be served any more: {error}");
+                    tracing::error!("local processes can no longer be served: {error}");
                     break;
                 }
             }
@@ -351,13 +348,11 @@ impl Loop {
                 Command::Cut(process) => self.end_process(process),
                 Command::Crash(vm) => self.crash(vm),
             }
-            // The sender may be gone.
             let _ = done.send(());
         }
         false
     }
 
-    /// Crashes a local VM: its processes are detached and its listener is closed, then the VM is detached.
     fn crash(&mut self, vm: VmId) {
         for client in self.kernel_host.sessions().clients_of(vm) {
             client.outbox.cut_off();
@@ -423,7 +418,8 @@ impl Loop {
                 Ok(connection) => {
                     let peer = user_of(&connection);
                     if let Err(error) = self.accepted(vm, peer, connection) {
-                        let line = || format!("the connection of a local process could not be accepted: {error:#}");
+                        let line =
+                            || format!("the connection of a local process could not be accepted: {error:#}");
                         self.kernel_host.log.warn(peer, line);
                     }
                 }
@@ -435,7 +431,7 @@ impl Loop {
                              start the daemon with a higher limit of open files (ulimit -n)"
                         )
                     });
-                    // Otherwise it would be ready again at once.
+                    // Level-triggered: otherwise it would be ready again at once.
                     if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
                         self.resting.push(key);
                     }
@@ -462,7 +458,6 @@ impl Loop {
             .map(drop)
     }
 
-    /// The budgets of a VM's users.
     fn budgets_of(&mut self, vm: VmId) -> &VmBudgets {
         self.budgets.entry(vm).or_default()
     }
@@ -631,8 +626,7 @@ impl Loop {
         let mut keys = vec![key];
         let result = self.watch_process(&client, peer, pid, ours, &mut keys).and_then(|()| {
             let right = self.kernel_host.sessions().resume_right(client.id);
-            // With a journal, no events are registered: after a crash it is unknown whether one was set, whereas frames
-            // are counted.
+            // With a journal no events are registered: a set eventfd is not counted, whereas frames are.
             let keeps_events = self.setter.is_some() && right.is_none();
             let events_max = if keeps_events { REGISTERED_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
             let (resume_token, resume_ms) =
@@ -708,8 +702,7 @@ impl Loop {
         }
     }
 
-    /// Runs a turn: one read of a stream, unless the last one is not yet processed; then up to [`CALLS_PER_TURN_MAX`]
-    /// calls.
+    /// Runs a turn: one read of a stream, unless the last one is not yet processed; then a limited number of calls.
     fn turn(&mut self, key: u64) {
         let Some(Source::Stream { vm, process, stream, channel, last_reads }) = self.sources.get_mut(&key)
         else {

@@ -1,5 +1,5 @@
-//! VMs without a machine: a name, a broker's socket, and an identity of their own for the processes that
-//! come through it. What separates VMs separates them as well, and each can crash alone.
+//! Local VMs, which have no machine: a name, a broker socket, and an identity for the processes that connect to it.
+//! They are separated as other VMs are, and each can crash alone.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,29 @@ use dxgkrnl::VmId;
 
 use super::limits::{LOCAL_VM_FIRST, LOCAL_VMS_MAX};
 
-/// A VM that QEMU runs: neither the host itself nor one of these.
+/// Whether QEMU runs this VM: neither the host itself nor a local VM.
 pub fn has_machine(vm: VmId) -> bool {
     vm != VmId::HOST && vm.0 < LOCAL_VM_FIRST
 }
 
-/// One of them.
+/// One local VM.
 #[derive(Debug, Clone)]
 pub struct LocalVm {
     pub id: VmId,
     pub name: String,
-    /// What `GPUPV_BROKER` must say to its processes.
+    /// Value of `GPUPV_BROKER` for its processes.
     pub socket: PathBuf,
     pub crashed: bool,
 }
 
 impl LocalVm {
-    /// As `inspect` shows it.
+    /// Its state as `inspect` shows it.
     pub fn state(&self) -> &'static str {
         if self.crashed { "gone" } else { "local, without a machine" }
     }
 }
 
-/// The local VMs of these names, with sockets in `directory`.
+/// Returns local VMs with these names and with sockets in `directory`.
 pub fn named(names: &[String], directory: &Path) -> anyhow::Result<Vec<LocalVm>> {
     let count = names.len();
     anyhow::ensure!(count <= LOCAL_VMS_MAX as usize, "{count} local VMs, allowed are {LOCAL_VMS_MAX}");

@@ -1,11 +1,11 @@
-//! Lines of the log, said by a thread of their own: who says one holds up nobody, whatever becomes of standard error.
+//! Lines of the log, written by a thread of their own, so that a slow standard error delays no other thread.
 //!
 //! ```text
 //!   any thread, under any lock ──say──▶ queue ──log thread, without a lock──▶ tracing ──▶ standard error
-//!                                 └──▶ over a limit of this second: counted, and told in one line when it is over
+//!                                 └──▶ over a limit of this second: counted, and reported in one line when it is over
 //! ```
-//! Clients cause lines: a call that is refused, a stream that breaks the protocol. So each client has its limit of lines a
-//! second, and all together have one; what is over it is not even formatted.
+//! Clients cause lines: a refused call, a protocol violation. So each client has a limit of lines a second, and all
+//! together have one; a line over it is not even formatted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar};
@@ -32,7 +32,7 @@ struct Line {
 /// The lines of one client in this second.
 #[derive(Default)]
 struct Count {
-    /// Warnings, and what only `--verbose` shows.
+    /// Warnings, and lines that only `--verbose` shows.
     said: [u32; 2],
     left_out: u64,
 }
@@ -40,7 +40,7 @@ struct Count {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Line>,
-    /// When the second began that is counted.
+    /// When the counted second began.
     begun: Nanos,
     of_peer: BTreeMap<Peer, Count>,
     /// Lines left out of clients that are not in the table, and of the daemon itself.
@@ -48,7 +48,7 @@ struct State {
     is_ending: bool,
 }
 
-/// See the module.
+/// The queue of log lines and its limits; also the stream of notes.
 pub struct LogLines {
     state: Ranked<State>,
     changed: Condvar,
@@ -62,7 +62,7 @@ impl Default for LogLines {
     }
 }
 
-/// A line for people, as it is streamed by the control service.
+/// A note for people, as the control service streams it.
 #[derive(Debug, Clone)]
 pub struct NoteLine {
     pub now: Nanos,
@@ -71,7 +71,7 @@ pub struct NoteLine {
 }
 
 impl State {
-    /// Takes a line about a client if it is within the limits.
+    /// Queues a line about a client if it is within the limits.
     fn client_line(&mut self, now: Nanos, peer: Peer, level: Level, line: impl FnOnce() -> String) {
         if now >= self.second_ends() {
             self.end_second();
@@ -103,7 +103,7 @@ impl State {
         self.left_out > 0 || self.of_peer.values().any(|count| count.left_out > 0)
     }
 
-    /// The second is over: one line for each client says how many of its lines were left out.
+    /// Ends the second: one line for each client gives the number of its lines that were left out.
     fn end_second(&mut self) {
         let level = Level::WARN;
         for (peer, Count { left_out, .. }) in std::mem::take(&mut self.of_peer) {
@@ -123,14 +123,14 @@ impl State {
 }
 
 impl LogLines {
-    /// Something about a client that the operator should know.
+    /// Logs a warning about a client.
     pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
         if tracing::enabled!(Level::WARN) {
             self.say(Level::WARN, peer, line);
         }
     }
 
-    /// Something about a client for who asks for it, with `--verbose`.
+    /// Logs a line about a client that only `--verbose` shows.
     pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
         if tracing::enabled!(Level::DEBUG) {
             self.say(Level::DEBUG, peer, line);
@@ -142,7 +142,7 @@ impl LogLines {
         self.changed.notify_one();
     }
 
-    /// Something about the daemon itself that no client causes: seldom, and without a limit but that of the queue.
+    /// Logs a line about the daemon itself, not caused by a client: rare, and limited only by the queue.
     pub fn own(&self, level: Level, text: String) {
         let mut state = self.state.lock();
         if state.queue.len() < LOG_LINES_QUEUED_MAX {
@@ -154,13 +154,13 @@ impl LogLines {
         self.changed.notify_one();
     }
 
-    /// Something about the daemon itself that also programs are to hear which listen to its notes.
+    /// Logs a line about the daemon itself, and sends it as a note.
     pub fn announce(&self, level: Level, now: Nanos, text: String) {
         self.note(NoteLine { now, process: None, text: text.clone() });
         self.own(level, text);
     }
 
-    /// A note for who listens to the control service.
+    /// Sends a note to subscribers of the control service.
     pub fn note(&self, line: NoteLine) {
         // There may be no subscriber.
         let _ = self.notes.send(line);
@@ -171,7 +171,7 @@ impl LogLines {
         self.notes.subscribe()
     }
 
-    /// Says what waits to be said, by the calling thread, which holds no lock that others wait for.
+    /// Writes all queued lines on the calling thread, which must hold no lock that others wait for.
     pub fn say_all(&self) {
         let lines = std::mem::take(&mut self.state.lock().queue);
         for Line { level, text } in lines {
@@ -184,7 +184,7 @@ impl LogLines {
         }
     }
 
-    /// Says lines until [`LogThread`] is dropped. Sleeps without a limit while nothing is left out.
+    /// Writes lines until [`LogThread`] is dropped. Sleeps without a timeout while no line is left out.
     fn run(&self) {
         const UNTIL_TOLD: Duration = Duration::MAX;
         loop {
@@ -210,7 +210,7 @@ impl LogLines {
     }
 }
 
-/// The thread that says the lines. Dropping it says what is left and ends it.
+/// The thread that writes the lines. Dropping it writes the rest and stops it.
 pub(crate) struct LogThread {
     lines: Arc<LogLines>,
     thread: Option<JoinHandle<()>>,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_over_its_limit_is_counted_not_formatted_and_others_are_heard() {
+    fn lines_over_a_clients_limit_are_counted_not_formatted_and_others_are_logged() {
         let (mut state, mut formatted) = (State::default(), 0);
         for _ in 0..10_000 {
             state.client_line(5, NOISY, Level::WARN, || {
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(formatted, LOG_LINES_PER_SECOND_MAX);
         let said = texts(&mut state);
         assert_eq!((said.len(), said.last().map(String::as_str)), (formatted as usize + 1, Some("mine")));
-        // The next second begins with how many were left out.
+        // The next second begins with the number of lines left out.
         state.client_line(5 + NANOS_PER_SECOND, NOISY, Level::WARN, || "again".to_owned());
         let left_out = 10_000 - LOG_LINES_PER_SECOND_MAX;
         let told = format!("vm 1: {left_out} more lines were left out in one second");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_number_and_a_log_that_nobody_reads_take_bounded_memory() {
+    fn many_clients_and_an_unread_log_take_bounded_memory() {
         let mut state = State::default();
         for process in 0..50_000 {
             let peer = Peer::Process(ProcessId(process));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_the_end_is_said() {
+    fn queued_lines_are_written_before_the_thread_stops() {
         let lines = Arc::new(LogLines::default());
         let thread = LogThread::start(lines.clone()).unwrap();
         (0..100).for_each(|_| lines.own(Level::DEBUG, "a line".to_owned()));

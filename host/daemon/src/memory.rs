@@ -1,7 +1,7 @@
 //! A process's fence memory as the daemon writes it: mapped here for a local process, guest RAM for
 //! a process in a VM.
 //!
-//! Unsafe because it maps memory that a guest process reads at the same time.
+//! `unsafe`: it maps memory that a client process reads at the same time.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,16 +20,16 @@ use super::shares::Share;
 pub struct LocalRegion {
     base: NonNull<Slot>,
     pages: u32,
-    /// Of its client's mappings.
+    /// Its part of the client's share of mappings.
     _share: Share,
 }
 
-// SAFETY: the mapping belongs to this value alone and lives as long; what it holds are atomics.
+// SAFETY: the mapping belongs to this value alone and lives as long; it contains atomics.
 unsafe impl Send for LocalRegion {}
 
 impl LocalRegion {
-    /// Makes a region and the descriptor for the process: open for reading only, sealed so that nobody
-    /// can ever map it for writing again.
+    /// Creates a region and the descriptor for the process, which is read-only and sealed: no process can map it for
+    /// writing again.
     pub(super) fn create(pages: u32, share: Share) -> anyhow::Result<(LocalRegion, OwnedFd)> {
         let length = pages as usize * PAGE_BYTES;
         let memfd = rustix::fs::memfd_create("gpupv-fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -57,7 +57,7 @@ impl LocalRegion {
         Ok((region, reader.into()))
     }
 
-    /// Slots of it.
+    /// Number of its slots.
     pub fn slots(&self) -> u32 {
         self.pages * SLOTS_PER_PAGE
     }
@@ -77,7 +77,7 @@ impl Drop for LocalRegion {
     }
 }
 
-/// Where the slots of one process are.
+/// The memory of one process's slots.
 #[derive(Debug)]
 pub enum FenceMemory {
     /// Regions with the first slot of each, in order.
@@ -87,7 +87,7 @@ pub enum FenceMemory {
 }
 
 impl FenceMemory {
-    /// Slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> u32 {
         match self {
             FenceMemory::Local(regions) => {

@@ -1,16 +1,16 @@
-//! What people write on the command line, and the name of it.
+//! Parses what people write on the command line: times and names of processes.
 
 use dxgkrnl::{Nanos, duration};
 
-/// Processes that an error lists.
+/// The most processes that an error lists.
 const LISTED_MAX: usize = 16;
 
-/// A length of time with its unit.
+/// Parses a length of time with its unit.
 pub fn length_of_time(text: &str) -> Result<Nanos, String> {
     duration::parse(text).ok_or_else(|| format!("a time is a number and a unit: {}", duration::FORMS))
 }
 
-/// The process with this number, or the only one with this name, of all that are attached: their numbers and names.
+/// Finds the process with this number, or the only one with this name, among the attached ones (number and name).
 pub fn process_named<'a>(
     wanted: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_found_by_number_and_by_a_name_that_is_theirs_alone() {
+    fn processes_are_found_by_number_and_by_a_unique_name() {
         let attached = [(1, "game"), (2, "game"), (3, "7"), (7, "recorder")];
         let named = |wanted| process_named(wanted, attached.into_iter());
         assert_eq!((named("recorder"), named("2")), (Ok(7), Ok(2)));

@@ -1,4 +1,4 @@
-//! Whom limits are for: what one client has, or says, counts together.
+//! Peers: the clients to which resources and log lines are counted.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::client_process::ClientProcess;
 pub enum Peer {
     /// A user of this machine.
     Uid(u32),
-    /// A VM, whoever it is in it.
+    /// A VM, with all its processes.
     Vm(VmId),
     /// A local process whose broker connection is admitted.
     Process(ProcessId),
 }
 
 impl Peer {
-    /// Whom a process counts as: its VM, or itself if it is one of the host.
+    /// The peer of a process: its VM, or itself if it is one of the host.
     pub fn of(client: &ClientProcess) -> Peer {
         if client.vm == VmId::HOST { Peer::Process(client.id) } else { Peer::Vm(client.vm) }
     }

@@ -164,7 +164,10 @@ impl PendingConnections {
         };
         let spec = Itimerspec { it_interval: Timespec::default(), it_value };
         if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            self.log.own(Level::ERROR, format!("pending connections are not closed in time: cannot arm their timer: {error}"));
+            self.log.own(
+                Level::ERROR,
+                format!("pending connections are not closed in time: cannot arm their timer: {error}"),
+            );
         }
     }
 

@@ -1,8 +1,8 @@
 //! Reads messages of clients with every descriptor that accompanies them.
 //!
-//! If a message has more descriptors than the reader has room for, the kernel closes the rest within the call that
-//! reads it, and that close may block ([`super::closing`]). So every read of a client's socket has room for as many as
-//! a message can have, even where none are expected.
+//! The kernel closes descriptors for which the reader has no room, within the call that reads the message. That close
+//! may block ([`super::closing`]). So every read of a client's socket has room for as many as a message can have, even
+//! where none are expected.
 //!
 //! `unsafe`: calls `recvmsg`, to read into uninitialized memory.
 

@@ -1,4 +1,4 @@
-//! How long a recording may become: `--record-max`.
+//! The size limit of a recording: `--record-max`.
 
 use std::fmt;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use trace::RECORDED_BYTES_MIN;
 
-/// What a recording may take of its file system. It ends in good order where it has that, and the daemon goes on.
+/// The size limit of a recording. When it is reached, the trace is finished and the daemon continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecordMax {
-    /// Half of what is free when it begins: clients decide how much there is to record, and one alone makes hundreds of
-    /// MiB a second. So none of them fills what others need.
+    /// Half of the free space when it begins. Clients decide how much there is to record, and one alone can cause
+    /// hundreds of MiB a second; half leaves space for other users of the disk.
     #[default]
     HalfOfFree,
     Bytes(u64),
@@ -19,7 +19,7 @@ pub enum RecordMax {
 }
 
 impl RecordMax {
-    /// The limit of a file that is going to be there.
+    /// The limit in bytes for a trace at `path`.
     pub(super) fn bytes(self, path: &Path) -> Option<u64> {
         match self {
             RecordMax::Unlimited => None,
@@ -27,7 +27,7 @@ impl RecordMax {
             RecordMax::HalfOfFree => {
                 let folder =
                     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-                // A folder that cannot be asked has no such file either, which is told when it is made.
+                // If the folder cannot be queried, creating the file fails as well and reports it.
                 let found = rustix::fs::statvfs(folder).ok()?;
                 Some((found.f_bavail.saturating_mul(found.f_frsize) / 2).max(RECORDED_BYTES_MIN))
             }
@@ -53,7 +53,9 @@ impl FromStr for RecordMax {
         match bytes {
             Some(bytes) if bytes >= RECORDED_BYTES_MIN => Ok(RecordMax::Bytes(bytes)),
             Some(_) => Err(format!("the least is {RECORDED_BYTES_MIN} bytes (1MiB)")),
-            None => Err("it is a size as 4GiB, 500MiB or a number of bytes, `half-of-free` or `none`".into()),
+            None => {
+                Err("give a size such as 4GiB, 500MiB or a number of bytes, `half-of-free` or `none`".into())
+            }
         }
     }
 }
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units_and_what_is_none_is_refused_with_what_there_is() {
+    fn sizes_have_units_and_other_text_is_refused_with_the_allowed_forms() {
         let parsed = |words: &str| words.parse::<RecordMax>();
         assert_eq!(parsed("4GiB"), Ok(RecordMax::Bytes(4 << 30)));
         assert_eq!(parsed("1048576"), Ok(RecordMax::Bytes(1 << 20)));
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_may_take_half_of_what_is_free() {
+    fn a_recording_may_take_half_of_the_free_space() {
         let folder = tempfile::tempdir().unwrap();
         let free = rustix::fs::statvfs(folder.path()).unwrap();
         let limit = RecordMax::HalfOfFree.bytes(&folder.path().join("t.gvt"));

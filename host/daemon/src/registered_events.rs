@@ -2,10 +2,10 @@
 //! reader would be another wake-up.
 //!
 //! ```text
-//!   RegisterEvent ──▶ registered ──wake──▶ owed: n ────flush──▶ the eventfd is set n times (local), or n bytes are sent
+//!   RegisterEvent ──▶ registered ──wake──▶ owed: n ────flush──▶ the eventfd is set n times (local), or n bytes go
 //!                  │ ▲                                │     to its event channel, and guestd sets the eventfd (VM)
 //!                  │ └────────────────────────────────┘ the event channel has no room: the rest stays owed
-//!                  └─ UnregisterEvent, or the event channel is gone: wakes are frames of the stream again, first those owed
+//!                  └─ UnregisterEvent, or the event channel is gone: wakes are frames again, first those owed
 //! ```
 //! Registered events belong to the outbox of their process, so that the kernel's order is kept: owed wakes are
 //! delivered before the bytes that were appended after them.

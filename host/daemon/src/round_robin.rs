@@ -1,40 +1,40 @@
-//! Whose turn it is among streams that have something: one of each VM, and within a VM who has waited longest.
+//! Fair queue of streams with unprocessed data: one turn for each VM, and within a VM the longest waiting stream first.
 //!
 //! ```text
 //!   join ──▶ its VM's queue ──▶ next_of_each ──▶ a turn: one read, CALLS_PER_TURN_MAX calls ──▶ nothing left
 //!              ▲                                                                        └────▶ join again
 //! ```
-//! So what a call waits for is one turn of each other VM and of the streams of its own, however much they send.
+//! So a call waits for at most one turn of each other VM and of each stream of its own VM, however much they send.
 //!
 //! The streams of a VM with a machine are served by that VM's own thread, where the vsock device has the same turns
-//! ([`super::channel::Channel::turn`]): its worker calls who has waited longest of those that have put something off.
+//! ([`super::channel::Channel::turn`]): its worker calls the longest waiting endpoint with a backlog.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dxgkrnl::VmId;
 
-/// See the module. Streams have keys.
+/// Fair queue of streams, by their keys.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
-    /// Of each VM that ever had any; empty ones stay, so that a call costs no memory.
+    /// Queue of each VM that ever had one; empty ones stay, so that a call allocates nothing.
     queues: BTreeMap<VmId, VecDeque<u64>>,
     waiting: BTreeSet<u64>,
 }
 
 impl RoundRobin {
-    /// Nobody waits.
+    /// Whether no stream waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// A stream has something; it keeps the place that it has.
+    /// Queues a stream with unprocessed data; a queued stream keeps its place.
     pub fn join(&mut self, vm: VmId, key: u64) {
         if self.waiting.insert(key) {
             self.queues.entry(vm).or_default().push_back(key);
         }
     }
 
-    /// Takes the one who has waited longest out of each VM's queue.
+    /// Removes and returns the longest waiting stream of each VM.
     pub fn next_of_each(&mut self) -> Vec<u64> {
         let next: Vec<u64> = self.queues.values_mut().filter_map(VecDeque::pop_front).collect();
         for key in &next {
@@ -57,7 +57,7 @@ mod tests {
         turns.join(VmId(2), 100);
         turns.join(VmId(1), 0);
         assert_eq!(turns.next_of_each(), [1, 100]);
-        assert_eq!(turns.next_of_each(), [2], "nobody of the other has anything");
+        assert_eq!(turns.next_of_each(), [2], "the other VM has no stream left");
     }
 
     #[test]

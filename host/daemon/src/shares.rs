@@ -1,12 +1,12 @@
-//! What there is only so much of in this process, and how much of it each client has.
+//! Limited resources of the daemon's process, and each client's share of them.
 //!
 //! ```text
-//!   most ─┬─ of one client: at most twice what it leaves, two thirds of all
-//!         ├─ of the next one: two thirds of the rest
+//!   all ──┬─ one client: at most twice what it leaves, two thirds of all
+//!         ├─ the next client: two thirds of the rest
 //!         └─ left
 //! ```
-//! So no client ever has all, and nothing is set aside for clients that are not there. A process may have 10,000 NT handles,
-//! which half of [`SHARES_PER_VM_MAX`] is not.
+//! So no client ever has all, and nothing is reserved for absent clients. Half of [`SHARES_PER_VM_MAX`] would be too
+//! little: a process may have 10,000 NT handles.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,17 +26,17 @@ struct Table {
     of_peer: BTreeMap<Peer, usize>,
 }
 
-/// One of the things of which there are few.
+/// One limited resource.
 #[derive(Debug)]
 pub struct Budget {
-    /// What it is, and what gives the daemon more of it.
+    /// Its name, and how the daemon gets more of it.
     name: &'static str,
     remedy: &'static str,
     most: usize,
     table: Ranked<Table>,
 }
 
-/// A part of a budget that a client has. Dropping it gives it back.
+/// A client's part of a budget. Dropping it returns it.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -44,7 +44,7 @@ pub struct Share {
     count: usize,
 }
 
-/// A client has its share already.
+/// A client is over its share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{peer} has {has} {name}, {taken} of {most} are taken: no client may have more than twice what it leaves; {remedy}"
@@ -63,7 +63,7 @@ impl Budget {
         Arc::new(Budget { name, remedy, most, table: Ranked::new(Rank::Shares, Table::default()) })
     }
 
-    /// Takes so many for a client.
+    /// Takes `count` for a client.
     pub fn take(self: &Arc<Self>, peer: Peer, count: usize) -> Result<Share, OverShare> {
         let Budget { name, remedy, most, .. } = **self;
         let mut table = self.table.lock_or_abort();
@@ -77,7 +77,7 @@ impl Budget {
         Ok(Share { budget: Arc::clone(self), peer, count })
     }
 
-    /// How many there are, and how many of them are taken.
+    /// Returns the number of all, and of those taken.
     pub fn figures(&self) -> (usize, usize) {
         (self.most, self.table.lock_or_abort().taken)
     }
@@ -104,18 +104,18 @@ impl Drop for Share {
     }
 }
 
-/// Every budget of a daemon, over what this machine lets one process have.
+/// All budgets of a daemon, within the limits that this machine sets for one process.
 #[derive(Debug)]
 pub struct Budgets {
     /// Open files: connections, streams, watched processes, events.
     pub descriptors: Arc<Budget>,
-    /// Stretches of memory that are mapped: fence memory and what is backed to engines.
+    /// Memory mappings: fence memory and backing pages.
     pub mappings: Arc<Budget>,
     pub closers: Arc<Closers>,
 }
 
 impl Budgets {
-    /// Those of this process, whose limits are as they will stay.
+    /// The budgets of this process, whose limits must not change afterwards.
     pub fn of_this_process() -> Budgets {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
@@ -129,13 +129,13 @@ impl Budgets {
         Budgets {
             descriptors: Budget::new(
                 "descriptors",
-                "end some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
-                // With a small limit the daemon itself has few VMs.
+                "stop some of its processes, or start the daemon with a higher limit of open files (ulimit -Hn)",
+                // A daemon with a small limit has few VMs itself.
                 open_files.saturating_sub(DESCRIPTORS_RESERVED).max(open_files / 2),
             ),
             mappings: Budget::new(
                 "mappings",
-                "take memory back, or raise vm.max_map_count (sysctl)",
+                "detach memory, or raise vm.max_map_count (sysctl)",
                 mappings.saturating_sub(MAPPINGS_RESERVED).max(mappings / 2),
             ),
             closers: Closers::new(),
@@ -154,7 +154,7 @@ impl fmt::Display for Budgets {
     }
 }
 
-/// Those of the processes of the host, or of a VM without a machine, among its users.
+/// Budgets of the users of the host, or of a local VM.
 #[derive(Debug)]
 pub struct VmBudgets {
     pub processes: Arc<Budget>,
@@ -164,7 +164,7 @@ pub struct VmBudgets {
 impl Default for VmBudgets {
     fn default() -> Self {
         VmBudgets {
-            processes: Budget::new("processes", "end some", PROCESSES_PER_VM_MAX),
+            processes: Budget::new("processes", "stop some", PROCESSES_PER_VM_MAX),
             nt_handles: Budget::new("NT handles", "close some", SHARES_PER_VM_MAX),
         }
     }
@@ -178,13 +178,13 @@ mod tests {
     const OTHER: Peer = Peer::Uid(2);
     const THIRD: Peer = Peer::Uid(3);
 
-    /// All that a client can get, one by one.
+    /// Everything that a client can take, one at a time.
     fn all(budget: &Arc<Budget>, peer: Peer) -> Vec<Share> {
         std::iter::from_fn(|| budget.take(peer, 1).ok()).collect()
     }
 
     #[test]
-    fn a_client_gets_no_more_than_it_leaves_and_what_it_gives_back_others_get() {
+    fn a_client_gets_at_most_twice_what_it_leaves_and_others_get_what_it_returns() {
         let budget = Budget::new("things", "make more", 100);
         let of_one = all(&budget, ONE);
         let of_other = all(&budget, OTHER);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_needs_itself_is_no_clients() {
+    fn reserved_descriptors_and_mappings_are_not_shared() {
         let budgets = Budgets::over(100_000, 65_530);
         assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
         assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);

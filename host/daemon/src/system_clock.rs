@@ -1,4 +1,4 @@
-//! The system's clock: what it says, and when somebody sets it. Absolute timeouts of keyed mutexes go by it (FEN-078).
+//! The system's clock: its time, and when it is set. Absolute timeouts of keyed mutexes use it (FEN-078).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -30,7 +30,7 @@ impl ClockWatch {
         Ok(watch)
     }
 
-    /// For a time that never comes: it is the setting of the clock that ends it, with ECANCELED.
+    /// Arms for a time that never comes: setting the clock cancels the timer, with ECANCELED.
     fn arm(&self) -> std::io::Result<()> {
         let never = Timespec { tv_sec: i64::MAX / 1_000_000_000, tv_nsec: 0 };
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -44,7 +44,7 @@ impl ClockWatch {
         self.0.as_fd()
     }
 
-    /// Takes the news; what the clock says is to be asked after this.
+    /// Acknowledges that the clock was set. Read the clock after this.
     pub fn acknowledge(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
         if let Err(error) = self.arm() {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_let_alone_is_no_news() {
+    fn a_clock_that_is_not_set_is_not_readable() {
         let watch = ClockWatch::new().unwrap();
         let read = rustix::io::read(watch.descriptor(), &mut [0u8; 8]);
         assert_eq!(read, Err(rustix::io::Errno::AGAIN));

@@ -1,9 +1,9 @@
-//! What follows the steps of a daemon.
+//! Taps: consumers of the daemon's steps.
 //!
 //! ```text
 //!   input ──▶ begins ──▶ kernel ──▶ handled ──▶ memory, outboxes ──▶ performed
 //! ```
-//! The kernel knows of no tap, and no tap changes what it does.
+//! The kernel does not know its taps, and no tap changes what it does.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use dxgkrnl::{Effects, Input, Kernel, Nanos};
 use super::journal::SessionCursors;
 use super::observer::Observer;
 
-/// A step that the kernel has done.
+/// A completed step of the kernel.
 #[derive(Clone, Copy)]
 pub struct Step<'a> {
     pub now: Nanos,
     pub effects: &'a Effects,
     pub kernel: &'a Kernel<Drivers>,
-    /// What guests are owed after it: told to the recording of a journal, which keeps it.
+    /// What clients are owed after it, for a journal's segments.
     pub owed: Option<&'a SessionCursors>,
 }
 
-/// Follows each step, under the lock.
+/// Called at each step, under the kernel lock.
 pub trait Tap {
-    /// The kernel is about to be told.
+    /// Called before the kernel handles the input.
     fn begins(&mut self, _now: Nanos, _input: &Input) {}
 
-    /// The kernel came back.
+    /// Called after the kernel has returned.
     fn handled(&mut self, _step: Step<'_>) {}
 
-    /// Its effects are in memory and in the outboxes.
+    /// Called when its effects are in memory and in the outboxes.
     fn performed(&mut self, _step: Step<'_>) {}
 }
 
@@ -58,7 +58,7 @@ impl<T: Tap> Tap for Option<T> {
     }
 }
 
-/// Shows an observer each step as a whole.
+/// Passes each completed step to an observer.
 pub struct ObserverTap {
     observer: Arc<dyn Observer>,
     input: Option<Input>,

@@ -1,5 +1,5 @@
-//! The one timer: when the kernel next wants to be told the time. Armed only while an engine is busy,
-//! so that a daemon at rest has no wake-ups.
+//! The one timer, armed for the kernel's next deadline. Armed only while an engine is busy, so that an idle daemon has
+//! no wake-ups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use rustix::time::{
 
 pub(super) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Which time the kernel is told.
+/// The clock of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clock {
     /// CLOCK_MONOTONIC, from the daemon's start.
     #[default]
     Monotonic,
-    /// Stands still at 0 until `Daemon::advance` moves it: a scenario has exact time.
+    /// Stands still at 0 until `Daemon::advance` advances it: a scenario has exact time.
     Virtual,
 }
 
@@ -27,15 +27,15 @@ pub enum Clock {
 pub struct Timer {
     descriptor: OwnedFd,
     clock: Clock,
-    /// What is taken from CLOCK_MONOTONIC, modulo 2^64: its time when the daemon started, or earlier if it goes on from a
+    /// Subtracted from CLOCK_MONOTONIC, modulo 2^64: its time when the daemon started, or earlier if it resumed from a
     /// journal. Changes under the kernel lock only.
     epoch: AtomicU64,
-    /// The time of [`Clock::Virtual`], or at which one stands that waits for guests; changes under the kernel lock only.
+    /// The time of [`Clock::Virtual`], or of a daemon that waits for its clients. Changes under the kernel lock only.
     moved_to: AtomicU64,
     stands: AtomicBool,
 }
 
-/// CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub(super) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * NANOS_PER_SECOND + now.tv_nsec as u64
@@ -54,7 +54,7 @@ impl Timer {
         self.clock
     }
 
-    /// Time since the daemon started; of one that goes on from a journal, since that began, without outages.
+    /// Time since the daemon started. After resuming from a journal: since that journal began, without outages.
     pub fn now(&self) -> Nanos {
         match self.clock {
             Clock::Monotonic if !self.stands.load(Ordering::Relaxed) => {
@@ -64,7 +64,7 @@ impl Timer {
         }
     }
 
-    /// Has time stand still at a time, until it goes on from there.
+    /// Stops time at `now`, until [`Self::go_on`] continues from there.
     pub(super) fn stand_at(&self, now: Nanos) {
         self.moved_to.store(now, Ordering::Relaxed);
         self.stands.store(true, Ordering::Relaxed);
@@ -76,23 +76,23 @@ impl Timer {
         self.stands.store(false, Ordering::Relaxed);
     }
 
-    /// Sets the time of a virtual clock; another one goes its own way.
+    /// Sets the time of a virtual clock; has no effect on another.
     pub(super) fn move_to(&self, now: Nanos) {
         self.moved_to.store(now, Ordering::Relaxed);
     }
 
-    /// Readable when the armed time has come.
+    /// Readable when the armed time has passed.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Arms for a time, or disarms. A time the kernel cannot express is never reached anyway. Nothing of
-    /// the world moves a virtual clock.
+    /// Arms for a time, or disarms. A time that the kernel cannot express is never reached anyway. A virtual clock is
+    /// never armed.
     pub fn arm(&self, due: Option<Nanos>) -> std::io::Result<()> {
         if self.clock == Clock::Virtual || self.stands.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // One that goes on from a journal of another boot has an epoch before the clock's start.
+        // After resuming from a journal of another boot, the epoch is before the clock's start.
         let epoch = self.epoch.load(Ordering::Relaxed) as i64;
         let due = due.map(|due| i128::from(due) + i128::from(epoch)).filter(|due| *due < i64::MAX.into());
         // Zero would disarm: an overdue time is due one nanosecond after the clock's start.
@@ -108,7 +108,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Takes the expiry, so that the descriptor is no longer readable.
+    /// Acknowledges the expiry, so that the descriptor is no longer readable.
     pub fn acknowledge(&self) {
         let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
     }

@@ -1,7 +1,7 @@
-//! The thread that tells the kernel the time: whatever else the daemon waits for, engines go on.
+//! The thread that steps the kernel at its deadlines, so that engines progress whatever else the daemon waits for.
 //!
-//! It sleeps until the timer is due, and goes on at once with what the kernel has left of its steps; between two of them
-//! whoever waits for the kernel lock has it.
+//! It sleeps until the timer expires, and continues the kernel's unfinished work at once. Between two steps it yields
+//! to threads that wait for the kernel lock.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::kernel_host::KernelHost;
 
-/// See the module. Dropping it ends it.
+/// The timer thread. Dropping it stops it.
 pub(super) struct TimerThread {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -24,7 +24,7 @@ impl TimerThread {
         let stopped = stop.clone();
         let run = move || {
             if let Err(error) = tell_the_time(&kernel_host, &stopped) {
-                tracing::error!("engines stand still: the timer cannot be waited for: {error}");
+                tracing::error!("engines no longer progress: cannot wait for the timer: {error}");
             }
         };
         let thread = std::thread::Builder::new().name("timer".into()).spawn(run)?;

@@ -165,7 +165,7 @@ impl VmShared {
         if let Some((client, all)) = over {
             let (id, process) = (self.id.0, client.id.0);
             tracing::warn!(
-                "vm {id}: process {process} is cut off: the VM's processes have sent {all} bytes that are not processed, \
+                "vm {id}: process {process} is cut off: the VM's processes have {all} unprocessed bytes, \
                  the limit is {HELD_BYTES_PER_VM_MAX}, and it has had some of them for the longest time"
             );
             client.outbox.cut_off();

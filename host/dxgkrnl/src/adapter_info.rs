@@ -1,7 +1,7 @@
-//! `D3DKMTQueryAdapterInfo`: what an adapter is like, as the process that asks may see it.
+//! `D3DKMTQueryAdapterInfo`: the properties of an adapter, as the calling process may see them.
 //!
-//! Most of it the kernel knows. `UMDRIVERPRIVATE` is between the two drivers: it goes to the kernel-mode one, which is
-//! told when the process is a guest's, and when its VM is a secure one (GPV-013).
+//! The kernel answers most queries. `UMDRIVERPRIVATE` is private to the two drivers: the kernel-mode driver answers it,
+//! with flags if the process is of a VM, and if that VM is secure (GPV-013).
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::{AdapterConfig, Features, ProcessId, VmConfig, registry};
 /// `D3DKMT_ADAPTERTYPE`.
 mod adapter_type {
     pub const RENDER_SUPPORTED: u32 = 0x01;
-    /// What a guest has is paravirtualized; the host has the hardware itself.
+    /// Set for a process of a guest; a process of the host has the hardware itself.
     pub const PARAVIRTUALIZED: u32 = 0x80;
 }
 
@@ -40,7 +40,7 @@ fn query_size(kind: u32) -> Option<usize> {
     }
 }
 
-/// `D3DKMT_QUERYSTATISTICS_TYPE`: the types that the kernel answers, and the last that there is.
+/// `D3DKMT_QUERYSTATISTICS_TYPE`: the types that the kernel answers, and the last one that is defined.
 mod statistics_type {
     pub const ADAPTER: u32 = 0;
     pub const PROCESS: u32 = 1;
@@ -57,7 +57,7 @@ const STATISTICS_BYTES: usize = 776;
 const SEGMENTS: u32 = 2;
 
 impl<M: Miniport> Kernel<M> {
-    /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. Members that nothing counts are 0.
+    /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. Members that are not counted are 0.
     pub(crate) fn statistics(&mut self, process: ProcessId, luid: Luid, kind: u32, query: u32) -> CallResult {
         let adapter = self.adapter_of_luid(process, luid)?;
         let (nodes, sources) = (self.config.adapters[adapter as usize].nodes.len() as u32, 0);
@@ -140,7 +140,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::ClockCalibration { gpu_frequency: 1_000_000_000, gpu_clock_counter, cpu_clock_counter })
     }
 
-    /// Physical adapters of the link that a process sees: guests see one, unless LDA_GPUPV is there (GPV-030).
+    /// Physical adapters of the link that a process sees: guests see one, unless they have LDA_GPUPV (GPV-030).
     pub(crate) fn physical_adapters(&self, process: ProcessId, adapter: u32) -> u32 {
         let linked = self.config.adapters[adapter as usize].physical_adapters;
         let is_whole =
@@ -211,7 +211,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(())
     }
 
-    /// `D3DKMT_WDDM_2_7_CAPS`: what `D3DKMTCreateHwQueue` goes by, too.
+    /// `D3DKMT_WDDM_2_7_CAPS`. `D3DKMTCreateHwQueue` follows the same rules.
     fn wddm_2_7_caps(&self, process: ProcessId, adapter: &AdapterConfig) -> u32 {
         const HW_SCH_SUPPORTED: u32 = 0x1;
         const HW_SCH_ENABLED: u32 = 0x2;
@@ -237,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-/// `D3DKMT_QUERY_DEVICE_IDS`: the physical adapter that is asked for stands first.
+/// `D3DKMT_QUERY_DEVICE_IDS`: its first member is the index of the queried physical adapter.
 fn device_ids(adapter: &AdapterConfig, linked: u32, data: &mut [u8]) -> Result<(), Refusal> {
     let index = u32::from_le_bytes(data[..4].try_into().expect("four bytes"));
     if index >= linked {

@@ -1,5 +1,5 @@
-//! What hardware the kernel has. The types are the one description of it: the daemon's file and the settings of scenarios are
-//! read and written by their names, and the header of a trace has a field for each of theirs.
+//! Configuration of the hardware and of the system. The types are its only description: the daemon's file and the
+//! settings of scenarios use their field names, and the header of a trace has a field for each of theirs.
 
 mod check;
 mod flags;
@@ -80,7 +80,7 @@ bitflags! {
         const SUPPORT_PER_ENGINE_TDR = 0x400;
     }
 
-    /// What the operating system has to offer a driver; see `feature.rs`.
+    /// Features that the operating system offers a driver; see `feature.rs`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     pub struct Features: u32 {
         /// `DXGK_FEATURE_HWSCH`.
@@ -130,13 +130,13 @@ pub struct TdrConfig {
 pub struct NodeConfig {
     #[serde(rename = "engine")]
     pub engine_type: EngineType,
-    /// True: the engine raises interrupt 11 right after a fence write (FEN-019). False: waiters are
-    /// looked at when a command buffer completes (FEN-017). A property of the engine (FEN-020).
+    /// True: the engine raises interrupt 11 right after a fence write (FEN-019). False: waits are
+    /// evaluated when a command buffer completes (FEN-017). A property of the engine (FEN-020).
     pub signals_at_write: bool,
-    /// False: the engine cannot write a monitored fence by its GPU address, FenceWrite and markers fault (FEN-015). Its fences are
-    /// signaled by packets of the queue.
+    /// False: the engine cannot write a monitored fence by its GPU address, FenceWrite and markers fault (FEN-015). Its
+    /// fences are signaled by packets of the queue.
     pub writes_fences: bool,
-    /// How long a command buffer of somebody else's format takes.
+    /// Run time of a command buffer in an unknown format.
     pub opaque_packet_ns: Nanos,
     /// Hardware queues (`DXGK_FEATURE_HWSCH`).
     pub hw_queues: bool,
@@ -148,8 +148,8 @@ pub struct NodeConfig {
     pub user_mode_submission: bool,
     /// How many physical doorbells the node has.
     pub doorbells: u32,
-    /// In which order commands of a submission begin that no barrier orders, and how many run at once: 0 is the order
-    /// of the list and as many as can; any other value decides by chance, the same for the same value.
+    /// Order in which commands of a submission begin that no barrier orders, and how many run at once. 0: the order of
+    /// the list, and as many as can. Any other value seeds a random choice.
     pub overlap_seed: u64,
 }
 
@@ -163,7 +163,7 @@ pub enum RegistryKey {
     Adapter,
 }
 
-/// What a value of the registry is: REG_DWORD, REG_QWORD, REG_SZ, REG_BINARY.
+/// Type and data of a registry value: REG_DWORD, REG_QWORD, REG_SZ, REG_BINARY.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryData {
     Dword(u32),
@@ -172,7 +172,7 @@ pub enum RegistryData {
     Binary(Vec<u8>),
 }
 
-/// A value of the registry as it is written: with one of the four.
+/// Serialized form of a registry value: one of the four data fields is set.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RegistryRow {
@@ -219,7 +219,7 @@ impl From<RegistryValue> for RegistryRow {
     }
 }
 
-/// A value of the registry that a user-mode driver may ask for.
+/// A value of the registry that a user-mode driver may query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "RegistryRow", into = "RegistryRow")]
 pub struct RegistryValue {
@@ -243,14 +243,14 @@ pub struct AdapterConfig {
     pub caps: VidSchCaps,
     /// Physical adapters of the link: 1 unless it is an LDA chain (FEN-059, SCH-037). Each node has an engine on each.
     pub physical_adapters: u32,
-    /// `PagingNode`: the node that runs paging buffers beside what it has of contexts. `None`: an engine of its own does,
+    /// `PagingNode`: the node that runs paging buffers beside the work of its contexts. `None`: a separate engine does,
     /// [`AdapterConfig::OWN_PAGING_NODE`].
     pub paging_node: Option<u32>,
     /// The GPU uses CPU addresses (FEN-008).
     pub iommu: bool,
     /// The CPU's mapping of fence values is cached (FEN-006).
     pub io_coherent: bool,
-    /// Which driver it has, by the name that it is registered by.
+    /// Name by which its driver is registered.
     pub kmd: String,
     /// `WDDMVersion`: the WDDM that the driver is written for, as `D3DKMT_DRIVERVERSION` has it. 3000 is WDDM 3.0.
     pub wddm_version: u32,
@@ -258,14 +258,15 @@ pub struct AdapterConfig {
     pub paravirtualization: bool,
     /// `NumVirtualFunctions`: how many VMs can have it at a time (GPV-008).
     pub virtual_functions: u32,
-    /// What the registry has for its driver (GPV-028).
+    /// Registry values for its driver (GPV-028).
     pub registry: Vec<RegistryValue>,
     #[serde(rename = "target")]
     pub targets: Vec<TargetConfig>,
     /// How many bytes each process may have resident of `D3DKMT_MEMORY_SEGMENT_GROUP` LOCAL, and of NON_LOCAL.
     pub local_budget_bytes: u64,
     pub non_local_budget_bytes: u64,
-    /// The driver looks for accesses that race, and is told what orders them ([`crate::ddi::Edge`]).
+    /// The driver searches for accesses that race, and gets the relations that order them
+    /// ([`crate::ddi::HappensBefore`]).
     pub hazards: bool,
 }
 
@@ -279,33 +280,34 @@ pub struct Grant {
     pub vms: Vec<String>,
 }
 
-/// What the host decides of a VM.
+/// The host's settings for one VM.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VmConfig {
     /// The VM's name; [`HOST_NAME`] is the processes of the host itself.
     pub name: String,
-    /// `SecureVirtualMachine`: a driver gets no escape of it but known ones (GPV-011).
+    /// `SecureVirtualMachine`: drivers get only known escapes from it (GPV-011).
     pub secure: bool,
     /// Its devices are behind an IoMmu of their own; a secure VM must have that (GPV-012).
     pub iommu_isolation: bool,
     /// `LinuxVirtualMachine`.
     pub linux: bool,
-    /// Drivers get escapes of it (GPV-031).
+    /// Drivers get ordinary escapes from it (GPV-031).
     pub escapes: bool,
     /// Submissions, GPU signals and GPU waits are asynchronous messages, whose status is lost (GPV-015, GPV-016). Off
-    /// by default: a status that is lost helps nobody who looks for what is wrong.
+    /// by default, because a lost status hides errors.
     pub asynchronous: bool,
     /// Ordinals of the adapters that it has; `None`: all.
     pub adapters: Option<Vec<u32>>,
-    /// Its processes may have priority classes above NORMAL. On by default: a class orders the work of one VM, and gets none
-    /// ahead of another.
+    /// Its processes may have priority classes above NORMAL. On by default, because a class orders only the work within
+    /// one VM.
     pub raised_priorities: bool,
-    /// Its work may have DisableGpuTimeout. On by default: that counts while no other VM waits for the engine.
+    /// Its work may have DisableGpuTimeout. On by default, because it has effect only while no other VM waits for the
+    /// engine.
     pub disable_gpu_timeout: bool,
-    /// How many bytes of the host's memory all that its processes make may take: objects, packets, waits.
+    /// Limit, in bytes, of the host's memory for everything that its processes create: objects, packets, waits.
     pub memory_bytes: u64,
-    /// What the guest's kernel knows of; an older guest knows less (GPV-029).
+    /// Features that the guest's kernel knows; an older kernel knows fewer (GPV-029).
     #[serde(with = "flags")]
     pub features: Features,
 }
@@ -313,7 +315,7 @@ pub struct VmConfig {
 /// The name of the processes of the host itself, where a VM is named.
 pub const HOST_NAME: &str = "host";
 
-/// [`VmConfig::memory_bytes`] where nothing is said.
+/// Default of [`VmConfig::memory_bytes`].
 const VM_MEMORY_BYTES: u64 = 256 << 20;
 
 impl Default for VmConfig {
@@ -344,10 +346,10 @@ pub struct Config {
     #[serde(with = "flags")]
     pub features: Features,
     pub tdr: TdrConfig,
-    /// None by default: what one VM shares is its own.
+    /// None by default: objects are not shared between VMs.
     #[serde(rename = "grant")]
     pub grants: Vec<Grant>,
-    /// VMs that are not as [`VmConfig::default`] says.
+    /// VMs whose settings differ from [`VmConfig::default`].
     #[serde(rename = "vm")]
     pub vms: Vec<VmConfig>,
     /// `GpuVirtualizationFlags`: [`virtualization_flags`].
@@ -365,7 +367,7 @@ pub mod virtualization_flags {
 }
 
 impl Config {
-    /// What the host decides of the VM of this name, the flags for all of them included.
+    /// The settings for the VM of this name, with the flags for all VMs applied.
     pub fn vm(&self, name: &str) -> VmConfig {
         let named = self.vms.iter().find(|vm| vm.name == name).cloned();
         let mut vm = named.unwrap_or_else(|| VmConfig { name: name.into(), ..VmConfig::default() });
@@ -382,12 +384,11 @@ impl Config {
         &mut self.vms[at]
     }
 
-    /// Why there can be no VM of this name, if so.
+    /// Why a VM of this name is refused, if it is.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         let vm = self.vm(name);
-        (vm.secure && !vm.iommu_isolation).then(|| {
-            format!("VM {name} is secure, and that needs IoMmu isolation (iommu_isolation), which it has not")
-        })
+        (vm.secure && !vm.iommu_isolation)
+            .then(|| format!("VM {name} is secure, and that needs IoMmu isolation: set iommu_isolation"))
     }
 }
 
@@ -405,7 +406,7 @@ impl AdapterConfig {
         if node == Self::OWN_PAGING_NODE { 0 } else { node / self.nodes.len().max(1) as u32 }
     }
 
-    /// The engine of this adapter, which has this ordinal, that runs paging buffers.
+    /// The engine that runs paging buffers; `adapter` is the ordinal of this adapter.
     pub fn paging_engine(&self, adapter: u32) -> EngineId {
         EngineId { adapter, node: self.paging_node.unwrap_or(Self::OWN_PAGING_NODE) }
     }
@@ -415,8 +416,8 @@ impl AdapterConfig {
         self.nodes.len() * self.physical_adapters.max(1) as usize
     }
 
-    /// Every engine of this adapter, which has this ordinal, with its node's configuration: those of the first
-    /// physical adapter, then those of the next.
+    /// Every engine with its node's configuration: those of the first physical adapter, then those of the next.
+    /// `adapter` is the ordinal of this adapter.
     pub fn engines(&self, adapter: u32) -> impl Iterator<Item = (EngineId, &NodeConfig)> {
         let nodes = self.nodes.iter().cycle().take(self.engine_count());
         (0..).zip(nodes).map(move |(node, config)| (EngineId { adapter, node }, config))
@@ -435,7 +436,7 @@ impl AdapterConfig {
 }
 
 impl NodeConfig {
-    /// A node of this type as an adapter has it unless it is told otherwise.
+    /// The default node of this type.
     pub fn of(engine_type: EngineType) -> NodeConfig {
         let signals_at_write = matches!(engine_type, EngineType::ThreeD | EngineType::Compute);
         NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() }
@@ -461,7 +462,7 @@ impl Default for NodeConfig {
 }
 
 impl Default for TdrConfig {
-    /// What the registry has on a machine that nobody has touched.
+    /// The values of an unchanged registry.
     fn default() -> Self {
         const SECOND_NS: Nanos = 1_000_000_000;
         TdrConfig {
@@ -477,7 +478,7 @@ impl Default for TdrConfig {
 }
 
 impl Default for AdapterConfig {
-    /// Six nodes; the copy and video engines are of the basic kind, so that both kinds are there.
+    /// Six nodes; the copy and video engines are of the basic kind, so that there are both kinds.
     fn default() -> Self {
         let nodes = EngineType::ALL.into_iter().map(NodeConfig::of);
         AdapterConfig {

@@ -6,11 +6,11 @@ use crate::Nanos;
 pub const UNITS: [(&str, Nanos); 5] =
     [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000)];
 
-/// Forms that [`parse`] takes, for error messages.
+/// Forms that [`parse`] accepts, for error messages.
 pub const FORMS: &str = "500ns, 20us, 1.5ms, 2s, 3m";
 
-/// A number, which may have a fraction, and its unit; `None` for all else, and for what 64 bits do not hold. Exact; of
-/// what is below a nanosecond nothing is left.
+/// Parses a number, which may have a fraction, and its unit. `None` for other text, and for a value that does not fit
+/// 64 bits. Exact; fractions of a nanosecond are dropped.
 pub fn parse(text: &str) -> Option<Nanos> {
     let unit_at = text.find(|one: char| one.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(unit_at);
@@ -24,11 +24,11 @@ pub fn parse(text: &str) -> Option<Nanos> {
         return None;
     }
     let mut nanos = whole.parse::<u64>().ok()?.checked_mul(scale)?;
-    // What one more digit is worth, as `rest` parts of `scale`: minutes do not divide by ten for ever.
+    // The fraction as `rest / of`, because the nanoseconds of a minute cannot be divided by ten for every digit.
     let (mut rest, mut of) = (0u64, 1u64);
     for digit in fraction.chars() {
         let digit = u64::from(digit.to_digit(10)?);
-        // Digits beyond these are worth nothing.
+        // Further digits are below a nanosecond.
         if of < 1_000_000_000_000 {
             (rest, of) = (rest * 10 + digit, of * 10);
         }

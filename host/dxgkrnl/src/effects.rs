@@ -1,5 +1,5 @@
-//! Everything the kernel asks for, in lanes that are drained in this order: moves, stores, answers, events,
-//! notes. Memory first, then the answer, then the wake-up.
+//! Everything the kernel asks its host to do, in lists that are drained in this order: moves, stores, answers, events,
+//! notes. Memory comes first, then the answer, then the wake-up.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ pub struct Note {
     pub text: String,
 }
 
-/// What one input leads to.
+/// The effects of one input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
     pub moves: Vec<DmaOp>,
@@ -64,7 +64,7 @@ impl Effects {
         notes.clear();
     }
 
-    /// What a later input leads to, behind this.
+    /// Appends the effects of a later input.
     pub fn append(&mut self, later: Effects) {
         let Effects { moves, stores, answers, events, notes } = later;
         self.moves.extend(moves);
@@ -74,12 +74,12 @@ impl Effects {
         self.notes.extend(notes);
     }
 
-    /// The answer of this call. Calls of earlier steps may be answered beside it: see `escape/idle.rs`.
+    /// The answer to this call. Calls of earlier steps may be answered beside it: see `escape/idle.rs`.
     pub fn answer_to(&self, process: ProcessId, request: u64) -> Option<&Answer> {
         self.answers.iter().find(|answer| (answer.process, answer.request) == (process, request))
     }
 
-    /// Processes that are gone hear of nothing, and nothing is moved or stored for them.
+    /// Drops the moves, stores and events of processes that are gone.
     pub(crate) fn forget_processes(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         self.moves.retain(|moved| moved.processes().all(|process| !is_gone(process)));
         self.stores.retain(|store| !is_gone(store.process));

@@ -1,25 +1,26 @@
-//! Escapes: what a user-mode driver says to its kernel-mode driver, and the few kinds that the kernel knows.
+//! Escapes: private requests of a user-mode driver to its kernel-mode driver, and the few kinds that the kernel
+//! handles.
 //!
 //! ```text
 //!   D3DKMTEscape
-//!     handles    hAdapter; hDevice of it, at work; hContext of that device                  (ESC-018, ESC-019)
-//!     flags      reserved ones, and those that exclude each other                           (ESC-014, ESC-016, ESC-024)
-//!     whose      VirtualMachineData is the kernel's to say: cleared, and set for a VM       (ESC-015, GPV-037)
-//!     Type       DRIVERPRIVATE, known     `known.rs`; of a secure VM too                    (ESC-008)
-//!                DRIVERPRIVATE, ordinary  to the driver; not of a secure VM                 (GPV-011, GPV-031)
-//!                TDRDBGCTRL               `tdr/test_hooks.rs`; with TdrTestMode only         (ESC-020)
+//!     handles    hAdapter; an active hDevice of it; hContext of that device                (ESC-018, ESC-019)
+//!     flags      reserved ones, and those that exclude each other                          (ESC-014, ESC-016, ESC-024)
+//!     origin     VirtualMachineData is set by the kernel, for a VM only                    (ESC-015, GPV-037)
+//!     Type       DRIVERPRIVATE, known     `known.rs`; of a secure VM too                   (ESC-008)
+//!                DRIVERPRIVATE, ordinary  to the driver; not of a secure VM                (GPV-011, GPV-031)
+//!                TDRDBGCTRL               `tdr/test_hooks.rs`; with TdrTestMode only        (ESC-020)
 //!                any other                not modelled
 //!   DxgkDdiEscape
-//!     from D3    the adapter is brought to D0 first, unless NoAdapterSynchronization        (ESC-003)
-//!     level two  with HardwareAccess once its engines run nothing: `idle.rs`                (ESC-017)
+//!     from D3    the adapter is brought to D0 first, unless NoAdapterSynchronization       (ESC-003)
+//!     level two  with HardwareAccess once its engines run nothing: `idle.rs`               (ESC-017)
 //! ```
-//! The driver's status is the call's. The data come back as the driver leaves them, in the size in which they came,
-//! with STATUS_SUCCESS only: nothing says what a buffer holds after an escape that failed.
+//! The call returns the driver's status. With STATUS_SUCCESS only, it returns the data as the driver left them, in
+//! their original size: no document defines the buffer after an escape that failed.
 //!
-//! Level two is one thread in the driver and an idle GPU. The first holds always: the model calls one DDI at a time.
+//! Level two is one thread in the driver and an idle GPU. The first is always so: the model calls one DDI at a time.
 //!
-//! TDRDBGCTRL is TdrTestMode's to allow and is an ordinary escape otherwise: a VM that may escape may do it, as the
-//! same test is to run on the host and in a VM.
+//! TDRDBGCTRL needs TdrTestMode and is an ordinary escape otherwise: a VM that may escape may use it, so that the same
+//! test runs on the host and in a VM.
 
 pub(crate) mod idle;
 mod known;
@@ -35,7 +36,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
-/// Of these an escape has one at most (ESC-016).
+/// An escape has at most one of these flags (ESC-016).
 const EXCLUSIVE: EscapeFlags = EscapeFlags::HARDWARE_ACCESS
     .union(EscapeFlags::DEVICE_STATUS_QUERY)
     .union(EscapeFlags::CHANGE_FRAME_LATENCY);
@@ -57,19 +58,21 @@ fn check_flags(kind: u32, flags: EscapeFlags) -> Result<(), Refusal> {
         return invalid(format!("DriverKnownEscape is for Type DRIVERPRIVATE (0), not for {kind}"));
     }
     if flags.contains(EscapeFlags::CHANGE_FRAME_LATENCY) {
-        // Linked adapters of one vendor, an application that was exclusively full screen, its latency still 3.
-        return invalid("ChangeFrameLatency is for what was full screen once: nothing is here (ESC-023)");
+        // It needs linked adapters of one vendor, and an application that was exclusively full screen with latency 3.
+        return invalid(
+            "ChangeFrameLatency is for an application that was full screen: there is none (ESC-023)",
+        );
     }
     Ok(())
 }
 
-/// What an escape is about, checked.
+/// The checked handles and flags of an escape.
 #[derive(Clone, Copy)]
 struct Subject {
     adapter: u32,
     device: Option<u32>,
     context: Option<u32>,
-    /// As the driver is to see them.
+    /// As passed to the driver.
     flags: EscapeFlags,
 }
 
@@ -117,7 +120,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The handles of an escape, and its flags as the driver is to see them.
+    /// Checks the handles of an escape, and sets its flags as they are passed to the driver.
     fn subject(
         &self,
         process: ProcessId,
@@ -152,7 +155,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Subject { adapter, device, context, flags })
     }
 
-    /// Ordinary escapes are not for everybody (GPV-011, GPV-031).
+    /// Refuses ordinary escapes from a secure VM, and from one with `escapes` off (GPV-011, GPV-031).
     fn require_escapes(&self, process: ProcessId) -> Result<(), Refusal> {
         let Some(vm) = self.vm_of(process) else { return Ok(()) };
         if vm.config.secure {
@@ -177,7 +180,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::Escape(data))
     }
 
-    /// What goes before an escape that touches the adapter.
+    /// Brings the adapter to D0 for an escape, and requires an idle GPU for HardwareAccess.
     fn synchronize(&mut self, subject: Subject, effects: &mut Effects) -> Result<(), Refusal> {
         if !subject.flags.contains(EscapeFlags::NO_ADAPTER_SYNCHRONIZATION) {
             self.wake_adapter(subject.adapter, effects);

@@ -1,11 +1,11 @@
-//! Faults that a test brings about: what can go wrong with the hardware under the kernel.
+//! Hardware faults that a test injects under the kernel.
 //!
 //! ```text
-//!   LoseInterrupt   the engine has done the work, the kernel is not told. What hangs on it stays: the
-//!                   context counts as running, waits on what was written are not looked at, until a
-//!                   later interrupt of that engine. One that names a later submission completes the
+//!   LoseInterrupt   the engine has done the work, but the kernel gets no interrupt. Until a later interrupt of
+//!                   that engine the context counts as running, and waits for written values are not
+//!                   evaluated. An interrupt that names a later submission completes the
 //!                   earlier ones too (SCH-005, SCH-007).
-//!   Hang            the packet that runs, or else the next one to run, never ends: see `tdr` for what follows.
+//!   Hang            the packet that runs, or else the next one to run, never completes: see `tdr`.
 //!   PageFault       the packet that runs, or else the next one to run, faults: interrupt 9 (TDR-027, TDR-028).
 //!   ResetFails      the next ResetEngine of the engine fails: the adapter is reset (TDR-016).
 //!   StopAdapter     the adapter is gone for its users, for good:
@@ -15,19 +15,19 @@
 //!                     queued GPU work   is dropped (F-67), engines idle; a CPU event in a queue is set
 //!                     the adapter       is enumerated no more; its other calls DEVICE_REMOVED (P12)
 //!                     values            stay as they are, mappings stay (R03)
-//!                     destroy, close, cancel, share and device state go on as ever
+//!                     destroy, close, cancel, share and device state still work
 //! ```
 
 use core::fmt;
 
 use crate::ddi::ids::EngineId;
 
-/// Something that goes wrong with the hardware. See the module.
+/// A hardware fault that a test injects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
     /// The next interrupt of this engine is lost.
     LoseInterrupt { engine: EngineId },
-    /// The packet that runs on this engine, or the next one to run there, never ends.
+    /// The packet that runs on this engine, or the next one to run there, never completes.
     Hang { engine: EngineId },
     /// The adapter of this ordinal is stopped, as by a removal.
     StopAdapter { adapter: u32 },
@@ -40,7 +40,7 @@ pub enum Fault {
     Power { adapter: u32, on: bool },
     /// The engine leaves F0 for F1 (interrupt 20): its doorbells are disconnected (SCH-033).
     EngineToF1 { engine: EngineId },
-    /// An object of the driver's goes bad: it signals the CPU events that are registered for this usage (EVT-007).
+    /// An object of the driver fails: it signals the CPU events that are registered for this usage (EVT-007).
     ObjectGoesBad { adapter: u32, usage: u32 },
 }
 

@@ -1,4 +1,4 @@
-//! Features that the system offers drivers (`DXGK_FEATURE_ID`), and what a driver makes of them.
+//! Features that the system offers drivers (`DXGK_FEATURE_ID`).
 //!
 //! ```text
 //!   system offers                 driver advertises          adapter
@@ -6,10 +6,10 @@
 //!                                 anything else        --->  does not start (SCH-043)
 //! ```
 //!
-//! What a process has of a feature is less: see [`Kernel::is_feature_enabled`].
+//! A process needs the feature in its guest's kernel too: see [`Kernel::is_feature_enabled`].
 //!
-//! A driver is to ask first (`DxgkCbIsFeatureEnabled`), so advertising what is not there is a mistake of its own. The
-//! configuration is what it asks: [`Features::offers`].
+//! A driver must query a feature first (`DxgkCbIsFeatureEnabled`, here [`Features::offers`] of the configuration), so
+//! a driver that advertises a missing feature is at fault.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,8 @@ use d3dkmt::FeatureId;
 use crate::Features;
 
 impl Features {
-    /// `DxgkCbIsFeatureEnabled`: whether the system has this. What we do not model, and every other category, is not there.
+    /// `DxgkCbIsFeatureEnabled`: whether the system has this feature. It has none that is not modelled, and no other
+    /// category.
     pub fn offers(self, feature: FeatureId) -> bool {
         Features::of(feature).is_some_and(|bit| self.contains(bit))
     }
@@ -34,12 +35,12 @@ impl Features {
         }
     }
 
-    /// Those of these that are modelled.
+    /// The modelled features among these.
     pub fn of_ids(ids: impl IntoIterator<Item = FeatureId>) -> Features {
         ids.into_iter().filter_map(Features::of).collect()
     }
 
-    /// Their numbers.
+    /// The numbers of these features.
     pub fn ids(self) -> Vec<FeatureId> {
         FeatureId::MODELLED.into_iter().filter(|feature| self.offers(*feature)).collect()
     }

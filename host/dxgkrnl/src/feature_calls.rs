@@ -9,8 +9,7 @@ use alloc::string::String;
 use core::fmt;
 use d3dkmt::{FeatureId, FeatureResult, Handle, NtStatus, Reply};
 
-/// Those of the system's own that Windows has a number for and that this model does nothing of: their names are known,
-/// and they are never enabled.
+/// Features of the system that Windows has a number for and that are not modelled: they are known, and never enabled.
 const NOT_MODELLED: [FeatureId; 7] = [
     FeatureId::HWFLIPQUEUE,
     FeatureId::SHARE_BACKING_STORE,
@@ -21,8 +20,8 @@ const NOT_MODELLED: [FeatureId; 7] = [
     FeatureId::GPUVAIOMMU,
 ];
 
-/// The WDDM with which drivers got a feature, as [`crate::AdapterConfig::wddm_version`]; 0 of those that are nowhere said
-/// to need one. Windows 11 21H2 and WDDM 3.0 are one release, so an older system is one that lacks the feature (EVT-024).
+/// The first WDDM version whose drivers have a feature, as [`crate::AdapterConfig::wddm_version`]; 0 if no document
+/// names one. Windows 11 21H2 and WDDM 3.0 are one release, so an older system is one that lacks the feature (EVT-024).
 fn first_wddm_version(feature: FeatureId) -> u32 {
     match feature {
         FeatureId::KMD_SIGNAL_CPU_EVENT => 3000,
@@ -30,14 +29,14 @@ fn first_wddm_version(feature: FeatureId) -> u32 {
     }
 }
 
-/// Who has a feature. It is there for a process if all of them have it.
+/// Which parties have a feature. It is enabled for a process if all of them have it.
 #[derive(Clone, Copy)]
 struct SupportedBy {
     /// The host's system.
     system: bool,
     /// The guest's own kernel (GPV-029); of a process of the host, the system once more.
     kernel: bool,
-    /// The driver of the adapter, which advertises it. What one advertises that is older than the feature is nothing.
+    /// The driver of the adapter, which advertises it and is not older than the feature.
     driver: bool,
 }
 
@@ -52,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A call needs a feature, which has this name.
+    /// Refuses a call that needs a feature, given with its name, which the process does not have.
     pub(crate) fn require_feature(
         &self,
         process: ProcessId,
@@ -75,8 +74,8 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::NOT_SUPPORTED, format!("{who} has no feature {feature} ({name}){why}"))
     }
 
-    /// `D3DKMTIsFeatureEnabled`. Enabled is what everybody has. A kernel that is older than a feature does not know it,
-    /// and what it does not know it does not ask its driver for.
+    /// `D3DKMTIsFeatureEnabled`. A feature is enabled if all parties have it. A kernel that is older than a feature
+    /// does not know it, and does not query its driver for it.
     pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;

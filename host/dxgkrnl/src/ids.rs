@@ -13,11 +13,11 @@ impl VmId {
     pub const HOST: VmId = VmId(0);
 }
 
-/// A guest process. Never reused while the daemon lives.
+/// A client process. Numbers are not reused while the daemon lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ProcessId(pub u32);
 
-/// The earlier of two times that need not come.
+/// The earlier of two optional times; `None` is never.
 #[inline]
 pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
     match (one, other) {

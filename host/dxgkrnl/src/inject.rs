@@ -45,7 +45,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Why a fault cannot happen here: [`Kernel::handle`] would note that, and do nothing.
+    /// Refuses a fault that cannot happen. [`Kernel::handle`] notes the reason and does nothing.
     pub fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
         let (adapter, node) = match fault {
             Fault::LoseInterrupt { engine }
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
         effects.notes.push(Note { process: None, text });
     }
 
-    /// Stops the adapters whose drivers came to their end by themselves, before anything else is asked of them.
+    /// Stops the adapters whose drivers died by themselves, before another DDI is called on them.
     pub(crate) fn stop_died(&mut self, effects: &mut Effects) {
         while self.miniport.has_died() {
             let Some((adapter, why)) = self.miniport.take_died() else { return };
@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Stops devices, and says so in the status of each process that had one of them at work.
+    /// Stops devices, and updates the status of each process with an active one among them.
     pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
         self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
         for device in devices {
@@ -117,7 +117,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Takes devices that are at work out of it, and says so in the status of each process that has one of them.
+    /// Sets the state of active devices, and updates the status of each process that has one of them.
     pub(crate) fn set_device_state(
         &mut self,
         devices: &[u32],
@@ -147,7 +147,7 @@ impl<M: Miniport> Kernel<M> {
     /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.
     fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
-            // What is not satisfied keeps its object.
+            // An unsatisfied item keeps its object alive.
             let items = self.sync.waits().items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);

@@ -9,7 +9,7 @@ use d3dkmt::{Call, Handle, ShareToken};
 use crate::ids::{ProcessId, VmId};
 use crate::{Fault, Features};
 
-/// One thing that happened.
+/// One input of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
     VmAttached {
@@ -30,19 +30,19 @@ pub enum Input {
         pid: u32,
         name: String,
     },
-    /// The process has so many more fence slots, numbered on from those it had. The first of all is its status:
+    /// The process has `slots` more fence slots, numbered on from those it had. Slot 0 is its status:
     /// see [`crate::Kernel::status_slot`].
     FenceMemoryAdded {
         process: ProcessId,
         slots: u32,
     },
-    /// The process has mapped its fence memory: slot 0 is at this CPU address, the others follow it. The host takes this
-    /// before the process's first call; engines of IoMmu adapters use these addresses (FEN-008).
+    /// The process has mapped its fence memory: slot 0 is at this CPU address, the others follow it. Accepted only
+    /// before the process has fences; engines of IoMmu adapters use these addresses (FEN-008).
     FenceMemoryMapped {
         process: ProcessId,
         address: u64,
     },
-    /// The features that the guest's kernel knows of. Of one that does not say: all (GPV-029).
+    /// The features that the guest's kernel knows. A kernel that does not report them knows all (GPV-029).
     GuestFeatures {
         vm: VmId,
         features: Features,
@@ -56,29 +56,30 @@ pub enum Input {
     ProcessGone {
         process: ProcessId,
     },
-    /// The guest's kernel froze the process, or thawed it again: a frozen one has nobody to hear of wake-ups (`NOTIFYPROCESSFREEZE`).
+    /// The guest's kernel froze the process, or thawed it again (`NOTIFYPROCESSFREEZE`). A frozen process cannot
+    /// receive wake-ups.
     ProcessFrozen {
         process: ProcessId,
         frozen: bool,
     },
     /// The time that [`crate::Kernel::next_deadline`] named has come.
     Deadline,
-    /// A test has something go wrong.
+    /// A test injects a fault.
     Fault(Fault),
-    /// The system's clock says so now, in units of 100 ns since 1601: told at the start and whenever it is set, for
-    /// the absolute timeouts of keyed mutexes (FEN-078).
+    /// The time of the system's clock, in units of 100 ns since 1601. Sent at the start and whenever the clock is set,
+    /// for the absolute timeouts of keyed mutexes (FEN-078).
     SystemTime {
         utc_100ns: i64,
     },
-    /// A guest rang the doorbell of a hardware queue of user-mode submission: the value that it stored as last queued,
-    /// and the command buffers that its ring holds beyond what was seen before.
+    /// A process rang the doorbell of a hardware queue of user-mode submission. `last_queued` is the value that it
+    /// stored; `buffers` are the command buffers that are new in its ring.
     DoorbellRung {
         process: ProcessId,
         queue: Handle,
         last_queued: u64,
         buffers: Vec<Vec<u8>>,
     },
-    /// The last descriptor of an NT handle is closed, in whatever process: the VM's broker says so. No process can.
+    /// The last descriptor of an NT handle was closed, in any process. Only the VM's broker can report this.
     NtHandleClosed {
         vm: VmId,
         token: ShareToken,

@@ -68,8 +68,8 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// [`PlantedBug::LostWake`] and [`PlantedBug::EarlyWake`], after the waits on an object were looked at
-    /// and the events from `events` on were set by that.
+    /// [`PlantedBug::LostWake`] and [`PlantedBug::EarlyWake`], after the waits on an object were evaluated,
+    /// which set the events from index `events` on.
     #[cold]
     pub(crate) fn evaluate_wrongly(&mut self, object: u32, events: usize, effects: &mut Effects) {
         if self.planted == Some(PlantedBug::LostWake) && effects.events.len() >= events + 2 {

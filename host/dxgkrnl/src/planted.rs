@@ -2,7 +2,7 @@
 //!
 //! A checker that never saw a failure proves nothing. [`Kernel::plant`] makes this kernel wrong in one of
 //! four ways, each only under a condition that a search must find. Nothing else sets the switch; neither
-//! a trace nor a configuration knows of it.
+//! a trace nor a configuration contains it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 pub enum PlantedBug {
     /// Of two or more CPU waits that one store satisfies at once, the last is ended without its event.
     LostWake,
-    /// A CPU wait on two or more items ends when the value of one comes to one below what it waits for.
+    /// A CPU wait on two or more items ends when the value of one reaches one below what it waits for.
     EarlyWake,
     /// A fence with two or more opens: a lower value is not stored for the second.
     StaleValue,
-    /// A CPU signal that may go back, on a device with two or more fences, is answered twice.
+    /// A CPU signal with AllowFenceRewind, on a device with two or more fences, is answered twice.
     DoubleAnswer,
 }
 

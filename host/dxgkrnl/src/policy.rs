@@ -41,7 +41,7 @@ macro_rules! switches {
                     }
                     bit <<= 1;
                 )+
-                // The next bit is nobody's yet.
+                // `bit` is the first unassigned one.
                 bits & (bit - 1)
             }
 
@@ -66,7 +66,7 @@ switches! {
         /// As a raw GPU write would.
         Applied = "applied",
     }
-    /// How a CPU wait ends when its fence is destroyed under it.
+    /// How a CPU wait ends when its fence is destroyed.
     destroyed_wait: DestroyedWait {
         /// Default: documents say that waiters are released, and name no error (FEN-058).
         Success = "success",
@@ -80,19 +80,19 @@ switches! {
         /// Only a note.
         NoteOnly = "note-only",
     }
-    /// What becomes of a mutex whose owner (a context, or the device that created it owned) ends.
+    /// Whether a mutex is freed when its owner (a context, or the device that created it owned) is destroyed.
     abandoned_mutex: AbandonedMutex {
-        /// Default: it is free, and the next in line has it. Documents name no status that a queue could be told by
-        /// (F-78), and no other context may be held up for ever by one that is gone (FEN-024).
+        /// Default: it is freed, and the next in line acquires it. Documents name no status for the waiting queue
+        /// (F-78), and a destroyed context must not block another for ever (FEN-024).
         Freed = "freed",
-        /// Nobody can release it any more.
+        /// It can never be released.
         StaysOwned = "stays-owned",
     }
     /// What a queued signal does to a mutex that neither its context nor its device owns.
     foreign_mutex_release: ForeignMutexRelease {
         /// Default: a mutex is its owner's to release (F-78); a packet has no status, so there is a note.
         Ignored = "ignored",
-        /// Whoever signals it frees it.
+        /// Any signal frees it.
         Releases = "releases",
     }
     /// What a queued signal does to a semaphore that is at its MaxCount.
@@ -117,13 +117,13 @@ switches! {
         /// As a reset does.
         Poisons = "poisons",
     }
-    /// From when on a wait in a queue counts the values that its fences come to.
+    /// From when on a queued wait counts the values of its fences.
     gpu_wait: GpuWait {
-        /// Default: from when it is queued. A pulse that comes while packets before it run releases it, as real D3D12
-        /// releases waits that a brief high signal satisfied (F-58); and what is reached already holds nobody up.
+        /// Default: from when it is queued. A pulse while earlier packets run releases it, as real D3D12 releases waits
+        /// that a brief high signal satisfied (F-58). A value that was reached before delays nothing.
         LatchesWhenQueued = "latches-when-queued",
-        /// From when it is reached, everything before it being done: the strict reading of "waits are packets of the same
-        /// FIFO" (SCH-001, F-41).
+        /// From when it is at the head of its queue and earlier packets are complete: the strict reading of "waits are
+        /// packets of the same FIFO" (SCH-001, F-41).
         LooksAtHead = "looks-at-head",
     }
     /// When a signal from the CPU takes effect.
@@ -134,31 +134,33 @@ switches! {
         /// and must wait to know (FEN-026, F-45). For finding callers that assume it.
         AfterAnswer = "after-answer",
     }
-    /// In which order the driver hears of the end of a device and of the CPU events that were created on it.
+    /// Order in which a device and the CPU events that were created on it are destroyed at the driver.
     cpu_event_of_device: CpuEventOfDevice {
-        /// Default: the events first. The page of `DXGKARG_CREATECPUEVENT` says that they are destroyed with the device, and
-        /// a driver that reaches its device through the event still finds it (E-6, EVT-017).
+        /// Default: the events first. The page of `DXGKARG_CREATECPUEVENT` says that they are destroyed with the
+        /// device, and a driver that reaches its device through the event still finds it (E-6, EVT-017).
         EndsBefore = "ends-before",
-        /// The device first: the same page says that an event does not depend on its device and may be destroyed after it.
-        /// For finding drivers that reach for the device from the event (EVT-018).
+        /// The device first: the same page says that an event does not depend on its device and may be destroyed after
+        /// it. For finding drivers that reach for the device from the event (EVT-018).
         EndsAfter = "ends-after",
     }
-    /// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that names a
-    /// resource that is not there.
+    /// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that
+    /// names a resource that is not there.
     illegal_command: IllegalCommand {
-        /// Default: it faults. D3D12's debug layer refuses such a list and no page says what hardware makes of it; of the
-        /// interrupts there are, DMA_FAULTED is the one for commands that cannot be run (SCH-002). Of a hardware queue, which
-        /// has no such interrupt, it is a page fault at address 0.
+        /// Default: it faults. D3D12's debug layer refuses such a list, and no page says how hardware treats it. Of the
+        /// interrupts, DMA_FAULTED is the one for commands that cannot be run (SCH-002). A hardware queue has no such
+        /// interrupt: there it is a page fault at address 0.
         Faults = "faults",
-        /// The engine hangs, as one does that was sent what it cannot decode: TDR finds it.
+        /// The engine hangs, as on a command that it cannot decode: TDR detects it.
         Hangs = "hangs",
     }
-    /// What becomes of waits in queues when the last handle of their monitored fence is destroyed, NT handles included.
+    /// Whether queued waits are released when the last handle of their monitored fence is destroyed, NT handles
+    /// included.
     destroyed_queued_wait: DestroyedQueuedWait {
-        /// Default: they are released, wherever in their queues they stand, and no device is lost. Observed of native D3D12;
-        /// what waits behind them goes on, and so do CPU waits that were left to the end of the fence.
+        /// Default: they are released, wherever in their queues they are, and no device is lost. Observed of native
+        /// D3D12. Packets behind them run, and CPU waits that were kept until the destruction of the fence are released
+        /// too.
         Released = "released",
-        /// Packets keep the fence: the wait holds its queue up until something that is queued signals it.
+        /// Packets keep the fence alive: the wait blocks its queue until a queued signal satisfies it.
         KeepsFence = "keeps-fence",
     }
     /// Which access must be NO_ACCESS when SyncBefore is NONE. The driver's debug layer reads this.
@@ -168,8 +170,8 @@ switches! {
         /// AccessAfter, as the page of `D3D12DDI_BARRIER_SYNC` says.
         After = "after",
     }
-    /// What of an ExecuteIndirect the scope EXECUTE_INDIRECT is. The driver's engines, its debug layer and its search for races
-    /// read this.
+    /// Which part of an ExecuteIndirect the scope EXECUTE_INDIRECT covers. The driver's engines, its debug layer and
+    /// its search for races read this.
     execute_indirect_scope: ExecuteIndirectScope {
         /// Default: the fetch of its arguments. The specification's table of accesses has the scope for these alone.
         Arguments = "arguments",
@@ -178,7 +180,8 @@ switches! {
     }
     /// What the scope INPUT_ASSEMBLER fetches; read as `execute_indirect_scope` is.
     input_assembler_scope: InputAssemblerScope {
-        /// Default: index buffers; the API's name of the value is INDEX_INPUT, and vertex buffers are in VERTEX_SHADING.
+        /// Default: index buffers; the API's name of the value is INDEX_INPUT, and vertex buffers are in
+        /// VERTEX_SHADING.
         IndexBuffers = "index-buffers",
         /// Vertex buffers as well: they are the input of that stage.
         VertexBuffers = "vertex-buffers",

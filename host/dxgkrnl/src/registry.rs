@@ -12,9 +12,9 @@
 //!   540 u32 Status                out: 0 SUCCESS, 1 BUFFER_OVERFLOW, 2 FAIL
 //!   544     the value             text with its NUL
 //! ```
-//! That there is no such value is no error of the call: it succeeds, and Status says FAIL. A guest has no driver store
-//! of the host; it has a folder in which the host's is shown, so paths of the store are rewritten to that one: the
-//! driver's own paths always, what a value holds if TranslatePath asks for it.
+//! A missing value is no error of the call: it succeeds, and Status is FAIL. A guest finds the host's driver store in a
+//! folder of its own, so paths in the store are rewritten to that folder: the driver's own paths always, paths in a
+//! value with TranslatePath.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -62,7 +62,7 @@ fn driver_store(adapter: &AdapterConfig) -> String {
     format!(r"C:\Windows\System32\DriverStore\FileRepository\{}.inf_amd64", adapter.kmd)
 }
 
-/// Rewrites a path of the host's driver store to where a guest has it, in any letter case.
+/// Rewrites a path in the host's driver store, in any letter case, to the guest's folder.
 fn translated(path: &str) -> String {
     let found = path.char_indices().map(|(at, _)| at).find(|at| {
         path.get(*at..*at + HOST_STORE.len()).is_some_and(|part| part.eq_ignore_ascii_case(HOST_STORE))

@@ -1,10 +1,10 @@
 //! A table with stable small indices. Freed indices are reused, last freed first.
 //!
-//! What is free is linked through the free entries themselves, so that freeing allocates nothing. The table grows
-//! by an eighth at a time, so that not much of a big one stands empty.
+//! Free entries form a linked list inside the table, so that freeing allocates nothing. The table grows by an eighth
+//! at a time, so that a big one has few unused entries.
 //!
-//! Builds with debug assertions count the entries that are looked at ([`visited`]): a test shows by it that no call looks at
-//! what others own.
+//! Builds with debug assertions count the entries that are accessed ([`visited`]): a test checks with it that no call
+//! accesses what others own.
 
 use alloc::vec::Vec;
 
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 /// Ends the list of free entries.
 const NONE: u32 = u32::MAX;
 
-/// In place of the next free entry: this one is not free yet.
+/// Marks an entry that was taken out and whose index is not free yet.
 const KEPT: u32 = u32::MAX - 1;
 
-/// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
+/// Capacity up to which an empty table keeps its memory, so that repeating one wait allocates nothing.
 const KEPT_MAX: usize = 64;
 
 /// By how many entries a full table of this length grows.
@@ -34,7 +34,7 @@ enum Entry<T> {
 #[cfg(debug_assertions)]
 static VISITED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
-/// Entries of all tables of this program that were looked at so far.
+/// Number of entries accessed so far, in all tables of this program.
 #[cfg(debug_assertions)]
 pub fn visited() -> u64 {
     VISITED.load(core::sync::atomic::Ordering::Relaxed)
@@ -46,7 +46,7 @@ fn visit() {
     VISITED.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
 }
 
-/// See the module.
+/// A table with stable small indices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -61,7 +61,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// What an entry takes.
+    /// Bytes of an entry.
     pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
 
     pub fn insert(&mut self, value: T) -> u32 {
@@ -101,7 +101,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Nobody uses the index of a value any more that was taken out.
+    /// Frees the index of a value that [`Slab::take`] took out.
     pub fn free(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
         debug_assert!(matches!(entry, Entry::Free(KEPT)), "{index} was not taken out");
@@ -109,12 +109,12 @@ impl<T> Slab<T> {
         self.freed(index);
     }
 
-    /// An entry is linked to those that are free.
+    /// Links an entry into the free list.
     fn freed(&mut self, index: u32) {
         self.free = index;
         self.live -= 1;
         if self.live == 0 {
-            // Nothing left: indices begin anew, and no memory stays behind after a busy time.
+            // The table is empty: indices restart at 0, and a big allocation is freed.
             self.free = NONE;
             self.entries.clear();
             if self.entries.capacity() > KEPT_MAX {
@@ -147,7 +147,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// With those that were taken out and are kept.
+    /// Number of entries, with those that were taken out and not freed.
     pub fn len(&self) -> usize {
         self.live
     }
@@ -156,7 +156,7 @@ impl<T> Slab<T> {
 impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
 
-    /// Panics if the index is free: a bug of ours, indices never come from a guest.
+    /// Panics if the index is free: a bug of the kernel, because indices never come from a guest.
     fn index(&self, index: u32) -> &T {
         self.get(index).expect("slab index is live")
     }

@@ -1,6 +1,8 @@
 //! Allocations and resources: who may name them, what goes with what, and that nothing stays behind. What Windows
 //! answers row by row is `tests/c/rows_allocation.c`.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
@@ -298,9 +300,9 @@ fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
     assert!(world.kernel.snapshot().is_empty());
 }
 
-// covers: FEN-066
 #[test]
 fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guards() {
+    covers!("FEN-066");
     let mut world = World::new();
     let device = world.device();
     let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
@@ -359,9 +361,9 @@ fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guar
     assert_eq!(world.status(open_mutex(token(5))), OK);
 }
 
-// covers: FEN-068
 #[test]
 fn without_standard_rights_read_a_resource_and_its_guards_are_inaccessible() {
+    covers!("FEN-068");
     let mut world = World::new();
     let device = world.device();
     let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;

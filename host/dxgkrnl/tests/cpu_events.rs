@@ -1,5 +1,7 @@
 //! CPU events that a driver signals: made, signaled, and ended exactly once in every order.
 
+use covers::covers;
+
 use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, inject, interrupt, scripted};
 use crate::common::{P, World, share};
@@ -92,9 +94,9 @@ fn with_policy(cpu_event_of_device: CpuEventOfDevice) -> Config {
     Config { policy: Policy { cpu_event_of_device, ..Policy::default() }, ..Config::default() }
 }
 
-// covers: EVT-001 EVT-003 EVT-004
 #[test]
 fn the_driver_is_asked_for_an_event_on_the_device_and_only_with_signal_by_kmd() {
+    covers!("EVT-001", "EVT-003", "EVT-004");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     assert_eq!(
@@ -115,9 +117,9 @@ fn the_driver_is_asked_for_an_event_on_the_device_and_only_with_signal_by_kmd() 
     world.finish();
 }
 
-// covers: EVT-001 EVT-002
 #[test]
 fn creation_needs_a_device_an_event_and_the_type() {
+    covers!("EVT-001", "EVT-002");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     assert_eq!(world.status(by_kmd(Handle::NULL)), IP);
@@ -132,9 +134,9 @@ fn creation_needs_a_device_an_event_and_the_type() {
     world.finish();
 }
 
-// covers: EVT-023
 #[test]
 fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
+    covers!("EVT-023");
     let lacking = Features::all() - Features::KMD_SIGNAL_CPU_EVENT;
     let old_guest = VmConfig { name: "old".into(), features: lacking, ..VmConfig::default() };
     let cases = [
@@ -161,9 +163,9 @@ fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
     world.finish();
 }
 
-// covers: EVT-024
 #[test]
 fn a_driver_of_an_older_wddm_than_3_0_signals_no_cpu_events_whatever_it_advertises() {
+    covers!("EVT-024");
     for (wddm_version, status) in
         [(2900, NtStatus::NOT_SUPPORTED), (2999, NtStatus::NOT_SUPPORTED), (3000, OK)]
     {
@@ -188,9 +190,9 @@ fn a_driver_of_an_older_wddm_than_3_0_signals_no_cpu_events_whatever_it_advertis
     }
 }
 
-// covers: EVT-003 EVT-015
 #[test]
 fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
+    covers!("EVT-003", "EVT-015");
     for (ddi, status, answer) in [
         ("create_cpu_event", NtStatus::NO_MEMORY, NtStatus::NO_MEMORY),
         ("create_cpu_event", NtStatus::SUCCESS, NtStatus::UNSUCCESSFUL),
@@ -258,9 +260,9 @@ fn a_process_is_its_drivers_from_its_first_device_to_its_last_handle_of_the_adap
     world.finish();
 }
 
-// covers: EVT-005 EVT-006 EVT-007
 #[test]
 fn no_call_signals_it_waits_for_it_or_queues_it() {
+    covers!("EVT-005", "EVT-006", "EVT-007");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (context, queue) = (world.context(device, 0), world.queue_on(device, ADVANCED, NONE));
@@ -330,9 +332,9 @@ fn no_call_signals_it_waits_for_it_or_queues_it() {
     world.finish();
 }
 
-// covers: EVT-007 EVT-008 EVT-025 EVT-026
 #[test]
 fn each_step_with_signals_sets_the_event_once_for_ever_again() {
+    covers!("EVT-007", "EVT-008", "EVT-025", "EVT-026");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let object = create(&mut world, device);
@@ -345,9 +347,9 @@ fn each_step_with_signals_sets_the_event_once_for_ever_again() {
     world.finish();
 }
 
-// covers: EVT-008 EVT-009
 #[test]
 fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
+    covers!("EVT-008", "EVT-009");
     let adapters = vec![
         AdapterConfig::default(),
         AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() },
@@ -383,9 +385,9 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
 }
 
 /// `DxgkCbSignalEvent` answers by the part of the driver that calls it.
-// covers: EVT-010
 #[test]
 fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
+    covers!("EVT-010");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let object = create(&mut world, device);
@@ -423,9 +425,9 @@ fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId
     world.kernel.snapshot().cpu_events.iter().map(|one| (EventId(one.event), one.dxg)).collect()
 }
 
-// covers: EVT-007 EVT-025 EVT-026
 #[test]
 fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
+    covers!("EVT-007", "EVT-025", "EVT-026");
     const EVENTS: u64 = 10_000;
     const SIGNALS: usize = 1_000;
     let (mut world, script) = scripted(Config::default());
@@ -521,9 +523,9 @@ impl Ended {
     }
 }
 
-// covers: EVT-013 EVT-014 EVT-015 EVT-017 EVT-029 EVT-030
 #[test]
 fn whatever_ends_it_first_the_driver_destroys_it_once_and_signals_it_no_more() {
+    covers!("EVT-013", "EVT-014", "EVT-015", "EVT-017", "EVT-029", "EVT-030");
     for first in ENDS {
         for second in ENDS {
             let mut ended = Ended::new(Config::default());
@@ -546,9 +548,9 @@ fn whatever_ends_it_first_the_driver_destroys_it_once_and_signals_it_no_more() {
     }
 }
 
-// covers: EVT-030
 #[test]
 fn what_a_stopping_adapter_signals_after_the_destruction_is_refused() {
+    covers!("EVT-030");
     let mut ended = Ended::new(Config::default());
     let state = event_of(&ended.world, ended.object);
     ended.script.borrow_mut().call_back("stop_device", called_back(0, signal(state.dxg)));
@@ -561,9 +563,9 @@ fn what_a_stopping_adapter_signals_after_the_destruction_is_refused() {
     ended.world.finish();
 }
 
-// covers: EVT-015 EVT-017 EVT-018
 #[test]
 fn events_end_with_their_device_before_it_or_after_it() {
+    covers!("EVT-015", "EVT-017", "EVT-018");
     let order = |policy| {
         let mut ended = Ended::new(with_policy(policy));
         let state = event_of(&ended.world, ended.object);
@@ -588,9 +590,9 @@ fn events_end_with_their_device_before_it_or_after_it() {
     assert_eq!(after, (named(["destroy_device", "destroy_cpu_event"]), vec![EVENT], 0));
 }
 
-// covers: EVT-013
 #[test]
 fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
+    covers!("EVT-013");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (object, other) = (create(&mut world, device), create(&mut world, device));
@@ -606,9 +608,9 @@ fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
     world.finish();
 }
 
-// covers: EVT-015
 #[test]
 fn a_reset_leaves_it_to_tell_of_what_went_bad() {
+    covers!("EVT-015");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
@@ -625,9 +627,9 @@ fn a_reset_leaves_it_to_tell_of_what_went_bad() {
     world.finish();
 }
 
-// covers: EVT-013 EVT-015
 #[test]
 fn what_is_shared_ends_with_its_creators_handle() {
+    covers!("EVT-013", "EVT-015");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let flags = F::SIGNAL_BY_KMD | F::SHARED | F::NT_SECURITY_SHARING;
@@ -654,9 +656,9 @@ fn what_is_shared_ends_with_its_creators_handle() {
     world.finish();
 }
 
-// covers: EVT-019
 #[test]
 fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed() {
+    covers!("EVT-019");
     for vm in [VmId(1), VmId::HOST] {
         let (mut world, script) = scripted(Config::default());
         world.input(Input::VmAttached { vm: VmId(1), name: "vm".into() });
@@ -683,9 +685,9 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
     }
 }
 
-// covers: EVT-022
 #[test]
 fn a_guest_event_of_the_number_of_a_wait_does_not_end_the_wait() {
+    covers!("EVT-022");
     let (mut world, script) = scripted(Config::default());
     let (id, process) = known_process(&mut world);
     world.input(Input::FenceMemoryAdded { process: id, slots: 4 });
@@ -727,9 +729,9 @@ fn known_process(world: &mut World<Scripted>) -> (ProcessId, Option<KmdProcess>)
     (process, Some(KmdProcess(world.kernel.snapshot().kmd_processes[0].kmd)))
 }
 
-// covers: EVT-020
 #[test]
 fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
+    covers!("EVT-020");
     let (mut world, script) = scripted(Config::default());
     let (id, process) = known_process(&mut world);
     let guest = |event| SignalEvent { process, cpu_event_object: false, ..signal(event) };
@@ -776,9 +778,9 @@ fn a_driver_is_done_with_so_many_events_of_a_process() {
     world.finish();
 }
 
-// covers: EVT-011 EVT-012
 #[test]
 fn on_the_host_an_event_is_set_in_the_step_of_its_callback_and_in_a_vm_it_may_be_set_later() {
+    covers!("EVT-011", "EVT-012");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let object = create(&mut world, device);

@@ -1,5 +1,7 @@
 //! When a signal from the CPU takes effect: the policy, and what a caller may rely on under either.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::{Call, NtStatus, SignalFlags, WaitOutcome};
 use dxgkrnl::policy::CpuSignal;
@@ -14,7 +16,7 @@ fn world(cpu_signal: CpuSignal) -> World {
 
 #[test]
 fn a_signal_is_complete_on_return_only_by_policy() {
-    // covers: FEN-026
+    covers!("FEN-026");
     for (policy, on_return) in [(CpuSignal::AtOnce, true), (CpuSignal::AfterAnswer, false)] {
         let mut world = world(policy);
         let device = world.device();
@@ -35,7 +37,7 @@ fn a_signal_is_complete_on_return_only_by_policy() {
 
 #[test]
 fn whoever_waits_for_a_signal_learns_of_it_under_either_policy() {
-    // covers: FEN-026
+    covers!("FEN-026");
     for policy in [CpuSignal::AtOnce, CpuSignal::AfterAnswer] {
         let mut world = world(policy);
         let device = world.device();

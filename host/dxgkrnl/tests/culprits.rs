@@ -1,5 +1,7 @@
 //! A timeout costs the device whose work hangs, and an engine that lost its answer is asked again.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::{NONE, busy, wait, write};
 use crate::common::scripted::scripted;
@@ -43,9 +45,9 @@ fn old_wait(world: &mut World) -> Handle {
     device
 }
 
-// covers: TDR-012
 #[test]
 fn work_that_is_begun_late_is_not_the_culprit_of_an_old_wait_in_hardware() {
+    covers!("TDR-012");
     for in_hardware in [false, true] {
         let mut world = World::new();
         let waiting = old_wait(&mut world);
@@ -66,9 +68,9 @@ fn work_that_is_begun_late_is_not_the_culprit_of_an_old_wait_in_hardware() {
     }
 }
 
-// covers: TDR-001
 #[test]
 fn a_hang_that_begins_late_beside_an_old_wait_is_found_a_delay_after_it_began() {
+    covers!("TDR-001");
     for in_hardware in [false, true] {
         let mut world = World::new();
         let waiting = old_wait(&mut world);
@@ -88,9 +90,9 @@ fn a_hang_that_begins_late_beside_an_old_wait_is_found_a_delay_after_it_began() 
     }
 }
 
-// covers: TDR-001
 #[test]
 fn a_hang_behind_a_progress_fence_that_the_buffer_wrote_is_found_when_others_want_the_engine() {
+    covers!("TDR-001");
     for per_engine in [true, false] {
         for in_hardware in [false, true] {
             let mut adapter = AdapterConfig::default();
@@ -137,9 +139,9 @@ fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
     assert_eq!(world.kernel.next_deadline(), None);
 }
 
-// covers: TDR-013 TDR-038
 #[test]
 fn an_engine_is_reset_by_force_after_its_adapter_was() {
+    covers!("TDR-013", "TDR-038");
     let values = [tdr::FORCE_TDR, tdr::ENGINE_TDR];
     for (order, between) in [([0, 1, 0], false), ([0, 1, 1], true), ([1, 0, 1], true), ([0, 0, 1], false)] {
         let config =
@@ -160,9 +162,9 @@ fn an_engine_is_reset_by_force_after_its_adapter_was() {
     }
 }
 
-// covers: TDR-013
 #[test]
 fn an_engine_is_reset_by_force_after_a_hardware_queue_took_its_contexts_own_work_along() {
+    covers!("TDR-013");
     let config = Config { tdr: TdrConfig { test_mode: true, ..TdrConfig::default() }, ..Config::default() };
     let mut world = World::with_config(config);
     let adapter = world.adapter();
@@ -196,9 +198,9 @@ fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
     assert_eq!((world.kernel.next_deadline(), world.execution_state(device)), (None, ACTIVE));
 }
 
-// covers: GPV-032
 #[test]
 fn work_of_a_vm_that_hung_before_is_reset_though_it_began_a_moment_ago() {
+    covers!("GPV-032");
     const GUEST: ProcessId = ProcessId(2);
     const PATIENCE: u64 = 80 * MS;
     let mut world = World::new();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use covers::covers;
+
 use crate::allocations::{create, destroy};
 use crate::common::hardware::*;
 use crate::common::scripted::{Scripted, calls, inject, scripted};
@@ -55,9 +57,9 @@ fn user_mode_submission_is_for_systems_and_nodes_that_have_it() {
     }
 }
 
-// covers: SCH-025 SCH-036
 #[test]
 fn each_kind_of_queue_refuses_the_other_kind_of_submission_and_both_work_side_by_side() {
+    covers!("SCH-025", "SCH-036");
     let mut world = World::new();
     let (user, _) = connected(&mut world, ADVANCED);
     let device = world.device();
@@ -85,9 +87,9 @@ fn each_kind_of_queue_refuses_the_other_kind_of_submission_and_both_work_side_by
     world.finish();
 }
 
-// covers: FEN-118
 #[test]
 fn user_mode_queues_reach_native_fences_only() {
+    covers!("FEN-118");
     let mut world = World::new();
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
@@ -105,9 +107,9 @@ fn user_mode_queues_reach_native_fences_only() {
     world.finish();
 }
 
-// covers: SCH-026 SCH-027
 #[test]
 fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
+    covers!("SCH-026", "SCH-027");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
@@ -141,9 +143,9 @@ fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
     world.finish();
 }
 
-// covers: SCH-027 SCH-028
 #[test]
 fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
+    covers!("SCH-027", "SCH-028");
     let mut world = World::with_config(with_doorbells(1));
     let (queue, slot) = connected(&mut world, ADVANCED);
     let (_thief, _) = connected_again(&mut world);
@@ -174,9 +176,9 @@ fn connected_again(world: &mut World) -> (Queue, u32) {
     (queue, slot)
 }
 
-// covers: SCH-027 SCH-029
 #[test]
 fn with_notify_each_ring_wants_a_call() {
+    covers!("SCH-027", "SCH-029");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, BASIC, USER_MODE);
@@ -193,9 +195,9 @@ fn with_notify_each_ring_wants_a_call() {
     world.finish();
 }
 
-// covers: SCH-030
 #[test]
 fn progress_beyond_the_last_queued_value_was_published_too_early() {
+    covers!("SCH-030");
     let mut world = World::new();
     let (queue, _) = connected(&mut world, ADVANCED);
     world.notes();
@@ -209,9 +211,9 @@ fn progress_beyond_the_last_queued_value_was_published_too_early() {
     world.finish();
 }
 
-// covers: SCH-031
 #[test]
 fn a_driver_that_disconnects_is_told_what_became_of_it() {
+    covers!("SCH-031");
     let (mut world, script) = scripted(Config::default());
     let (queue, slot) = connected(&mut world, ADVANCED);
     let device = world.device();
@@ -238,9 +240,9 @@ fn a_driver_that_disconnects_is_told_what_became_of_it() {
     world.finish();
 }
 
-// covers: SCH-032
 #[test]
 fn the_longest_connected_is_the_victim_and_hears_of_it_before_its_doorbell_is_used() {
+    covers!("SCH-032");
     let (mut world, script) = scripted(with_doorbells(2));
     let (first, first_slot) = connected(&mut world, ADVANCED);
     let (second, _) = connected(&mut world, ADVANCED);
@@ -278,9 +280,9 @@ fn a_node_without_physical_doorbells_connects_none() {
     world.finish();
 }
 
-// covers: SCH-033 TDR-040
 #[test]
 fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
+    covers!("SCH-033", "TDR-040");
     let (mut world, script) = scripted(Config::default());
     let (queue, slot) = connected(&mut world, ADVANCED);
     let (elsewhere, _) = connected(&mut world, OTHER);
@@ -326,9 +328,9 @@ fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
     world.finish();
 }
 
-// covers: SCH-033
 #[test]
 fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
+    covers!("SCH-033");
     let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
     // Its engine is suspended for real while the kernel waits for another context's acknowledgement.
@@ -346,9 +348,9 @@ fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
     world.finish();
 }
 
-// covers: SCH-033
 #[test]
 fn a_lost_device_aborts_its_doorbells_and_no_others() {
+    covers!("SCH-033");
     let mut world = World::new();
     let (queue, slot) = connected(&mut world, ADVANCED);
     let (other, other_slot) = connected(&mut world, ADVANCED);
@@ -366,9 +368,9 @@ fn a_lost_device_aborts_its_doorbells_and_no_others() {
     world.finish();
 }
 
-// covers: TDR-001 TDR-039 SCH-016
 #[test]
 fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost() {
+    covers!("TDR-001", "TDR-039", "SCH-016");
     const TIMEOUT: u64 = 2_000_000_000;
     for per_engine in [true, false] {
         let mut config = Config::default();
@@ -428,9 +430,9 @@ fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost()
     world.finish();
 }
 
-// covers: SCH-035
 #[test]
 fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
+    covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue.0;
@@ -465,9 +467,9 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
     world.finish();
 }
 
-// covers: SCH-035
 #[test]
 fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() {
+    covers!("SCH-035");
     // Found by a random sequence: the first value ended the queue, and its progress fence, which was named again.
     for (first, second) in [(2, 1), (2, 2), (1, 2)] {
         let (mut world, script) = scripted(Config::default());
@@ -501,9 +503,9 @@ fn drains(world: &mut World<Scripted>, queue: Queue) {
     assert!(note.contains("ends when its progress fence has"), "{note}");
 }
 
-// covers: SCH-035
 #[test]
 fn a_context_ends_with_queues_of_which_one_ends_the_other() {
+    covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
@@ -523,9 +525,9 @@ fn a_context_ends_with_queues_of_which_one_ends_the_other() {
     world.finish();
 }
 
-// covers: SCH-035, FEN-109
 #[test]
 fn interrupts_of_one_ddi_may_name_a_fence_that_the_first_of_them_ended() {
+    covers!("SCH-035", "FEN-109");
     let (mut world, _) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
     world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1), write(&queue.fence, 1)]]);
@@ -535,9 +537,9 @@ fn interrupts_of_one_ddi_may_name_a_fence_that_the_first_of_them_ended() {
     world.finish();
 }
 
-// covers: SCH-035
 #[test]
 fn a_value_from_the_cpu_may_let_the_ring_go_on_that_then_ends_the_fence() {
+    covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (queue, _) = connected(&mut world, ADVANCED);
@@ -550,9 +552,9 @@ fn a_value_from_the_cpu_may_let_the_ring_go_on_that_then_ends_the_fence() {
     world.finish();
 }
 
-// covers: SCH-035
 #[test]
 fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go() {
+    covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     world.process = ProcessId(2);
     world.attach(ProcessId(2));
@@ -612,9 +614,9 @@ fn a_doorbell_needs_a_place_for_its_status() {
     world.finish();
 }
 
-// covers: SCH-034
 #[test]
 fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only() {
+    covers!("SCH-034");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, _) = crate::paging::queue(&mut world, device, 0);
@@ -655,9 +657,9 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
     assert!(world.kernel.snapshot().is_empty());
 }
 
-// covers: SCH-034
 #[test]
 fn a_ring_of_two_doorbells_stays_mapped_until_both_are_gone() {
+    covers!("SCH-034");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, _) = crate::paging::queue(&mut world, device, 0);

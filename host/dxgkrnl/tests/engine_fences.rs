@@ -1,5 +1,7 @@
 //! Engines that cannot write a monitored fence by its GPU address, and engines that read one.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::{NONE, wait, write};
 use d3dkmt::isa::Packet::{self, *};
@@ -19,9 +21,9 @@ fn world() -> World {
     World::with_config(Config { adapters: vec![adapter], ..Config::default() })
 }
 
-// covers: FEN-015
 #[test]
 fn an_engine_that_cannot_write_a_monitored_fence_faults_where_it_is_to() {
+    covers!("FEN-015");
     let store = |packet: fn(u64, u64) -> Packet| packet;
     for packet in [
         store(|gpu_address, value| FenceWrite { gpu_address, value }),
@@ -48,9 +50,9 @@ fn an_engine_that_cannot_write_a_monitored_fence_faults_where_it_is_to() {
     }
 }
 
-// covers: FEN-015 FEN-016
 #[test]
 fn packets_of_its_queues_signal_the_fences_of_such_an_engine() {
+    covers!("FEN-015", "FEN-016");
     let mut world = world();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -70,9 +72,9 @@ fn packets_of_its_queues_signal_the_fences_of_such_an_engine() {
     assert_eq!(world.execution_state(device), DeviceExecutionState::ACTIVE.0);
 }
 
-// covers: FEN-007
 #[test]
 fn an_engine_reads_what_a_fence_has_where_it_may_only_read_and_where_it_may_write() {
+    covers!("FEN-007");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let to = MemoryRef::Memory { process: world.process, address: 0x1000 };

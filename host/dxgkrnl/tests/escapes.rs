@@ -1,5 +1,7 @@
 //! Escapes: what is refused, what the driver gets, and what comes back.
 
+use covers::covers;
+
 use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
 use crate::common::{P, World};
@@ -99,9 +101,9 @@ fn vm(name: &str) -> VmConfig {
     VmConfig { name: name.into(), ..VmConfig::default() }
 }
 
-// covers: ESC-018 ESC-022
 #[test]
 fn the_driver_gets_what_was_said_and_its_data_come_back() {
+    covers!("ESC-018", "ESC-022");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (adapter, context) = (world.adapter(), world.context(device, 0));
@@ -152,9 +154,9 @@ fn a_device_is_of_the_adapter_and_at_work() {
     world.finish();
 }
 
-// covers: ESC-021
 #[test]
 fn an_escape_before_the_first_device_has_no_process() {
+    covers!("ESC-021");
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
     let data = escape(&mut world, via(adapter), &ECHO).unwrap();
@@ -170,9 +172,9 @@ fn an_escape_before_the_first_device_has_no_process() {
     world.finish();
 }
 
-// covers: ESC-014 ESC-016 ESC-023 ESC-024
 #[test]
 fn flags_that_are_reserved_or_exclude_each_other_are_refused() {
+    covers!("ESC-014", "ESC-016", "ESC-023", "ESC-024");
     let (mut world, script) = scripted(Config { test_signing: true, ..Config::default() });
     let adapter = world.adapter();
     for bit in [4, 8, 9, 20, 31] {
@@ -197,9 +199,9 @@ fn flags_that_are_reserved_or_exclude_each_other_are_refused() {
     world.finish();
 }
 
-// covers: ESC-015 GPV-037
 #[test]
 fn what_comes_from_a_vm_says_the_kernel() {
+    covers!("ESC-015", "GPV-037");
     let (mut world, script) = in_vm(Config::default(), vm("a"));
     let device = world.device();
     let adapter = world.adapter();
@@ -264,9 +266,9 @@ fn data_are_taken_whole_or_not_at_all() {
     world.finish();
 }
 
-// covers: ESC-008 GPV-011 GPV-014
 #[test]
 fn a_secure_vm_has_no_escapes_but_known_ones() {
+    covers!("ESC-008", "GPV-011", "GPV-014");
     let secure = VmConfig { secure: true, ..vm("a") };
     let without = VmConfig { escapes: false, ..vm("a") };
     let forced = Config { gpu_virtualization_flags: 4, ..Config::default() };
@@ -303,9 +305,9 @@ fn a_secure_vm_has_no_escapes_but_known_ones() {
     }
 }
 
-// covers: ESC-009 ESC-010 ESC-012 ESC-013
 #[test]
 fn translated_handles_are_the_same_and_other_types_are_refused() {
+    covers!("ESC-009", "ESC-010", "ESC-012", "ESC-013");
     let (mut world, script) = in_vm(Config { test_signing: true, ..Config::default() }, vm("a"));
     for process in [world.process, P] {
         world.process = process;
@@ -327,9 +329,9 @@ fn translated_handles_are_the_same_and_other_types_are_refused() {
     world.finish();
 }
 
-// covers: ESC-001 ESC-002 ESC-004 ESC-005 ESC-006
 #[test]
 fn the_driver_is_told_of_a_cpu_events_use_on_the_device_that_made_it() {
+    covers!("ESC-001", "ESC-002", "ESC-004", "ESC-005", "ESC-006");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let other = world.device();
@@ -360,9 +362,9 @@ fn the_driver_is_told_of_a_cpu_events_use_on_the_device_that_made_it() {
     world.finish();
 }
 
-// covers: ESC-001 ESC-002 ESC-007
 #[test]
 fn a_usage_of_no_cpu_event_of_the_caller_does_not_reach_the_driver() {
+    covers!("ESC-001", "ESC-002", "ESC-007");
     let (mut world, script) = scripted(two_adapters());
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
     let (adapter, second) = (list[0].handle, list[1].handle);
@@ -398,9 +400,9 @@ fn a_usage_of_no_cpu_event_of_the_caller_does_not_reach_the_driver() {
     world.finish();
 }
 
-// covers: EVT-007 EVT-018
 #[test]
 fn the_simulated_driver_signals_who_registered_for_what_goes_bad() {
+    covers!("EVT-007", "EVT-018");
     for cpu_event_of_device in [CpuEventOfDevice::EndsBefore, CpuEventOfDevice::EndsAfter] {
         let policy = Policy { cpu_event_of_device, ..Policy::default() };
         let (mut world, _) = scripted(Config { policy, ..Config::default() });
@@ -449,9 +451,9 @@ fn test_buffer(device: Handle, context: Handle, operation: u32, bytes: u32) -> V
     data
 }
 
-// covers: ESC-011
 #[test]
 fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
+    covers!("ESC-011");
     for test_signing in [false, true] {
         let (mut world, script) = scripted(Config { test_signing, ..Config::default() });
         let device = world.device();
@@ -503,9 +505,9 @@ fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
     }
 }
 
-// covers: ESC-003
 #[test]
 fn an_escape_wakes_a_sleeping_adapter_unless_it_says_not_to() {
+    covers!("ESC-003");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let adapter = world.adapter();
@@ -536,9 +538,9 @@ fn an_escape_wakes_a_sleeping_adapter_unless_it_says_not_to() {
     world.finish();
 }
 
-// covers: ESC-017
 #[test]
 fn level_two_is_for_an_idle_gpu() {
+    covers!("ESC-017");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (adapter, context) = (world.adapter(), world.context(device, 0));
@@ -569,9 +571,9 @@ fn level_two_is_for_an_idle_gpu() {
     world.finish();
 }
 
-// covers: ESC-019
 #[test]
 fn a_removed_adapter_has_no_escapes() {
+    covers!("ESC-019");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let adapter = world.adapter();
@@ -624,9 +626,9 @@ fn control(world: &mut World<Scripted>, via: Via, value: u32) -> NtStatus {
 
 const RESETS: [&str; 2] = ["reset_engine", "reset_from_timeout"];
 
-// covers: ESC-020 TDR-038
 #[test]
 fn timeouts_are_forced_in_test_mode_only() {
+    covers!("ESC-020", "TDR-038");
     for value in 0..=8 {
         let (mut world, script, [_, adapter, _]) = testing(3, false);
         assert_eq!(control(&mut world, via(adapter), value), DENIED);
@@ -646,9 +648,9 @@ fn timeouts_are_forced_in_test_mode_only() {
     }
 }
 
-// covers: TDR-038
 #[test]
 fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
+    covers!("TDR-038");
     for (with_context, hangs, node) in [(true, false, 1), (false, true, 1), (false, false, 0)] {
         let (mut world, script, [device, adapter, context]) = testing(3, true);
         if hangs {
@@ -666,9 +668,9 @@ fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
     }
 }
 
-// covers: TDR-038
 #[test]
 fn what_a_forced_timeout_leads_to_is_as_the_registry_and_the_debugger_have_it() {
+    covers!("TDR-038");
     let modes = [
         (tdr::ENABLE_BREAK, true, false),
         (tdr::UNCONDITIONAL, false, true),

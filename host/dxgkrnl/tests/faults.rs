@@ -1,5 +1,7 @@
 //! Lost interrupts, hangs and stopped adapters: who hears of what, and that nobody sleeps for ever.
 
+use covers::covers;
+
 use crate::common::{P, World, share};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
@@ -52,7 +54,7 @@ fn two_adapters() -> (World, Handle) {
 
 #[test]
 fn after_a_lost_interrupt_the_work_is_done_and_nobody_knows_until_the_next_one() {
-    // covers: SCH-005 SCH-007
+    covers!("SCH-005", "SCH-007");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, BASIC.node);
@@ -132,7 +134,7 @@ fn a_hang_takes_the_packet_that_runs_or_the_next_one() {
 
 #[test]
 fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
-    // covers: FEN-095 TDR-030 TDR-031
+    covers!("FEN-095", "TDR-030", "TDR-031");
     let (mut world, device) = two_adapters();
     let context = world.context(device, ADVANCED.node);
     let [written, signaled] = [0, 0].map(|value| world.fence(device, value));
@@ -165,7 +167,7 @@ fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
 
 #[test]
 fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
-    // covers: FEN-095
+    covers!("FEN-095");
     let (mut world, device) = two_adapters();
     let Reply::Adapters(adapters) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
     let adapter = adapters[0].handle;

@@ -1,5 +1,7 @@
 //! Features as they are negotiated: the host's system, the guest's own kernel, the driver.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::{Call, CreateContextFlags, FeatureId, FeatureResult, HwQueueFlags, NtStatus, Reply};
 use dxgkrnl::{AdapterConfig, Config, Features, Input, ProcessId, VidSchCaps, VmConfig, VmId};
@@ -53,9 +55,9 @@ const MODELLED: [(FeatureId, Features); 5] = [
     (FeatureId::NATIVE_FENCE, Features::NATIVE_FENCE),
 ];
 
-// covers: GPV-029
 #[test]
 fn a_feature_is_enabled_if_host_and_guest_both_have_it_whichever_is_older() {
+    covers!("GPV-029");
     let (yes, no) = (result(true, true, true, true), result(false, false, false, false));
     for (id, feature) in MODELLED {
         let (all, less) = (Features::all(), Features::all() - feature);
@@ -71,9 +73,9 @@ fn a_feature_is_enabled_if_host_and_guest_both_have_it_whichever_is_older() {
     }
 }
 
-// covers: GPV-029
 #[test]
 fn a_guest_says_what_it_knows_of_and_another_one_in_its_place_says_it_anew() {
+    covers!("GPV-029");
     let known = Features::all() - Features::USER_MODE_SUBMISSION;
     let mut world = guest(Features::all(), known);
     let vm = VmId(1);
@@ -89,9 +91,9 @@ fn a_guest_says_what_it_knows_of_and_another_one_in_its_place_says_it_anew() {
     assert_eq!(enabled(Features::all()), known);
 }
 
-// covers: GPV-029
 #[test]
 fn an_older_guest_works_without_what_it_does_not_know() {
+    covers!("GPV-029");
     let hw_context = |world: &mut World| {
         let device = world.device();
         (device, world.context_with(device, 0, CreateContextFlags::HW_QUEUE_SUPPORTED))
@@ -140,9 +142,9 @@ fn features_that_are_not_modelled_are_known_by_number_and_others_are_not() {
     assert_eq!(world.status(no_adapter), NtStatus::INVALID_PARAMETER);
 }
 
-// covers: GPV-030
 #[test]
 fn a_guest_sees_the_link_of_its_adapter_with_feature_2_only() {
+    covers!("GPV-030");
     const COUNT: u32 = 30;
     const DEVICE_IDS: u32 = 31;
     let (with, without) = (Features::all(), Features::all() - Features::LDA_GPUPV);

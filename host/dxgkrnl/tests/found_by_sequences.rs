@@ -1,5 +1,7 @@
 //! What random sequences found (`state_machine.rs`): the shortest sequence of each, as a test of its own.
 
+use covers::covers;
+
 use crate::common::{P, World, share, without_timeouts};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
@@ -15,7 +17,7 @@ const BASIC: u32 = 2;
 
 #[test]
 fn the_end_of_an_idle_context_tells_nobody_of_what_another_writes() {
-    // covers: FEN-017
+    covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
     let (writer, idle) = (world.context(device, BASIC), world.context(device, ADVANCED));
@@ -32,7 +34,7 @@ fn the_end_of_an_idle_context_tells_nobody_of_what_another_writes() {
 
 #[test]
 fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
-    // covers: FEN-017
+    covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
     let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
@@ -63,7 +65,7 @@ fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
 
 #[test]
 fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
-    // covers: SCH-001
+    covers!("SCH-001");
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, ADVANCED));
@@ -83,7 +85,7 @@ fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
 
 #[test]
 fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
-    // covers: SCH-001
+    covers!("SCH-001");
     for (gpu_wait, taken) in [(GpuWait::LatchesWhenQueued, 1), (GpuWait::LooksAtHead, 0)] {
         let policy = Policy { gpu_wait, ..Policy::default() };
         let mut world = World::with_config(Config { policy, ..Config::default() });
@@ -111,7 +113,7 @@ fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
 
 #[test]
 fn what_an_answered_signal_releases_goes_on_before_anything_else_happens() {
-    // covers: FEN-026
+    covers!("FEN-026");
     let policy = Policy { cpu_signal: CpuSignal::AfterAnswer, ..Policy::default() };
     let mut world = World::with_config(Config { policy, ..Config::default() });
     let device = world.device();
@@ -128,7 +130,7 @@ fn what_an_answered_signal_releases_goes_on_before_anything_else_happens() {
 
 #[test]
 fn a_buffer_that_waits_in_hardware_has_begun() {
-    // covers: FEN-048
+    covers!("FEN-048");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
@@ -186,7 +188,7 @@ fn a_native_fence_is_not_opened_without_gpu_access() {
 
 #[test]
 fn engines_store_to_a_native_fence_if_one_of_its_process_may_and_else_not_even_in_memory() {
-    // covers: FEN-050
+    covers!("FEN-050");
     let mut world = World::new();
     let token = ShareToken([1; 16]);
     let owner = world.device();
@@ -220,7 +222,7 @@ fn engines_store_to_a_native_fence_if_one_of_its_process_may_and_else_not_even_i
 
 #[test]
 fn what_another_adapter_stores_in_answer_comes_after_what_the_first_has_stored() {
-    // covers: FEN-115
+    covers!("FEN-115");
     let mut world = two_adapters(AdapterConfig::default());
     let [first, second] = [AdapterConfig::default().luid, SECOND].map(|luid| world.device_on(luid));
     let [f, g] = [1, 2].map(|number| {
@@ -251,7 +253,7 @@ fn what_another_adapter_stores_in_answer_comes_after_what_the_first_has_stored()
 
 #[test]
 fn a_store_of_an_adapter_without_native_fences_is_in_the_memory_of_all_at_once() {
-    // covers: FEN-114
+    covers!("FEN-114");
     let mut plain = AdapterConfig::default();
     plain.caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
     let mut world = two_adapters(plain);
@@ -274,7 +276,7 @@ fn a_store_of_an_adapter_without_native_fences_is_in_the_memory_of_all_at_once()
 
 #[test]
 fn a_fence_of_another_adapter_is_at_the_address_that_the_openers_engines_use() {
-    // covers: FEN-008
+    covers!("FEN-008");
     let mut world = two_adapters(AdapterConfig { iommu: true, ..AdapterConfig::default() });
     let [first, second] = [AdapterConfig::default().luid, SECOND].map(|luid| world.device_on(luid));
     let (fence, token) = (world.fence_with(first, 0, CROSS), ShareToken([1; 16]));
@@ -292,7 +294,7 @@ fn a_fence_of_another_adapter_is_at_the_address_that_the_openers_engines_use() {
 
 #[test]
 fn a_native_progress_fence_that_is_past_an_id_completes_it_at_its_submission() {
-    // covers: FEN-101 SCH-013
+    covers!("FEN-101", "SCH-013");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, HwQueueFlags::NATIVE_PROGRESS_FENCE);

@@ -1,5 +1,7 @@
 //! Engines and command buffers: what they do to fences, and when whoever waits hears of it.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags};
@@ -45,7 +47,7 @@ fn execution_state(world: &mut World, device: Handle) -> u32 {
 
 #[test]
 fn an_engine_signals_by_a_store_without_a_call() {
-    // covers: FEN-007
+    covers!("FEN-007");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -63,7 +65,7 @@ fn an_engine_signals_by_a_store_without_a_call() {
 
 #[test]
 fn a_basic_engine_shows_a_write_at_once_and_releases_waits_when_its_buffer_is_done() {
-    // covers: FEN-017 FEN-018
+    covers!("FEN-017", "FEN-018");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, BASIC);
@@ -85,7 +87,7 @@ fn a_basic_engine_shows_a_write_at_once_and_releases_waits_when_its_buffer_is_do
 
 #[test]
 fn an_advanced_engine_releases_waits_right_after_the_write_and_after_the_store() {
-    // covers: FEN-018 FEN-019 FEN-020
+    covers!("FEN-018", "FEN-019", "FEN-020");
     let mut world = World::new();
     let device = world.device();
     let (advanced, basic) = (world.context(device, ADVANCED), world.context(device, BASIC));
@@ -105,7 +107,7 @@ fn an_advanced_engine_releases_waits_right_after_the_write_and_after_the_store()
 
 #[test]
 fn a_value_that_an_engine_passed_through_latches() {
-    // covers: FEN-033
+    covers!("FEN-033");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -117,7 +119,7 @@ fn a_value_that_an_engine_passed_through_latches() {
 
 #[test]
 fn a_signal_packet_comes_after_the_work_before_it_and_before_the_work_after_it() {
-    // covers: FEN-015 FEN-016 FEN-054 SCH-001
+    covers!("FEN-015", "FEN-016", "FEN-054", "SCH-001");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -136,7 +138,7 @@ fn a_signal_packet_comes_after_the_work_before_it_and_before_the_work_after_it()
 
 #[test]
 fn work_before_a_gpu_wait_runs_and_work_after_it_is_held_with_that_context_only() {
-    // covers: FEN-022 FEN-023 FEN-024
+    covers!("FEN-022", "FEN-023", "FEN-024");
     let mut world = World::new();
     let device = world.device();
     let [held, free] = [0, 0].map(|_| world.context(device, ADVANCED));
@@ -155,7 +157,7 @@ fn work_before_a_gpu_wait_runs_and_work_after_it_is_held_with_that_context_only(
 
 #[test]
 fn a_gpu_wait_latches_and_one_that_is_satisfied_leaves_no_packet() {
-    // covers: FEN-032 FEN-033
+    covers!("FEN-032", "FEN-033");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -189,7 +191,7 @@ fn what_is_queued_outlives_the_handle_it_was_queued_through() {
 
 #[test]
 fn submission_fence_ids_grow_by_one_on_each_engine() {
-    // covers: SCH-005
+    covers!("SCH-005");
     let mut world = World::new();
     let device = world.device();
     let contexts = [ADVANCED, ADVANCED, BASIC].map(|node| world.context(device, node));
@@ -299,7 +301,7 @@ fn destroying_a_hung_context_frees_the_engine() {
 
 #[test]
 fn what_a_basic_engine_wrote_is_looked_at_when_its_context_ends_under_it() {
-    // covers: FEN-017
+    covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, BASIC);
@@ -314,7 +316,7 @@ fn what_a_basic_engine_wrote_is_looked_at_when_its_context_ends_under_it() {
 
 #[test]
 fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
-    // covers: GPV-016
+    covers!("GPV-016");
     for (refused_one_way, state) in [(RefusedOneWay::StopsDevice, 4), (RefusedOneWay::NoteOnly, 1)] {
         let policy = Policy { refused_one_way, ..Policy::default() };
         let mut world = World::with_config(Config { policy, ..Config::default() });
@@ -368,7 +370,7 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
 
 #[test]
 fn an_engine_writes_only_what_the_opener_may_signal() {
-    // covers: FEN-050
+    covers!("FEN-050");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -437,9 +439,9 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
     assert!(world.kernel.snapshot().is_empty());
 }
 
-// covers: SCH-045
 #[test]
 fn a_marker_in_is_written_when_what_is_before_it_has_started_a_marker_out_when_it_is_complete() {
+    covers!("SCH-045");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);

@@ -1,5 +1,7 @@
 //! Allocations in GPU address spaces: what is mapped where, from when on, and what engines are told of it.
 
+use covers::covers;
+
 use crate::allocations::{HEAP, create, destroy, open};
 use crate::common::scripted::{ScriptRef, Scripted, scripted};
 use crate::common::{P, World};
@@ -98,9 +100,9 @@ fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3]) {
     (world, script, [device, paging_queue, allocation])
 }
 
-// covers: FEN-089, FEN-090
 #[test]
 fn engines_find_an_allocation_when_the_paging_fence_has_the_value_of_the_map() {
+    covers!("FEN-089", "FEN-090");
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let whole = Mapped::whole(allocation);
     let (base, value) = map(&mut world, whole.by(paging_queue));

@@ -1,5 +1,7 @@
 //! Signal packets: their flags, broadcasts, CPU events, and what they may name.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
@@ -25,7 +27,7 @@ fn cpu_event(world: &mut World, contexts: &[Handle], event: EventId, flags: S) -
 
 #[test]
 fn a_lower_queued_signal_needs_the_flag_unless_the_policy_applies_it() {
-    // covers: FEN-034
+    covers!("FEN-034");
     for (lower_gpu_signal, expected) in [(LowerGpuSignal::Ignored, 8), (LowerGpuSignal::Applied, 3)] {
         let policy = Policy { lower_gpu_signal, ..Policy::default() };
         let mut world = World::with_config(Config { policy, ..Config::default() });
@@ -43,7 +45,7 @@ fn a_lower_queued_signal_needs_the_flag_unless_the_policy_applies_it() {
 
 #[test]
 fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
-    // covers: FEN-035
+    covers!("FEN-035");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -86,7 +88,7 @@ fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
 
 #[test]
 fn a_cpu_event_is_set_when_every_context_has_reached_it() {
-    // covers: FEN-036 FEN-037
+    covers!("FEN-036", "FEN-037");
     let mut world = World::new();
     let device = world.device();
     let contexts = [0, 0, 2].map(|node| world.context(device, node));
@@ -104,7 +106,7 @@ fn a_cpu_event_is_set_when_every_context_has_reached_it() {
 
 #[test]
 fn events_and_objects_exclude_each_other_and_reserved_flags_are_refused() {
-    // covers: FEN-036 FEN-038 FEN-039
+    covers!("FEN-036", "FEN-038", "FEN-039");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -122,7 +124,7 @@ fn events_and_objects_exclude_each_other_and_reserved_flags_are_refused() {
 
 #[test]
 fn a_broadcast_takes_effect_once_when_the_last_context_reaches_it() {
-    // covers: FEN-040
+    covers!("FEN-040");
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, 0));
@@ -156,7 +158,7 @@ fn a_broadcast_whose_context_ends_before_it_never_happens() {
 
 #[test]
 fn contexts_are_counted_and_must_be_of_one_device() {
-    // covers: FEN-041 FEN-042
+    covers!("FEN-041", "FEN-042");
     let mut world = World::new();
     let (device, other) = (world.device(), world.device());
     let context = world.context(device, 0);
@@ -188,7 +190,7 @@ fn contexts_are_counted_and_must_be_of_one_device() {
 
 #[test]
 fn a_legacy_fence_must_be_the_only_object() {
-    // covers: FEN-043
+    covers!("FEN-043");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -209,7 +211,7 @@ fn a_legacy_fence_must_be_the_only_object() {
 
 #[test]
 fn rights_are_asked_when_a_packet_is_queued() {
-    // covers: FEN-050 FEN-051
+    covers!("FEN-050", "FEN-051");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);

@@ -1,5 +1,7 @@
 //! Hardware queues: their progress fences, their order, and what they refuse.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::*;
 use d3dkmt::isa::Packet::Hang;
@@ -25,9 +27,9 @@ fn legacy(world: &mut World, device: Handle, object_type: SyncObjectType) -> Han
     world.object(device, info).object
 }
 
-// covers: SCH-012
 #[test]
 fn a_hw_queue_comes_with_a_progress_fence_that_engines_write_and_users_only_read() {
+    covers!("SCH-012");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
@@ -72,9 +74,9 @@ fn what_a_hw_queue_needs_is_asked_at_its_creation() {
     }
 }
 
-// covers: SCH-013
 #[test]
 fn progress_ids_grow_and_a_submission_is_complete_when_the_fence_has_its_id() {
+    covers!("SCH-013");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
@@ -99,9 +101,9 @@ fn progress_ids_grow_and_a_submission_is_complete_when_the_fence_has_its_id() {
     world.finish();
 }
 
-// covers: SCH-017
 #[test]
 fn ring_buffer_fence_release_decides_who_writes_the_progress_fence() {
+    covers!("SCH-017");
     for (releases, flags) in [(false, NONE), (true, NONE), (false, NATIVE), (true, NATIVE)] {
         for node in [ADVANCED, BASIC] {
             let mut world = World::with_config(config(|node| node.ring_buffer_fence_release = releases));
@@ -120,9 +122,9 @@ fn ring_buffer_fence_release_decides_who_writes_the_progress_fence() {
     }
 }
 
-// covers: SCH-018
 #[test]
 fn the_engine_has_no_more_buffers_of_a_queue_than_the_node_allows() {
+    covers!("SCH-018");
     for (most, expected) in [(0, 3), (1, 1), (2, 2)] {
         let mut world = World::with_config(config(|node| node.max_in_flight_hw_queue_buffers = most));
         let device = world.device();
@@ -162,9 +164,9 @@ fn one_queue_runs_in_order_and_queues_of_two_engines_beside_each_other() {
     world.finish();
 }
 
-// covers: SCH-014
 #[test]
 fn hw_queues_signal_and_wait_for_monitored_and_native_fences_only() {
+    covers!("SCH-014");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
@@ -202,9 +204,9 @@ fn a_wait_holds_what_follows_in_its_queue_and_nothing_else() {
     world.finish();
 }
 
-// covers: SCH-015
 #[test]
 fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
+    covers!("SCH-015");
     let mut world = World::new();
     let device = world.device();
     let queues =
@@ -229,9 +231,9 @@ fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
     world.finish();
 }
 
-// covers: SCH-023
 #[test]
 fn context_flags_are_seven_bits() {
+    covers!("SCH-023");
     let mut world = World::new();
     let device = world.device();
     for bit in 0..32 {
@@ -254,9 +256,9 @@ fn context_flags_are_seven_bits() {
     world.finish();
 }
 
-// covers: SCH-024
 #[test]
 fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
+    covers!("SCH-024");
     let mut world = World::new();
     let device = world.device();
     let flags = CreateContextFlags::HW_QUEUE_SUPPORTED | CreateContextFlags::SYNCHRONIZATION_ONLY;
@@ -270,9 +272,9 @@ fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
     world.finish();
 }
 
-// covers: FEN-127
 #[test]
 fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
+    covers!("FEN-127");
     let mut world = World::new();
     let device = world.device();
     let (native, monitored) =

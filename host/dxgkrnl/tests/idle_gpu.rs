@@ -1,5 +1,7 @@
 //! Escapes with HardwareAccess wait until their GPU is idle (ESC-017).
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::{NONE, busy, wait, write};
 use d3dkmt::escape::kind;
@@ -31,9 +33,9 @@ fn status<M: Miniport>(world: &mut World<M>, request: u64) -> Option<NtStatus> {
     world.answered(request).map(|(status, _)| status)
 }
 
-// covers: ESC-017
 #[test]
 fn nothing_is_begun_while_an_escape_waits_and_all_goes_on_behind_it() {
+    covers!("ESC-017");
     let mut world = World::new();
     let device = world.device();
     let [first, second] = [0, 1].map(|node| world.context(device, node));
@@ -52,9 +54,9 @@ fn nothing_is_begun_while_an_escape_waits_and_all_goes_on_behind_it() {
     world.finish();
 }
 
-// covers: ESC-017
 #[test]
 fn what_waits_in_hardware_does_not_keep_a_gpu_from_being_idle() {
+    covers!("ESC-017");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, 0, NONE);
@@ -70,9 +72,9 @@ fn what_waits_in_hardware_does_not_keep_a_gpu_from_being_idle() {
     world.finish();
 }
 
-// covers: ESC-017
 #[test]
 fn an_engine_that_hangs_is_reset_and_the_escape_goes_on_or_its_device_is_lost() {
+    covers!("ESC-017");
     for (of_the_lost, expected) in [(false, OK), (true, NtStatus::DEVICE_REMOVED)] {
         let mut world = World::new();
         let adapter = world.adapter();
@@ -88,9 +90,9 @@ fn an_engine_that_hangs_is_reset_and_the_escape_goes_on_or_its_device_is_lost() 
     }
 }
 
-// covers: ESC-017
 #[test]
 fn an_escape_that_waits_for_twice_the_delay_of_tdr_is_refused() {
+    covers!("ESC-017");
     let tdr = TdrConfig { level: 0, ..TdrConfig::default() };
     let mut world = World::with_config(Config { tdr, ..Config::default() });
     let device = world.device();
@@ -106,9 +108,9 @@ fn an_escape_that_waits_for_twice_the_delay_of_tdr_is_refused() {
     world.finish();
 }
 
-// covers: ESC-017
 #[test]
 fn escapes_are_made_in_their_order_and_end_with_their_process_and_adapter() {
+    covers!("ESC-017");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -173,9 +175,9 @@ fn beside_escapes(length: u64) -> u64 {
     world.value(fence.object)
 }
 
-// covers: GPV-032
 #[test]
 fn escapes_of_one_vm_leave_others_half_of_an_engine() {
+    covers!("GPV-032");
     for length in [MS / 4, 5 * MS, 50 * MS, 500 * MS] {
         let had = beside_escapes(length);
         assert!(had >= 450, "packets of {length} ns: {had} ms of 1000");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::{
     AcquireOutcome, Call, EventId, Handle, HandleKind, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
@@ -108,7 +110,7 @@ fn ended(world: &mut World) -> Vec<(u64, NtStatus)> {
 
 #[test]
 fn the_observed_rows_of_create_open_and_destroy() {
-    // covers: W-161 W-162 W-163 W-164 W-165 W-167 W-168
+    covers!("W-161", "W-162", "W-163", "W-164", "W-165", "W-167", "W-168");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     assert_eq!((mutex.kind(), shared.kind()), (HandleKind::Local, HandleKind::Global));
@@ -125,7 +127,7 @@ fn the_observed_rows_of_create_open_and_destroy() {
 
 #[test]
 fn a_global_handle_lives_as_long_as_any_local_one() {
-    // covers: W-170 W-171 W-172 W-173
+    covers!("W-170", "W-171", "W-172", "W-173");
     let mut world = World::new();
     let (first, shared) = create(&mut world, 0);
     let (second, other) = create(&mut world, 0);
@@ -142,7 +144,7 @@ fn a_global_handle_lives_as_long_as_any_local_one() {
 
 #[test]
 fn a_buffer_of_an_open_is_large_enough_or_of_size_zero_and_is_never_filled() {
-    // covers: W-174 W-175 W-176 W-177 W-178 W-179
+    covers!("W-174", "W-175", "W-176", "W-177", "W-178", "W-179");
     let mut world = World::new();
     let (_, empty) = create(&mut world, 0);
     let (_, six) = create_with(&mut world, 0, b"stored", KeyedMutexFlags::empty());
@@ -167,7 +169,7 @@ fn a_buffer_of_an_open_is_large_enough_or_of_size_zero_and_is_never_filled() {
 
 #[test]
 fn a_mutex_for_nt_handles_has_no_global_one() {
-    // covers: W-180
+    covers!("W-180");
     let mut world = World::new();
     let (mutex, shared) = create_with(&mut world, 0, &[], KeyedMutexFlags::NT_SECURITY_SHARING);
     assert_eq!((mutex.kind(), shared), (HandleKind::Local, Handle::NULL));
@@ -178,7 +180,7 @@ fn a_mutex_for_nt_handles_has_no_global_one() {
 
 #[test]
 fn the_observed_rows_of_acquire_and_release() {
-    // covers: W-191 W-192 W-193 W-195 W-196 W-197 W-198 W-199 FEN-076 FEN-079
+    covers!("W-191", "W-192", "W-193", "W-195", "W-196", "W-197", "W-198", "W-199", "FEN-076", "FEN-079");
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 0);
     let bogus = Handle(0x4000_8000);
@@ -196,7 +198,7 @@ fn the_observed_rows_of_acquire_and_release() {
 
 #[test]
 fn the_first_key_is_the_initial_value() {
-    // covers: FEN-076
+    covers!("FEN-076");
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 77);
     assert_eq!(poll(&mut world, mutex, 0), (TO, 0));
@@ -220,7 +222,7 @@ fn no_device_and_no_adapter_is_asked_for() {
 
 #[test]
 fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
-    // covers: FEN-076 FEN-079
+    covers!("FEN-076", "FEN-079");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     assert_eq!(poll(&mut world, mutex, 0), (OK, 0));
@@ -250,7 +252,7 @@ fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
 
 #[test]
 fn each_of_several_waiters_of_one_key_has_its_turn_in_whatever_order() {
-    // covers: FEN-081
+    covers!("FEN-081");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     poll(&mut world, mutex, 0);
@@ -289,7 +291,7 @@ fn of_several_waiters_of_one_key_the_one_that_waited_longest_is_next() {
 
 #[test]
 fn it_is_not_recursive() {
-    // covers: FEN-080
+    covers!("FEN-080");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     assert_eq!(poll(&mut world, mutex, 0), (OK, 0));
@@ -304,7 +306,7 @@ fn it_is_not_recursive() {
 
 #[test]
 fn a_timeout_of_zero_polls_a_negative_one_counts_from_now_and_none_never_ends() {
-    // covers: FEN-077 FEN-080
+    covers!("FEN-077", "FEN-080");
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 0);
     world.advance(12_345);
@@ -345,7 +347,7 @@ fn any_input_that_comes_late_ends_what_is_over() {
 
 #[test]
 fn a_positive_timeout_is_a_time_of_the_systems_clock() {
-    // covers: FEN-077
+    covers!("FEN-077");
     let mut world = World::new();
     world.advance(50);
     let utc_100ns = 132_000_000_000_000_000;
@@ -366,7 +368,7 @@ fn a_positive_timeout_is_a_time_of_the_systems_clock() {
 
 #[test]
 fn a_clock_that_is_set_moves_absolute_timeouts_and_no_relative_ones() {
-    // covers: FEN-078
+    covers!("FEN-078");
     let mut world = World::new();
     let second: i64 = 10_000_000;
     let noon = 1_000_000 * second;
@@ -395,7 +397,7 @@ fn a_clock_that_is_set_moves_absolute_timeouts_and_no_relative_ones() {
 
 #[test]
 fn a_mutex_whose_owner_dies_is_abandoned_for_all_and_has_to_be_made_again() {
-    // covers: FEN-080
+    covers!("FEN-080");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     world.other(2);
@@ -494,7 +496,7 @@ fn an_event_names_one_wait_of_any_kind() {
 
 #[test]
 fn an_opener_brings_data_only_to_a_mutex_that_has_none() {
-    // covers: FEN-082
+    covers!("FEN-082");
     let mut world = World::new();
     let bring = |shared_handle, data: &[u8]| {
         let buffer = RuntimeBuffer { size: 8, present: true, data: data.to_vec() };
@@ -519,7 +521,7 @@ fn an_opener_brings_data_only_to_a_mutex_that_has_none() {
 
 #[test]
 fn private_runtime_data_travels_with_the_mutex() {
-    // covers: FEN-082
+    covers!("FEN-082");
     let mut world = World::new();
     let (mutex, _) = create_with(&mut world, 0, b"made", KeyedMutexFlags::empty());
     assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"made".to_vec()));

@@ -1,5 +1,7 @@
 //! Mutexes, semaphores, legacy fences and CPU notifications in the queues of contexts.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
@@ -63,7 +65,7 @@ fn noted(world: &World, text: &str) -> bool {
 
 #[test]
 fn a_mutex_goes_from_context_to_context_in_the_order_they_came_to_it() {
-    // covers: FEN-075
+    covers!("FEN-075");
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 4].map(|_| world.context(device, 0));
@@ -130,7 +132,7 @@ fn the_owner_of_a_mutex_may_take_it_again_and_frees_it_with_one_signal() {
 
 #[test]
 fn a_mutex_created_owned_is_freed_by_a_context_of_its_device() {
-    // covers: FEN-071
+    covers!("FEN-071");
     let mut world = World::new();
     let (device, other_device) = (world.device(), world.device());
     let (context, stranger) = (world.context(device, 0), world.context(other_device, 0));
@@ -221,7 +223,7 @@ fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
 
 #[test]
 fn the_end_of_a_device_frees_the_mutex_that_it_created_owned() {
-    // covers: FEN-071
+    covers!("FEN-071");
     let mut world = World::new();
     let (device, other) = (world.device(), world.device());
     let context = world.context(other, 0);
@@ -258,7 +260,7 @@ fn a_queue_that_ends_leaves_the_line_and_what_it_holds() {
 
 #[test]
 fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
-    // covers: FEN-072 FEN-075
+    covers!("FEN-072", "FEN-075");
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 5].map(|_| world.context(device, 0));
@@ -284,7 +286,7 @@ fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
 
 #[test]
 fn counts_that_make_no_sense_are_refused() {
-    // covers: FEN-072
+    covers!("FEN-072");
     let mut world = World::new();
     let device = world.device();
     let above = SyncObjectInfo { initial_count: 2, max_count: 1, ..info(T::SEMAPHORE) };
@@ -337,7 +339,7 @@ fn several_objects_of_one_wait_are_taken_together_or_not_at_all() {
 
 #[test]
 fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaphore() {
-    // covers: FEN-075
+    covers!("FEN-075");
     let mut world = World::new();
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));
@@ -374,7 +376,7 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
 
 #[test]
 fn a_legacy_fence_has_one_value_and_is_alone_in_its_call() {
-    // covers: FEN-043 FEN-073
+    covers!("FEN-043", "FEN-073");
     let mut world = World::new();
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));
@@ -417,7 +419,7 @@ fn a_monitored_fence_is_refused_where_the_call_has_one_value() {
 
 #[test]
 fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
-    // covers: FEN-074
+    covers!("FEN-074");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -454,7 +456,7 @@ fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
 
 #[test]
 fn legacy_calls_are_limited_and_of_one_adapter() {
-    // covers: FEN-041 FEN-042
+    covers!("FEN-041", "FEN-042");
     let second = d3dkmt::Luid { low: 2, high: 0 };
     let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
     let mut world = World::with_config(Config { adapters, ..Config::default() });
@@ -495,7 +497,7 @@ fn a_stopped_adapter_drops_what_stood_in_line() {
 
 #[test]
 fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
-    // covers: FEN-046 FEN-063
+    covers!("FEN-046", "FEN-063");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -533,7 +535,7 @@ fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
 
 #[test]
 fn a_global_handle_ends_with_the_last_local_one() {
-    // covers: FEN-046
+    covers!("FEN-046");
     let mut world = World::new();
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));

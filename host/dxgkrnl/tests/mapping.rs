@@ -1,5 +1,7 @@
 //! How values are mapped: caching, IoMmu addresses, physical adapters of a link, placement.
 
+use covers::covers;
+
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
@@ -53,7 +55,7 @@ fn said(world: &mut World, words: &str) -> bool {
 /// A basic engine interrupts when its buffer is done, an advanced one at each write.
 #[test]
 fn without_io_coherency_a_cached_mapping_shows_an_engines_write_after_the_interrupt() {
-    // covers: FEN-006 FEN-007
+    covers!("FEN-006", "FEN-007");
     for (io_coherent, node, before_interrupt) in
         [(true, BASIC, 5), (false, BASIC, 0), (true, ADVANCED, 5), (false, ADVANCED, 5)]
     {
@@ -100,7 +102,7 @@ fn the_label_of_the_cpu_mapping_follows_the_platform() {
 
 #[test]
 fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_the_gpu_address() {
-    // covers: FEN-008
+    covers!("FEN-008");
     let mut with_mmu = world(AdapterConfig::default());
     let device = with_mmu.device();
     let gpu_address = with_mmu.fence(device, 0).gpu_address;
@@ -121,9 +123,9 @@ fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_
     assert!(!world.kernel.fence_mapping(P, read_only).unwrap().cpu_writable_by_engines);
 }
 
-// covers: FEN-008
 #[test]
 fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
+    covers!("FEN-008");
     let mut world = world(AdapterConfig { iommu: true, ..AdapterConfig::default() });
     let (base, elsewhere) = (0x5555_0000_0000, 0x6666_0000_0000);
     world.input(Input::FenceMemoryMapped { process: P, address: base });
@@ -150,9 +152,9 @@ fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
     assert_eq!(world.value(fence.object), 8);
 }
 
-// covers: FEN-008
 #[test]
 fn where_a_process_maps_its_fences_is_nothing_to_engines_with_an_mmu() {
+    covers!("FEN-008");
     let mut world = world(AdapterConfig::default());
     world.input(Input::FenceMemoryMapped { process: P, address: 0x5555_0000_0000 });
     let device = world.device();
@@ -165,7 +167,7 @@ fn where_a_process_maps_its_fences_is_nothing_to_engines_with_an_mmu() {
 
 #[test]
 fn a_fence_is_mapped_on_the_physical_adapters_of_its_affinity() {
-    // covers: FEN-059 SCH-037
+    covers!("FEN-059", "SCH-037");
     let mut world = world(AdapterConfig { physical_adapters: 3, ..AdapterConfig::default() });
     let device = world.device();
     let contexts = [1, 2, 4].map(|affinity| context_on(&mut world, device, affinity).unwrap());
@@ -184,7 +186,7 @@ fn a_fence_is_mapped_on_the_physical_adapters_of_its_affinity() {
 
 #[test]
 fn an_affinity_beyond_the_link_is_refused_for_fences_opens_and_contexts() {
-    // covers: FEN-059
+    covers!("FEN-059");
     let mut world = world(AdapterConfig { physical_adapters: 2, ..AdapterConfig::default() });
     let device = world.device();
     for (engine_affinity, answer) in [(0b11, OK), (0b100, IP), (0b101, IP), (1 << 31, IP)] {
@@ -221,7 +223,7 @@ fn an_affinity_beyond_the_link_is_refused_for_fences_opens_and_contexts() {
 
 #[test]
 fn engines_of_a_link_run_beside_each_other() {
-    // covers: SCH-037
+    covers!("SCH-037");
     let mut world = world(AdapterConfig { physical_adapters: 2, ..AdapterConfig::default() });
     assert_eq!(world.kernel.snapshot().engines.len(), 12);
     let device = world.device();
@@ -234,7 +236,7 @@ fn engines_of_a_link_run_beside_each_other() {
 
 #[test]
 fn local_memory_preferred_is_placement_and_changes_no_value() {
-    // covers: FEN-056
+    covers!("FEN-056");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);

@@ -1,5 +1,7 @@
 //! What engines do to bytes: when it is passed on, and when it is not.
 
+use covers::covers;
+
 use crate::common::scripted::{inject, scripted};
 use crate::common::{P, World};
 use dxgkrnl::ddi::Callback;
@@ -67,9 +69,9 @@ fn memory_of_a_process_that_is_gone_is_not_touched() {
     assert_eq!(moved(&mut world), [release]);
 }
 
-// covers: TDR-009
 #[test]
 fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_staging_buffers_end() {
+    covers!("TDR-009");
     let reset = Fault::ResetFails { engine: ENGINE };
     for stops in [false, true] {
         let (mut world, script) = scripted(Config::default());

@@ -1,5 +1,7 @@
 //! Native fences: two values, handles with an order of life, and interrupts that tell of what is monitored.
 
+use covers::covers;
+
 use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
 use crate::common::{P, World, share};
@@ -61,9 +63,9 @@ fn shared<M: Miniport>(world: &mut World<M>, object: Handle, number: u8) -> Shar
     token
 }
 
-// covers: FEN-096
 #[test]
 fn current_value_is_read_by_users_written_by_kernel_and_gpu_and_never_torn() {
+    covers!("FEN-096");
     let mut world = World::new();
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
@@ -83,9 +85,9 @@ fn current_value_is_read_by_users_written_by_kernel_and_gpu_and_never_torn() {
     world.finish();
 }
 
-// covers: FEN-097
 #[test]
 fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
+    covers!("FEN-097");
     let mut world = World::new();
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
@@ -107,9 +109,9 @@ fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
     world.finish();
 }
 
-// covers: FEN-098 FEN-128
 #[test]
 fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
+    covers!("FEN-098", "FEN-128");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device).object;
@@ -144,9 +146,9 @@ fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
     world.finish();
 }
 
-// covers: FEN-099
 #[test]
 fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
+    covers!("FEN-099");
     let mut world = World::new();
     let device = world.device();
     let context = world.hw_context(device, BASIC);
@@ -165,9 +167,9 @@ fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
     world.finish();
 }
 
-// covers: FEN-101 FEN-103
 #[test]
 fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
+    covers!("FEN-101", "FEN-103");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device);
@@ -182,9 +184,9 @@ fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
     world.finish();
 }
 
-// covers: FEN-102
 #[test]
 fn spurious_interrupts_do_nothing() {
+    covers!("FEN-102");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device);
@@ -202,9 +204,9 @@ fn spurious_interrupts_do_nothing() {
     world.finish();
 }
 
-// covers: FEN-104
 #[test]
 fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own() {
+    covers!("FEN-104");
     let mut world = World::new();
     let device = world.device();
     let place = |world: &World, object| {
@@ -243,9 +245,9 @@ fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own
     world.finish();
 }
 
-// covers: FEN-105 FEN-113
 #[test]
 fn types_other_than_default_are_refused() {
+    covers!("FEN-105", "FEN-113");
     let mut world = World::new();
     let device = world.device();
     let none = SyncObjectFlags::empty();
@@ -260,9 +262,9 @@ fn types_other_than_default_are_refused() {
     world.finish();
 }
 
-// covers: FEN-106
 #[test]
 fn an_adapter_that_advertises_native_fences_to_a_system_without_them_does_not_start() {
+    covers!("FEN-106");
     let features = Features::HARDWARE_SCHEDULING;
     let mut world = World::with_config(Config { features, ..Config::default() });
     assert!(world.kernel.start_failures()[&0].contains("FEN-106"));
@@ -282,9 +284,9 @@ fn an_adapter_that_advertises_native_fences_to_a_system_without_them_does_not_st
 
 const NAMES: [&str; 4] = ["create_native", "open_native", "close_native", "destroy_native"];
 
-// covers: FEN-107
 #[test]
 fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
+    covers!("FEN-107");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.try_native(device, 0, SHARED).unwrap();
@@ -311,9 +313,9 @@ fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
     world.finish();
 }
 
-// covers: FEN-108
 #[test]
 fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() {
+    covers!("FEN-108");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     world.fence(device, 0);
@@ -346,9 +348,9 @@ fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() 
     world.finish();
 }
 
-// covers: FEN-109
 #[test]
 fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
+    covers!("FEN-109");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (fence, other) = (world.native(device), world.native(device));
@@ -365,9 +367,9 @@ fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
     world.finish();
 }
 
-// covers: FEN-110
 #[test]
 fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
+    covers!("FEN-110");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (native, monitored) = (world.native(device), world.fence(device, 0));
@@ -383,9 +385,9 @@ fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
     world.finish();
 }
 
-// covers: FEN-111
 #[test]
 fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
+    covers!("FEN-111");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let broken = world.device();
@@ -420,9 +422,9 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
     world.finish();
 }
 
-// covers: FEN-112
 #[test]
 fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits() {
+    covers!("FEN-112");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
@@ -445,9 +447,9 @@ fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits(
     world.finish();
 }
 
-// covers: FEN-114 FEN-115
 #[test]
 fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other_gpu() {
+    covers!("FEN-114", "FEN-115");
     let (mut world, script) = two_adapters(true);
     let device = world.device_on(AdapterConfig::default().luid);
     let fence = world.try_native(device, 0, CROSS).unwrap();
@@ -483,9 +485,9 @@ fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other
     world.finish();
 }
 
-// covers: FEN-116
 #[test]
 fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhere() {
+    covers!("FEN-116");
     let (mut world, script) = two_adapters(false);
     let native_device = world.device_on(AdapterConfig::default().luid);
     let plain_device = world.device_on(SECOND);
@@ -520,9 +522,9 @@ fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhe
     world.finish();
 }
 
-// covers: FEN-117
 #[test]
 fn a_packet_signal_of_the_gpu_without_native_fences_is_the_kernels_write_and_is_passed_on() {
+    covers!("FEN-117");
     let (mut world, script) = two_adapters(false);
     let native_device = world.device_on(AdapterConfig::default().luid);
     let plain_device = world.device_on(SECOND);

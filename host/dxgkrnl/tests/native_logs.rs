@@ -1,5 +1,7 @@
 //! Native fence logs: who has them, how they are read, and what happens when they are overrun.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::*;
 use crate::common::scripted::{Scripted, calls, inject, scripted};
@@ -59,9 +61,9 @@ fn stored(queue: Queue, id: HwQueueId, value: u64) -> Callback {
     Callback::HwQueueStore { engine: ENGINE, hw_queue: id, gpu_address, value }
 }
 
-// covers: FEN-119
 #[test]
 fn queues_of_user_mode_submission_have_two_logs_of_4_kib_and_others_none() {
+    covers!("FEN-119");
     let (mut world, script) = scripted(optimized());
     let device = world.device();
     let kernel = world.queue_on(device, ADVANCED, NATIVE);
@@ -75,9 +77,9 @@ fn queues_of_user_mode_submission_have_two_logs_of_4_kib_and_others_none() {
     world.finish();
 }
 
-// covers: FEN-120
 #[test]
 fn index_and_wraparound_count_are_one_word() {
+    covers!("FEN-120");
     let header = NativeFenceLogHeader::new(7, 3);
     assert_eq!(header.0, 3 << 32 | 7);
     assert_eq!((header.first_free_entry_index(), header.wraparound_count()), (7, 3));
@@ -95,9 +97,9 @@ fn index_and_wraparound_count_are_one_word() {
     world.finish();
 }
 
-// covers: FEN-126
 #[test]
 fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_mode_queues() {
+    covers!("FEN-126");
     let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
@@ -116,9 +118,9 @@ fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_
     world.finish();
 }
 
-// covers: FEN-121
 #[test]
 fn a_waiter_is_woken_by_the_log_entry_that_stands_there_before_the_interrupt() {
+    covers!("FEN-121");
     let (mut world, _script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
@@ -131,9 +133,9 @@ fn a_waiter_is_woken_by_the_log_entry_that_stands_there_before_the_interrupt() {
     world.finish();
 }
 
-// covers: FEN-124
 #[test]
 fn the_driver_writes_its_caches_before_the_kernel_reads() {
+    covers!("FEN-124");
     let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
@@ -148,9 +150,9 @@ fn the_driver_writes_its_caches_before_the_kernel_reads() {
     world.finish();
 }
 
-// covers: FEN-122
 #[test]
 fn after_an_overrun_every_native_fence_is_looked_at() {
+    covers!("FEN-122");
     for lost in [false, true] {
         let (mut world, script) = scripted(optimized());
         let queue = connected(&mut world, ADVANCED);
@@ -189,9 +191,9 @@ fn an_engine_that_writes_its_log_over_and_over_loses_no_waiter() {
     world.finish();
 }
 
-// covers: FEN-123
 #[test]
 fn timestamps_may_be_zero_or_equal_but_not_smaller() {
+    covers!("FEN-123");
     let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue;
@@ -210,9 +212,9 @@ fn timestamps_may_be_zero_or_equal_but_not_smaller() {
     world.finish();
 }
 
-// covers: FEN-125
 #[test]
 fn an_optimized_interrupt_reads_the_logs_of_its_queue_or_of_all_of_its_engine() {
+    covers!("FEN-125");
     let (mut world, script) = scripted(optimized());
     let queues =
         [connected(&mut world, ADVANCED), connected(&mut world, ADVANCED), connected(&mut world, OTHER)];

@@ -1,5 +1,7 @@
 //! Paging queues, their fences, and the address spaces behind them.
 
+use covers::covers;
+
 use crate::common::scripted::{paging_on, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
@@ -74,7 +76,7 @@ fn zero_bytes(world: &World) -> u64 {
 
 #[test]
 fn each_operation_has_a_value_of_its_own_that_is_signaled_when_it_is_complete() {
-    // covers: FEN-089 FEN-090
+    covers!("FEN-089", "FEN-090");
     let mut world = World::new();
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
@@ -106,7 +108,7 @@ fn each_operation_has_a_value_of_its_own_that_is_signaled_when_it_is_complete() 
 
 #[test]
 fn an_operation_that_is_done_at_once_has_value_0_and_nothing_to_wait_for() {
-    // covers: FEN-089
+    covers!("FEN-089");
     let mut world = World::new();
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
@@ -159,7 +161,7 @@ fn only_paging_signals(mut world: World) {
 
 #[test]
 fn the_fence_goes_with_its_queue_and_not_before() {
-    // covers: FEN-091
+    covers!("FEN-091");
     let mut world = World::new();
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
@@ -179,7 +181,7 @@ fn the_fence_goes_with_its_queue_and_not_before() {
 
 #[test]
 fn a_device_has_several_queues_and_the_paging_engine_serves_the_most_important_first() {
-    // covers: FEN-092
+    covers!("FEN-092");
     let mut world = World::new();
     let device = world.device();
     for (priority, physical_adapter) in [(-2, 0), (2, 0), (i32::MIN, 0), (0, 1)] {
@@ -205,7 +207,7 @@ fn a_device_has_several_queues_and_the_paging_engine_serves_the_most_important_f
 
 #[test]
 fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
-    // covers: FEN-093
+    covers!("FEN-093");
     let mut world = World::new();
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 0));
@@ -234,7 +236,7 @@ fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
 
 #[test]
 fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants_the_engine() {
-    // covers: FEN-093
+    covers!("FEN-093");
     for priority in [0, 7] {
         let (mut world, _) = scripted(paging_on(0));
         let device = world.device();
@@ -299,7 +301,7 @@ fn an_update_that_cannot_be_is_refused_with_its_reason() {
 
 #[test]
 fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
-    // covers: FEN-094
+    covers!("FEN-094");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
@@ -329,7 +331,7 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
 
 #[test]
 fn an_opened_fence_is_there_for_engines_when_the_paging_fence_has_the_value_of_the_open() {
-    // covers: FEN-062
+    covers!("FEN-062");
     let mut world = World::new();
     let device = world.device();
     let shared = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);

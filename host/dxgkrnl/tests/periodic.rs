@@ -1,5 +1,7 @@
 //! Periodic monitored fences: counted up by the display, waited on like any other.
 
+use covers::covers;
+
 use crate::common::scripted::{calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
@@ -35,9 +37,9 @@ fn periodic<M: Miniport>(world: &mut World<M>, target: u32, time_100ns: u64) -> 
     (device, world.object(device, info(adapter, target, time_100ns)))
 }
 
-// covers: FEN-055
 #[test]
 fn no_driver_signals_a_periodic_fence() {
+    covers!("FEN-055");
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);
     let by_display = info(adapter, 7, 0);
@@ -48,7 +50,7 @@ fn no_driver_signals_a_periodic_fence() {
 
 #[test]
 fn the_value_goes_up_by_one_so_long_before_each_vsync() {
-    // covers: FEN-083 FEN-084
+    covers!("FEN-083", "FEN-084");
     let mut world = World::with_config(config());
     world.advance(1_000);
     let (_, at_vsync) = periodic(&mut world, 7, 0);
@@ -72,7 +74,7 @@ fn the_value_goes_up_by_one_so_long_before_each_vsync() {
 
 #[test]
 fn time_may_be_one_vsync_interval_at_most() {
-    // covers: FEN-083
+    covers!("FEN-083");
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);
     for (target, time, answer) in [
@@ -114,7 +116,7 @@ fn a_periodic_fence_names_a_display_of_its_device_s_adapter() {
 
 #[test]
 fn no_user_signals_a_periodic_fence() {
-    // covers: FEN-084 FEN-085
+    covers!("FEN-084", "FEN-085");
     let mut world = World::with_config(config());
     let (device, fence) = periodic(&mut world, 7, 0);
     let context = world.context(device, 0);
@@ -208,7 +210,7 @@ fn the_display_goes_on_whatever_happens_to_engines_and_ends_with_the_adapter() {
 
 #[test]
 fn each_notification_of_a_target_has_an_id_of_its_own() {
-    // covers: FEN-086 FEN-088
+    covers!("FEN-086", "FEN-088");
     let (mut world, script) = scripted(config());
     let (_, first) = periodic(&mut world, 7, 0);
     let (_, second) = periodic(&mut world, 7, 0);
@@ -241,7 +243,7 @@ fn each_notification_of_a_target_has_an_id_of_its_own() {
 
 #[test]
 fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
-    // covers: FEN-087
+    covers!("FEN-087");
     let (mut world, script) = scripted(config());
     let (adapter, device) = device(&mut world);
     let refusals = [
@@ -263,7 +265,7 @@ fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
 
 #[test]
 fn a_target_takes_so_many_periodic_fences_and_no_more() {
-    // covers: FEN-087
+    covers!("FEN-087");
     let mut world = World::with_config(config());
     world.input(Input::FenceMemoryAdded { process: P, slots: 64 });
     let (adapter, device) = device(&mut world);

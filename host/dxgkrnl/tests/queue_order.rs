@@ -1,5 +1,7 @@
 //! What a queue does beside plain order: waits by policy, and fences at the top of the pipeline.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::{
     Call, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags as F,
@@ -24,7 +26,7 @@ fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]
 
 #[test]
 fn whether_a_queued_wait_catches_a_pulse_before_its_turn_is_a_policy() {
-    // covers: SCH-001
+    covers!("SCH-001");
     for (policy, caught) in [(GpuWait::LatchesWhenQueued, true), (GpuWait::LooksAtHead, false)] {
         let mut world = world(policy);
         let device = world.device();
@@ -47,7 +49,7 @@ fn whether_a_queued_wait_catches_a_pulse_before_its_turn_is_a_policy() {
 
 #[test]
 fn a_wait_satisfied_when_queued_and_not_when_reached_holds_only_if_it_is_looked_at_then() {
-    // covers: SCH-001
+    covers!("SCH-001");
     for (policy, held) in [(GpuWait::LatchesWhenQueued, false), (GpuWait::LooksAtHead, true)] {
         let mut world = world(policy);
         let device = world.device();
@@ -89,7 +91,7 @@ fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
 
 #[test]
 fn a_top_of_pipeline_fence_is_signaled_when_the_engine_begins_the_buffer_before() {
-    // covers: FEN-048
+    covers!("FEN-048");
     let mut world = World::new();
     let device = world.device();
     let (first, context) = (world.context(device, 0), world.context(device, 0));
@@ -115,7 +117,7 @@ fn a_top_of_pipeline_fence_is_signaled_when_the_engine_begins_the_buffer_before(
 
 #[test]
 fn a_top_of_pipeline_fence_does_not_wait_for_a_buffer_that_never_completes() {
-    // covers: FEN-048
+    covers!("FEN-048");
     let mut world = World::new();
     let device = world.device();
     let contexts = [world.context(device, 0), world.context(device, 1)];

@@ -1,5 +1,7 @@
 //! QUERYREGISTRY: how a user-mode driver reads the registry of the host.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::{Call, NtStatus, Reply};
 use dxgkrnl::{AdapterConfig, Config, ProcessId, RegistryData, RegistryKey, RegistryValue};
@@ -66,9 +68,9 @@ fn world() -> World {
     world
 }
 
-// covers: GPV-028
 #[test]
 fn a_guest_reads_the_values_of_both_keys() {
+    covers!("GPV-028");
     let mut world = world();
     let mut value = |kind, name, value_type| ask(&mut world, query(kind, 0, name, value_type, 64));
     assert_eq!(value(0, "level", DWORD), (SUCCESS, 4, vec![7, 0, 0, 0]));
@@ -84,9 +86,9 @@ fn a_guest_reads_the_values_of_both_keys() {
     assert_eq!(ask(&mut world, lone), (FAIL, 0, vec![]));
 }
 
-// covers: GPV-028
 #[test]
 fn a_value_that_does_not_fit_says_how_much_it_needs() {
+    covers!("GPV-028");
     let mut world = world();
     for (room, expected) in [(3, (SUCCESS, 3, vec![1, 2, 3])), (2, (BUFFER_OVERFLOW, 3, vec![]))] {
         assert_eq!(ask(&mut world, query(1, 0, "Blob", BINARY, room)), expected);
@@ -96,9 +98,9 @@ fn a_value_that_does_not_fit_says_how_much_it_needs() {
     assert_eq!(ask(&mut world, query(2, 0, "", 0, needed)).0, SUCCESS);
 }
 
-// covers: GPV-028
 #[test]
 fn a_guest_gets_paths_of_the_hosts_drivers_as_it_can_open_them() {
+    covers!("GPV-028");
     const FOLDER: &str = r"FileRepository\simulated.inf_amd64";
     let mut world = world();
     let mut path = |process, kind, flags| {

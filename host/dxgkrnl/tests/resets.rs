@@ -1,5 +1,7 @@
 //! Resets of adapters, poisoned fences, page faults and devices in error.
 
+use covers::covers;
+
 use crate::common::scripted::{interrupt, paging_on, scripted};
 use crate::common::{P, World, share};
 use crate::paging::{map, queue};
@@ -54,9 +56,9 @@ fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (
     (found.value, found.poisoned)
 }
 
-// covers: TDR-010
 #[test]
 fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else() {
+    covers!("TDR-010");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     hang(&mut world, device);
@@ -84,9 +86,9 @@ fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else
     assert_eq!(world.execution_state(device), HUNG);
 }
 
-// covers: TDR-009
 #[test]
 fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
+    covers!("TDR-009");
     let mut world = World::new();
     let [guilty, other] = [0; 2].map(|_| world.device());
     hang(&mut world, guilty);
@@ -111,9 +113,9 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
     assert!(world.notes().iter().any(|note| note.contains("stored to memory after its reset: ignored")));
 }
 
-// covers: TDR-011
 #[test]
 fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory() {
+    covers!("TDR-011");
     let run = |resets: bool| {
         let (mut world, script) = scripted(paging_on(1));
         script.borrow_mut().paging = Some(vec![busy(50), busy(50)]);
@@ -138,9 +140,9 @@ fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory()
     assert_eq!(run(true), (0, false, 1));
 }
 
-// covers: TDR-022, TDR-023, TDR-024, TDR-030
 #[test]
 fn a_reset_poisons_the_fences_that_the_device_could_signal() {
+    covers!("TDR-022", "TDR-023", "TDR-024", "TDR-030");
     let mut world = World::new();
     let [guilty, healthy] = [0; 2].map(|_| world.device());
     let own = world.fence(guilty, 3).object;
@@ -156,9 +158,9 @@ fn a_reset_poisons_the_fences_that_the_device_could_signal() {
     assert_eq!([guilty, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
 }
 
-// covers: TDR-022, TDR-024, TDR-025
 #[test]
 fn a_shared_fence_is_poisoned_by_whoever_could_signal_it_and_releases_everybody() {
+    covers!("TDR-022", "TDR-024", "TDR-025");
     // Process 2 is the one that hangs; it has opened the fence with or without the right to signal.
     for (opened_with, poisoned) in [(F::empty(), true), (F::NO_SIGNAL, false), (F::NO_WAIT, true)] {
         let mut world = World::new();
@@ -181,9 +183,9 @@ fn a_shared_fence_is_poisoned_by_whoever_could_signal_it_and_releases_everybody(
     }
 }
 
-// covers: TDR-031
 #[test]
 fn a_device_in_error_takes_nothing_and_its_waits_end_as_removed() {
+    covers!("TDR-031");
     let mut world = World::new();
     let device = world.device();
     let [own, keeps] =
@@ -247,9 +249,9 @@ fn poison_is_sticky_unless_the_policy_lets_signals_through() {
     }
 }
 
-// covers: TDR-026
 #[test]
 fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
+    covers!("TDR-026");
     let caps = AdapterConfig::default().caps | VidSchCaps::NO_64_BIT_ATOMICS;
     let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
     let mut world = World::with_config(Config { adapters, ..Config::default() });
@@ -276,9 +278,9 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
     assert!(!state(&world, P, plain).1);
 }
 
-// covers: TDR-027
 #[test]
 fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
+    covers!("TDR-027");
     let (mut world, script) = scripted(Config::default());
     let [first, second, third] = [0; 3].map(|_| world.device());
     let contexts = [first, second, third].map(|device| world.context(device, 0));
@@ -309,9 +311,9 @@ fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
     assert_eq!(world.kernel.snapshot().engine_resets, 0);
 }
 
-// covers: SCH-005
 #[test]
 fn ids_grow_over_resets_and_ends_of_contexts() {
+    covers!("SCH-005");
     let (mut world, script) = scripted(Config::default());
     for resets_adapter in [false, true, false] {
         let device = world.device();
@@ -339,9 +341,9 @@ fn ids_grow_over_resets_and_ends_of_contexts() {
 }
 
 /// A device that a timeout took is removed for its program; its process and its adapter go on.
-// covers: FEN-095
 #[test]
 fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
+    covers!("FEN-095");
     let mut world = World::new();
     let [lost, healthy] = [0; 2].map(|_| world.device());
     let shared = world.fence_with(healthy, 5, F::SHARED | F::NT_SECURITY_SHARING).object;
@@ -378,9 +380,9 @@ fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
     world.finish();
 }
 
-// covers: TDR-028, TDR-030
 #[test]
 fn page_fault_flags_have_their_bits_and_are_seen_in_the_state_of_the_device() {
+    covers!("TDR-028", "TDR-030");
     use PageFaultFlags as Flags;
     let bits = [
         (Flags::WRITE, 0x1),
@@ -429,9 +431,9 @@ fn page_fault_flags_have_their_bits_and_are_seen_in_the_state_of_the_device() {
     }
 }
 
-// covers: TDR-029
 #[test]
 fn a_fatal_hardware_error_is_a_bugcheck() {
+    covers!("TDR-029");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -441,9 +443,9 @@ fn a_fatal_hardware_error_is_a_bugcheck() {
     assert_eq!(world.execution_state(device), 4);
 }
 
-// covers: TDR-035
 #[test]
 fn fence_invalid_goes_with_id_0_and_a_reset() {
+    covers!("TDR-035");
     use PageFaultFlags as Flags;
     // As a fault to bring about it cannot be; from a driver it is a bugcheck.
     let mut world = World::new();
@@ -473,9 +475,9 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
     }
 }
 
-// covers: TDR-036
 #[test]
 fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_say() {
+    covers!("TDR-036");
     use PageFaultFlags as Flags;
     let unnamed = Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED;
     let queue = FaultedWork::Queue { hw_queue: HwQueueId(1), progress_fence_id: 5 };
@@ -538,9 +540,9 @@ fn a_fault_without_reset_poisons_only_if_the_policy_says_so() {
     }
 }
 
-// covers: TDR-037
 #[test]
 fn a_device_is_marked_as_error_for_one_of_two_reasons() {
+    covers!("TDR-037");
     let mut world = World::new();
     for (reason, status) in [(0, OK), (1, OK), (2, IP), (u32::MAX, IP)] {
         let device = world.device();

@@ -1,5 +1,7 @@
 //! What is resident, what it costs, what is locked and what it is worth.
 
+use covers::covers;
+
 use crate::allocations::{HEAP, create, creation, destroy, open};
 use crate::common::scripted::{ScriptRef, Scripted, scripted};
 use crate::common::{P, World};
@@ -62,9 +64,9 @@ fn sees(script: &ScriptRef) -> Option<bool> {
     lines.last().map(|line| line.contains("Memory"))
 }
 
-// covers: FEN-090
 #[test]
 fn engines_find_what_is_resident_when_the_paging_fence_says_so_and_until_the_last_count_goes() {
+    covers!("FEN-090");
     let (mut world, script, [device, paging_queue, allocation], fence) = set_up();
     assert_eq!(sees(&script), Some(false), "it is mapped, and not there yet");
     let one = make_resident(paging_queue, &[allocation], 0);
@@ -208,9 +210,9 @@ fn a_device_that_is_lost_makes_nothing_resident_and_may_still_evict_and_unlock()
     assert_eq!(world.status(call), removed);
 }
 
-// covers: W-292
 #[test]
 fn video_memory_is_told_by_segment_group() {
+    covers!("W-292");
     let adapter = AdapterConfig {
         local_budget_bytes: 1 << 30,
         non_local_budget_bytes: 2 << 30,

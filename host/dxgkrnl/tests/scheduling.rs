@@ -1,5 +1,7 @@
 //! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
 
+use covers::covers;
+
 use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{P, World, without_timeouts};
 use crate::paging::{map, queue};
@@ -61,9 +63,9 @@ fn order(world: &mut World, fences: &[Handle]) -> Vec<usize> {
     done
 }
 
-// covers: SCH-042
 #[test]
 fn an_engine_gets_the_highest_context_priority_first_and_equal_ones_in_turn() {
+    covers!("SCH-042");
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 4].map(|_| world.context(device, 0));
@@ -74,9 +76,9 @@ fn an_engine_gets_the_highest_context_priority_first_and_equal_ones_in_turn() {
     assert_eq!(order(&mut world, &fences), [3, 0, 2, 1]);
 }
 
-// covers: SCH-042
 #[test]
 fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
+    covers!("SCH-042");
     let mut world = World::new();
     let device = world.device();
     let own = world.context(device, 0);
@@ -112,9 +114,9 @@ fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
     assert_eq!(values(&world), (1, 1));
 }
 
-// covers: SCH-042
 #[test]
 fn each_class_of_processes_from_idle_to_realtime_comes_before_the_one_below_it() {
+    covers!("SCH-042");
     let mut world = World::new();
     world.ok(Call::SetProcessPriorityClass { class: 5 });
     let device = world.device();
@@ -146,9 +148,9 @@ fn each_class_of_processes_from_idle_to_realtime_comes_before_the_one_below_it()
     assert_eq!(order, [5, 4, 3, 2, 1, 0], "REALTIME, HIGH, ABOVE_NORMAL, NORMAL, BELOW_NORMAL, IDLE");
 }
 
-// covers: SCH-042
 #[test]
 fn the_priority_inside_a_process_orders_its_contexts_and_takes_nothing_from_others() {
+    covers!("SCH-042");
     let mut world = World::new();
     let device = world.device();
     let [first, favourite] = [0; 2].map(|_| world.context(device, 0));
@@ -199,9 +201,9 @@ fn priorities_that_do_not_exist_are_refused() {
     assert_eq!(world.ok(Call::ContextPriority { context, in_process: false }), Reply::Priority(0));
 }
 
-// covers: SCH-011
 #[test]
 fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
+    covers!("SCH-011");
     let mut world = World::new();
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
@@ -225,9 +227,9 @@ fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
     assert_eq!(values(&world), [1, 1, 1], "the second part was not begun anew");
 }
 
-// covers: SCH-007, SCH-008
 #[test]
 fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
+    covers!("SCH-007", "SCH-008");
     let (mut world, script) = scripted(paging_on(0));
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
@@ -263,9 +265,9 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
     assert_eq!(ids(&world), (5, 5));
 }
 
-// covers: SCH-005
 #[test]
 fn ids_of_new_submissions_grow_whatever_was_preempted() {
+    covers!("SCH-005");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, 0));
@@ -283,9 +285,9 @@ fn ids_of_new_submissions_grow_whatever_was_preempted() {
     assert!(submissions.is_sorted_by(|one, next| one < next), "{submissions:?}");
 }
 
-// covers: SCH-010
 #[test]
 fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission() {
+    covers!("SCH-010");
     let mut world = World::new();
     let device = world.device();
     let [waiting, other] = [0; 2].map(|_| world.context(device, 0));
@@ -308,9 +310,9 @@ fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission
     assert_eq!(world.kernel.snapshot().engine_resets, 0);
 }
 
-// covers: TDR-034
 #[test]
 fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at_once() {
+    covers!("TDR-034");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
@@ -328,9 +330,9 @@ fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at
     assert_eq!(ids(&world), (1, 1), "it says what was completed");
 }
 
-// covers: SCH-007
 #[test]
 fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only() {
+    covers!("SCH-007");
     let mut world = World::new();
     let device = world.device();
     let other = world.device();
@@ -359,9 +361,9 @@ fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only
     assert_eq!(ids(&world), (5, 5));
 }
 
-// covers: SCH-006
 #[test]
 fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
+    covers!("SCH-006");
     let caps = AdapterConfig::default().caps - VidSchCaps::NO_DMA_PATCHING;
     let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
     let (mut world, script) = scripted(Config { adapters, ..Config::default() });
@@ -381,9 +383,9 @@ fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
     assert_eq!(script.borrow_mut().take()[0], "submit_command");
 }
 
-// covers: SCH-002
 #[test]
 fn interrupts_have_the_numbers_of_their_types() {
+    covers!("SCH-002");
     let (engine, flags) = (ENGINE, PageFaultFlags::empty());
     let work = dxgkrnl::ddi::FaultedWork::Unknown;
     let numbers = [
@@ -404,9 +406,9 @@ fn interrupts_have_the_numbers_of_their_types() {
     }
 }
 
-// covers: SCH-003
 #[test]
 fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
+    covers!("SCH-003");
     let (mut world, script) = scripted(without_timeouts());
     let device = world.device();
     let context = world.context(device, 0);
@@ -427,9 +429,9 @@ fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
     assert_eq!(ids(&world), (3, 3));
 }
 
-// covers: SCH-004
 #[test]
 fn dma_interrupts_are_reported_before_crtc_interrupts() {
+    covers!("SCH-004");
     let vsync = || interrupt(Interrupt::CrtcVsync { adapter: 0, target: 0 });
     let fence = || interrupt(Interrupt::MonitoredFenceSignaled { engine: ENGINE });
     for (callbacks, wrong) in [(vec![fence(), vsync()], 0), (vec![vsync(), fence()], 1)] {
@@ -475,9 +477,9 @@ fn one_function_of_the_scheduler_class_runs_at_a_time() {
     }
 }
 
-// covers: SCH-009
 #[test]
 fn an_adapter_whose_caps_lack_a_prerequisite_does_not_start() {
+    covers!("SCH-009");
     use VidSchCaps as V;
     let all = V::MULTI_ENGINE_AWARE | V::PREEMPTION_AWARE | V::NO_DMA_PATCHING | V::CANCEL_COMMAND_AWARE;
     let cases = [
@@ -505,9 +507,9 @@ fn an_adapter_whose_caps_lack_a_prerequisite_does_not_start() {
     }
 }
 
-// covers: SCH-043
 #[test]
 fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
+    covers!("SCH-043");
     let other_category = FeatureId(FeatureId::NATIVE_FENCE.0 | 3 << 28);
     assert_eq!((other_category.category(), other_category.sub_id()), (3, 37));
     assert_eq!((FeatureId::NATIVE_FENCE.category(), FeatureId(u32::MAX).sub_id()), (0, 0x0FFF_FFFF));
@@ -532,15 +534,18 @@ fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
             assert_eq!(world.kernel.start_failures().is_empty(), starts, "{feature} {features:?}");
             if !starts {
                 let why = &world.kernel.start_failures()[&0];
-                assert!(why.contains(&format!("feature {feature}, which the system does not offer")), "{why}");
+                assert!(
+                    why.contains(&format!("feature {feature}, which the system does not offer")),
+                    "{why}"
+                );
             }
         }
     }
 }
 
-// covers: SCH-037
 #[test]
 fn an_engine_affinity_is_the_bit_of_one_physical_adapter() {
+    covers!("SCH-037");
     let adapters = vec![AdapterConfig { physical_adapters: 3, ..AdapterConfig::default() }];
     let mut world = World::with_config(Config { adapters, ..Config::default() });
     let device = world.device();
@@ -571,9 +576,9 @@ fn an_engine_affinity_is_the_bit_of_one_physical_adapter() {
     }
 }
 
-// covers: SCH-023
 #[test]
 fn context_flags_have_their_bits_and_others_are_refused() {
+    covers!("SCH-023");
     let flags = [
         (C::NULL_RENDERING, 0x1),
         (C::INITIAL_DATA, 0x2),
@@ -602,9 +607,9 @@ fn context_flags_have_their_bits_and_others_are_refused() {
     }
 }
 
-// covers: SCH-024
 #[test]
 fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
+    covers!("SCH-024");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context_with(device, 0, C::SYNCHRONIZATION_ONLY);
@@ -686,9 +691,9 @@ fn a_node_of_a_linked_adapter_is_configured_alike_on_each_engine() {
     assert_eq!(adapter.engine(0, 1, 2), Some(EngineId { adapter: 0, node: 3 }));
 }
 
-// covers: SCH-044
 #[test]
 fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content() {
+    covers!("SCH-044");
     let adapter = AdapterConfig {
         nodes: vec![NodeConfig { hw_queues: false, ..NodeConfig::default() }, NodeConfig::default()],
         ..AdapterConfig::default()
@@ -716,9 +721,9 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
     assert_eq!((ids(&world), world.notes()), ((1, 1), vec![]));
 }
 
-// covers: TDR-042
 #[test]
 fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
+    covers!("TDR-042");
     let mapped = |iommu| {
         let adapters = vec![AdapterConfig { iommu, ..AdapterConfig::default() }];
         let (mut world, script) = scripted(Config { adapters, ..Config::default() });
@@ -739,7 +744,7 @@ fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
 
 #[test]
 fn who_went_ahead_in_the_turn_of_another_and_is_given_back_takes_no_turn_away() {
-    // covers: SCH-042
+    covers!("SCH-042");
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let [x, y, b, a, h] = [(); 5].map(|()| world.context(device, 0));

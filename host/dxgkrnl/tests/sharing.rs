@@ -1,5 +1,7 @@
 //! NT handles, names and rights; objects of several adapters and, by grant, of several VMs.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
@@ -84,7 +86,7 @@ fn grant(name: &str, vms: &[&str]) -> Grant {
 
 #[test]
 fn only_what_was_created_for_nt_handles_is_shared_by_one() {
-    // covers: W-120 W-121 W-122 W-123 W-125 FEN-067
+    covers!("W-120", "W-121", "W-122", "W-123", "W-125", "FEN-067");
     let mut world = World::new();
     let device = world.device();
     let first_form = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
@@ -102,7 +104,7 @@ fn only_what_was_created_for_nt_handles_is_shared_by_one() {
 
 #[test]
 fn what_is_no_handle_of_a_sync_object_is_neither_shared_nor_destroyed() {
-    // covers: W-126
+    covers!("W-126");
     let mut world = World::new();
     let device = world.device();
     let shared = mutex(&mut world, device, NT);
@@ -118,7 +120,7 @@ fn what_is_no_handle_of_a_sync_object_is_neither_shared_nor_destroyed() {
 
 #[test]
 fn bundles_are_of_one_object_or_of_three_that_need_an_allocation() {
-    // covers: FEN-041 FEN-066
+    covers!("FEN-041", "FEN-066");
     let mut world = World::new();
     let device = world.device();
     let objects: Vec<Handle> = (0..4).map(|_| mutex(&mut world, device, NT)).collect();
@@ -134,7 +136,7 @@ fn bundles_are_of_one_object_or_of_three_that_need_an_allocation() {
 
 #[test]
 fn a_keyed_mutex_is_not_shared_alone() {
-    // covers: W-130 W-131 W-132 FEN-066
+    covers!("W-130", "W-131", "W-132", "FEN-066");
     let mut world = World::new();
     let create = |flags| Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags };
     let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create(KeyedMutexFlags::empty())) else {
@@ -159,7 +161,7 @@ fn a_keyed_mutex_is_not_shared_alone() {
 
 #[test]
 fn an_object_lives_by_its_nt_handle_after_its_creator_let_it_go() {
-    // covers: W-127 W-140 W-141 W-142
+    covers!("W-127", "W-140", "W-141", "W-142");
     let mut world = World::new();
     let device = world.device();
     let created = mutex(&mut world, device, NT);
@@ -179,7 +181,7 @@ fn an_object_lives_by_its_nt_handle_after_its_creator_let_it_go() {
 
 #[test]
 fn the_second_form_looks_at_the_device_before_the_nt_handle() {
-    // covers: W-143 W-144 W-145
+    covers!("W-143", "W-144", "W-145");
     let mut world = World::new();
     let device = world.device();
     let created = mutex(&mut world, device, NT);
@@ -194,7 +196,7 @@ fn the_second_form_looks_at_the_device_before_the_nt_handle() {
 
 #[test]
 fn a_monitored_fence_is_not_opened_without_a_device() {
-    // covers: FEN-064
+    covers!("FEN-064");
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence_with(device, 3, NT).object;
@@ -209,7 +211,7 @@ fn a_monitored_fence_is_not_opened_without_a_device() {
 
 #[test]
 fn names_are_found_in_any_letter_case_by_who_asks_for_access() {
-    // covers: W-147 W-148 W-149 FEN-070
+    covers!("W-147", "W-148", "W-149", "FEN-070");
     let mut world = World::new();
     let device = world.device();
     let created = mutex(&mut world, device, NT);
@@ -272,7 +274,7 @@ fn names_that_cannot_be_are_refused() {
 
 #[test]
 fn without_standard_rights_read_the_object_is_inaccessible() {
-    // covers: FEN-068
+    covers!("FEN-068");
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence_with(device, 0, NT).object;
@@ -295,7 +297,7 @@ fn without_standard_rights_read_the_object_is_inaccessible() {
 
 #[test]
 fn rights_of_the_nt_handle_bind_what_is_opened_by_it() {
-    // covers: FEN-069
+    covers!("FEN-069");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -323,7 +325,7 @@ fn rights_of_the_nt_handle_bind_what_is_opened_by_it() {
 
 #[test]
 fn rights_bind_legacy_types_and_belong_to_the_nt_handle_not_to_the_object() {
-    // covers: FEN-069
+    covers!("FEN-069");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -493,7 +495,7 @@ fn two_adapters() -> (World, Handle, Handle) {
 
 #[test]
 fn without_cross_adapter_a_fence_is_not_opened_on_another_adapter() {
-    // covers: FEN-042
+    covers!("FEN-042");
     let (mut world, first, second) = two_adapters();
     let fence = world.fence_with(first, 0, NT).object;
     world.ok(share(&[fence], ALL, None, 1));
@@ -508,7 +510,7 @@ fn without_cross_adapter_a_fence_is_not_opened_on_another_adapter() {
 
 #[test]
 fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
-    // covers: FEN-047
+    covers!("FEN-047");
     let (mut world, first, second) = two_adapters();
     let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER);
     world.ok(share(&[here.object], ALL, None, 1));
@@ -544,7 +546,7 @@ fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
 
 #[test]
 fn a_stopped_adapter_ends_only_its_own_waits_on_a_cross_adapter_fence() {
-    // covers: FEN-047
+    covers!("FEN-047");
     let (mut world, first, second) = two_adapters();
     let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER).object;
     world.ok(share(&[here], ALL, None, 1));

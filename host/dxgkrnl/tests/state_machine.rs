@@ -3,6 +3,8 @@
 //!
 //! `PROPTEST_CASES=100000 cargo test --release -p dxgkrnl --test model state_machine` is the long run (`just soak`).
 
+use covers::covers;
+
 use crate::sequences::ops::{Op, Sequence, sequences};
 use crate::sequences::pair::Pair;
 use dxgkrnl::{PlantedBug, Policy};
@@ -45,17 +47,13 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    // covers: FEN-016 FEN-017 FEN-019 FEN-023 FEN-024 FEN-025 FEN-029 FEN-030 FEN-033 FEN-034 FEN-035 FEN-040 FEN-042
-    // covers: FEN-050 FEN-051 FEN-053 FEN-058 FEN-065 FEN-068 FEN-069 FEN-071 FEN-072 FEN-076 FEN-079 FEN-080
-    // covers: FEN-062 FEN-089 FEN-090 FEN-091 FEN-092 FEN-093 FEN-108 FEN-115 FEN-116 FEN-127 SCH-016 TDR-001 TDR-021
-    // covers: EVT-001 EVT-005 EVT-025
-    // covers: FEN-112 TDR-022 TDR-023 TDR-024 TDR-025 TDR-031 SCH-001 SCH-013 SCH-018 W-005 W-109
     #[test]
     fn the_kernel_does_what_the_naive_model_does(
         bits in 0..1u32 << Policy::SWITCHES.len(),
         timeouts in any::<bool>(),
         sequence in sequences(60),
     ) {
+        covers!("FEN-016", "FEN-017", "FEN-019", "FEN-023", "FEN-024", "FEN-025", "FEN-029", "FEN-030", "FEN-033", "FEN-034", "FEN-035", "FEN-040", "FEN-042", "FEN-050", "FEN-051", "FEN-053", "FEN-058", "FEN-065", "FEN-068", "FEN-069", "FEN-071", "FEN-072", "FEN-076", "FEN-079", "FEN-080", "FEN-062", "FEN-089", "FEN-090", "FEN-091", "FEN-092", "FEN-093", "FEN-108", "FEN-115", "FEN-116", "FEN-127", "SCH-016", "TDR-001", "TDR-021", "EVT-001", "EVT-005", "EVT-025", "FEN-112", "TDR-022", "TDR-023", "TDR-024", "TDR-025", "TDR-031", "SCH-001", "SCH-013", "SCH-018", "W-005", "W-109");
         let policy = Policy::from_bits(bits).expect("as many switches");
         run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
     }

@@ -1,5 +1,7 @@
 //! The status slot: where a process reads that a device of its has stopped, without asking.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use dxgkrnl::{Fault, FenceStore, Input, ProcessId, VmId};
@@ -76,7 +78,7 @@ fn a_process_without_memory_has_its_status_stored_when_it_brings_some() {
 
 #[test]
 fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken() {
-    // covers: FEN-095, GPV-026
+    covers!("FEN-095", "GPV-026");
     let mut world = World::new();
     let device = world.device();
     let second = world.device();
@@ -108,7 +110,7 @@ fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken
 
 #[test]
 fn a_device_that_a_one_way_call_stops_counts_once() {
-    // covers: GPV-016
+    covers!("GPV-016");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);

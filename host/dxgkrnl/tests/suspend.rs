@@ -1,5 +1,7 @@
 //! Suspending contexts: by power moves here; acknowledged, late, or never.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
@@ -23,9 +25,9 @@ fn acknowledge(world: &mut World<Scripted>, script: &ScriptRef, suspend_fence: u
 
 const NAMES: [&str; 3] = ["suspend_context", "resume_context", "set_power_state"];
 
-// covers: SCH-020
 #[test]
 fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one() {
+    covers!("SCH-020");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
@@ -72,9 +74,9 @@ fn the_simulated_engine_acknowledges_when_the_packet_that_runs_is_over() {
     world.finish();
 }
 
-// covers: SCH-022
 #[test]
 fn contexts_are_created_resumed() {
+    covers!("SCH-022");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);

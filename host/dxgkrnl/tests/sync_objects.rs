@@ -1,5 +1,7 @@
 //! Creating and destroying objects: what real Windows answers, row by row.
 
+use covers::covers;
+
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F,
@@ -19,7 +21,7 @@ fn with_flags(object_type: T, flags: F) -> SyncObjectInfo {
 
 #[test]
 fn handles_come_in_one_sequence_and_failures_take_none() {
-    // covers: W-001 W-003 W-005 W-006 W-007 W-008
+    covers!("W-001", "W-003", "W-005", "W-006", "W-007", "W-008");
     let mut world = World::new();
     let device = world.device();
     let first = world.fence(device, 0).object;
@@ -57,7 +59,7 @@ fn handles_are_reused_only_late_and_with_another_generation() {
 
 #[test]
 fn first_form_creates_mutexes_and_semaphores_only() {
-    // covers: W-021 W-022 W-023 W-024 W-025 W-026 W-027 W-028 W-029
+    covers!("W-021", "W-022", "W-023", "W-024", "W-025", "W-026", "W-027", "W-028", "W-029");
     let mut world = World::new();
     assert_eq!(world.try_create(Handle::NULL, info(T(0)), true).0, IP);
     let device = world.device();
@@ -76,7 +78,10 @@ fn first_form_creates_mutexes_and_semaphores_only() {
 
 #[test]
 fn second_form_creates_every_type() {
-    // covers: W-041 W-042 W-043 W-044 W-045 W-046 W-047 W-048 W-049 W-050 FEN-001 FEN-002
+    covers!(
+        "W-041", "W-042", "W-043", "W-044", "W-045", "W-046", "W-047", "W-048", "W-049", "W-050", "FEN-001",
+        "FEN-002"
+    );
     let mut world = World::new();
     let device = world.device();
     assert_eq!(world.try_create(Handle::NULL, info(T::MUTEX), false).0, IP);
@@ -96,7 +101,7 @@ fn second_form_creates_every_type() {
 
 #[test]
 fn sharing_flags_follow_the_observed_rows() {
-    // covers: W-060 W-061 W-062 W-063 W-064 W-065 FEN-044 FEN-045 FEN-063
+    covers!("W-060", "W-061", "W-062", "W-063", "W-064", "W-065", "FEN-044", "FEN-045", "FEN-063");
     let mut world = World::new();
     let device = world.device();
     let first = world.object(device, with_flags(T::MUTEX, F::SHARED));
@@ -113,7 +118,7 @@ fn sharing_flags_follow_the_observed_rows() {
 
 #[test]
 fn flags_that_make_no_sense_are_refused() {
-    // covers: FEN-049 FEN-052 FEN-055 FEN-057
+    covers!("FEN-049", "FEN-052", "FEN-055", "FEN-057");
     let mut world = World::new();
     let device = world.device();
     let refused = [
@@ -143,7 +148,7 @@ fn flags_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_addresses() {
-    // covers: FEN-002 FEN-003 FEN-054
+    covers!("FEN-002", "FEN-003", "FEN-054");
     let mut world = World::new();
     let device = world.device();
     world.stores();
@@ -207,7 +212,7 @@ fn the_end_of_a_process_leaves_nothing() {
 
 #[test]
 fn adapters_are_enumerated_opened_queried_and_closed() {
-    // covers: W-280 W-281 W-282 W-283 W-289 W-290 W-291
+    covers!("W-280", "W-281", "W-282", "W-283", "W-289", "W-290", "W-291");
     let mut world = World::new();
     assert_eq!(world.status(Call::EnumAdapters { capacity: 0 }), NtStatus::BUFFER_TOO_SMALL);
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 1 }) else { panic!() };
@@ -233,7 +238,7 @@ fn adapters_are_enumerated_opened_queried_and_closed() {
 
 #[test]
 fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
-    // covers: FEN-061 FEN-065 FEN-067
+    covers!("FEN-061", "FEN-065", "FEN-067");
     let mut world = World::new();
     let device = world.device();
     let token = d3dkmt::ShareToken([7; 16]);
@@ -272,9 +277,9 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
     assert!(world.kernel.snapshot().is_empty());
 }
 
-// covers: GPV-024
 #[test]
 fn the_answer_to_a_create_says_where_the_value_is_and_what_shares_the_object() {
+    covers!("GPV-024");
     let mut world = World::new();
     let device = world.device();
     let mut places = std::collections::BTreeSet::new();

@@ -1,5 +1,7 @@
 //! Work that does not end: how that is found, and how an engine is reset.
 
+use covers::covers;
+
 use crate::common::scripted::{ScriptRef, Scripted, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{P, World};
 use crate::paging::{map, queue};
@@ -55,9 +57,9 @@ fn in_order(script: &ScriptRef, expected: &[&str]) {
     assert_eq!(script.borrow_mut().ddis(), expected);
 }
 
-// covers: TDR-001
 #[test]
 fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed_out() {
+    covers!("TDR-001");
     let (mut world, script) = scripted(Config::default());
     let (device, context) = hung(&mut world, 0);
     script.borrow_mut().take();
@@ -75,9 +77,9 @@ fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed
     assert_eq!(world.kernel.next_deadline(), None);
 }
 
-// covers: TDR-001
 #[test]
 fn progress_at_the_last_moment_is_progress() {
+    covers!("TDR-001");
     for (nanos, expected) in [(TIMEOUT, 0), (TIMEOUT + 1, 1)] {
         let mut world = World::new();
         let device = world.device();
@@ -98,9 +100,9 @@ fn progress_at_the_last_moment_is_progress() {
     assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
 }
 
-// covers: TDR-012
 #[test]
 fn the_steps_of_an_engine_reset_come_in_their_order() {
+    covers!("TDR-012");
     let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
     world.advance(REQUEST - 1);
@@ -111,9 +113,9 @@ fn the_steps_of_an_engine_reset_come_in_their_order() {
     assert_eq!(script.borrow_mut().take(), steps, "the DPC that is flushed is the only one");
 }
 
-// covers: TDR-012
 #[test]
 fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
+    covers!("TDR-012");
     let (mut world, script) = scripted(Config::default());
     let (device, _) = hung(&mut world, 0);
     let completed = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: 1 };
@@ -137,9 +139,9 @@ fn an_engine_that_says_it_is_at_work_gets_another_delay() {
     assert_eq!(resets(&world), (1, 0, None));
 }
 
-// covers: TDR-012, TDR-015
 #[test]
 fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
+    covers!("TDR-012", "TDR-015");
     let (mut world, script) = scripted(Config::default());
     // The dependent engine does not let go for 500 ms; meanwhile the packet that timed out ends.
     script.borrow_mut().dependents = Some(1 << OTHER.node);
@@ -163,9 +165,9 @@ fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
     assert_eq!(world.value(behind), u64::MAX, "the signal behind it never happened; the fence is poisoned");
 }
 
-// covers: TDR-018
 #[test]
 fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
+    covers!("TDR-018");
     // Node 2 lets go in time, node 4 does not.
     let (mut world, script) = scripted(Config::default());
     script.borrow_mut().dependents = Some(1 << 2 | 1 << 4);
@@ -202,9 +204,9 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     assert_eq!(resets(&world), (0, 1, None));
 }
 
-// covers: TDR-013
 #[test]
 fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
+    covers!("TDR-013");
     for (aborted, bugcheck) in [(1, Some(0x119)), (2, None), (3, None), (4, None), (5, Some(0x119))] {
         let (mut world, script) = scripted(Config::default());
         let device = world.device();
@@ -223,9 +225,9 @@ fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
     }
 }
 
-// covers: TDR-019
 #[test]
 fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_id() {
+    covers!("TDR-019");
     // An engine that cannot be asked to make way: the paging buffer is with it, behind the one that hangs.
     let mut config = with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR);
     config.adapters[0].paging_node = Some(0);
@@ -266,9 +268,9 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
     assert_eq!(ids, [(3, Some(2))], "render work gets a new one");
 }
 
-// covers: TDR-014
 #[test]
 fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
+    covers!("TDR-014");
     // On a node that paging shares with contexts, and on an engine of its own.
     for (config, engine_resets) in [(paging_on(0), 1), (Config::default(), 0)] {
         let (mut world, script) = scripted(config);
@@ -290,9 +292,9 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
     }
 }
 
-// covers: TDR-016
 #[test]
 fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
+    covers!("TDR-016");
     let (mut world, script) = scripted(Config::default());
     let (device, _) = hung(&mut world, 0);
     let other = world.device();
@@ -312,9 +314,9 @@ fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
     );
 }
 
-// covers: TDR-017
 #[test]
 fn per_engine_tdr_stands_on_three_ddis() {
+    covers!("TDR-017");
     for missing in PerEngineTdrDdis::all().iter() {
         let (_, script) = scripted(Config::default());
         script.borrow_mut().ddis = PerEngineTdrDdis::all() - missing;
@@ -330,9 +332,9 @@ fn per_engine_tdr_stands_on_three_ddis() {
     }
 }
 
-// covers: TDR-005
 #[test]
 fn the_tdr_level_decides_what_a_timeout_leads_to() {
+    covers!("TDR-005");
     for (level, expected) in
         [(0, (0, 0, None)), (1, (0, 0, Some(0x116))), (2, (0, 0, Some(0x116))), (3, (1, 0, None))]
     {
@@ -350,9 +352,9 @@ fn the_tdr_level_decides_what_a_timeout_leads_to() {
     }
 }
 
-// covers: TDR-006
 #[test]
 fn the_debug_mode_asks_ignores_recovers_or_recovers_without_limit() {
+    covers!("TDR-006");
     assert_eq!(TdrConfig::default().debug_mode, 2);
     let run = |debug_mode, limit_count| {
         let tdr = TdrConfig { debug_mode, limit_count, ..TdrConfig::default() };
@@ -371,9 +373,9 @@ fn the_debug_mode_asks_ignores_recovers_or_recovers_without_limit() {
     assert_eq!(run(3, 0), ((0, 1, None), false));
 }
 
-// covers: TDR-003
 #[test]
 fn the_sixth_recovery_within_a_minute_is_a_bugcheck() {
+    covers!("TDR-003");
     let recover = |world: &mut World, times: usize| {
         for _ in 0..times {
             hung(world, 0);
@@ -394,9 +396,9 @@ fn the_sixth_recovery_within_a_minute_is_a_bugcheck() {
     assert_eq!(resets(&world), (0, 6, None));
 }
 
-// covers: TDR-004
 #[test]
 fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_has_too_many() {
+    covers!("TDR-004");
     let mut world = World::new();
     let innocent_device = {
         world.attach(dxgkrnl::ProcessId(2));
@@ -429,9 +431,9 @@ fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_ha
     assert_eq!(resets(&world), (5, 5, None));
 }
 
-// covers: SCH-016
 #[test]
 fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
+    covers!("SCH-016");
     let long = [busy(1_000_000 * MS)];
     let mut world = World::new();
     let device = world.device();
@@ -454,9 +456,9 @@ fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
     assert_eq!((resets(&world), world.execution_state(device)), ((1, 0, None), HUNG));
 }
 
-// covers: TDR-002
 #[test]
 fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
+    covers!("TDR-002");
     for (nanos, bugcheck) in [(5000 * MS, None), (5000 * MS + 1, Some(0x116))] {
         let (mut world, script) = scripted(Config::default());
         let device = world.device();
@@ -467,9 +469,9 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
     }
 }
 
-// covers: TDR-033
 #[test]
 fn errors_of_the_scheduler_class_are_bugchecks() {
+    covers!("TDR-033");
     let failed =
         |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World<Scripted>, Handle, Handle)| {
             let (mut world, script) = scripted(with_caps(caps));
@@ -516,9 +518,9 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
     in_order(&script, &["destroy_context 0"]);
 }
 
-// covers: TDR-020, TDR-021
 #[test]
 fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() {
+    covers!("TDR-020", "TDR-021");
     let (mut world, script) = scripted(Config::default());
     let [guilty, near, far] = [0; 3].map(|_| world.device());
     let contexts = [guilty, near, far].map(|device| world.context_with(device, 0, C::HW_QUEUE_SUPPORTED));
@@ -620,9 +622,9 @@ fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
     }
 }
 
-// covers: SCH-016, SCH-021, TDR-020, TDR-021
 #[test]
 fn a_hardware_queue_without_progress_is_lost_and_those_of_other_contexts_go_on() {
+    covers!("SCH-016", "SCH-021", "TDR-020", "TDR-021");
     let none = HwQueueFlags::empty();
     let mut world = World::new();
     let [guilty, other] = [0; 2].map(|_| world.device());

@@ -1,5 +1,7 @@
 //! Virtual machines: what each has of the host, and what drivers are told of them.
 
+use covers::covers;
+
 use crate::common::World;
 use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
 use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
@@ -56,9 +58,9 @@ fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
     ]
 }
 
-// covers: GPV-003
 #[test]
 fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_renders_nothing() {
+    covers!("GPV-003");
     let (mut world, script) = scripted(with_vms(2, vec![]));
     script.borrow_mut().take();
     assert_eq!(attach(&mut world, &script, 1), [created(1, 0, 1), created(1, 1, 1)].concat());
@@ -80,9 +82,9 @@ fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_r
     assert_eq!(workers, [1, 2]);
 }
 
-// covers: GPV-004 GPV-006
 #[test]
 fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
+    covers!("GPV-004", "GPV-006");
     let (mut world, script) = scripted(with_vms(2, vec![]));
     world.guest(1, G);
     world.guest(2, H);
@@ -170,9 +172,9 @@ fn vms_have_different_sets_of_adapters_and_see_no_others() {
     assert_eq!(world.kernel.miscounted(), None);
 }
 
-// covers: GPV-007
 #[test]
 fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
+    covers!("GPV-007");
     let mut config = with_vms(2, vec![]);
     config.adapters[0].paravirtualization = false;
     let mut world = World::with_config(config.clone());
@@ -190,9 +192,9 @@ fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
     assert_eq!(seen(&mut world), [0, 1]);
 }
 
-// covers: GPV-008
 #[test]
 fn an_adapter_has_32_virtual_functions_or_as_many_as_it_says() {
+    covers!("GPV-008");
     for (functions, most) in [(None, 32), (Some(1), 1), (Some(0), 0)] {
         let mut config = with_vms(2, vec![]);
         if let Some(functions) = functions {
@@ -220,9 +222,9 @@ fn an_adapter_has_32_virtual_functions_or_as_many_as_it_says() {
     }
 }
 
-// covers: GPV-012
 #[test]
 fn a_secure_vm_without_iommu_isolation_is_not_created() {
+    covers!("GPV-012");
     let secure = VmConfig { secure: true, iommu_isolation: false, ..vm(1) };
     let (mut world, script) = scripted(with_vms(1, vec![secure.clone()]));
     let why = world.kernel.vm_refusal("vm-1").unwrap();
@@ -256,9 +258,9 @@ fn told_of(config: Config) -> (String, String) {
     (data, calls(&script, &["query_adapter_info"]).concat())
 }
 
-// covers: GPV-013
 #[test]
 fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
+    covers!("GPV-013");
     let (data, flags) = told_of(with_vms(1, vec![]));
     assert_eq!(data, "set_virtual_machine_data 0 1: secure false linux true");
     assert_eq!(flags, "query_adapter_info 0: QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA)");
@@ -281,9 +283,9 @@ fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
     assert_eq!(world.status(short), NtStatus::BUFFER_TOO_SMALL);
 }
 
-// covers: GPV-014
 #[test]
 fn a_flag_of_the_registry_makes_every_vm_secure() {
+    covers!("GPV-014");
     let forced = |flags| Config { gpu_virtualization_flags: flags, ..with_vms(1, vec![]) };
     assert!(told_of(forced(FORCE_SECURE)).0.contains("secure true"));
     assert!(told_of(forced(!FORCE_SECURE)).0.contains("secure false"), "no other bit does");

@@ -1,5 +1,7 @@
 //! How CPU waits end other than by a signal, how many there may be, and who may wait and signal at all.
 
+use covers::covers;
+
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, EventId, Handle, NtStatus, ShareToken, SignalFlags, SyncObjectFlags as F, WaitFromCpuFlags, limits,
@@ -85,7 +87,7 @@ fn destroy_under_waits(world: &mut World, flags: F) -> (EventId, EventId, EventI
 
 #[test]
 fn destroying_a_handle_releases_the_waits_made_through_it() {
-    // covers: FEN-058
+    covers!("FEN-058");
     for (policy, status) in
         [(DestroyedWait::Success, OK), (DestroyedWait::DeviceRemoved, NtStatus::DEVICE_REMOVED)]
     {
@@ -102,7 +104,7 @@ fn destroying_a_handle_releases_the_waits_made_through_it() {
 
 #[test]
 fn unwait_only_on_destroy_defers_the_release_to_the_last_handle() {
-    // covers: FEN-058
+    covers!("FEN-058");
     let mut world = World::new();
     let flags = F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY;
     let (one, two, theirs, other_device, opened) = destroy_under_waits(&mut world, flags);
@@ -139,7 +141,7 @@ fn queued(policy: Policy, flags: F) -> Queued {
 
 #[test]
 fn the_end_of_the_last_handle_releases_queued_waits_also_behind_others() {
-    // covers: FEN-058
+    covers!("FEN-058");
     let waits = [GpuWait::LatchesWhenQueued, GpuWait::LooksAtHead];
     for (gpu_wait, is_at_head) in waits.into_iter().flat_map(|wait| [(wait, true), (wait, false)]) {
         let Queued { mut world, fence, opened, gate, device, done } =
@@ -166,7 +168,7 @@ fn the_end_of_the_last_handle_releases_queued_waits_also_behind_others() {
 
 #[test]
 fn an_nt_handle_is_a_handle_and_what_is_queued_to_signal_is_none() {
-    // covers: FEN-058
+    covers!("FEN-058");
     let Queued { mut world, fence, opened, gate, device, done } =
         queued(Policy::default(), F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
     let wait = world.pending(device, &[(fence, 1)], false);
@@ -220,7 +222,7 @@ fn a_latched_object_may_go_while_its_wait_stays() {
 
 #[test]
 fn no_signal_and_no_wait_belong_to_the_open_that_has_them() {
-    // covers: FEN-050 FEN-051 FEN-053
+    covers!("FEN-050", "FEN-051", "FEN-053");
     let mut world = World::new();
     let device = world.device();
     let no_signal = world.fence_with(device, 0, F::NO_SIGNAL).object;
@@ -241,7 +243,7 @@ fn no_signal_and_no_wait_belong_to_the_open_that_has_them() {
 
 #[test]
 fn any_device_of_the_adapter_will_do_and_none_of_another() {
-    // covers: FEN-042
+    covers!("FEN-042");
     let second = d3dkmt::Luid { low: 2, high: 0 };
     let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
     let mut world = World::with_config(Config { adapters, ..Config::default() });

@@ -1,5 +1,7 @@
 //! CPU waits and CPU signals: what real Windows answers, then the rules one by one.
 
+use covers::covers;
+
 use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
@@ -18,7 +20,7 @@ fn signal_many(world: &mut World, device: Handle, targets: &[(Handle, u64)], fla
 
 #[test]
 fn cpu_operations_take_monitored_fences_only_whatever_the_value() {
-    // covers: W-100 W-101 W-102 W-103
+    covers!("W-100", "W-101", "W-102", "W-103");
     let mut world = World::new();
     let device = world.device();
     for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE] {
@@ -32,7 +34,10 @@ fn cpu_operations_take_monitored_fences_only_whatever_the_value() {
 
 #[test]
 fn the_observed_rows_of_a_monitored_fence() {
-    // covers: W-104 W-105 W-106 W-107 W-108 W-109 W-110 W-111 W-112 W-113 FEN-030 FEN-031
+    covers!(
+        "W-104", "W-105", "W-106", "W-107", "W-108", "W-109", "W-110", "W-111", "W-112", "W-113", "FEN-030",
+        "FEN-031"
+    );
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 1).object;
@@ -57,7 +62,7 @@ fn the_observed_rows_of_a_monitored_fence() {
 
 #[test]
 fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
-    // covers: FEN-005 FEN-009 FEN-025 FEN-065
+    covers!("FEN-005", "FEN-009", "FEN-025", "FEN-065");
     let mut world = World::new();
     let device = world.device();
     let (fence, other_device, opened) = world.shared_fence(device, F::empty(), F::empty());
@@ -77,7 +82,7 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
 
 #[test]
 fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
-    // covers: FEN-004
+    covers!("FEN-004");
     let mut world = World::new();
     let device = world.device();
     let first = world.fence(device, 7);
@@ -93,7 +98,7 @@ fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
 
 #[test]
 fn a_wait_is_answered_at_once_and_wakes_later() {
-    // covers: FEN-027 FEN-028 FEN-032 (the model's side: blocking is the guest's affair)
+    covers!("FEN-027", "FEN-028", "FEN-032");
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -112,7 +117,7 @@ fn a_wait_is_answered_at_once_and_wakes_later() {
 
 #[test]
 fn wait_all_needs_every_object_and_wait_any_one() {
-    // covers: FEN-029
+    covers!("FEN-029");
     let mut world = World::new();
     let device = world.device();
     let (a, b) = (world.fence(device, 0).object, world.fence(device, 0).object);
@@ -130,7 +135,7 @@ fn wait_all_needs_every_object_and_wait_any_one() {
 
 #[test]
 fn a_wait_for_zero_is_always_satisfied_and_leaves_no_waiter() {
-    // covers: FEN-128
+    covers!("FEN-128");
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -141,7 +146,7 @@ fn a_wait_for_zero_is_always_satisfied_and_leaves_no_waiter() {
 
 #[test]
 fn a_wait_for_zero_is_noted_for_the_cpu_and_for_queues() {
-    // covers: FEN-132
+    covers!("FEN-132");
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -167,7 +172,7 @@ fn a_wait_for_zero_is_noted_for_the_cpu_and_for_queues() {
 
 #[test]
 fn what_was_reached_once_stays_reached_whatever_the_value_does_next() {
-    // covers: FEN-033
+    covers!("FEN-033");
     let mut world = World::new();
     let device = world.device();
     let (a, b) = (world.fence(device, 0).object, world.fence(device, 0).object);
@@ -222,7 +227,7 @@ fn a_refused_signal_changes_nothing() {
 
 #[test]
 fn counts_are_checked_against_each_other_and_the_limit() {
-    // covers: FEN-041
+    covers!("FEN-041");
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;

@@ -1,5 +1,7 @@
 //! Adapters with No64BitAtomics: the window of outstanding values, and words that engines write.
 
+use covers::covers;
+
 use crate::common::World;
 use d3dkmt::{
     Handle, NtStatus, SignalFlags, SyncObjectFlags as F, WaitOutcome,
@@ -31,7 +33,7 @@ fn write(world: &mut World, device: Handle, gpu_address: u64, value: u64) {
 
 #[test]
 fn the_capability_is_inverted_and_without_it_there_is_no_window() {
-    // covers: FEN-010
+    covers!("FEN-010");
     for (mut world, bits) in [(World::new(), 64), (narrow(), 32)] {
         let device = world.device();
         let fence = world.fence(device, 0);
@@ -45,7 +47,7 @@ fn the_capability_is_inverted_and_without_it_there_is_no_window() {
 
 #[test]
 fn a_signal_may_be_7fffffff_away_either_way_and_not_80000000() {
-    // covers: FEN-012 FEN-013
+    covers!("FEN-012", "FEN-013");
     let mut world = narrow();
     let device = world.device();
     let fence = world.fence(device, 1 << 40).object;
@@ -70,7 +72,7 @@ fn a_signal_may_be_7fffffff_away_either_way_and_not_80000000() {
 
 #[test]
 fn a_wait_may_be_7fffffff_ahead_and_not_80000000() {
-    // covers: FEN-012
+    covers!("FEN-012");
     let mut world = narrow();
     let device = world.device();
     let context = world.context(device, 0);
@@ -88,7 +90,7 @@ fn a_wait_may_be_7fffffff_ahead_and_not_80000000() {
 
 #[test]
 fn a_satisfied_wait_is_not_outstanding_however_old() {
-    // covers: FEN-014
+    covers!("FEN-014");
     let mut world = narrow();
     let device = world.device();
     let context = world.context(device, 0);
@@ -101,7 +103,7 @@ fn a_satisfied_wait_is_not_outstanding_however_old() {
 
 #[test]
 fn words_wrap_round_and_the_slot_holds_the_logical_value() {
-    // covers: FEN-011
+    covers!("FEN-011");
     let mut world = narrow();
     let device = world.device();
     let fence = world.fence(device, 0xFFFF_FFF0);
@@ -122,7 +124,7 @@ fn words_wrap_round_and_the_slot_holds_the_logical_value() {
 
 #[test]
 fn a_write_beyond_the_window_is_reported_and_read_as_its_word() {
-    // covers: FEN-012 FEN-013
+    covers!("FEN-012", "FEN-013");
     let mut world = narrow();
     let device = world.device();
     let fence = world.fence(device, 1 << 40);
@@ -138,7 +140,7 @@ fn a_write_beyond_the_window_is_reported_and_read_as_its_word() {
 
 #[test]
 fn what_is_queued_when_its_fence_moves_away_is_reported() {
-    // covers: FEN-012
+    covers!("FEN-012");
     let mut world = narrow();
     let device = world.device();
     let (context, other) = (world.context(device, 0), world.context(device, 1));
@@ -157,7 +159,7 @@ fn what_is_queued_when_its_fence_moves_away_is_reported() {
 
 #[test]
 fn without_gpu_access_a_fence_has_64_bits_on_any_adapter() {
-    // covers: FEN-054
+    covers!("FEN-054");
     let mut world = narrow();
     let device = world.device();
     let context = world.context(device, 0);

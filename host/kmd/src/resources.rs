@@ -42,7 +42,8 @@ impl Resources {
         let table = self.tables.entry(space).or_default();
         let full = || {
             let most = limits::RESOURCES_PER_PROCESS_MAX;
-            let text = alloc::format!("resource refused: the process has reached the limit of {most} resources");
+            let text =
+                alloc::format!("resource refused: the process has reached the limit of {most} resources");
             (NtStatus::NO_MEMORY, text)
         };
         if table.resources.len() >= limits::RESOURCES_PER_PROCESS_MAX {

@@ -1,5 +1,6 @@
 //! Hardware queues and native fences of the simulated GPU: its callbacks and their order.
 
+use covers::covers;
 use d3dkmt::HwQueueFlags;
 use d3dkmt::isa::{self, Packet};
 use dxgkrnl::ddi::*;
@@ -90,9 +91,9 @@ fn monitor(miniport: &mut SimulatedMiniport, value: u64) -> Vec<Callback> {
     callbacks
 }
 
-// covers: FEN-099
 #[test]
 fn a_store_interrupts_only_above_the_monitored_value() {
+    covers!("FEN-099");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     fence(&mut miniport, FENCE, 0, u64::MAX);
@@ -103,9 +104,9 @@ fn a_store_interrupts_only_above_the_monitored_value() {
     assert_eq!(callbacks, [stored(4), stored(5), these()]);
 }
 
-// covers: FEN-100
 #[test]
 fn a_new_monitored_value_is_compared_with_what_was_stored_before_it() {
+    covers!("FEN-100");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     fence(&mut miniport, FENCE, 0, u64::MAX);
@@ -117,9 +118,9 @@ fn a_new_monitored_value_is_compared_with_what_was_stored_before_it() {
     assert_eq!(monitor(&mut miniport, u64::MAX), []);
 }
 
-// covers: FEN-102
 #[test]
 fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
+    covers!("FEN-102");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     fence(&mut miniport, FENCE, 0, u64::MAX);
@@ -139,9 +140,9 @@ fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
     }
 }
 
-// covers: FEN-121
 #[test]
 fn the_value_comes_before_the_log_entry_and_that_before_the_interrupt() {
+    covers!("FEN-121");
     for optimized in [false, true] {
         let mut miniport = started(optimized);
         queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
@@ -172,9 +173,9 @@ fn the_value_comes_before_the_log_entry_and_that_before_the_interrupt() {
     }
 }
 
-// covers: FEN-123
 #[test]
 fn a_wait_log_has_when_the_queue_came_to_the_wait_and_when_it_was_over() {
+    covers!("FEN-123");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     miniport.set_native_fence_log_buffers(QUEUE, NATIVE_FENCE_LOG_ENTRIES).unwrap();
@@ -219,9 +220,9 @@ fn a_queue_that_waits_in_hardware_keeps_its_order_and_holds_up_no_other() {
     assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
 }
 
-// covers: FEN-112 FEN-115
 #[test]
 fn a_store_of_another_adapter_is_seen_when_the_kernel_says_so() {
+    covers!("FEN-112", "FEN-115");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     let elsewhere = (HwQueueId(1), HwContext(1), ELSEWHERE);
@@ -239,9 +240,9 @@ fn a_store_of_another_adapter_is_seen_when_the_kernel_says_so() {
     assert_eq!(callbacks, [stored(4), these()]);
 }
 
-// covers: SCH-020
 #[test]
 fn a_suspend_is_pending_until_the_packet_that_runs_is_over() {
+    covers!("SCH-020");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
     let mut callbacks = Vec::new();
@@ -267,9 +268,9 @@ fn a_suspend_is_pending_until_the_packet_that_runs_is_over() {
     assert_eq!(callbacks, []);
 }
 
-// covers: SCH-005
 #[test]
 fn contexts_without_hw_queues_stay_in_the_order_of_their_submission_even_if_one_waits() {
+    covers!("SCH-005");
     let mut miniport = started(false);
     fence(&mut miniport, FENCE, 0, u64::MAX);
     let mut callbacks = Vec::new();

@@ -1,5 +1,6 @@
 //! The simulated miniport at its interface: its callbacks, their order, and its deadlines.
 
+use covers::covers;
 use d3dkmt::isa::{self, Packet};
 use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ddi::{
@@ -64,7 +65,7 @@ fn completed(engine: EngineId, submission_fence_id: u64) -> Callback {
 
 #[test]
 fn only_an_advanced_engine_interrupts_at_a_write() {
-    // covers: FEN-019 FEN-020
+    covers!("FEN-019", "FEN-020");
     let mut miniport = started();
     let advanced = submit(&mut miniport, 0, ADVANCED, (1, 1), &[WRITE]);
     assert_eq!(advanced, [stored(ADVANCED), signaled(ADVANCED), completed(ADVANCED, 1)]);
@@ -74,7 +75,7 @@ fn only_an_advanced_engine_interrupts_at_a_write() {
 
 #[test]
 fn buffers_run_one_after_the_other_from_the_time_the_last_ended() {
-    // covers: SCH-005
+    covers!("SCH-005");
     let mut miniport = started();
     assert_eq!(submit(&mut miniport, 5, ADVANCED, (1, 1), &[busy(10)]), []);
     assert_eq!(submit(&mut miniport, 6, ADVANCED, (2, 2), &[busy(10), busy(10)]), []);
@@ -181,7 +182,7 @@ fn frame(notification_id: u64) -> Callback {
 
 #[test]
 fn a_display_interrupts_with_its_target_and_notification_id() {
-    // covers: FEN-088
+    covers!("FEN-088");
     let mut miniport = with_display(1_000);
     let at_vsync = miniport.create_periodic_frame_notification(0, notification(4, 0)).unwrap();
     miniport.create_periodic_frame_notification(0, notification(5, 3)).unwrap();
@@ -199,7 +200,7 @@ fn a_display_interrupts_with_its_target_and_notification_id() {
 
 #[test]
 fn engines_are_reported_before_displays() {
-    // covers: SCH-004
+    covers!("SCH-004");
     let mut miniport = with_display(1_000);
     miniport.create_periodic_frame_notification(0, notification(4, 0)).unwrap();
     submit(&mut miniport, 0, ADVANCED, (1, 1), &[busy(1_000), busy(500)]);
@@ -212,7 +213,7 @@ fn engines_are_reported_before_displays() {
 
 #[test]
 fn a_display_refuses_what_it_cannot_do() {
-    // covers: FEN-087
+    covers!("FEN-087");
     let mut miniport = with_display(1_000);
     let mut create = |create| miniport.create_periodic_frame_notification(0, create);
     assert_eq!(create(notification(1, 11)), Err(NotificationRefused::InvalidParameter));
@@ -253,7 +254,7 @@ fn cpu_event(miniport: &mut SimulatedMiniport, device: u64, event: u64, usage: u
 
 #[test]
 fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
-    // covers: EVT-007 EVT-013
+    covers!("EVT-007", "EVT-013");
     let mut miniport = started();
     for (process, device) in [(1, 2), (3, 4)] {
         let new = NewProcess {

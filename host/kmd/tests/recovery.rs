@@ -1,5 +1,6 @@
 //! The simulated miniport under preemption, resets and faults.
 
+use covers::covers;
 use d3dkmt::isa::{self, Packet};
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, HwContext, Interrupt, Invalidation, Miniport, PageFaultFlags,
@@ -66,7 +67,7 @@ fn completed(submission_fence_id: u64) -> Interrupt {
 
 #[test]
 fn a_buffer_stops_between_two_packets_and_goes_on_there() {
-    // covers: SCH-011
+    covers!("SCH-011");
     let mut world = World::new();
     world.submit(0, (1, 1), None, &[busy(10), busy(10), busy(10)]);
     world.submit(0, (2, 2), None, &[WRITE]);
@@ -98,7 +99,7 @@ fn the_last_packet_completes_its_buffer_before_the_request_is_answered() {
 
 #[test]
 fn an_idle_engine_answers_at_once() {
-    // covers: TDR-034
+    covers!("TDR-034");
     let mut world = World::new();
     world.submit(0, (1, 1), None, &[]);
     world.interrupts();
@@ -146,7 +147,7 @@ fn what_a_context_saved_ends_with_it() {
 
 #[test]
 fn after_reset_hw_engine_nothing_runs_until_it_is_resumed() {
-    // covers: TDR-020, TDR-021
+    covers!("TDR-020", "TDR-021");
     let mut world = World::new();
     world.submit(0, (4, 1), None, &[Packet::Hang]);
     assert_eq!(world.miniport.reset_hw_engine(5, ENGINE, &mut world.callbacks), Ok(()));

@@ -1,21 +1,20 @@
-//! What must hold after every step of the kernel, on every backend, whatever the scenario.
+//! Checks invariants after every step of the kernel, on every backend, whatever the scenario.
 //!
-//! The checker knows only what went in and what came out: from the stores it keeps the memory that the
-//! guests see, from calls and answers the waits that are asleep. It holds that against each other and
-//! against views of the kernel's tables:
+//! The checker sees only inputs and effects. From stores it derives the memory that guests see; from calls and answers
+//! it derives the sleeping waits. It compares these with each other and with views of the kernel's tables:
 //!
-//! - each synchronous call has exactly one answer, a one-way call none; in its step, but of an escape that waits for an idle
-//!   GPU;
-//! - a wake belongs to a wait that is asleep, and is justified by a value once stored (not by the value now:
-//!   a fence may be rewound);
-//! - nobody is asleep whose condition has held since the kernel came to rest;
-//! - memory has the values that the kernel has;
-//! - of a process that ended nothing is left, anywhere, and nothing is stored or set for it any more;
-//! - what the kernel keeps count of, it has so many of.
+//! - each synchronous call has exactly one answer, a one-way call none; the answer is in the call's step, except for an
+//! escape that waits for an idle GPU;
+//! - a wake belongs to a sleeping wait, and is justified by a value that was once stored (not by the current value: a
+//! fence may be rewound);
+//! - no wait sleeps whose condition has held since the kernel became idle;
+//! - fence memory has the kernel's values;
+//! - nothing of an ended process remains, and nothing is stored or signaled for it afterwards;
+//! - the kernel's counters match its tables.
 //!
-//! Where an engine writes, a wait is looked at when the interrupt comes, so whoever waits for a fence with
-//! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
-//! value that was submitted counts as one that was stored.
+//! The kernel checks waits for an engine's write only at its interrupt, so a waiter on such an unseen write may keep
+//! sleeping. Several writes of one step are one store. Where engines write, a submitted value therefore counts as
+//! stored.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,31 +28,31 @@ use dxgkrnl::{Answer, DmaOp, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
 
-/// What the checker keeps of an input: made before the kernel takes the input away.
+/// The checker's record of an input, made before the kernel consumes the input.
 #[derive(Clone, Debug)]
 pub struct InputSummary {
     process: Option<ProcessId>,
-    /// Of a synchronous call.
+    /// Request number of a synchronous call.
     request: Option<u64>,
-    /// The answer may come in a later step.
+    /// The answer may be in a later step.
     may_wait: bool,
     kind: InputKind,
-    /// The greatest value that the call has an engine or a queue write.
+    /// The greatest value that an engine or a queue writes for this call.
     gpu_value: Option<u64>,
     /// Objects and values of a CPU signal.
     passed: Vec<(Handle, u64)>,
-    /// It may take a fence up and down again in its own step.
+    /// The call may raise a fence and lower it again in its own step.
     is_stored_once: bool,
-    /// What a CPU signal stores.
+    /// The values of a CPU signal.
     signal: Option<CpuSignal>,
 }
 
-/// The step of a CPU signal may itself take back what it stores: by the same fence once more, or by a
-/// queue that goes on and writes. Then the value was there, and no store shows it.
+/// Values of a CPU signal. The signal's own step may overwrite them: by the same fence once more, or by a resumed queue
+/// that writes. Then the value was reached, although no store shows it.
 #[derive(Clone, Copy, Debug)]
 struct CpuSignal {
     greatest: u64,
-    /// A later value is lower. Which fences are one the checker does not know.
+    /// A later value is lower. The checker does not know which of the operands are the same fence.
     lowers: bool,
 }
 
@@ -71,16 +70,16 @@ enum InputKind {
     Acquire {
         event: EventId,
     },
-    /// An event that may come without a wait: of a packet, or of a CPU_NOTIFICATION.
+    /// An event that may be set without a wait: of a packet, or of a CPU_NOTIFICATION.
     Backends {
         event: EventId,
     },
-    /// Objects or devices go: waits may end with them.
+    /// Objects or devices are destroyed: waits may end with them.
     Destroys,
     Gone {
         process: ProcessId,
     },
-    /// Everything of a VM, or of an adapter, goes.
+    /// All processes of a VM, or of an adapter, are gone.
     GoneMany,
     Other,
 }
@@ -111,7 +110,7 @@ impl InputSummary {
                 InputSummary { kind: InputKind::Gone { process: *process }, ..none }
             }
             Input::VmDetached { .. } | Input::Fault(_) => InputSummary { kind: InputKind::GoneMany, ..none },
-            // The last NT handle of an object may be the last thing that held it.
+            // The last NT handle may be the last reference to an object.
             Input::NtHandleClosed { .. } => InputSummary { kind: InputKind::Destroys, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
@@ -152,27 +151,28 @@ fn of_call(call: &Call) -> (InputKind, Option<u64>) {
             GpuSignal::Legacy { fence_value, .. } => (InputKind::Other, Some(*fence_value)),
         },
         Call::SubmitCommand { private_data, .. } => (InputKind::Other, greatest_write(private_data)),
-        // The progress fence comes to the id.
+        // The progress fence reaches the id.
         Call::SubmitCommandToHwQueue { private_data, progress_fence_id, .. } => {
             (InputKind::Other, greatest_write(private_data).max(Some(*progress_fence_id)))
         }
         Call::SubmitSignalToHwQueue { values, .. } => (InputKind::Other, values.iter().copied().max()),
         Call::AcquireKeyedMutex { event, .. } => (InputKind::Acquire { event: *event }, None),
         _ => match call.effect() {
-            // A driver or a test hook may do anything, too.
+            // A driver or a test hook may do anything too.
             CallEffect::Destroys => (InputKind::Destroys, None),
             CallEffect::None | CallEffect::MakesNtHandle => (InputKind::Other, None),
         },
     }
 }
 
-/// A step stores a fence once, with its last value: the values before it are in the call alone.
+/// Returns the fence values of a call. A step stores each fence once, with its last value: the earlier values are only
+/// in the call.
 fn values_passed(call: &Call) -> Vec<(Handle, u64)> {
     let Call::SignalFromCpu { objects, values, .. } = call else { return Vec::new() };
     objects.iter().copied().zip(values.iter().copied()).collect()
 }
 
-/// A signal whose own step may store the last of several values alone.
+/// Whether the call's own step may store only the last of several values.
 fn is_stored_once(call: &Call) -> bool {
     matches!(call, Call::SignalFromCpu { objects, flags, .. }
         if objects.len() > 1 && flags.contains(SignalFlags::ALLOW_FENCE_REWIND))
@@ -184,7 +184,8 @@ fn cpu_signal(call: &Call) -> Option<CpuSignal> {
     Some(CpuSignal { greatest, lowers: !values.is_sorted() })
 }
 
-/// Of a command buffer; 0 for one that writes nothing, so that it counts as work for an engine.
+/// Returns the greatest value that a command buffer writes; 0 for one that writes nothing, so that it counts as work
+/// for an engine.
 fn greatest_write(private_data: &[u8]) -> Option<u64> {
     let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
     let write = |packet: &isa::Packet| match packet {
@@ -208,7 +209,7 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
     Some(packets.iter().filter_map(write).max().unwrap_or(0))
 }
 
-/// A wait that is asleep.
+/// A sleeping wait.
 #[derive(Debug)]
 struct Sleeper {
     event: EventId,
@@ -220,10 +221,9 @@ struct Sleeper {
 struct Item {
     slot: Option<u32>,
     value: u64,
-    /// A value as high has been stored since, or was there.
+    /// A value at least as high has been stored since, or was present.
     reached: bool,
-    /// It counts for the end of the wait. What an engine wrote and somebody took back before its interrupt
-    /// does not.
+    /// The item counts towards the wait's end. An engine's write that was rewound before its interrupt does not.
     due: bool,
 }
 
@@ -233,52 +233,52 @@ impl Sleeper {
     }
 }
 
-/// A process as its guest sees it.
+/// The state of a process as its guest sees it.
 #[derive(Debug, Default)]
 struct View {
-    /// The fence memory, as far as anything was stored.
+    /// The fence memory, as far as it was stored to.
     slots: Vec<u64>,
     objects: BTreeMap<Handle, u32>,
-    /// In the order they came, which is that of most ends.
+    /// Sleeping waits, oldest first: most end in that order.
     asleep: VecDeque<Sleeper>,
-    /// Acquires of keyed mutexes that are asleep.
+    /// Sleeping acquires of keyed mutexes.
     acquiring: Vec<EventId>,
     armed: Vec<EventId>,
 }
 
-/// See the module.
+/// The checker of one run.
 #[derive(Debug, Default)]
 pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
-    /// Engines have had work; the greatest value they may have written.
+    /// The greatest value that engines may have written; `None` if they had no work.
     gpu_value: Option<u64>,
-    /// The greatest value that may have been there without a store.
+    /// The greatest value that a fence may have had without a store.
     passing_value: Option<u64>,
-    /// What a signal that was answered takes fences through in the next step.
+    /// Values that an answered signal stores in the next step.
     passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
-    /// Engines were not idle after the last step.
+    /// Engines were busy after the last step.
     at_work: bool,
     violations: Vec<String>,
-    /// Calls whose answer is still to come.
+    /// Calls without an answer so far.
     owed: BTreeSet<(ProcessId, u64)>,
-    /// Processes that have ended and are still being cleared away.
+    /// Processes that have ended and are still being torn down.
     ended: Vec<ProcessId>,
 }
 
 impl Checker {
-    /// What was found since this was last asked.
+    /// Returns the violations since the last call.
     pub fn take_violations(&mut self) -> Vec<String> {
         std::mem::take(&mut self.violations)
     }
 
-    /// Looks at one step of the kernel, right after it.
+    /// Checks one step of the kernel, right after it.
     pub fn step<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         self.follow(told, effects, kernel);
         self.look(kernel);
     }
 
-    /// Looks at what went in and what came out of one step, right after it, and not into the kernel's tables: for who
-    /// fills a table, and has [`Checker::look`] at it when it is full.
+    /// Follows the input and the effects of one step, without the kernel's tables. For callers that fill a table and
+    /// call [`Checker::look`] once it is full.
     pub fn follow<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         if let Some((process, passed)) = self.passes_next.take() {
             self.pass(process, &passed, kernel);
@@ -287,7 +287,7 @@ impl Checker {
         if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
         }
-        // Engines are at work in this step, or were until it.
+        // Engines are busy in this step, or were before it.
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
         let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
         self.stores(effects, unseen);
@@ -295,14 +295,14 @@ impl Checker {
         self.values_passed(told, effects, kernel);
         self.wakes(told, effects);
         self.forget_destroyed(told, kernel);
-        // First: who is gone neither sleeps nor reads.
+        // First, because an ended process neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
         self.nobody_hears_after_the_end(told, effects, kernel);
     }
 
-    /// Looks at the kernel's tables beside what was followed so far.
+    /// Compares the kernel's tables with what was followed so far.
     pub fn look<M: Miniport>(&mut self, kernel: &Kernel<M>) {
-        // What is still being done has its end in a later step.
+        // Work with a backlog ends in a later step.
         if !kernel.has_backlog() {
             self.nobody_oversleeps(kernel);
             self.memory_is_right(kernel);
@@ -451,8 +451,8 @@ impl Checker {
         }
     }
 
-    /// A signal that names a fence twice takes it through the first value as well; one that comes after its answer is stored in
-    /// the next step, with what else that stores.
+    /// Records values that fences pass through. A signal that names a fence twice passes through the first value as
+    /// well. A signal that is executed after its answer is stored in the next step, together with that step's stores.
     fn values_passed<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
         let process = told.process.filter(|_| !told.passed.is_empty());
         let accepted = process.filter(|process| {
@@ -465,12 +465,12 @@ impl Checker {
                 self.pass(process, &passed, kernel);
             }
             (CpuSignalPolicy::AtOnce, _) => {}
-            // The next step stores them, and may take them back: a signal of a GPU with AllowFenceRewind.
+            // The next step stores them, and may rewind them: a GPU signal with AllowFenceRewind.
             (CpuSignalPolicy::AfterAnswer, of_call) => self.passes_next = of_call,
         }
     }
 
-    /// Fences of a process come through these values.
+    /// Marks the waits that these values of a process's fences satisfy.
     fn pass<M: Miniport>(&mut self, process: ProcessId, passed: &[(Handle, u64)], kernel: &Kernel<M>) {
         let mut fences = Vec::new();
         kernel.fences(&mut |fence| fences.push(fence));
@@ -492,7 +492,7 @@ impl Checker {
         let unjudged =
             matches!(told.kind, InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany);
         for wake in &effects.events {
-            // A program's own number is no wait of its library.
+            // A guest event of the program is no wait of its library.
             let Some(event) = wake.target.event() else { continue };
             let view = self.processes.entry(wake.process).or_default();
             if let Some(at) = view.acquiring.iter().position(|acquire| *acquire == event) {
@@ -525,8 +525,8 @@ impl Checker {
         }
     }
 
-    /// A wait may outlive the handle it was made through (FEN-058): its slot then tells nothing of it any
-    /// more, and may be another fence's next.
+    /// Forgets the slots of destroyed handles. A wait may outlive the handle of its fence (FEN-058); another fence may
+    /// reuse the slot.
     fn forget_destroyed<M: Miniport>(&mut self, told: &InputSummary, kernel: &Kernel<M>) {
         let (InputKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
         let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
@@ -539,7 +539,7 @@ impl Checker {
         }
     }
 
-    /// The kernel has come to rest: whoever can go on has been woken.
+    /// Checks, on an idle kernel, that every wait whose condition holds was woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let unseen = unseen(kernel);
         for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
@@ -613,12 +613,12 @@ impl Checker {
     }
 }
 
-/// Fences that an engine wrote and no interrupt has told of.
+/// Fences that an engine has written and no interrupt has reported.
 #[derive(Default)]
 struct Unseen {
-    /// Those that no process has any more among them: a context may still wait for one.
+    /// Fence objects, also those that no process has open any more: a context may still wait for one.
     objects: Vec<u32>,
-    /// Where they stand.
+    /// Their slots in fence memory.
     slots: Vec<(ProcessId, u32)>,
 }
 

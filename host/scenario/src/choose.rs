@@ -1,12 +1,12 @@
-//! Where a run could go one way or another, somebody chooses: the first, by seed, or every way in turn.
+//! Choosers: they decide between alternatives of a run. The first, one by seed, or every one in turn.
 
-/// Chooses among ways to go on.
+/// Chooses among alternatives.
 pub trait Choose {
-    /// A number below `ways`, which is at least 1.
+    /// Returns a number below `ways`, which is at least 1.
     fn choose(&mut self, ways: usize) -> usize;
 }
 
-/// Always the first: the plain order.
+/// Always chooses the first: the plain order.
 #[derive(Debug, Default)]
 pub struct First;
 
@@ -16,7 +16,7 @@ impl Choose for First {
     }
 }
 
-/// SplitMix64: the same numbers for the same seed, on every machine.
+/// A chooser by seed: SplitMix64, which gives the same numbers for the same seed on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -33,7 +33,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
@@ -53,21 +53,21 @@ impl Choose for Random {
     }
 }
 
-/// Every way in turn: run after run, depth first.
+/// Chooses every alternative in turn: run after run, depth first.
 #[derive(Debug, Default)]
 pub struct Exhaustive {
-    /// The choices of this run, each with how many ways there were.
+    /// The choices of this run, each with its number of alternatives.
     path: Vec<(usize, usize)>,
     at: usize,
 }
 
 impl Exhaustive {
-    /// The choices of this run, for [`Given`].
+    /// Returns the choices of this run, for [`Given`].
     pub fn choices(&self) -> Vec<usize> {
         self.path.iter().map(|(choice, _)| *choice).collect()
     }
 
-    /// Goes to the next way; false when there is none left.
+    /// Advances to the next combination; false when none is left.
     pub fn next_way(&mut self) -> bool {
         self.path.truncate(self.at);
         self.at = 0;
@@ -81,7 +81,7 @@ impl Exhaustive {
     }
 }
 
-/// These choices, then always the first: a run of before once more.
+/// Repeats these choices, then chooses the first: a repetition of an earlier run.
 #[derive(Clone, Debug)]
 pub struct Given {
     choices: std::vec::IntoIter<usize>,

@@ -1,4 +1,4 @@
-//! The host's side of the backends that have no daemon: the kernel, its clock, the checker.
+//! The host side of the backends without a daemon: the kernel, its clock, the checker.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -12,49 +12,49 @@ use crate::memory::Memory;
 use crate::nt_handle_owners::{Closed, NtHandleOwners};
 use crate::program::{Process, Program, Vm};
 
-/// Slots of fence memory that a process gets at a time, as a page of it has.
+/// Slots of fence memory per grant, as in one page.
 pub const SLOTS: u32 = 64;
 
-/// A state of this length is restored before each step, one of twice that before each second step.
+/// State size for a restore before each step; a state of twice the size is restored before each second step.
 const RESTORED_EACH_STEP_BYTES: usize = 4096;
 
-/// What the system's clock says so long after the start of a scenario, in units of 100 ns since 1601: it starts
+/// Returns the system time at this time after the start of a scenario, in units of 100 ns since 1601. A scenario starts
 /// with the year 2026.
 pub fn utc_100ns(since_start: Nanos) -> i64 {
     const START_100NS: i64 = 134_116_992_000_000_000;
     START_100NS + (since_start / 100) as i64
 }
 
-/// A kernel under the checker's eyes.
+/// A kernel that is checked after each step.
 pub struct Host<'a> {
     program: &'a Program,
     planted: Option<PlantedBug>,
-    /// Processes of earlier daemons: numbers are not used twice.
+    /// Number of processes of earlier daemons: numbers are not reused.
     first_process: u32,
     registry: Registry,
     pub kernel: Kernel<Drivers>,
     pub checker: Checker,
-    /// The checker looks at each step.
+    /// Whether the checker runs after each step.
     pub checks: bool,
     pub now: Nanos,
-    /// Of the last step.
+    /// Effects of the last step.
     pub effects: Effects,
     pub notes: Vec<String>,
-    /// Who has which NT handle, those of an earlier daemon left out, and of which VM each is.
+    /// Owners of NT handles, without those of an earlier daemon, and the VM of each handle.
     nt_handle_owners: NtHandleOwners<ProcessId>,
     vm_of_handle: BTreeMap<ShareToken, VmId>,
     pub memory: Memory,
-    /// What moves could not do.
+    /// DMA operations that failed.
     pub not_moved: Vec<String>,
-    /// What the system's clock was set to, since the start, and when it was.
+    /// The system clock's setting as a time since the start, and the time when it was set.
     clock: (Nanos, Nanos),
-    /// The kernel gives way to one that is restored from its saved state, before each step while that is small.
+    /// Whether the kernel is replaced, before each step while its state is small, by one restored from its saved state.
     pub restores: bool,
-    /// Steps until the next time.
+    /// Steps until the next restore.
     restores_in: usize,
-    /// What went in and what came of it, a line each with its time, if anybody wants it.
+    /// A log of inputs and effects with their times, one per line, if wanted.
     pub log: Option<String>,
-    /// The same as a trace has it.
+    /// Inputs and effects as in a trace, if wanted.
     pub steps: Option<Vec<(Nanos, Input, Effects)>>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Host<'a> {
         host
     }
 
-    /// What the system's clock says, which the kernel is told at its start.
+    /// Returns the input that sets the kernel's system time.
     fn time_told(&self) -> Input {
         let (said, at) = self.clock;
         Input::SystemTime { utc_100ns: utc_100ns(said + (self.now - at)) }
@@ -103,17 +103,17 @@ impl<'a> Host<'a> {
         self.effects.clear();
     }
 
-    /// Keeps what the kernel is told from its start on.
+    /// Records the kernel's inputs from its start on.
     pub fn keep_steps(&mut self) {
         self.steps = Some(vec![(self.now, self.time_told(), Effects::default())]);
     }
 
-    /// A call of the last step was answered, and not refused.
+    /// Whether a call of the last step succeeded.
     fn was_accepted(&self, process: ProcessId, request: u64) -> bool {
         self.effects.answer_to(process, request).is_some_and(|answer| answer.status.is_success())
     }
 
-    /// The process has the NT handle by which a call opens something, from somebody else if need be.
+    /// Whether the process has the NT handle that a call opens; gives it one from another owner if possible.
     pub fn has_handle_for(&mut self, process: ProcessId, call: &Call) -> bool {
         let Some(token) = call.nt_handle_opened() else { return true };
         if self.nt_handle_owners.lacks(token, process) {
@@ -127,7 +127,7 @@ impl<'a> Host<'a> {
         Some(Input::NtHandleClosed { vm, token })
     }
 
-    /// A process closes its NT handle: how that went, and what the broker tells the host then.
+    /// Closes a process's NT handle. Returns the status, and the broker's input to the host.
     pub fn close(&mut self, process: ProcessId, token: ShareToken) -> (NtStatus, Option<Input>) {
         match self.nt_handle_owners.close(token, process) {
             Closed::None => (NtStatus::INVALID_HANDLE, None),
@@ -136,20 +136,20 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// What the end of a process closes: NT handles that nobody else has. Its memory is there until the kernel knows of the
-    /// end: the last handle of a fence may let work go on that moves its bytes.
+    /// Returns the inputs for NT handles that only this ending process had. Its memory stays until the kernel knows of
+    /// the end: the last handle of a fence may release work that moves its bytes.
     pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
         let closed = self.nt_handle_owners.end(process);
         closed.into_iter().filter_map(|token| self.handle_closed(token)).collect()
     }
 
-    /// Somebody sets the system's clock.
+    /// Sets the system's clock.
     pub fn clock_set(&mut self, since_start: Nanos) -> Input {
         self.clock = (since_start, self.now);
         Input::SystemTime { utc_100ns: utc_100ns(since_start) }
     }
 
-    /// The daemon ends and starts anew: only the time and the log go on.
+    /// Restarts the daemon: only the time and the log continue.
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
         let Host { now, clock, restores, checks, .. } = *self;
@@ -160,12 +160,12 @@ impl<'a> Host<'a> {
         self.tell_time();
     }
 
-    /// The kernel's number of a process.
+    /// Returns the kernel's number of a process.
     pub fn id(&self, process: Process) -> ProcessId {
         ProcessId(self.first_process + process.0)
     }
 
-    /// Which process of the program has this number; past the last one for one of an earlier daemon.
+    /// Returns the program's index of a process; one past the last for a process of an earlier daemon.
     pub fn index_of(&self, id: ProcessId) -> usize {
         id.0.wrapping_sub(self.first_process) as usize
     }
@@ -183,7 +183,7 @@ impl<'a> Host<'a> {
         Input::VmDetached { vm: vm_id(vm) }
     }
 
-    /// The process attaches, with the memory it begins with.
+    /// Returns the inputs with which a process attaches and gets its first memory.
     pub fn process_attached(&self, process: Process) -> [Input; 2] {
         let info = &self.program.processes[process.index()];
         let id = self.id(process);
@@ -194,18 +194,18 @@ impl<'a> Host<'a> {
         ]
     }
 
-    /// The kernel gives way to one that is restored from its state. Panics if that is not the same: a bug of ours.
+    /// Replaces the kernel by one restored from its state. Panics if the restored state differs, which is a bug.
     fn restore(&mut self) {
         let state = self.kernel.save().expect("every driver of these tests can be saved");
         let config = self.program.setting.kernel.clone();
         let drivers = Drivers::new(&self.registry, &config);
         let restored = Kernel::restore(config, drivers, &state).expect("its own state");
-        assert!(restored.save().as_ref() == Ok(&state), "what was restored is saved as something else");
+        assert!(restored.save().as_ref() == Ok(&state), "the restored state is saved differently");
         self.kernel = restored;
         self.restores_in = state.len() / RESTORED_EACH_STEP_BYTES;
     }
 
-    /// One input, and what the kernel leaves of it for later steps. What it leads to is in `effects`.
+    /// Handles one input and the backlog that it leaves. Its effects are in `effects`.
     pub fn input(&mut self, input: Input) {
         self.step(input);
         while self.kernel.has_backlog() {
@@ -257,20 +257,20 @@ impl<'a> Host<'a> {
         self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
     }
 
-    /// What the checkers found since this was last asked.
+    /// Returns the violations since the last call.
     pub fn take_violations(&mut self) -> Vec<String> {
         let mut found = self.checker.take_violations();
         found.append(&mut self.not_moved);
         found
     }
 
-    /// The next time before or at `end` that the kernel wants to be told.
+    /// Returns the kernel's next deadline before or at `end`.
     pub fn due(&self, end: Nanos) -> Option<Nanos> {
         self.kernel.next_deadline().filter(|due| *due <= end).map(|due| due.max(self.now))
     }
 }
 
-/// The NT handle that a call gives its process, if it succeeds.
+/// Returns the NT handle that a call creates on success.
 fn handle_made_by(input: &Input) -> Option<(ProcessId, u64, ShareToken)> {
     let Input::Call { process, request, call } = input else { return None };
     Some((*process, *request, call.nt_handle_made()?))
@@ -281,7 +281,7 @@ fn vm_id(vm: Vm) -> VmId {
     VmId(vm.0 + 1)
 }
 
-/// Characters of a log line: a whole queue of commands is no reading.
+/// Maximum characters of a log line: a whole queue of commands is unreadable.
 const LOG_CHARACTERS_MAX: usize = 300;
 
 fn log_line(log: &mut String, now: Nanos, what: &dyn Display) {

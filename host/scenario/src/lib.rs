@@ -1,4 +1,4 @@
-//! Scenarios: one file, one verdict, on every backend.
+//! Scenarios: test files of a scripted language, each with one verdict on every backend.
 //!
 //! ```text
 //!  .scn text ──parse──▶ Program (one for each case) ──run──▶ World: model | link | local | vm ──▶ verdict
@@ -6,9 +6,9 @@
 //!        random, shrink ───┘                    checker after every step of the kernel
 //! ```
 //!
-//! `script` is the language, `program` what it says, `run` the runner, `world` what a backend is, `checker`
-//! the laws that hold whatever the scenario. The model and link backends are here; the live ones need a daemon
-//! and are in `gpupv`.
+//! `script` is the language, `program` its parsed form, `run` the runner, `world` the interface of a backend, `checker`
+//! the invariants of every scenario. The model and link backends are here; the live ones need a daemon and are in
+//! `live`.
 #![forbid(unsafe_code)]
 
 pub mod checker;

@@ -2,11 +2,11 @@
 
 /// Bytes of a file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Characters of a line: a call with more operands than the interface takes has room.
+/// Characters of a line: enough for a call with more operands than the interface accepts.
 pub const LINE_CHARACTERS_MAX: usize = 10_000;
 /// Characters of a name.
 pub const NAME_CHARACTERS_MAX: usize = 64;
-/// Steps of a case, those of its race too.
+/// Steps of a case, including those of its race.
 pub const STEPS_MAX: usize = 10_000;
 /// Outcomes that a race allows, or forbids.
 pub const OUTCOMES_MAX: usize = 1000;
@@ -14,9 +14,9 @@ pub const OUTCOMES_MAX: usize = 1000;
 pub const AXES_MAX: usize = 16;
 /// Values of one axis.
 pub const AXIS_VALUES_MAX: usize = 1000;
-/// Cases that the matrices of one file give.
+/// Cases that result from the matrices of one file.
 pub const CASES_MAX: usize = 10_000;
-/// Words of all cases of a file together, names of matrices replaced.
+/// Words of all cases of a file together, with names of matrices replaced.
 pub const WORDS_MAX: usize = 1 << 22;
 /// Tags of a file.
 pub const TAGS_MAX: usize = 32;
@@ -24,11 +24,11 @@ pub const TAGS_MAX: usize = 32;
 pub const PROCESSES_MAX: usize = 64;
 /// Errors that are shown for one file.
 pub const ERRORS_SHOWN_MAX: usize = 20;
-/// Failures that the text of results shows; the other forms have all.
+/// Failures that the text report shows; the other formats have all.
 pub const FAILURES_SHOWN_MAX: usize = 100;
-/// Lines that it names for one reason why they were not checked.
+/// Unchecked lines that the text report names for one reason.
 pub const PLACES_SHOWN_MAX: usize = 8;
-/// Interleavings that an exhaustive search looks at.
+/// Interleavings that an exhaustive search runs.
 pub const INTERLEAVINGS_MAX: u64 = 1_000_000;
-/// Virtual time of a scenario: 10 years. Later times could overflow nothing but patience.
+/// Virtual time of a scenario: 10 years. The limit is arbitrary; later times would not overflow.
 pub const TIME_MAX_NS: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;

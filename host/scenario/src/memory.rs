@@ -1,12 +1,12 @@
-//! Memory of processes on the backends that have none: what allocations are of, by its address. Moves of engines are done on it, as
-//! the daemon does them on pinned pages.
+//! Memory of processes for backends without real processes: the memory of allocations, by address. Engines' DMA
+//! operations are executed on it, as the daemon does on pinned pages.
 
 use std::collections::BTreeMap;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use dxgkrnl::{DmaExecutor, Effects, Input, ProcessId, ProcessMemory};
 
-/// Bytes from an address on; what nothing has written is 0, and is not kept.
+/// Bytes from an address on; bytes that were never written are 0 and not stored.
 #[derive(Default)]
 struct Piece {
     bytes: u64,
@@ -24,7 +24,7 @@ impl Piece {
 struct Pieces(BTreeMap<(ProcessId, u64), Piece>);
 
 impl Pieces {
-    /// The piece that an address is in, and where.
+    /// Returns the piece that contains an address, and the offset in it.
     fn find(&mut self, process: ProcessId, address: u64) -> Option<(&mut Piece, u64)> {
         let ((of, first), piece) = self.0.range_mut(..=(process, address)).next_back()?;
         (*of == process && address - first < piece.bytes).then(|| (piece, address - first))
@@ -52,27 +52,27 @@ impl ProcessMemory for Pieces {
     }
 }
 
-/// See the module.
+/// The memory of all processes.
 #[derive(Default)]
 pub(crate) struct Memory {
     pieces: Pieces,
     dma_executor: DmaExecutor,
-    /// Where each allocation is: whose memory, from where, how many bytes.
+    /// Memory of each allocation: process, address, number of bytes.
     allocations: BTreeMap<(ProcessId, Handle), (ProcessId, u64, u64)>,
 }
 
-/// What an input may make: whose memory it is, where, and how much.
+/// Memory that an input may allocate: process, address, number of bytes.
 pub(crate) type Asked = Option<(ProcessId, u64, u64)>;
 
 impl Memory {
-    /// What is made of if this is accepted.
+    /// Returns the memory that this input allocates if it is accepted.
     pub fn asked(input: &Input) -> Asked {
         let Input::Call { process, call: Call::CreateAllocation { create }, .. } = input else { return None };
         let (standard, [info]) = (create.standard?, &create.allocations[..]) else { return None };
         Some((*process, info.system_memory, standard.size))
     }
 
-    /// What came of an input. Gives why moves could not be done: a bug of ours.
+    /// Applies the effects of an input. Returns the errors of DMA operations, which are bugs.
     pub fn step(&mut self, asked: Asked, effects: &Effects) -> Vec<String> {
         if let (Some((process, address, bytes)), Some(answer)) = (asked, effects.answers.first())
             && let Reply::Allocations { allocations, .. } = &answer.reply
@@ -89,7 +89,7 @@ impl Memory {
         wrong
     }
 
-    /// The process has ended: its memory is gone.
+    /// Removes the memory of an ended process.
     pub fn end(&mut self, process: ProcessId) {
         self.allocations.retain(|(of, _), _| *of != process);
         self.pieces.0.retain(|(of, _), _| *of != process);

@@ -1,5 +1,5 @@
-//! The model backend: the kernel alone. A call is one step of it; wakes arrive at once, unless the process is
-//! frozen or its stream held.
+//! The model backend: the kernel alone. A call is one step; wakes arrive at once, unless the process is frozen or its
+//! stream held.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::host::{Host, SLOTS};
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
-/// What a wake of some id is for.
+/// Target of a wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     Thread(Thread),
@@ -34,7 +34,7 @@ enum Target {
 #[derive(Default)]
 struct ClientProcess {
     attached: bool,
-    /// Its stream is gone: calls answer DEVICE_REMOVED.
+    /// Its stream is lost: calls answer DEVICE_REMOVED.
     lost: bool,
     frozen: bool,
     held: bool,
@@ -42,26 +42,26 @@ struct ClientProcess {
     targets: Vec<(EventId, Target)>,
     events: Vec<(u32, u64)>,
     wakes: u64,
-    /// Its fence memory, which stays when its stream is gone, and where each fence stands in it.
+    /// Its fence memory, which stays after its stream is lost, and the slot of each fence.
     memory: Vec<u64>,
     slots: BTreeMap<Handle, u32>,
-    /// What arrives when it can again.
+    /// Wakes that are held back.
     undelivered: Vec<HostEvent>,
     /// Requests made while its stream is held.
     waiting: Vec<(Thread, Request)>,
-    /// Calls that are answered later, by the number of their request.
+    /// Calls that are answered later, by request number.
     unanswered: Vec<(u64, Thread)>,
-    /// Their answers, as far as they cannot arrive.
+    /// Late answers that are held back.
     late: Vec<(Thread, Answer)>,
 }
 
-/// See the module.
+/// The world of one run.
 pub struct ModelWorld<'a> {
     program: &'a Program,
     host: Host<'a>,
     guests: Vec<ClientProcess>,
     answers: Vec<Option<Answer>>,
-    /// Threads that have a keyed mutex now, and are still to read what it holds.
+    /// Threads that have acquired a keyed mutex and not yet read its data.
     acquired: Vec<(Thread, Handle)>,
     request: u64,
 }
@@ -71,7 +71,7 @@ impl<'a> ModelWorld<'a> {
         ModelWorld::with_drivers(program, &Registry::default(), planted)
     }
 
-    /// The same over drivers of one's own.
+    /// As [`ModelWorld::new`], with your own drivers.
     pub fn with_drivers(
         program: &'a Program,
         registry: &Registry,
@@ -87,28 +87,28 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// The same whose kernel is saved and restored before each step.
+    /// Has the kernel saved and restored before each step.
     #[must_use]
     pub fn restoring(mut self) -> Self {
         self.host.restores = true;
         self
     }
 
-    /// The same without its checker, which looks at all fences after each step: for who wants to know something else.
+    /// Switches off the checker, which reads all fences after each step, for callers that do not need it.
     #[must_use]
     pub fn unchecked(mut self) -> Self {
         self.host.checks = false;
         self
     }
 
-    /// The same that keeps what the kernel was told and asked for: see [`ModelWorld::steps`].
+    /// Records the kernel's inputs and effects: see [`ModelWorld::steps`].
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.host.keep_steps();
         self
     }
 
-    /// What was kept.
+    /// Returns the recorded inputs and effects.
     pub fn steps(&self) -> &[(Nanos, Input, Effects)] {
         self.host.steps.as_deref().unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl<'a> ModelWorld<'a> {
         self.take_late_answers();
     }
 
-    /// Answers of calls of earlier steps.
+    /// Handles answers to calls of earlier steps.
     fn take_late_answers(&mut self) {
         for at in (0..self.host.effects.answers.len()).rev() {
             let answer = &self.host.effects.answers[at];
@@ -154,7 +154,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// Whoever has a keyed mutex now reads what it holds, as the library behind the call does.
+    /// Reads the data of acquired keyed mutexes, as the library does after the call.
     fn read_acquired(&mut self) {
         for (thread, mutex) in std::mem::take(&mut self.acquired) {
             let Some(answer) = self.call(thread, Call::ReadKeyedMutex { mutex }) else { continue };
@@ -167,7 +167,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// `None`: the answer comes later.
+    /// Makes a call; `None` if the answer comes later.
     fn call(&mut self, thread: Thread, mut call: Call) -> Option<Answer> {
         let process = self.program.process_of(thread);
         let id = self.host.id(process);
@@ -225,9 +225,9 @@ impl<'a> ModelWorld<'a> {
         self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
     }
 
-    /// Makes a call; its answer is there once the thread does not sleep.
+    /// Makes a call; its answer is available unless the thread sleeps.
     fn perform_call(&mut self, thread: Thread, mut call: Call, event: Option<u32>) {
-        // The library refuses it (GPV-025).
+        // The library refuses this call (GPV-025).
         if !call.counts_fit() {
             let refused = Answer { status: NtStatus::INVALID_PARAMETER, reply: Reply::None };
             self.answers[thread.index()] = Some(refused);
@@ -279,14 +279,14 @@ impl<'a> ModelWorld<'a> {
         }
         match (target, &answer.reply) {
             (Some(Target::Event { event, .. }), Reply::Wait(WaitOutcome::Satisfied)) => set(guest, event),
-            // It sleeps.
+            // The thread sleeps.
             (Some(Target::Thread(_) | Target::Acquire { .. }), _) if sleeps => return,
             _ => {}
         }
         self.answers[thread.index()] = Some(answer);
     }
 
-    /// What was held back arrives.
+    /// Delivers what was held back.
     fn catch_up(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         if guest.lost && !guest.frozen {
@@ -306,7 +306,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// The kernel has nothing of the process any more.
+    /// Handles a process that the kernel has removed.
     fn detach(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         if std::mem::take(&mut guest.attached) {
@@ -315,7 +315,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// The process is gone with all it had.
+    /// Removes a process and everything that it had.
     fn end(&mut self, process: Process) {
         self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process);
@@ -328,7 +328,7 @@ impl<'a> ModelWorld<'a> {
         guest.late.clear();
     }
 
-    /// The stream is gone: whatever is under way ends with DEVICE_REMOVED.
+    /// Breaks the stream: pending calls end with DEVICE_REMOVED.
     fn cut(&mut self, process: Process) {
         self.detach(process);
         let guest = &mut self.guests[process.index()];
@@ -339,7 +339,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    /// The process finds its stream gone; a frozen one does when it is thawed.
+    /// Reports the lost stream to the process; to a frozen one when it is thawed.
     fn hear_of_the_cut(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
@@ -354,7 +354,7 @@ impl<'a> ModelWorld<'a> {
                 Target::Thread(thread) | Target::Acquire { thread, .. } => {
                     self.answers[thread.index()] = Some(removed.clone())
                 }
-                // Of a wait or of a CPU_NOTIFICATION: who sleeps on it finds out.
+                // A wait or a CPU_NOTIFICATION: its event is set, so that a sleeping thread notices.
                 Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }
         }
@@ -388,7 +388,7 @@ impl<'a> ModelWorld<'a> {
             }
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
-                    // Those that are declared later see the new daemon.
+                    // Processes that are declared later attach to the new daemon.
                     if std::mem::take(&mut self.guests[at].attached) {
                         self.cut(Process(at as u32));
                     }
@@ -409,7 +409,7 @@ impl<'a> ModelWorld<'a> {
     }
 }
 
-/// The call by an NT handle that is none.
+/// Replaces the NT handle of a call by an invalid one.
 fn without_handle(call: &mut Call) {
     if let Call::OpenSyncObject { token, .. }
     | Call::OpenNativeFence { token, .. }
@@ -447,7 +447,7 @@ fn deliver(
         }
         Target::Acquire { thread, mutex } => {
             guest.targets.remove(at);
-            // Only the owner is told what the mutex holds (W-192).
+            // Only the owner gets the data of the mutex (W-192).
             let none = Vec::new();
             answers[thread.index()] = match wake.status {
                 NtStatus::SUCCESS => {
@@ -472,7 +472,7 @@ fn deliver(
     }
 }
 
-/// Calls that are one-way with asynchronous submission.
+/// Whether a call is one-way with asynchronous submission.
 fn is_submission(call: &Call) -> bool {
     matches!(
         call,

@@ -1,27 +1,27 @@
-//! Who has which NT handle in a run. A handle is a descriptor: whoever made it has it, others get it from somebody who has
-//! it when they first use it, each closes its own, and with the last one it ends.
+//! Owners of NT handles in a run. A handle is a descriptor. Its creator has it, and another process gets it from an
+//! owner at its first use. Each process closes its own; the handle ends with the last one.
 
 use std::collections::BTreeMap;
 
 use d3dkmt::ShareToken;
 
-/// The holders of every NT handle of a run. `P` is how the backend numbers processes.
+/// The owners of every NT handle of a run. `P` identifies a process.
 #[derive(Debug)]
 pub struct NtHandleOwners<P>(BTreeMap<ShareToken, Vec<NtHandleOwner<P>>>);
 
 #[derive(Debug)]
 struct NtHandleOwner<P> {
     process: P,
-    /// It has closed its own, and is not given another.
+    /// The process has closed its handle, and does not get another.
     closed: bool,
 }
 
-/// What closing a handle comes to.
+/// Result of closing a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closed {
-    /// The process has none.
+    /// The process had no handle.
     None,
-    /// Others have it.
+    /// Other processes still have it.
     One,
     Last,
 }
@@ -33,7 +33,7 @@ impl<P> Default for NtHandleOwners<P> {
 }
 
 impl<P: Copy + PartialEq> NtHandleOwners<P> {
-    /// The process has the handle from here on.
+    /// Makes the process an owner of the handle.
     pub fn give(&mut self, token: ShareToken, process: P) {
         self.0.entry(token).or_default().push(NtHandleOwner { process, closed: false });
     }
@@ -42,18 +42,18 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
         self.nt_handle_owners(token).any(|holder| holder == process)
     }
 
-    /// Who has it.
+    /// Returns the owners of a handle.
     pub fn nt_handle_owners(&self, token: ShareToken) -> impl Iterator<Item = P> + '_ {
         let nt_handle_owners = self.0.get(&token).into_iter().flatten();
         nt_handle_owners.filter(|holder| !holder.closed).map(|holder| holder.process)
     }
 
-    /// Handles that somebody has.
+    /// Returns the number of handles with an owner.
     pub fn count(&self) -> usize {
         self.0.keys().filter(|token| self.nt_handle_owners(**token).next().is_some()).count()
     }
 
-    /// The process has never had it, and somebody could give it one.
+    /// Whether the process has never had the handle, and an owner could send it.
     pub fn lacks(&self, token: ShareToken, process: P) -> bool {
         let known = self.0.get(&token).into_iter().flatten().any(|holder| holder.process == process);
         !known && self.nt_handle_owners(token).next().is_some()
@@ -69,7 +69,7 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
         if self.nt_handle_owners(token).next().is_some() { Closed::One } else { Closed::Last }
     }
 
-    /// A process ends; the handles that nobody has any more.
+    /// Removes an ended process; returns the handles that have no owner any more.
     pub fn end(&mut self, process: P) -> Vec<ShareToken> {
         let tokens: Vec<ShareToken> = self.0.keys().copied().collect();
         tokens.into_iter().filter(|token| self.close(*token, process) == Closed::Last).collect()

@@ -1,4 +1,4 @@
-//! What a backend gives the runner: processes, threads and calls, and a look at what came of them.
+//! The interface between runner and backend: processes, threads and calls, and their observable results.
 
 use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::why::Why;
@@ -6,30 +6,30 @@ use dxgkrnl::{Nanos, Snapshot};
 
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 
-/// What a thread is to do, every operand filled in.
+/// A request to a thread, with all operands filled in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// `event` is the program's number of the event that goes with the call: of a wait that returns at
-    /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the backend's affair.
+    /// A call. `event` is the program's number of the call's event: of a wait that returns at once, of a packet that
+    /// sets it, of a CPU_NOTIFICATION. The backend assigns the call's own event ids.
     Call { call: Call, event: Option<u32> },
-    /// The store to a queue's doorbell, with the command buffers that its ring holds beyond those seen before.
+    /// A store to a queue's doorbell, with the new command buffers of its ring.
     Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
-    /// Closes the descriptor that the process has of an NT handle.
+    /// Closes the process's descriptor of an NT handle.
     CloseShare { token: ShareToken },
-    /// Writes so many words of its memory, up to the end without a count. The status is how that went.
+    /// Writes `count` words of an allocation's memory; without a count, up to its end. The status is the result.
     Store { allocation: Handle, first: u64, count: Option<u64>, word: u32 },
-    /// Makes the event of this number.
+    /// Creates the event of this number.
     NewEvent { event: u32 },
 }
 
-/// What a call came to.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     pub status: NtStatus,
     pub reply: Reply,
 }
 
-/// The fence that a reply brings: an object's own, or a queue's.
+/// Returns the fence in a reply: an object, or a queue's fence.
 pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
     match reply {
         Reply::SyncObject(fence)
@@ -39,10 +39,10 @@ pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
     }
 }
 
-/// Why a run cannot go on.
+/// Reason why a run cannot continue.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The backend cannot do this; the file must say so.
+    /// The backend does not support this; the file must skip it.
     #[error("{0}")]
     Unsupported(String),
     /// The backend itself failed.
@@ -52,31 +52,32 @@ pub enum Trouble {
 
 pub type Done<T = ()> = Result<T, Trouble>;
 
-/// What a backend answers that cannot do it: `what` goes on from the backend's name, as "cannot ask a frozen process".
+/// Returns the trouble of an unsupported request: `what` continues the backend's name, as in "cannot ask a frozen
+/// process".
 pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
     Err(Trouble::Unsupported(what.into()))
 }
 
-/// One run of one program on one backend. Numbers of VMs, processes, threads are the program's.
+/// One run of one program on one backend. VMs, processes and threads have the program's numbers.
 pub trait World {
     fn backend(&self) -> Backend;
 
     fn start_vm(&mut self, vm: Vm) -> Done;
     fn start_process(&mut self, process: Process) -> Done;
     fn start_thread(&mut self, thread: Thread) -> Done;
-    /// The process ends in order.
+    /// Exits a process in order.
     fn exit(&mut self, process: Process) -> Done;
 
-    /// A thread begins a request. What comes of it is there after [`World::rest`], not before.
+    /// Starts a request on a thread. Its result is available after [`World::rest`], not before.
     fn begin(&mut self, thread: Thread, request: Request) -> Done;
-    /// What the thread's request came to, once; `None` while it is under way or asleep.
+    /// Returns the answer to the thread's request, once; `None` while it is pending or asleep.
     fn returned(&mut self, thread: Thread) -> Option<Answer>;
 
-    /// In how many ways the world can go on by itself at this time: messages that can arrive.
+    /// Returns the number of moves that the world can make by itself now: messages that can arrive.
     fn moves(&self) -> usize {
         0
     }
-    /// Goes on in one of those ways.
+    /// Makes one of those moves.
     fn make_move(&mut self, which: usize) -> Done {
         unreachable!("there is no move {which}")
     }
@@ -85,18 +86,18 @@ pub trait World {
         Ok(())
     }
 
-    /// Lets virtual time pass, stopping wherever something is due.
+    /// Advances virtual time, and stops at every deadline.
     fn advance(&mut self, nanos: Nanos) -> Done;
     fn fault(&mut self, fault: &Fault) -> Done;
 
-    /// The fence value as the process reads it from its memory; `None` if it has no such fence.
+    /// Returns the fence value that the process reads from its memory; `None` if it has no such fence.
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>>;
-    /// What a slot of the process's fence memory holds: the status of a doorbell.
+    /// Returns the value of a slot of the process's fence memory: the status of a doorbell.
     fn slot(&mut self, _process: Process, _slot: u32) -> Done<Option<u64>> {
         unsupported("cannot look at slots of fence memory")
     }
-    /// The first word of so many of an allocation's memory that is another one, with where it is. The status says why they
-    /// cannot be read.
+    /// Returns the first differing word of `count` words of an allocation's memory, with its index. The status says why
+    /// the memory is not readable.
     fn find_other(
         &mut self,
         _process: Process,
@@ -106,32 +107,32 @@ pub trait World {
     ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
         unsupported("cannot look at the memory of processes")
     }
-    /// How often the event was set since this was last asked.
+    /// Returns how often the event was set since the last call.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
-    /// Frames the process has sent so far; `None` if the backend has no frames.
+    /// Returns the number of frames that the process has sent so far; `None` if the backend has no frames.
     fn messages(&mut self, process: Process) -> Done<Option<u64>>;
-    /// Wakes the kernel has given the process so far.
+    /// Returns the number of wakes that the kernel has sent to the process so far.
     fn wakes(&mut self, process: Process) -> u64;
-    /// The kernel's number of the process.
+    /// Returns the kernel's number of the process.
     fn process_number(&self, process: Process) -> u32;
-    /// The kernel's whole state.
+    /// Returns the kernel's whole state.
     fn snapshot(&mut self) -> Snapshot;
-    /// Why what a process waits for does not go on.
+    /// Explains why the waits of a process do not complete.
     fn why(&mut self, process: Process) -> Why;
-    /// Notes since this was last asked.
+    /// Returns the notes since the last call.
     fn take_notes(&mut self) -> Vec<String>;
-    /// What the checkers found since this was last asked.
+    /// Returns the violations since the last call.
     fn take_violations(&mut self) -> Vec<String>;
 
-    /// Keeps a log of everything from now on.
+    /// Starts a log.
     fn keep_log(&mut self) {}
-    /// Where the run's log goes; `None` while nobody keeps one.
+    /// Returns the run's log; `None` if none is kept.
     fn log(&mut self) -> Option<&mut String> {
         None
     }
 }
 
-/// What every backend that runs a program needs to tell before it does.
+/// Returns the reason why the file skips this backend, which every backend checks before a run.
 pub fn declared_skip(program: &Program, backend: Backend) -> Option<&str> {
     program.not_on.iter().find(|(other, _)| *other == backend).map(|(_, reason)| reason.as_str())
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
+use covers::covers;
 use d3dkmt::NtStatus;
 use drivers::{FilterDriver, Filtered, Registry};
 use dxgkrnl::ddi::{
@@ -128,9 +129,9 @@ fn passes(registry: &Registry, text: &str) {
     }
 }
 
-// covers: TDR-031
 #[test]
 fn one_adapter_stops_with_its_drivers_words_and_the_other_goes_on() {
+    covers!("TDR-031");
     quietly();
     let registry =
         Registry::default().with("at_word", || Box::new(Filtered(AtWord(SimulatedMiniport::default()))));

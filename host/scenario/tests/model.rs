@@ -170,7 +170,7 @@ fn a_thread_that_may_sleep_takes_no_step_while_it_does() {
 fn a_call_that_nobody_made_is_not_blocked() {
     let text = "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> ok\np W = wait D F>=1 -> anything\n\
                 p X = wait D F>=0 -> anything\nexpect W blocked\nexpect X blocked\n";
-    fails_in(8, "expected that X is blocked, found: nobody is in this call", text);
+    fails_in(8, "expected that X is blocked, found: no thread is in this call", text);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_call_of_a_race_that_nobody_made_is_not_asleep() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n\
                 device_state D -> ok | W = wait D F>=1 -> ok\n | X = wait D F>=0 -> ok\n | r = read F\n\
                 allowed X=asleep, r=0\n";
-    fails_in(7, "the race ended in X never begun, which is not allowed", text);
+    fails_in(7, "the race ended in X never started, which is not allowed", text);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What differs between two traces, by cause and not by time.
 //!
 //! Processes are matched by their VM's name, their own name and which of that name they are; their calls by their place
-//! in the process's own order. So two runs of one program are the same however their processes' calls fell between
-//! each other. Told first is what comes first: a process that was told something else, or the same and was answered
-//! something else. Then what follows from it: wake-ups that one trace has and the other has not, other numbers of calls,
-//! waits that took longer.
+//! in the process's own order. So two runs of one program are the same however their processes' calls fell between each
+//! other. Told first is what comes first: a process that was told something else, or the same and was answered
+//! something else. Then what follows from it: wake-ups that one trace has and the other has not, other numbers of
+//! calls, waits that took longer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -12,8 +12,8 @@
 //! what a queue holds is not in it, so [`read`] replays the trace beside and looks. What is drawn is
 //! plain data ([`Timeline`]), the same for the same trace, byte for byte; and so is every picture of it.
 //!
-//! Memory is bounded: of each kind of row so many are kept as [`Options::rows_max`] says, the latest; what is left out is
-//! counted ([`Integrity::left_out`]). Figures ([`Stats`]) are of the whole trace whatever is kept.
+//! Memory is bounded: of each kind of row so many are kept as [`Options::rows_max`] says, the latest; what is left out
+//! is counted ([`Integrity::left_out`]). Figures ([`Stats`]) are of the whole trace whatever is kept.
 #![forbid(unsafe_code)]
 
 mod build;

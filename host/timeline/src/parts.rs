@@ -4,9 +4,9 @@
 //!   wait begins ....... no work yet ....... submitted  queued  given  in hardware  begun  runs  signal  told late  woken
 //! ```
 //! All of it is by the daemon's one clock, as it was told to the kernel: there is no error between two of these times,
-//! and each is up to the length of one kernel step late. What is before the wait reached the daemon and after its wake-up
-//! left - the guest's own time and the link - is not in the trace: docs/TIMELINE.md says what guests would have to
-//! record for that.
+//! and each is up to the length of one kernel step late. What is before the wait reached the daemon and after its
+//! wake-up left - the guest's own time and the link - is not in the trace: docs/TIMELINE.md says what guests would have
+//! to record for that.
 
 use std::collections::BTreeMap;
 

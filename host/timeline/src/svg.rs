@@ -1,7 +1,8 @@
 //! A picture for documents and logs: the same trace gives the same bytes.
 //!
-//! Steps stand in their order, or by time. Lanes are those of the HTML page; what begins and ends is a bar, what releases a
-//! wait an arrow. Colours follow the reader's scheme and are told apart by everybody; what is pending is dashed.
+//! Steps stand in their order, or by time. Lanes are those of the HTML page; what begins and ends is a bar, what
+//! releases a wait an arrow. Colours follow the reader's scheme and are told apart by everybody; what is pending is
+//! dashed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -179,8 +179,8 @@ fn damaged_trace_is_drawn_up_to_the_damage() {
     assert!(timeline.integrity_words().contains(&format!("only up to step #{last}")));
 }
 
-/// A session by seed that does all there is to do, valid and invalid: whatever it is, it can be drawn, and the rows agree
-/// with each other.
+/// A session by seed that does all there is to do, valid and invalid: whatever it is, it can be drawn, and the rows
+/// agree with each other.
 #[test]
 fn any_session_can_be_drawn() {
     for seed in 0..40 {

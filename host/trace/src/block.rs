@@ -1,4 +1,4 @@
-//! One block's header, and blocks that are copied: docs/TRACE.md has the layout.
+//! The header of a block, and copying of blocks. docs/TRACE.md has the layout.
 
 use std::io::{self, Write};
 
@@ -6,35 +6,35 @@ use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN};
 
 /// First bytes of every block of every version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"GPVTRACE";
-/// Bytes before the content.
+/// Bytes of a block's header.
 pub(crate) const HEADER_BYTES: usize = 68;
 /// A block of data is closed when its content has reached this length.
 pub(crate) const CONTENT_BYTES_FULL: usize = 64 * 1024;
-/// The longest content of a block; a step that does not fit is not recorded, and a snapshot comes in pieces.
+/// The longest content of a block. A step that does not fit is not recorded; a snapshot is split into pieces.
 pub(crate) const CONTENT_BYTES_MAX: usize = 1 << 28;
 /// A block's codec: a raw deflate stream (RFC 1951).
 pub(crate) const DEFLATED: u8 = 1;
 
 const CHECKED_BYTES: usize = 64;
-/// Bytes that every version from 3 on has where version 3 has them.
+/// Offset of the version; the same in every version from 3 on.
 const VERSION_AT: usize = 16;
 
-/// What a block has. Numbers from 128 on are for kinds that replay need not know.
+/// Kind of a block. A replay can ignore unknown kinds with numbers from 128 on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// Who recorded what kernel: the first block, and once more before each snapshot.
+    /// The recording program and the kernel's configuration: the first block, repeated before each snapshot.
     Header,
     /// Steps.
     Data,
     /// The kernel's state.
     Snapshot,
-    /// Where blocks are and what they have.
+    /// Positions and contents of blocks.
     Index,
-    /// The last block of a trace that was ended in good order.
+    /// The last block of a trace that was finished properly.
     End,
-    /// A piece of the state, or of what is beside it, of a snapshot that does not fit one block.
+    /// A piece of the kernel's state or the host's data of a snapshot that does not fit one block.
     Piece,
-    /// A kind that this program does not know.
+    /// An unknown kind.
     Other(u8),
 }
 
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// A word for reports.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Header => "header",
@@ -76,46 +76,47 @@ impl Kind {
         }
     }
 
-    /// A trace with a block of this kind cannot be replayed by who does not know it.
+    /// Whether a program that does not know this kind cannot replay the trace.
     pub(crate) fn is_semantic(self) -> bool {
         !matches!(self, Kind::Other(128..))
     }
 }
 
-/// What a block's header says.
+/// The header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockHeader {
-    /// Of this trace and no other: who writes into a trace cannot make a block of it.
+    /// The trace's random number. Data that a guest sends into a trace cannot imitate a block, because it does not know
+    /// the number.
     pub trace: u64,
-    /// The oldest version of the format that has such a block.
+    /// The oldest format version that has such a block.
     pub version: u16,
     pub kind: Kind,
-    /// 0: the content is stored as it is; [`DEFLATED`].
+    /// 0 if the content is stored unchanged, or [`DEFLATED`].
     pub codec: u8,
-    /// Bytes of the content as it is stored.
+    /// Bytes of the stored content.
     pub length: u32,
-    /// CRC32C of the content as it is stored.
+    /// CRC32C of the stored content.
     pub content_crc: u32,
     /// Steps in it.
     pub steps: u32,
-    /// Number of its first step; of the next one if it has none.
+    /// Number of its first step, or of the next step if it has none.
     pub first_step: u64,
     pub first_ns: u64,
     pub last_ns: u64,
-    /// 0, 1, 2, .. through the file.
+    /// Number of the block in the file: 0, 1, 2, ..
     pub number: u32,
-    /// The checksum of the header before it: 0 in the first.
+    /// The checksum of the previous header; 0 in the first.
     pub link: u32,
 }
 
-/// Why there is no header where one was looked for.
+/// Why bytes are not a valid header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoHeader {
-    /// It does not begin as one.
+    /// The magic is missing.
     Other,
-    /// It begins as one and is not what its checksum says, or beyond a limit.
+    /// The magic is there, but the checksum or a limit does not hold.
     Damaged,
-    /// It is sound and of another version of the format.
+    /// A valid header of another format version.
     Version(u32),
 }
 
@@ -177,18 +178,18 @@ impl BlockHeader {
         })
     }
 
-    /// What the next block links to.
+    /// The header's checksum, which the next block links to.
     pub fn crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
         u32::from_le_bytes(bytes[64..].try_into().expect("four bytes"))
     }
 
-    /// The number of the step after those in it.
+    /// Number of the step after the block's last.
     pub fn next_step(&self) -> u64 {
         self.first_step.saturating_add(self.steps.into())
     }
 }
 
-/// A file of blocks that had other places, and perhaps other numbers, before.
+/// Writes copied blocks into a new file, with new numbers and links.
 pub(crate) struct Written<W> {
     out: W,
     number: u32,
@@ -201,12 +202,12 @@ impl<W: Write> Written<W> {
         Written { out, number: 0, link: 0, bytes: 0 }
     }
 
-    /// So far.
+    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a block with this content as it is stored; its header.
+    /// Appends a block with this stored content. Returns its header.
     pub fn block(&mut self, header: BlockHeader, content: &[u8]) -> io::Result<[u8; HEADER_BYTES]> {
         let header = BlockHeader {
             number: self.number,
@@ -224,7 +225,7 @@ impl<W: Write> Written<W> {
         Ok(header)
     }
 
-    /// How many bytes there are.
+    /// Flushes the file. Returns its length in bytes.
     pub fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.bytes)

@@ -1,8 +1,8 @@
-//! What led to a step: the steps before it that named the same things.
+//! Possible causes of a step: earlier steps that name the same objects.
 //!
-//! What a step concerns are the handles that its call names, the slots that it stores to and the events that it wakes;
-//! where one of them is a fence, every other open of that fence as well, in whichever process or VM; and the queues that
-//! were named together with it. It is a filter, not a proof: what is not in it may matter, what is in it may not.
+//! The objects of a step are the handles of its call, the slots that it stores to and the events that it wakes. For a
+//! fence, every other open of it counts as well, in any process or VM. So do the queues that were named together with
+//! one of these objects. This is a heuristic: it can miss causes and include unrelated steps.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -14,26 +14,26 @@ use dxgkrnl::{Effects, Input, Kernel, Nanos, ProcessId};
 use crate::steps::Step;
 use crate::{Next, Reader, TraceError};
 
-/// So many are given: the latest.
+/// Most causes that are returned, the latest ones.
 pub const CAUSES_MAX: usize = 30;
 
-/// A step that may have to do with it.
+/// A step that may be a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cause {
     pub sequence: u64,
     pub now: Nanos,
-    /// What the kernel was told, in the form of trace lines.
+    /// The input, as a trace line.
     pub input: String,
-    /// The first note of it, if there is one.
+    /// The step's first note, if any.
     pub note: Option<String>,
 }
 
-/// See the module.
+/// Possible causes of a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Causes {
-    /// The latest, oldest first.
+    /// The latest causes, oldest first.
     pub last: Vec<Cause>,
-    /// How many there are in all.
+    /// The number of all causes.
     pub count: u64,
 }
 
@@ -41,9 +41,9 @@ impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Causes { last, count } = self;
         if last.is_empty() {
-            return write!(f, "\n  no step before it names what it is about");
+            return write!(f, "\n  no earlier step names the same objects");
         }
-        write!(f, "\n  what led to it, the last {} of {count} steps about the same:", last.len())?;
+        write!(f, "\n  earlier steps that name the same objects, the last {} of {count}:", last.len())?;
         for Cause { sequence, now, input, note } in last {
             write!(f, "\n    #{sequence} {now} ns {input}")?;
             if let Some(note) = note {
@@ -61,7 +61,7 @@ enum CauseKey {
     Event(ProcessId, u64),
 }
 
-/// Calls that put something into queues: whoever names a fence in one of these names its queue too.
+/// Whether a call queues an operation: such a call relates a fence to its queue.
 fn is_queued(call: &Call) -> bool {
     matches!(
         call,
@@ -75,7 +75,7 @@ fn is_queued(call: &Call) -> bool {
     )
 }
 
-/// What comes to be or ends together with much else, and says nothing about one thing.
+/// Whether a call concerns so many objects that it says nothing about one of them.
 fn is_everywhere(call: &Call) -> bool {
     matches!(call, Call::CloseAdapter { .. } | Call::CreateDevice { .. } | Call::GetDeviceState { .. })
 }
@@ -117,7 +117,7 @@ fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<CauseKey> {
     things
 }
 
-/// Every open of every fence that one of the things is.
+/// Handles and slots of every open of each fence among `things`.
 fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
     let (mut objects, mut opens) = (BTreeSet::new(), Vec::new());
     kernel.fences(&mut |open| {
@@ -132,8 +132,8 @@ fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<CauseKey>) -> BTreeSet<
     of_them.flat_map(|(_, handle, slot)| [Some(handle), slot]).flatten().collect()
 }
 
-/// What led to step `sequence`, from the steps that `reader` has before it; `kernel` is behind the step, unless it
-/// came to grief there, and `effects` are all that it asked for, recorded and replayed.
+/// Possible causes of step `sequence` among the earlier steps of `reader`. `kernel` is the kernel after the step, or
+/// `None` if it panicked there. `effects` are the recorded and the replayed effects.
 pub(crate) fn causes(
     reader: &mut Reader,
     kernel: Option<&Kernel<Drivers>>,
@@ -163,7 +163,7 @@ pub(crate) fn causes(
     Ok(Causes { last: last.into(), count })
 }
 
-/// The queues in which one of the things was named.
+/// The handles that were named together with one of the things in a queued operation.
 fn queues_of(
     reader: &mut Reader,
     before: u64,

@@ -1,5 +1,5 @@
-//! Compact forms of what happens most: a signal or a wait of one fence, a deadline; fence stores, the plain
-//! answers and wakes. They say how something differs from what was before it in the same block.
+//! Compact forms of the most frequent records: a signal or a wait of one fence, a deadline; fence stores, plain answers
+//! and wakes. They encode the difference from earlier records of the same block.
 //!
 //! ```text
 //!   80 mask dt ..   SignalFromCpu of one object and one value
@@ -9,7 +9,7 @@
 //!   84 mask dt ..   WaitFromGpu of one object and one value
 //!   C0..FF ..       effects: bits 5-4 stores, 3-2 the answer, 1-0 wakes
 //! ```
-//! docs/TRACE.md has every bit. Whatever has no compact form is a message: see [`crate::encode`].
+//! docs/TRACE.md has every bit. Inputs and effects without a compact form are messages, see [`crate::encode`].
 
 use d3dkmt::{
     Call, EventId, GpuSignal, Handle, Handles, NtStatus, Reply, SignalFlags, Values, WaitFromCpuFlags,
@@ -43,7 +43,7 @@ const SAME_VALUE: u8 = 1 << 2;
 const NEXT_WAKE: u8 = 1 << 1;
 const SUCCEEDED: u8 = 1 << 2;
 
-/// A count that is too big for its two bits follows as a number.
+/// Code for a count that does not fit its two bits: the count follows as a number.
 const MANY: usize = 3;
 
 /// Longest input: kind, mask and eight numbers.
@@ -60,7 +60,7 @@ pub(crate) fn effects_bytes_max(effects: &Effects) -> usize {
     1 + 2 * NUMBER_BYTES_MAX + items.min(ITEMS_MAX) * ITEM_BYTES_MAX
 }
 
-/// What a process did last.
+/// The last values of a process.
 #[derive(Clone, Copy, Default)]
 struct Last {
     request: u64,
@@ -73,27 +73,27 @@ struct Last {
     slot: u32,
 }
 
-/// Processes share these by their number: more of them cost bytes and nothing else.
+/// Entries that processes share, by process id modulo this. More processes cost only bytes.
 const LASTS: usize = 16;
 
-/// What was before, in one block. Writer and reader keep the same.
+/// The last values within a block. Writer and reader maintain the same.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub now: Nanos,
     process: u32,
-    /// Who made the step's call, and which: whom a plain answer is for.
+    /// Process and request of the step's call, to which a plain answer belongs.
     caller: Option<(u32, u64)>,
     value: u64,
     lasts: [Last; LASTS],
 }
 
 impl Context {
-    /// At the beginning of a block whose first step is at this time.
+    /// The context at the start of a block whose first step is at this time.
     pub fn new(now: Nanos) -> Context {
         Context { now, process: 0, caller: None, value: 0, lasts: [Last::default(); LASTS] }
     }
 
-    /// An input stands there as a message.
+    /// Records an input that is written as a message.
     pub fn message(&mut self, now: Nanos, input: &Input) {
         self.now = now;
         self.caller = None;
@@ -113,7 +113,7 @@ fn unzigzag(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
 }
 
-/// Writes an input that has a compact form; false if it has none, and then nothing is changed.
+/// Writes an input in compact form. Returns false, with no change, if it has none.
 #[inline(always)]
 pub(crate) fn write_input(context: &mut Context, now: Nanos, input: &Input, out: &mut Writer) -> bool {
     if now < context.now {
@@ -148,7 +148,7 @@ struct One {
 }
 
 impl One {
-    /// The call's kind and what it says, if it has a compact form.
+    /// The kind and the fields of a call, if it has a compact form.
     #[inline]
     fn of(process: ProcessId, request: u64, call: &Call) -> Option<(u8, One)> {
         let (kind, owner, objects, values, flags, event) = match call {
@@ -193,7 +193,7 @@ impl One {
     }
 }
 
-/// Which of [`Last::owners`] calls of a kind have.
+/// Index into [`Last::owners`] for calls of a kind.
 fn owner_of(kind: u8) -> usize {
     usize::from(kind >= GPU_SIGNAL)
 }
@@ -240,7 +240,7 @@ fn write_one(context: &mut Context, kind: u8, dt: u64, one: &One, out: &mut Writ
     keep(context, kind, one);
 }
 
-/// What the next compact form of this process differs from.
+/// Records the values that the next compact form of this process refers to.
 #[inline]
 fn keep(context: &mut Context, kind: u8, one: &One) {
     context.process = one.process.0;
@@ -257,7 +257,7 @@ fn keep(context: &mut Context, kind: u8, one: &One) {
     }
 }
 
-/// Writes effects that have a compact form; false if they have none, and then nothing is changed.
+/// Writes effects in compact form. Returns false, with no change, if they have none.
 #[inline(always)]
 pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut Writer) -> bool {
     let Effects { moves, stores, answers, events, notes } = effects;
@@ -296,7 +296,7 @@ pub(crate) fn write_effects(context: &mut Context, effects: &Effects, out: &mut 
     true
 }
 
-/// The code of an answer that says no more than that the caller's call succeeded.
+/// The code of an answer that only reports success to the caller.
 #[inline]
 fn plain(context: &Context, answer: &Answer) -> Option<u8> {
     let to_caller = context.caller == Some((answer.process.0, answer.request));
@@ -361,7 +361,7 @@ fn write_event(context: &mut Context, event: &HostEvent, EventId(name): EventId,
     }
 }
 
-/// Bytes of a block that were not read yet. What is wrong with them is said in words.
+/// Bytes of a block that were not read yet. Errors are texts.
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
 const CUT_OFF: &str = "it ends inside a record";
@@ -394,7 +394,7 @@ impl<'a> Bytes<'a> {
         u32::try_from(self.number()?).map_err(|_| TOO_BIG)
     }
 
-    /// So many bytes, told by a number before them.
+    /// Bytes with their length before them, as a number.
     pub fn delimited(&mut self) -> Result<&'a [u8], &'static str> {
         let length = usize::try_from(self.number()?).map_err(|_| TOO_BIG)?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(CUT_OFF)?;
@@ -467,7 +467,7 @@ pub(crate) fn read_effects(
         _ => Some(Reply::Wait(WaitOutcome::Satisfied)),
     };
     if let Some(reply) = reply {
-        let (process, request) = context.caller.ok_or("an answer to nobody")?;
+        let (process, request) = context.caller.ok_or("an answer without a caller")?;
         let status = NtStatus::SUCCESS;
         effects.answers.push(Answer { process: ProcessId(process), request, status, reply });
     }

@@ -1,5 +1,5 @@
-//! Between the messages of `trace.proto` and the kernel's words. What a message cannot say is a
-//! [`ConvertError`], never a default. Steps are written by `encode`; this reads them.
+//! Conversion of `trace.proto` messages into the kernel's types. An invalid or missing field is a [`ConvertError`],
+//! never a default. `encode` writes the messages.
 
 use d3dkmt::{Handle, WakeTarget};
 use dxgkrnl::{
@@ -109,7 +109,7 @@ fn answer_from_wire(wire: wire::Sent) -> Result<Answer, ConvertError> {
         (process, FromHost::Answer { request, status, reply }) => {
             Ok(Answer { process, request, status, reply })
         }
-        _ => Err(ConvertError::Unexpected("a frame that is no answer among the answers")),
+        _ => Err(ConvertError::Unexpected("a frame other than an answer in the list of answers")),
     }
 }
 
@@ -121,6 +121,6 @@ fn event_from_wire(wire: wire::Sent) -> Result<HostEvent, ConvertError> {
         (process, FromHost::GuestEvent { event, status }) => {
             Ok(HostEvent { process, target: WakeTarget::GuestEvent(event), status })
         }
-        _ => Err(ConvertError::Unexpected("a frame that is no wake among the events")),
+        _ => Err(ConvertError::Unexpected("a frame other than a wake in the list of events")),
     }
 }

@@ -1,6 +1,6 @@
-//! From the kernel's words to the bytes of `trace.proto`, straight into the open block: no message is
-//! built in between. The bytes are those that prost would write; `convert` reads them back. What has a compact form
-//! never comes here: see [`crate::compact`].
+//! Encoding of inputs and effects as `trace.proto` messages, directly into the open block without an intermediate
+//! message. The bytes are those that prost would write; `convert` reads them back. Records with a compact form are
+//! written by [`crate::compact`] instead.
 
 use d3dkmt::Handle;
 use dxgkrnl::{Answer, Effects, EngineId, Fault, Input, Nanos, ProcessId};
@@ -13,11 +13,10 @@ use proto::convert::wake_to_frame;
 pub(crate) const ENTERED: u8 = 0x41;
 /// Kind of a record that is a message `Effects`.
 pub(crate) const EFFECTS: u8 = 0x42;
-/// Replay has to know what a record of a kind with this bit means.
+/// A replay must know each record kind with this bit.
 pub(crate) const SEMANTIC: u8 = 0x40;
 
-/// A length that is known only when what it counts has been written: one byte is kept for it, and more
-/// are made when it needs them.
+/// A length prefix that is set after its content is written. One byte is reserved; [`Length::set`] makes room for more.
 #[must_use]
 pub(crate) struct Length {
     at: usize,
@@ -50,18 +49,18 @@ impl Length {
     }
 }
 
-/// The varint of almost every key and most numbers is one byte.
+/// Appends a varint, with a fast path for one byte.
 fn varint(value: u64, out: &mut Vec<u8>) {
     if value < 0x80 { out.push(value as u8) } else { encode_varint(value, out) }
 }
 
-/// Key of a field; our tags are below 16.
+/// Appends the key of a field; all tags are below 16.
 fn key(tag: u32, wire_type: WireType, out: &mut Vec<u8>) {
     debug_assert!(tag < 16);
     out.push((tag << 3) as u8 | wire_type as u8);
 }
 
-/// Opens a message field; what is appended until [`Length::set`] is its content.
+/// Opens a message field. Its content is all that is appended until [`Length::set`].
 pub(crate) fn open(tag: u32, out: &mut Vec<u8>) -> Length {
     key(tag, WireType::LengthDelimited, out);
     Length::reserve(out)
@@ -73,7 +72,7 @@ pub(crate) fn nested(tag: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<
     length.set(out);
 }
 
-/// A number; 0 is left out, as everywhere in proto3.
+/// Appends a number; 0 is omitted, as in proto3.
 pub(crate) fn number(tag: u32, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         chosen(tag, value, out);
@@ -206,8 +205,8 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
     }
 }
 
-/// A record of `Effects`: the second half of a step. Written even if there are none, for a step without is one that
-/// never ended.
+/// A record of `Effects`: the second half of a step. It is written even if empty, because a step without one is
+/// unfinished.
 pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
     let Effects { moves, stores, answers, events, notes } = effects;
     out.push(EFFECTS);

@@ -1,30 +1,30 @@
-//! What can go wrong with a trace file: what, where, what to do next.
+//! Errors of trace files.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something of a trace that is not there any more, or not to be trusted.
+/// A part of a trace that is missing or damaged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
     /// Number of the first step that is lost.
     pub from: u64,
-    /// Number of the first step that is there again, so that `from == Some(to)` loses no step. `None` at the end of a
-    /// trace that nothing after it tells the length of: every step that was recorded from there on is lost.
+    /// Number of the first step after the loss; no step is lost if `to == Some(from)`. `None` at the end of a trace
+    /// whose length is not known: every step from `from` on is lost.
     pub to: Option<u64>,
-    /// Bytes of the file that it takes: 0 where they are gone.
+    /// Bytes of the damaged part in the file; 0 if they are missing.
     pub bytes: u64,
-    /// Where in the file they begin.
+    /// Offset of the loss in the file.
     pub offset: u64,
     pub why: String,
 }
 
 impl Lost {
-    /// False if all steps are there: what is lost was an index, or bytes that were never a part of the trace.
+    /// Whether steps are lost. False if only an index is lost, or bytes that never were a part of the trace.
     pub fn loses_steps(&self) -> bool {
         self.to != Some(self.from)
     }
 
-    /// How many steps are lost, if that can be known.
+    /// Number of lost steps, if known.
     pub fn steps(&self) -> Option<u64> {
         self.to.map(|to| to.saturating_sub(self.from))
     }
@@ -48,15 +48,15 @@ impl fmt::Display for Lost {
 pub enum TraceError {
     #[error("cannot {doing} the trace {}: {source}; check the path, its permissions and the disk's space", path.display())]
     Io { doing: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{} exists and is no trace: it is not overwritten; name another file or remove it", .0.display())]
+    #[error("{} exists and is not a trace: it is not overwritten; name another file or remove it", .0.display())]
     WouldOverwrite(PathBuf),
     #[error("{} is being recorded by another program: name another file", .0.display())]
     Busy(PathBuf),
-    #[error("{} is no trace: {why}; name a file that --record wrote", path.display())]
+    #[error("{} is not a trace: {why}; name a file that --record wrote", path.display())]
     NotATrace { path: PathBuf, why: String },
-    #[error("trace {}: its header is lost, and with it what was recorded: {lost}; copy the file again from where it was recorded, or record again", path.display())]
+    #[error("trace {} cannot be read because its header is lost: {lost}; copy the file again from where it was recorded, or record again", path.display())]
     Damaged { path: PathBuf, lost: Lost },
-    #[error("trace {} is not whole, and a copy could not tell: {lost}", path.display())]
+    #[error("trace {} is incomplete and cannot be packed, because the copy would not show the loss: {lost}", path.display())]
     NotWhole { path: PathBuf, lost: Lost },
     #[error(
         "trace {} has {what} version {file}, this program has {ours}; replay it with the program that wrote it ({program})",
@@ -69,7 +69,7 @@ pub enum TraceError {
     )]
     Config { path: PathBuf, why: String, program: String },
     #[error(
-        "trace {}: recording stopped: {why}; what came before can be replayed, {dropped} steps after it are not recorded",
+        "trace {}: recording stopped: {why}; earlier steps can be replayed, {dropped} later steps are not recorded",
         path.display()
     )]
     Stopped { path: PathBuf, dropped: u64, why: String },

@@ -1,4 +1,4 @@
-//! The file that blocks are appended to, and the open block beside it.
+//! The trace file that blocks are appended to, and the creation of its open block.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -11,19 +11,19 @@ use crate::TraceError;
 use crate::block::MAGIC;
 use crate::staging::Staging;
 
-/// What a power failure may cost. The end of the recording program never costs anything.
+/// What a power failure may lose. A kill of the recording program never loses anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durable {
-    /// As much as the system has not written yet, some 30 seconds by default.
+    /// Everything that the operating system has not written yet, by default about 30 seconds.
     #[default]
     No,
-    /// The open block, which has 64 KiB at most: each is on the disk before recording goes on.
+    /// The open block, of 64 KiB at most: each block is on the disk before recording continues.
     Block,
-    /// What came after the last time that whoever records had [`crate::Recorder::file`] written to the disk.
+    /// Everything since the caller last synced [`crate::Recorder::file`] to the disk.
     Flushed,
 }
 
-/// See the module.
+/// A trace file that is being recorded.
 pub(crate) struct TraceFile {
     path: PathBuf,
     file: File,
@@ -32,7 +32,8 @@ pub(crate) struct TraceFile {
     durable: Durable,
 }
 
-/// Options for a file that only its owner may read, whatever the umask: a trace has everything that guests sent.
+/// Options for a file that only its owner can access, whatever the umask, because a trace has everything that guests
+/// sent.
 pub(crate) fn owner_only() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -40,15 +41,18 @@ pub(crate) fn owner_only() -> OpenOptions {
 }
 
 impl TraceFile {
-    /// The file, and its open block.
+    /// Creates the file and its open block.
     pub fn create(path: &Path, trace: u64, durable: Durable) -> Result<(TraceFile, Staging), TraceError> {
         let create = |source| io_error("create", path, source);
-        // It is truncated only when it is known to be ours.
+        // The file is truncated only once it is known to be a trace or empty.
         let file = owner_only().create(true).truncate(false).open(path).map_err(create)?;
         if !file.metadata().map_err(create)?.is_file() {
-            return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is no file".into() });
+            return Err(TraceError::NotATrace {
+                path: path.to_owned(),
+                why: "it is not a regular file".into(),
+            });
         }
-        // A file system without locks is as good as no other recorder.
+        // On a file system without locks, assume that there is no other recorder.
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(TraceError::Busy(path.to_owned()));
         }
@@ -67,7 +71,7 @@ impl TraceFile {
         self.offset
     }
 
-    /// Appends a block; where it begins. Of one that could not be written nothing is left.
+    /// Appends a block and returns its offset. A failed write leaves nothing of the block.
     pub fn write(&mut self, block: &[u8]) -> io::Result<u64> {
         let mut written = self.file.write_all(block);
         if self.durable == Durable::Block {
@@ -83,7 +87,7 @@ impl TraceFile {
         Ok(begin)
     }
 
-    /// Has every write fail from here on as on a full disk, or no more.
+    /// Makes all later writes fail as on a full disk, or succeed again.
     #[cfg(test)]
     pub fn fill_disk(&mut self, full: bool) -> io::Result<()> {
         let path = if full { Path::new("/dev/full") } else { &self.path };
@@ -91,12 +95,12 @@ impl TraceFile {
         self.file.seek(io::SeekFrom::Start(self.offset)).map(drop)
     }
 
-    /// The file itself, for who has it written to the disk.
+    /// A duplicate of the file's descriptor, for a caller that syncs it to the disk.
     pub fn handle(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Every block is written.
+    /// Syncs the file after the last block, if it is to be durable.
     pub fn finish(&mut self) -> Result<(), TraceError> {
         if self.durable != Durable::No {
             self.file.sync_data().map_err(|source| io_error("write", &self.path, source))?;
@@ -105,7 +109,7 @@ impl TraceFile {
     }
 }
 
-/// A file that belongs to another: its name has this behind it.
+/// The path of a file that accompanies another: its name with this suffix.
 pub fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
@@ -116,7 +120,7 @@ pub(crate) fn io_error(doing: &'static str, path: &Path, source: io::Error) -> T
     TraceError::Io { doing, path: path.to_owned(), source }
 }
 
-/// The same of a file that is not open, if it is there.
+/// As [`refuse_to_overwrite`], for a path; a missing file is no error.
 pub(crate) fn refuse_to_overwrite_at(path: &Path) -> Result<(), TraceError> {
     match File::open(path) {
         Ok(file) => refuse_to_overwrite(&file, path),
@@ -124,7 +128,7 @@ pub(crate) fn refuse_to_overwrite_at(path: &Path) -> Result<(), TraceError> {
     }
 }
 
-/// A slip of the command line must not cost somebody's file.
+/// Refuses a file that is neither empty nor a trace, so that a mistyped path destroys no other file.
 fn refuse_to_overwrite(file: &File, path: &Path) -> Result<(), TraceError> {
     let mut start = Vec::new();
     file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(|source| io_error("read", path, source))?;

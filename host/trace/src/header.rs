@@ -1,4 +1,4 @@
-//! The configuration in a trace's header, both ways.
+//! Conversion of the kernel's configuration to and from a trace's header.
 
 use d3dkmt::Luid;
 use dxgkrnl::{

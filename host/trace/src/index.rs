@@ -1,4 +1,4 @@
-//! What blocks of a trace have, collected while they are written.
+//! The index of a trace's blocks, collected while they are written.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use proto::trace as wire;
 
 use crate::block::HEADER_BYTES;
 
-/// So many blocks have an entry in each index.
+/// Entries of a full index.
 pub(crate) const ENTRIES_FULL: usize = 64;
-/// An entry leaves out what the headers of all blocks begin with: whoever looks for a block must not find one here.
+/// An entry stores a block's header from this offset on, without the magic, so that a scan for blocks finds none in an
+/// index.
 pub(crate) const ENTRY_FROM: usize = 16;
-/// Processes that an entry lists; of more it says only that there are.
+/// Most processes that an entry lists; if there are more, it only says so.
 const PROCESSES_LISTED_MAX: usize = 64;
 
-/// Processes that a block's steps are about.
+/// Processes that a block's steps concern.
 #[derive(Default)]
 pub(crate) struct BlockProcesses {
     last: Option<u32>,
@@ -62,7 +63,7 @@ impl BlockProcesses {
         }
     }
 
-    /// An answer is to the process that called.
+    /// Adds the processes of stores and events. An answer goes to the calling process, which is listed already.
     #[inline]
     pub fn effects(&mut self, effects: &Effects) {
         effects.stores.iter().for_each(|store| self.process(store.process.0));
@@ -76,7 +77,7 @@ impl BlockProcesses {
     }
 }
 
-/// Of which VM each process is that was seen to attach.
+/// The VM of each process that attached.
 #[derive(Default)]
 pub(crate) struct Vms(BTreeMap<u32, u32>);
 
@@ -95,7 +96,7 @@ impl Vms {
     }
 }
 
-/// Entries since the last index, and where what an index links to is.
+/// Entries since the last index, and the offsets that the next index links to.
 #[derive(Default)]
 pub(crate) struct Entries {
     entries: Vec<wire::IndexEntry>,
@@ -126,7 +127,7 @@ impl Entries {
         self.last_index
     }
 
-    /// The content of an index block that will stand at `offset`.
+    /// The content of an index block to be written at `offset`.
     pub fn take(&mut self, offset: u64) -> Vec<u8> {
         let index = wire::Index {
             entries: std::mem::take(&mut self.entries),

@@ -1,31 +1,31 @@
 //! Traces: the list of `(now, Input, Effects)` of one run of the kernel, in a file that ends in `.gvt`.
 //!
-//! [`Recorder`] appends while the daemon runs, [`Reader`] reads, [`replay`] feeds a new kernel with the
-//! inputs and compares what it asks for.
+//! [`Recorder`] writes a trace while the daemon runs, [`Reader`] reads it, and [`replay`] feeds the inputs to a new
+//! kernel and compares the effects.
 //!
 //! # The file
 //!
 //! docs/TRACE.md has it byte by byte. In short:
 //!
 //! ```text
-//!   FILE.gvt        blocks, one after the other; each has a header with the trace's random number, its own number, kind,
-//!                   steps, times, the checksum of its content and of itself, and what the header before it had for one
-//!     header        who recorded what kernel
+//!   FILE.gvt        blocks, one after the other; each has a header with the trace's random number, its own number,
+//!                   kind, steps, times, the checksums of its content and of itself, and that of the previous header
+//!     header        the recording program and the kernel's configuration
 //!     data          steps: an input, compact (`compact.rs`) or a message (`encode.rs`), and then its effects
-//!     snapshot      the kernel's state between two steps, and a copy of the header before it
-//!     index         where the last 64 blocks are and what they have
+//!     snapshot      the kernel's state between two steps; a copy of the header precedes it
+//!     index         positions and contents of the last 64 blocks
 //!     end           the number of steps, and the digest of the state
-//!   FILE.gvt.open   while it is recorded: the block of data that is not full yet, in shared memory
+//!   FILE.gvt.open   during recording: the data block that is not full yet, in shared memory
 //! ```
 //!
-//! A block needs no other to be read, so a reader goes on behind whatever is damaged ([`Lost`] says what and why). A
-//! step never spans two blocks. Its input is in the trace before the kernel is told it ([`Recorder::begin`]); a step
-//! without effects is the call that the kernel did not come back from, and only the last one may be such a step.
+//! Each block can be read on its own, so a reader continues after a damaged one ([`Lost`] describes the damage). A step
+//! never spans two blocks. Its input is in the trace before the kernel handles it ([`Recorder::begin`]). Only the last
+//! step of a trace may have no effects: the kernel did not return from that call.
 //!
 //! # Replay
 //!
-//! Bit-identical: the same inputs at the same times give the same effects, lane by lane, and in the end
-//! the same state digest. [`dxgkrnl::SEMANTIC_VERSION`] says when that promise is void.
+//! Replay is bit-identical: the same inputs at the same times give the same effects, lane by lane, and the same state
+//! digest at the end. This holds only between programs with the same [`dxgkrnl::SEMANTIC_VERSION`].
 #![deny(unsafe_code)]
 
 mod block;
@@ -73,5 +73,6 @@ pub use verify::{Findings, verify};
 
 /// Version of the file's layout. Blocks of [`FORMAT_VERSION_MIN`] are read as well; other layouts are refused.
 pub const FORMAT_VERSION: u32 = 4;
-/// A block is written in the oldest version that has its kind and content: most are of this one.
+/// Oldest readable version. A block is written in the oldest version that has its kind and content; most blocks use
+/// this one.
 pub const FORMAT_VERSION_MIN: u32 = 3;

@@ -1,6 +1,7 @@
-//! A file that is shared memory: what is stored into it is the file's, whatever becomes of this process.
+//! A file mapped as shared memory: stores into it survive a kill of this process.
 //!
-//! `unsafe`: memory is shared with whoever reads the file. Nobody gets a reference into it; it is written, and copied out.
+//! `unsafe`: the memory is shared with readers of the file. No reference into it exists; bytes are only written, and
+//! copied out.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// See the module.
+/// A shared, writable mapping of a file.
 pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
@@ -23,8 +24,8 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `length` bytes of a file, whose space on the disk is made sure of first: a store to a page that
-    /// has none would end the process.
+    /// Maps the first `length` bytes of a file after allocating their disk space, because a store to a page without
+    /// space would kill the process.
     pub fn new(file: &File, length: usize) -> io::Result<Mapping> {
         reserve(file, length)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
@@ -38,7 +39,7 @@ impl Mapping {
         self.length
     }
 
-    /// Panics if the bytes do not fit.
+    /// Writes bytes at an offset. Panics if they do not fit.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.length && bytes.len() <= self.length - at, "within the mapping");
@@ -46,7 +47,7 @@ impl Mapping {
         unsafe { self.start.as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// What is there from `at` on, for many short writes. Panics if that is less than 8 bytes.
+    /// The mapping from `at` on, for many short writes. Panics if that is less than 8 bytes.
     #[inline]
     pub fn window(&mut self, at: usize) -> Window<'_> {
         assert!(at <= self.length && self.length - at >= 8, "within the mapping");
@@ -55,20 +56,20 @@ impl Mapping {
         Window { start, last: self.length - at - 8, mapping: PhantomData }
     }
 
-    /// Appends what stands there to `out`. Panics if it is no part of the mapping.
+    /// Appends a range of the mapping to `out`. Panics if it is out of bounds.
     pub fn copy_to(&self, range: Range<usize>, out: &mut Vec<u8>) {
         assert!(range.start <= range.end && range.end <= self.length, "within the mapping");
         let (length, count) = (out.len(), range.len());
         out.reserve(count);
-        // SAFETY: `count` bytes from the start of the range are within the mapping, as was just seen; behind what `out` has
-        // there is room for as many, no part of the mapping, and they are its own once they are written.
+        // SAFETY: `count` bytes from the start of the range are within the mapping, as was just seen; behind what `out`
+        // has there is room for as many, no part of the mapping, and they are its own once they are written.
         unsafe {
             self.start.as_ptr().add(range.start).copy_to_nonoverlapping(out.as_mut_ptr().add(length), count);
             out.set_len(length + count);
         }
     }
 
-    /// Stores 8 bytes, little-endian, at a multiple of 8: all of them at once, after everything that was written before.
+    /// Stores 8 bytes atomically, little-endian, at a multiple of 8, with release order after all earlier writes.
     #[inline]
     pub fn publish(&mut self, at: usize, value: u64) {
         assert!(at.is_multiple_of(8) && at + 8 <= self.length, "within the mapping");
@@ -78,16 +79,16 @@ impl Mapping {
     }
 }
 
-/// A part of a mapping, to its end.
+/// The part of a mapping from an offset to its end.
 pub struct Window<'a> {
     start: NonNull<u8>,
-    /// The last place for 8 bytes.
+    /// The last offset at which 8 bytes fit.
     last: usize,
     mapping: PhantomData<&'a mut Mapping>,
 }
 
 impl Window<'_> {
-    /// Stores 8 bytes, little-endian, anywhere. Panics if they do not fit.
+    /// Stores 8 bytes, little-endian, at any offset. Panics if they do not fit.
     #[inline(always)]
     pub fn write_word(&mut self, at: usize, word: u64) {
         assert!(at <= self.last, "within the mapping");
@@ -103,10 +104,10 @@ impl Drop for Mapping {
     }
 }
 
-/// Makes sure that a file has so many bytes on its disk.
+/// Allocates disk space for the first `length` bytes of a file.
 fn reserve(file: &File, length: usize) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, length as u64) {
-        // Not every file system can: zeros are as good, where there is nothing yet.
+        // Some file systems lack fallocate; there, write zeros beyond the file's end.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             use std::os::unix::fs::FileExt as _;
             let begin = file.metadata()?.len();

@@ -1,4 +1,4 @@
-//! What engines do to bytes, as messages of `trace.proto` and back.
+//! Conversion of DMA operations to and from messages of `trace.proto`.
 
 use dxgkrnl::{ComputeOp, DmaOp, MemoryRef, ProcessId, StagingBuffer};
 use proto::convert::ConvertError;
@@ -18,7 +18,7 @@ fn kernel_number(kernel: ComputeOp) -> u64 {
     }
 }
 
-/// The fields of a `DataMove`.
+/// Appends the fields of a `DmaOp`.
 pub(crate) fn write(one: &DmaOp, out: &mut Vec<u8>) {
     match *one {
         DmaOp::Copy { from, to, bytes } => nested(1, out, |out| {
@@ -71,7 +71,8 @@ pub(crate) fn from_wire(wire: wire::DmaOp) -> Result<DmaOp, ConvertError> {
         Kind::Fill(wire::Fill { to, bytes, pattern }) => DmaOp::Fill { to: place_from(to)?, bytes, pattern },
         Kind::Compute(wire::Compute { kernel, from, to, bytes, operand }) => {
             let known = ComputeOp::ALL.into_iter().find(|known| kernel_number(*known) == u64::from(kernel));
-            let kernel = known.ok_or(ConvertError::Unexpected("a kernel of moves that is unknown"))?;
+            let kernel =
+                known.ok_or(ConvertError::Unexpected("an unknown compute kernel of a DMA operation"))?;
             DmaOp::Compute { kernel, from: place_from(from)?, to: place_from(to)?, bytes, operand }
         }
         Kind::Release(wire) => DmaOp::Release { staging_buffer: staging_buffer_from(wire) },

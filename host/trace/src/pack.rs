@@ -1,6 +1,7 @@
-//! The same trace in fewer bytes: what its data and snapshots are is kept, how they are stored is not.
+//! Compression of a trace: a copy with the same data and snapshots, stored deflated.
 //!
-//! A recorder stores everything as it is: to deflate a block of 64 KiB takes as long as a thousand calls, and they would wait.
+//! A recorder does not compress, because deflating a block of 64 KiB takes as long as a thousand calls, which would
+//! have to wait.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,27 +20,27 @@ use crate::scan::BlockPosition;
 
 const DEFLATE_LEVEL: u8 = 6;
 
-/// Bytes of a trace, its open block included, and of its copy.
+/// Bytes of a trace, including its open block, and of its packed copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     pub before: u64,
     pub after: u64,
 }
 
-/// Where the copy has each block: by its place in the original.
+/// Offset and header of each block in the copy, by its offset in the original.
 type BlockOffsets = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 
-/// Writes a copy of a trace, its open block included, into a new file. Every reader takes it for the original.
+/// Writes a packed copy of a trace, including its open block, into a new file. Readers treat it like the original.
 ///
 /// # Errors
 ///
-/// A trace of which something is lost, for its copy could not tell; a file that exists; those of the system.
+/// Fails if a part of the trace is lost, because the copy would not show it; if `to` exists; and on I/O errors.
 pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
     let mut reader = Reader::open(from)?;
     let file = owner_only().create_new(true).open(to).map_err(|source| io_error("create", to, source))?;
     let packed = copy(&mut reader, BufWriter::new(file), |source| io_error("write", to, source));
     if packed.is_err() {
-        // Half a copy is none; what is wrong is told.
+        // Remove the incomplete copy; the first error is returned.
         let _ = std::fs::remove_file(to);
     }
     packed
@@ -75,13 +76,13 @@ fn block(
             let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
             if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
         }
-        // What was deflated is inflated by now.
+        // `each_block` has inflated the content.
         _ => (if place.header.codec == DEFLATED { 0 } else { place.header.codec }, content),
     };
     written.block(BlockHeader { codec, ..place.header }, &content)
 }
 
-/// An index of the same blocks where they are now.
+/// The index with the blocks' new offsets and headers.
 fn index(content: &[u8], moved: &BlockOffsets) -> io::Result<Vec<u8>> {
     let wire::Index { entries, previous_index, last_snapshot } =
         wire::Index::decode(content).map_err(io::Error::other)?;

@@ -1,12 +1,12 @@
-//! A kernel that is taken through a trace: step by step, to any point, forwards and backwards.
+//! Plays a trace on a kernel: step by step, to any point, forwards and backwards.
 //!
 //! ```text
 //!        snapshot of the file     checkpoint in memory        next
 //!   ──────────┼────────────────────────┼──────────────────────┼───▶ steps
 //!             └── restore ── play on ──┴── play on ───────────┘
 //! ```
-//! Going back is going on from the nearest state before. The file has snapshots where the recorder put them; a player
-//! that is meant to go back keeps states of its own, further apart the more there are.
+//! To go back, the player restores the nearest earlier state and plays on from there. The file has the recorder's
+//! snapshots. A player that goes back also keeps checkpoints in memory, further apart the more there are.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,56 +18,56 @@ use crate::causes::{self, Causes};
 use crate::steps::Step;
 use crate::{BlockInfo, Difference, Kind, Lost, Next, Reader, Record, Stop, TraceError, Verdict};
 
-/// Steps between two states that are kept in memory, at first.
+/// Initial distance of checkpoints, in steps.
 const SPACING: u64 = 2048;
-/// So many bytes of them are kept: then every other goes, and they come half as often.
+/// Most bytes of checkpoints. Above it, every other checkpoint is dropped and their distance doubles.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// A state is kept only after so many steps for each KiB of it, for large ones take their time.
+/// Least number of steps between checkpoints for each KiB of state, because saving a large state takes time.
 const STEPS_PER_KIB: u64 = 16;
 
-/// What one record came to.
+/// Result of playing one record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PlayerStep {
-    /// A step that had the recorded effects; without any if the recorded kernel did not come back from it.
+    /// A step with the recorded effects, or an unfinished step, from which the recorded kernel did not return.
     Step { sequence: u64, now: Nanos, finished: bool },
-    /// A snapshot of the state that the kernel has, or was given: it was behind something that is lost.
+    /// A snapshot that equals the kernel's state, or, after a loss, was restored into the kernel.
     Snapshot { sequence: u64, digest: u64, restored: bool },
-    /// Something is lost of the file. If that is steps, those that follow are passed over up to a snapshot.
+    /// A part of the file is lost. If steps are lost, later steps are skipped up to the next snapshot.
     Lost(Lost),
-    /// The replay is not what was recorded; the kernel is behind that step.
+    /// The replay differs from the recording; the kernel is after that step.
     Stopped(Verdict),
-    /// The trace's own end.
+    /// The trace's End record.
     End { recorded: u64 },
-    /// The file's end.
+    /// The end of the file.
     Over,
 }
 
-/// See the module.
+/// Plays a trace on a kernel.
 pub struct Player {
     reader: Reader,
-    /// The step that was read last, without its input once the kernel was told that.
+    /// The step that was read last; its input is taken out when the kernel handles it.
     read: Step,
     maker: Maker,
     kernel: Kernel<Drivers>,
-    /// Of the last step.
+    /// Effects of the last step.
     effects: Effects,
-    /// Number of the step that comes next.
+    /// Number of the next step.
     next: u64,
-    /// The kernel is where the next step was recorded.
+    /// Whether the kernel has the state in which the next step was recorded.
     in_place: bool,
-    /// There was a state to begin with: the first step's, or a snapshot.
+    /// Whether there was an initial state: that of step 1, or a snapshot.
     began: bool,
-    /// What was passed over before that.
+    /// Steps that were skipped before that.
     unchecked: Option<Unchecked>,
     compares: bool,
-    /// Steps that had the recorded effects, those that came again included.
+    /// Steps with the recorded effects, including repeated ones.
     played: u64,
-    /// The last digest that was the recorded one, and the step before which.
+    /// The last snapshot with an equal digest: the number of the step after it, and the digest.
     agreed: Option<(u64, u64)>,
     checkpoints: Option<Checkpoints>,
 }
 
-/// Makes kernels like the one that was recorded.
+/// Creates kernels with the recorded configuration.
 struct Maker {
     registry: Registry,
     config: Config,
@@ -78,7 +78,7 @@ impl Maker {
         Drivers::new(&self.registry, &self.config)
     }
 
-    /// One that was told nothing yet.
+    /// A kernel that has handled no input.
     fn kernel(&self) -> Kernel<Drivers> {
         Kernel::new(self.config.clone(), self.drivers())
     }
@@ -87,19 +87,21 @@ impl Maker {
         let restore = || Kernel::restore(self.config.clone(), self.drivers(), state);
         match catch_unwind(AssertUnwindSafe(restore)) {
             Ok(kernel) => kernel.map_err(|error| error.to_string()),
-            Err(panic) => Err(format!("it is not a state: {}", panic_words(&*panic))),
+            Err(panic) => {
+                Err(format!("the state is invalid, restoring it panicked: {}", panic_words(&*panic)))
+            }
         }
     }
 }
 
-/// Steps that no state stands before: they cannot be replayed.
+/// Range of steps without a state before them, which cannot be replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unchecked {
     pub first: u64,
     pub last: u64,
 }
 
-/// States in memory, by the step that follows.
+/// Saved states in memory, by the number of the next step.
 struct Checkpoints {
     states: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
@@ -129,13 +131,13 @@ impl Checkpoints {
 }
 
 impl Player {
-    /// Before the first step. The drivers are those of the trace's configuration, by name.
+    /// A player before the first step, with the drivers that the trace's configuration names.
     pub fn new(reader: Reader, registry: &Registry) -> Result<Player, TraceError> {
         let config = reader.header().config.clone();
         Player::with(reader, registry, config, true)
     }
 
-    /// Over another configuration, to see more than was recorded: what steps lead to is not compared.
+    /// A player with another configuration, to observe more than was recorded. Effects and states are not compared.
     pub fn over(reader: Reader, registry: &Registry, config: Config) -> Result<Player, TraceError> {
         Player::with(reader, registry, config, false)
     }
@@ -158,7 +160,7 @@ impl Player {
             maker,
             effects: Effects::default(),
             next: first,
-            // What begins later needs a snapshot to begin with.
+            // A trace that begins at a later step needs a snapshot to begin with.
             in_place: first <= 1,
             began: first <= 1,
             unchecked: None,
@@ -169,14 +171,14 @@ impl Player {
         })
     }
 
-    /// The same, which keeps states in memory, so that going back does not begin at the file's last snapshot.
+    /// Makes the player keep checkpoints in memory, so that going back need not start at a snapshot of the file.
     #[must_use]
     pub fn that_goes_back(mut self) -> Self {
         self.checkpoints = Some(Checkpoints { states: BTreeMap::new(), bytes: 0, spacing: SPACING });
         self
     }
 
-    /// As it is before the step [`Player::next`].
+    /// The kernel, in the state before step [`Player::next`].
     pub fn kernel(&self) -> &Kernel<Drivers> {
         &self.kernel
     }
@@ -185,22 +187,22 @@ impl Player {
         &self.reader
     }
 
-    /// What the last step asked for.
+    /// Effects of the last step.
     pub fn effects(&self) -> &Effects {
         &self.effects
     }
 
-    /// Number of the step that comes next.
+    /// Number of the next step.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The last digest that was as recorded, and the number of the step that it stands before.
+    /// The last snapshot with an equal digest: the number of the step after it, and the digest.
     pub fn agreed(&self) -> Option<(u64, u64)> {
         self.agreed
     }
 
-    /// Steps that had the recorded effects, those that came again included.
+    /// Steps with the recorded effects, including repeated ones.
     pub fn played(&self) -> u64 {
         self.played
     }
@@ -209,16 +211,16 @@ impl Player {
         self.kernel.snapshot().digest()
     }
 
-    /// The state now, over drivers of its own: to try something on.
+    /// A copy of the kernel in its current state, with its own drivers, for trial runs.
     ///
     /// # Errors
     ///
-    /// A driver that cannot be saved.
+    /// Fails if a driver cannot be saved.
     pub fn copy(&self) -> Result<Kernel<Drivers>, String> {
         self.maker.restored(&self.kernel.save()?)
     }
 
-    /// Plays the next record. An error is the system's.
+    /// Plays the next record. Errors are I/O errors.
     pub fn play(&mut self) -> Result<PlayerStep, TraceError> {
         loop {
             return Ok(match self.reader.next_into(&mut self.read)? {
@@ -247,7 +249,7 @@ impl Player {
         }
     }
 
-    /// A step that cannot be replayed. Behind a loss that is told by what is lost.
+    /// Skips a step that cannot be replayed. Steps after a loss are already covered by its report.
     fn pass_over(&mut self) {
         if self.began {
             return;
@@ -293,7 +295,7 @@ impl Player {
         }
     }
 
-    /// A snapshot says what the state must be; behind a loss it is what the kernel becomes.
+    /// Compares a snapshot with the kernel's state; after a loss, restores the snapshot into the kernel.
     fn snapshot(&mut self, sequence: u64, recorded: u64, state: &[u8]) -> PlayerStep {
         let restored = !self.in_place;
         if restored {
@@ -311,28 +313,28 @@ impl Player {
         PlayerStep::Snapshot { sequence, digest: recorded, restored }
     }
 
-    /// The kernel is what it was before this step.
+    /// Records that the kernel has the state before this step.
     fn stands_before(&mut self, sequence: u64) {
         (self.next, self.in_place, self.began) = (sequence, true, true);
     }
 
-    /// Whether the kernel is where the next step was recorded: not between a loss and the next snapshot, nor before the
-    /// first snapshot of what begins later than at the first step.
+    /// Whether the kernel has the state in which the next step was recorded. False between a loss and the next
+    /// snapshot, and before the first snapshot of a trace that begins later than step 1.
     pub fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// Steps at the beginning that were passed over, for no state stands before them.
+    /// Steps at the beginning that were skipped because no state precedes them.
     pub fn unchecked(&self) -> Option<Unchecked> {
         self.unchecked
     }
 
-    /// There was nothing yet to begin with: every step so far was passed over.
+    /// Whether there was an initial state. If not, every step so far was skipped.
     pub fn has_begun(&self) -> bool {
         self.began
     }
 
-    /// A place as steps know it: a time becomes the number of the first step at it.
+    /// Converts a time into the number of the first step at or after it; other stops are unchanged.
     pub fn resolve(&mut self, stop: &Stop) -> Result<Stop, TraceError> {
         let Stop::Time(time) = stop else { return Ok(stop.clone()) };
         self.reader.seek_time(*time)?;
@@ -347,7 +349,8 @@ impl Player {
         Ok(Stop::Sequence(sequence))
     }
 
-    /// Begins at the last state that the file has before a place; the number of the step that follows it.
+    /// Goes to the last state before a stop. Returns the number of the step after that state, if it is not the first
+    /// step.
     pub fn begin_at(&mut self, stop: &Stop) -> Result<Option<u64>, TraceError> {
         let sequence = match self.resolve(stop)? {
             Stop::Sequence(sequence) => sequence,
@@ -360,7 +363,8 @@ impl Player {
         Ok((self.next > self.reader.header().first_step).then_some(self.next))
     }
 
-    /// Goes to a place, backwards too where steps know it. Gives what was in the way, if anything.
+    /// Goes to a stop; a step number or a time can be behind the current step. Returns the record that prevented it, if
+    /// any.
     pub fn go(&mut self, place: &Stop) -> Result<Option<PlayerStep>, TraceError> {
         match self.resolve(place)? {
             Stop::Sequence(sequence) => self.go_to(sequence),
@@ -377,7 +381,7 @@ impl Player {
         }
     }
 
-    /// A step as it was recorded, if it can be read.
+    /// A step as recorded, if it can be read.
     pub fn recorded(&mut self, sequence: u64) -> Result<Option<Record>, TraceError> {
         self.reader.seek(sequence)?;
         let step = self.reader.find(|record| !matches!(record, Ok(Record::Snapshot { .. })));
@@ -385,7 +389,7 @@ impl Player {
         Ok(step.transpose()?.filter(|step| step.sequence() == sequence))
     }
 
-    /// The step of this number as it was recorded, and what led to it; the kernel is behind it. `None` if it cannot be
+    /// The recorded step of this number, and its possible causes; the kernel must be after it. `None` if it cannot be
     /// read.
     pub(crate) fn causes(&mut self, sequence: u64) -> Result<Option<(Record, Causes)>, TraceError> {
         let Some(step) = self.recorded(sequence)? else { return Ok(None) };
@@ -398,9 +402,9 @@ impl Player {
         Ok(Some((step, causes)))
     }
 
-    /// Makes the kernel what it was before a step, forwards or backwards. What lies before a state on the way, of the file
-    /// or in memory, is jumped over, and not compared. Gives what was in the way, if anything: the kernel is then as far
-    /// as one can come.
+    /// Moves the kernel to the state before a step, forwards or backwards. It may jump to a saved state on the way; the
+    /// steps before that are not compared. Returns the record that prevented it, if any; the kernel is then as far as
+    /// possible.
     pub fn go_to(&mut self, sequence: u64) -> Result<Option<PlayerStep>, TraceError> {
         if !(self.in_place && self.next <= sequence) {
             self.go_back_to(sequence)?;
@@ -412,7 +416,7 @@ impl Player {
                 PlayerStep::Step { .. } | PlayerStep::Snapshot { .. } => {}
                 PlayerStep::Lost(lost) if !lost.loses_steps() => {}
                 PlayerStep::Lost(lost) => {
-                    // There may be a state behind what is lost.
+                    // There may be a snapshot after the loss.
                     let behind = self.reader.seek_snapshot(sequence)?;
                     let behind = behind.filter(|at| lost.to.is_some_and(|to| *at >= to));
                     let Some(at) = behind else { return Ok(Some(PlayerStep::Lost(lost))) };
@@ -424,7 +428,7 @@ impl Player {
         Ok(None)
     }
 
-    /// To the nearest state at or before a step.
+    /// Goes to the nearest state at or before a step.
     fn go_back_to(&mut self, sequence: u64) -> Result<(), TraceError> {
         let in_file = self.reader.seek_snapshot(sequence)?;
         if let Some(at) = self.kept_before(sequence).filter(|at| in_file.is_none_or(|in_file| *at > in_file))
@@ -432,7 +436,7 @@ impl Player {
             self.take_kept(at);
             return self.reader.seek(at);
         }
-        // The reader stands before the snapshot that is given next, or at the first record.
+        // The reader is positioned before the snapshot, or at the first record.
         let first = self.reader.header().first_step;
         self.next = in_file.unwrap_or(first);
         self.in_place = in_file.is_none() && first <= 1;
@@ -442,8 +446,8 @@ impl Player {
         Ok(())
     }
 
-    /// Takes over a state between here and a step, if the way there is longer than restoring it. One of the file that is
-    /// none is passed by.
+    /// Restores a state between here and a step, if that is faster than playing up to it. A snapshot that cannot be
+    /// restored is ignored.
     fn jump_ahead(&mut self, sequence: u64) -> Result<(), TraceError> {
         if let Some(at) = self.kept_before(sequence).filter(|at| *at > self.next) {
             self.take_kept(at);
@@ -468,7 +472,7 @@ impl Player {
         self.reader.seek(self.next)
     }
 
-    /// The step behind the last state in memory at or before a step.
+    /// The step of the last checkpoint at or before a step.
     fn kept_before(&self, sequence: u64) -> Option<u64> {
         let kept = self.checkpoints.as_ref()?;
         kept.states.range(..=sequence).next_back().map(|(at, _)| *at)

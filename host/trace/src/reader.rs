@@ -1,4 +1,4 @@
-//! Reading a trace: whatever is intact, and exactly what is not.
+//! Reading a trace: all intact records, and a report of each loss.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::steps::{Item, Step, Steps};
 use crate::times::Times;
 use crate::{FORMAT_VERSION, Lost, TraceError, header, staging};
 
-/// What a trace was recorded from.
+/// The header of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The program that wrote the trace, with its version.
@@ -33,23 +33,23 @@ pub struct Header {
 /// One record after the header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// The kernel was told `input`, and asked for `effects`; `None`: it did not come back.
+    /// An input and the kernel's effects; `None` if the kernel did not return.
     Step { sequence: u64, now: Nanos, input: Input, effects: Option<Effects> },
-    /// The kernel's state before the step with this number, as whoever recorded it saves it, the digest of it, and what
-    /// was kept beside it.
+    /// The kernel's state before the step with this number as the recorder's owner saved it, its digest, and the host's
+    /// own data.
     Snapshot { sequence: u64, now: Nanos, digest: u64, state: Vec<u8>, host: Vec<u8> },
-    /// When what happened; before or after the step that it is about. Only for who asks: [`Reader::with_times`].
+    /// Timestamps, before or after the step that they belong to. Only with [`Reader::with_times`].
     Times(Times),
-    /// Something is not there any more.
+    /// A part of the trace is lost.
     Lost(Lost),
-    /// Something that this program does not know, and that a replay would have to.
+    /// A record of an unknown kind that a replay would need.
     Unknown { sequence: u64, kind: u8 },
-    /// The trace was ended in good order.
+    /// The end of a trace that was finished properly.
     End { sequence: u64, steps: u64, digest: u64 },
 }
 
 impl Record {
-    /// Number of the step; of the next one, if it is none.
+    /// Number of the step, or of the next step for other records.
     pub fn sequence(&self) -> u64 {
         match self {
             Record::Step { sequence, .. }
@@ -69,7 +69,7 @@ impl fmt::Display for Record {
             Record::Step { sequence, now, input, effects } => {
                 write!(f, "#{sequence} {now} ns {input}")?;
                 let Some(Effects { moves, stores, answers, events, notes }) = effects else {
-                    return write!(f, "\n    (the kernel did not come back)");
+                    return write!(f, "\n    (the kernel did not return)");
                 };
                 moves.iter().try_for_each(|one| write!(f, "\n    {one}"))?;
                 stores.iter().try_for_each(|store| write!(f, "\n    {store}"))?;
@@ -93,24 +93,24 @@ impl fmt::Display for Record {
     }
 }
 
-/// What [`Reader::next_into`] found.
+/// Result of [`Reader::next_into`].
 #[expect(clippy::large_enum_variant, reason = "it is seldom anything but a step")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// A step: it is where it was wanted.
+    /// A step, which was read into the caller's [`Step`].
     Step,
     Other(Record),
     /// The end of the file.
     End,
 }
 
-/// What a block has, as its header says.
+/// Description of a block, from its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockInfo {
     pub kind: Kind,
     pub number: u32,
     pub offset: u64,
-    /// Its header included.
+    /// Its bytes, header included.
     pub bytes: u64,
     pub first_step: u64,
     pub steps: u32,
@@ -118,32 +118,32 @@ pub struct BlockInfo {
     pub last_ns: Nanos,
 }
 
-/// Reads the records of a trace in order. As an iterator it goes on behind whatever is lost, and ends at the end of the
-/// file; [`Reader::ended`] tells whether the trace does as well. Only the system's own errors end it before.
+/// Reads the records of a trace in order. As an iterator it continues after each loss and ends at the end of the file,
+/// or earlier at an I/O error. [`Reader::ended`] returns whether the trace was finished.
 ///
-/// A trace whose recorder was killed, or is still at work, goes on in `FILE.gvt.open`, which is read with it. One that goes
-/// on where another ends may have the state that it begins with beside it, in `FILE.gvt.state`: its first record then.
+/// A trace whose recorder was killed or still runs continues in `FILE.gvt.open`, which is read with it. A trace that
+/// continues another one may have its initial state in `FILE.gvt.state`, which is then its first record.
 pub struct Reader {
     path: PathBuf,
     source: Box<dyn Source>,
     length: u64,
-    /// The state before the first step, of another file.
+    /// The state before the first step, from `FILE.gvt.state`.
     state: Option<Record>,
     arranged: Arranged,
-    /// The part that is read next.
+    /// Index of the part that is read next.
     at: usize,
-    /// The open block, which is not in the file.
+    /// The open block, from `FILE.gvt.open`.
     staged: Option<Staged>,
-    /// Which part is the open block.
+    /// Index of the part that is the open block.
     staged_at: Option<usize>,
-    /// The block of steps that is being read.
+    /// The data block that is being read.
     steps: Option<(Steps, Vec<u8>, BlockPosition)>,
-    /// What is to be given before anything else is read.
+    /// Records to return before reading on.
     due: VecDeque<Record>,
-    /// Bytes of the file that were taken in.
+    /// Bytes of the file that were read.
     position: u64,
     last_good: Option<u64>,
-    /// The last step had no effects.
+    /// Whether the last step had no effects.
     unfinished: bool,
     skipped: u64,
     ended: bool,
@@ -158,19 +158,23 @@ impl Reader {
         let io = |source| io_error("open", path, source);
         let file = File::open(path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
-            return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is no file".into() });
+            return Err(TraceError::NotATrace {
+                path: path.to_owned(),
+                why: "it is not a regular file".into(),
+            });
         }
         Reader::read(Box::new(file), path, true)
     }
 
-    /// Reads a trace from `source`; `name` stands in errors.
+    /// Reads a trace from `source`; errors show `name`.
     pub fn new(source: impl io::Read + io::Seek + Send + 'static, name: &Path) -> Result<Reader, TraceError> {
         Reader::read(Box::new(source), name, false)
     }
 
     fn read(mut source: Box<dyn Source>, path: &Path, with_staged: bool) -> Result<Reader, TraceError> {
         let io = |source| io_error("read", path, source);
-        // The open block first: what is written after that is in the file when its length is looked at.
+        // Read the open block first: a block that is written after that is within the file's length, which is read
+        // later.
         let mut head = [0; HEADER_BYTES];
         let begun = source.read(&mut head).map_err(io)?;
         let beside = if with_staged { staging::read(path) } else { None };
@@ -178,7 +182,7 @@ impl Reader {
         let scan = scan(&mut *source, length).map_err(io)?;
         if let Some(file) = scan.other_version {
             let (path, ours, program) =
-                (path.to_owned(), FORMAT_VERSION, "which it does not say here".into());
+                (path.to_owned(), FORMAT_VERSION, "not named in this version's header".into());
             return Err(TraceError::Version { path, what: "format", file, ours, program });
         }
         let is_trace = !scan.places.is_empty() || looks_like_one(&head[..begun]);
@@ -227,7 +231,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// There is an open block that cannot be read.
+    /// Reports an open block that cannot be read as a loss.
     fn lose_open(&mut self, number: Option<u32>, why: &str) {
         let arranged = &mut self.arranged;
         let is_in_file = number.is_some_and(|number| number < arranged.next_number);
@@ -239,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// The open block comes behind what the file has, unless the file has it by now.
+    /// Appends the open block after the file's blocks, unless the file has it by now.
     fn fold_in(&mut self, mut staged: Staged) {
         let (arranged, length) = (&mut self.arranged, self.length);
         if arranged.ended {
@@ -253,7 +257,7 @@ impl Reader {
         };
         let half_written = tail.filter(|lost| has_steps && lost.from == first_step && lost.loses_steps());
         let offset = match half_written.map(|lost| lost.offset) {
-            // What the file has of this block is the beginning of what is here.
+            // The file has only the beginning of this block.
             Some(offset) => {
                 arranged.parts.pop();
                 (arranged.next_number, arranged.next_step) = (number, first_step);
@@ -262,7 +266,7 @@ impl Reader {
             None => length,
         };
         if let Some(ScanPart::Lost(lost @ Lost { to: None, .. })) = arranged.parts.last_mut() {
-            // Now something tells where it ends.
+            // The open block shows where this loss ends.
             lost.to = Some(first_step.max(lost.from));
             (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
         }
@@ -285,7 +289,7 @@ impl Reader {
         self.staged = Some(staged);
     }
 
-    /// Gives records of times as well.
+    /// Makes the reader return records of times as well.
     #[must_use]
     pub fn with_times(mut self) -> Reader {
         self.gives_times = true;
@@ -296,17 +300,17 @@ impl Reader {
         &self.header
     }
 
-    /// This program has not what the kernel of the header is made of.
+    /// The error for a kernel configuration that this program does not support.
     pub(crate) fn cannot_build(&self, why: String) -> TraceError {
         TraceError::Config { path: self.path.clone(), why, program: self.header.program.clone() }
     }
 
-    /// True once the End record was read.
+    /// Whether the End record was read.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Bytes of the file that were taken in, and all.
+    /// Bytes of the file that were read, and its length.
     pub fn progress(&self) -> (u64, u64) {
         (self.position, self.length)
     }
@@ -316,17 +320,17 @@ impl Reader {
         self.last_good
     }
 
-    /// Records that were skipped because this program does not know their kind and need not.
+    /// Number of skipped records, of unknown kinds that may be ignored.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Blocks that stood in the wrong place of the file; they are read where they belong.
+    /// Number of blocks that are out of order in the file; they are read in order.
     pub fn out_of_place(&self) -> u32 {
         self.arranged.out_of_place
     }
 
-    /// Every block whose header is sound, in order.
+    /// Every block with a valid header, in order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockInfo> + '_ {
         let places = self.arranged.parts.iter().filter_map(|part| match part {
             ScanPart::Block(place) => Some(place),
@@ -347,11 +351,11 @@ impl Reader {
         })
     }
 
-    /// Goes to a step, forwards or backwards: the next record is it, or what comes instead of it.
+    /// Goes to a step, forwards or backwards. The next record is that step, or the record in its place.
     pub fn seek(&mut self, sequence: u64) -> Result<(), TraceError> {
         let parts = &self.arranged.parts;
         let at = parts.partition_point(|part| part.first_step() <= sequence).saturating_sub(1);
-        // Of several parts at one step the first counts: what is lost there, or the snapshot.
+        // Of several parts at one step the first counts: a loss or a snapshot.
         let first = parts.get(at).map_or(0, ScanPart::first_step);
         let at = parts.partition_point(|part| part.first_step() < first).min(at);
         self.go_to(at);
@@ -366,8 +370,8 @@ impl Reader {
         self.skip(|record| !matches!(record, Record::Step { now: at, .. } if *at >= now))
     }
 
-    /// Goes to the last intact snapshot before a step; the number of the step that follows it. `None`: there is no such
-    /// snapshot, and the next record is the trace's first.
+    /// Goes to the last intact snapshot at or before a step. Returns the number of the step after it. `None` without
+    /// such a snapshot; the next record is then the trace's first.
     pub fn seek_snapshot(&mut self, sequence: u64) -> Result<Option<u64>, TraceError> {
         for at in (0..self.arranged.parts.len()).rev() {
             let ScanPart::Block(place) = self.arranged.parts[at] else { continue };
@@ -401,7 +405,7 @@ impl Reader {
         self.last_good = None;
     }
 
-    /// Reads on for as long as records are not wanted.
+    /// Skips records while they are unwanted.
     fn skip(&mut self, unwanted: impl Fn(&Record) -> bool) -> Result<(), TraceError> {
         while let Some(record) = self.next_record()? {
             if !unwanted(&record) {
@@ -412,7 +416,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A block's content, or why it is not to be trusted.
+    /// A block's content, or its loss if it is damaged.
     fn content(&mut self, part: usize, place: &BlockPosition) -> Result<Result<Vec<u8>, Lost>, TraceError> {
         if self.staged_at == Some(part) {
             return Ok(Ok(self.staged.as_ref().map(|staged| staged.content.clone()).unwrap_or_default()));
@@ -421,11 +425,11 @@ impl Reader {
         Ok(content.map_err(|why| place.lost(why)))
     }
 
-    /// Every block and its content, in order.
+    /// Calls `take` for every block and its content, in order.
     ///
     /// # Errors
     ///
-    /// A trace of which something is lost, and what `take` says.
+    /// Fails if a part of the trace is lost, and with the errors of `take`.
     pub(crate) fn each_block(
         &mut self,
         mut take: impl FnMut(&BlockPosition, Vec<u8>) -> Result<(), TraceError>,
@@ -462,7 +466,7 @@ impl Reader {
         })
     }
 
-    /// What the iterator gives, for who wants it fast: a step takes the place of the one before.
+    /// As the iterator, but faster: a step is read into `step`, whose memory is reused.
     pub fn next_into(&mut self, step: &mut Step) -> Result<Next, TraceError> {
         loop {
             match self.due.pop_front() {
@@ -477,7 +481,7 @@ impl Reader {
             if let Some(next) = self.next_of_block(step) {
                 return Ok(next);
             }
-            // Times behind the block's last step.
+            // Times after the block's last step.
             if !self.due.is_empty() {
                 continue;
             }
@@ -500,7 +504,7 @@ impl Reader {
         }
     }
 
-    /// The next of the block of steps that is being read.
+    /// The next item of the data block that is being read.
     fn next_of_block(&mut self, step: &mut Step) -> Option<Next> {
         let (steps, content, place) = self.steps.as_mut()?;
         let item = steps.next(content, step);
@@ -516,7 +520,7 @@ impl Reader {
             }
             Some(Item::Unknown { sequence, kind }) => Next::Other(Record::Unknown { sequence, kind }),
             Some(Item::Damaged { sequence, at, why }) => {
-                // Of what is deflated nothing tells where it is in the file.
+                // An offset in deflated content gives no offset in the file.
                 let at = if place.header.codec == 0 { HEADER_BYTES as u64 + at as u64 } else { 0 };
                 let why = format!("{}: {why}", place.name());
                 let (bytes, offset) = (place.bytes() - at, place.offset + at);
@@ -531,7 +535,7 @@ impl Reader {
         })
     }
 
-    /// A block's content is what was written.
+    /// Begins a block whose content is intact.
     fn begin_block(&mut self, place: BlockPosition, content: Vec<u8>) -> Result<(), TraceError> {
         let BlockHeader { kind, first_step: sequence, codec, .. } = place.header;
         if codec > DEFLATED {
@@ -567,7 +571,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The snapshot whose block is this part, with what it has in the blocks behind it; or what is wrong with it.
+    /// The snapshot in this part, with the pieces from the blocks after it; or what is wrong with it.
     fn snapshot(
         &mut self,
         part: usize,
@@ -582,7 +586,7 @@ impl Reader {
             let at = at as usize;
             let piece = match self.arranged.parts.get(part + 1 + at) {
                 Some(ScanPart::Block(piece)) if piece.header.kind == Kind::Piece => *piece,
-                _ => return Ok(Err("has not all of its pieces behind it")),
+                _ => return Ok(Err("is not followed by all of its pieces")),
             };
             match self.content(part + 1 + at, &piece)? {
                 Ok(bytes) if at < state_pieces as usize => state.extend_from_slice(&bytes),
@@ -601,11 +605,11 @@ impl Reader {
     fn end(&mut self, place: &BlockPosition, end: &wire::End) {
         let wire::End { steps, state_digest: digest, dropped, ref why, .. } = *end;
         let sequence = place.header.first_step;
-        // A header of another recording may begin behind this end.
+        // A damaged file may have the header of another recording, which begins after this end.
         let counted = sequence.checked_sub(self.header.first_step);
         if counted != Some(steps) {
             let has = counted.map_or_else(
-                || format!("begins behind it, at step #{}", self.header.first_step),
+                || format!("begins after it, at step #{}", self.header.first_step),
                 |counted| format!("has {counted}"),
             );
             self.lost(place, &format!("counts {steps} steps, the trace {has}"));
@@ -621,7 +625,7 @@ impl Reader {
     }
 }
 
-/// Number of the step after what a record is about.
+/// Number of the step after a record.
 fn record_end(record: &Record) -> u64 {
     match record {
         Record::Step { sequence, .. } => sequence.saturating_add(1),
@@ -632,7 +636,7 @@ fn record_end(record: &Record) -> u64 {
     }
 }
 
-/// A block's content; the error says in words what is wrong with it.
+/// A block's content; the inner error is a text.
 fn read_content(source: &mut dyn Source, place: &BlockPosition) -> io::Result<Result<Vec<u8>, String>> {
     let mut content = vec![0; place.header.length as usize];
     read_at(source, place.offset + HEADER_BYTES as u64, &mut content)?;
@@ -648,12 +652,12 @@ fn read_content(source: &mut dyn Source, place: &BlockPosition) -> io::Result<Re
     })
 }
 
-/// Where the state is that a trace begins with, if that is not its own: `FILE.gvt.state`.
+/// Path of the file with the initial state of a trace: `FILE.gvt.state`.
 pub fn state_path(trace: &Path) -> PathBuf {
     beside(trace, ".state")
 }
 
-/// The snapshot beside a trace, if there is one before its first step.
+/// The snapshot in `FILE.gvt.state`, if it is one before the trace's first step.
 fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
     let path = state_path(trace);
     let mut reader = Reader::read(Box::new(File::open(&path).ok()?), &path, false).ok()?;
@@ -669,14 +673,14 @@ fn state_beside(trace: &Path, header: &Header) -> Option<Record> {
     }
 }
 
-/// The first header of a trace that is intact: they are all the same.
+/// The first intact header of a trace; all are the same.
 fn find_header(
     source: &mut dyn Source,
     places: &[BlockPosition],
     path: &Path,
 ) -> Result<Option<Header>, TraceError> {
     for place in places.iter().filter(|place| place.header.kind == Kind::Header) {
-        // One that is cut off cannot be read, and that is no error of the system.
+        // A header that is cut off cannot be read; that is not an I/O error.
         let Ok(Ok(content)) = read_content(source, place) else { continue };
         let Ok(wire) = wire::Header::decode(&content[..]) else { continue };
         let wire::Header { semantic_version: file, program, kernel, first_step } = wire;
@@ -692,7 +696,7 @@ fn find_header(
     Ok(None)
 }
 
-/// A damaged trace still has most of its first word; another file has none of it.
+/// Whether a file's first bytes resemble the magic: a damaged trace still has most of it.
 fn looks_like_one(head: &[u8]) -> bool {
     let alike = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
     !head.is_empty() && (alike >= MAGIC.len() / 2 || alike == head.len())

@@ -18,18 +18,18 @@ use crate::times::Times;
 use crate::writer::Writer;
 use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN, TraceError, encode, header};
 
-/// A snapshot comes after so many bytes at the earliest, and after so many times its own size.
+/// Least distance of snapshots, in bytes and in multiples of the snapshot's own size.
 const SNAPSHOT_BYTES_BETWEEN: u64 = 1 << 20;
 const SNAPSHOT_TIMES_ITSELF: u64 = 16;
 
-/// A snapshot has its state, and what is kept beside it, in its own block up to so many bytes together. More comes in pieces.
+/// A snapshot with at most this many bytes of state and host data is one block. A larger one is split into pieces.
 const ONE_BLOCK_BYTES_MAX: usize = CONTENT_BYTES_MAX - 64;
-/// A piece of a snapshot, which is written from memory of its own.
+/// The longest piece of a snapshot. Each piece is copied in memory before it is written.
 pub(crate) const PIECE_BYTES_MAX: usize = 16 << 20;
 
-/// What comes behind the last step: an index of as many blocks as one has, each with as many processes, and the end.
+/// Most bytes after the last step: a full index with the most processes in each entry, and the end.
 const ENDING_BYTES_MAX: u64 = 64 * 1024;
-/// The smallest limit of a file: its header, its ending and some steps.
+/// The smallest permitted limit of a file: enough for the header, the ending and some steps.
 pub const RECORDED_BYTES_MIN: u64 = 1 << 20;
 
 /// A flight recorder keeps a few full blocks at least.
@@ -39,20 +39,20 @@ const RING_BYTES_MIN: usize = 8 * CONTENT_BYTES_FULL;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recording {
     pub durable: Durable,
-    /// The number in every block of this trace, by which they are told from those of others; random without one.
+    /// The number in every block of this trace, which distinguishes them from blocks of other traces; random if `None`.
     pub trace: Option<u64>,
-    /// Number of the first step, where others came before in another trace: a snapshot comes first, or is beside it
-    /// ([`crate::state_path`]).
+    /// Number of the first step, for a trace that continues another one. A snapshot precedes it, in this file or in
+    /// [`crate::state_path`].
     pub first_step: Option<u64>,
-    /// A snapshot of more bytes than this comes in pieces of so many at most; `None`: of more than a block can have.
+    /// A larger snapshot is split into pieces of at most this size; `None` for the limit of a block.
     pub one_block_bytes_max: Option<usize>,
-    /// The file is to be ended with the step that brings it here: see [`Recorder::is_at_limit`]. `None`: it never is.
+    /// Size limit of the file, see [`Recorder::is_at_limit`]; `None` for no limit.
     pub bytes_max: Option<u64>,
 }
 
 /// Append-only writer of a trace.
 ///
-/// Each step is told in two halves, around the kernel's call:
+/// Each step is recorded in two halves, around the kernel's call:
 ///
 /// ```text
 ///   recorder.begin(now, &input)?;           // the input is in the trace
@@ -60,34 +60,34 @@ pub struct Recording {
 ///   recorder.end(&effects)?;                // the effects join it; a full block is written
 /// ```
 ///
-/// Neither half makes a system call unless the block is full: the open block is in memory that the file `FILE.gvt.open`
-/// shares, so that SIGKILL loses nothing that was told, and a panic of the kernel leaves the input that led to it.
+/// Neither half makes a system call unless the block is full. The open block is in memory shared with the file
+/// `FILE.gvt.open`, so SIGKILL loses no record, and after a panic of the kernel the trace has the input that caused it.
 ///
-/// Should the disk be full or broken, recording stops: one call says so by its error, those after it do nothing but
-/// count what is not recorded, and a reader finds the number.
+/// If the disk is full or fails, recording stops: one call returns the error, and later calls only count the steps that
+/// are not recorded. A reader reports that number.
 pub struct Recorder {
     sink: Sink,
     block: OpenBlock,
-    /// Room for a record that is encoded, or a block that is written; empty between.
+    /// Buffer for a record that is encoded or a block that is written; empty in between.
     buffer: Vec<u8>,
-    /// Number of the next block, and what it links to.
+    /// Number of the next block, and the checksum that it links to.
     number: u32,
     link: u32,
     trace: u64,
     entries: Entries,
     vms: Vms,
-    /// The content of the header's block, for a copy before each snapshot.
+    /// The content of the header block, which is repeated before each snapshot.
     header: Vec<u8>,
     first_step: u64,
-    /// Where the file is due for a snapshot.
+    /// Offset of the file from which a snapshot is due.
     snapshot_at: u64,
-    /// How long the file may become.
+    /// Size limit of the file.
     bytes_max: u64,
-    /// How much of a snapshot one block has.
+    /// Most bytes of a snapshot in one block.
     one_block_bytes_max: usize,
     /// Records of times for the next block.
     times_due: Vec<u8>,
-    /// A step is between its two halves.
+    /// Whether a step is between its two halves.
     within: bool,
     stopped: Option<Stopped>,
     finished: bool,
@@ -125,7 +125,7 @@ impl OpenBlock {
         self.staging.length() >= CONTENT_BYTES_FULL
     }
 
-    /// Appends records that have no compact form. What cannot be shared is not a part of the block.
+    /// Appends encoded records, all or none.
     fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if self.staging.length() + records.len() > CONTENT_BYTES_MAX {
             return Err(rustix::io::Errno::FBIG.into());
@@ -144,7 +144,7 @@ impl OpenBlock {
         staging.record(compact::INPUT_BYTES_MAX, |pen| compact::write_input(context, now, input, pen))
     }
 
-    /// The same for effects.
+    /// Appends effects if they have a compact form.
     #[inline]
     fn append_short_effects(&mut self, effects: &Effects) -> io::Result<bool> {
         let OpenBlock { staging, context, .. } = self;
@@ -161,12 +161,12 @@ impl OpenBlock {
 }
 
 impl Recorder {
-    /// Creates the file, or overwrites a trace; the header is in it when this returns.
+    /// Creates the file, or overwrites a trace, and writes the header.
     pub fn create(path: &Path, config: &Config, program: &str) -> Result<Recorder, TraceError> {
         Recorder::create_as(path, config, program, Recording::default())
     }
 
-    /// The same, of a certain kind.
+    /// As [`Recorder::create`], with options.
     pub fn create_as(
         path: &Path,
         config: &Config,
@@ -186,12 +186,12 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// A flight recorder: keeps the last blocks, of so many bytes, in memory until they are wanted: [`Recorder::dump`].
+    /// A flight recorder: keeps the last `bytes_max` bytes of blocks in memory for [`Recorder::dump`].
     pub fn in_memory(config: &Config, program: &str, bytes_max: usize) -> Result<Recorder, TraceError> {
         let bytes_max = bytes_max.max(RING_BYTES_MIN);
         let sink = Sink::Ring(Ring::new(bytes_max));
         let staging = Staging::in_memory().map_err(|source| io_error("keep", sink.path(), source))?;
-        // Only what is dumped has a number of its own.
+        // A dump gets its own trace number.
         Recorder::over(sink, staging, 0, config, program, 1)
     }
 
@@ -234,17 +234,17 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// How far apart snapshots are, after one of so many bytes.
+    /// Distance to the next snapshot after one of this size.
     fn bytes_between_snapshots(&self, bytes: u64) -> u64 {
         let between = SNAPSHOT_BYTES_BETWEEN.max(SNAPSHOT_TIMES_ITSELF * bytes);
         match &self.sink {
             Sink::File(_) => between,
-            // Two have to fit, or none is left when the older one goes.
+            // Two must fit, or none is left when the older one is dropped.
             Sink::Ring(ring) => between.min(ring.bytes_max() as u64 / 4),
         }
     }
 
-    /// First half of a step: what the kernel is about to be told.
+    /// First half of a step: records the input that the kernel is about to handle.
     ///
     /// # Panics
     ///
@@ -281,7 +281,7 @@ impl Recorder {
         }
     }
 
-    /// An input that has no compact form.
+    /// Appends an input that has no compact form.
     #[inline(never)]
     fn append_input(&mut self, now: Nanos, input: &Input) -> io::Result<()> {
         encode::entered(now, input, &mut self.buffer);
@@ -290,7 +290,7 @@ impl Recorder {
         self.append_buffer()
     }
 
-    /// Effects that have none.
+    /// Appends effects that have no compact form.
     #[inline(never)]
     fn append_effects(&mut self, effects: &Effects) -> io::Result<()> {
         encode::effects(effects, &mut self.buffer);
@@ -303,13 +303,13 @@ impl Recorder {
         appended
     }
 
-    /// What is of rare size keeps no memory behind.
+    /// Empties the buffer and frees memory beyond its usual size.
     fn empty_buffer(&mut self) {
         self.buffer.clear();
         self.buffer.shrink_to(HEADER_BYTES + 2 * CONTENT_BYTES_FULL);
     }
 
-    /// Second half of a step: what the kernel asked for.
+    /// Second half of a step: records the kernel's effects.
     ///
     /// # Panics
     ///
@@ -332,8 +332,8 @@ impl Recorder {
         if self.block.is_full() { self.close_block() } else { Ok(()) }
     }
 
-    /// When what happened in a step that is ended, or what a process told. Costs nothing unless it is called. What of it
-    /// comes without steps in between is kept up to a block's size.
+    /// Records the timestamps of a completed step, or those that a process reported. Without steps in between, at most
+    /// a block's size of them is kept.
     ///
     /// # Panics
     ///
@@ -351,15 +351,14 @@ impl Recorder {
         if self.block.is_full() { self.close_block() } else { Ok(()) }
     }
 
-    /// Puts records of times into the block that is open.
+    /// Appends pending records of times to the open block.
     fn append_times(&mut self) -> Result<(), TraceError> {
         let appended = self.block.append(&self.times_due);
         self.times_due.clear();
         appended.map_err(|error| self.stop(&error))
     }
 
-    /// The kernel's state between two steps, from which a replay can begin: `state` as whoever runs the kernel saves it,
-    /// and the digest of it.
+    /// Records the kernel's saved state between two steps, from which a replay can begin, and its digest.
     ///
     /// # Panics
     ///
@@ -368,7 +367,7 @@ impl Recorder {
         self.snapshot_with(state, digest, &[])
     }
 
-    /// The same with what whoever runs the kernel keeps beside its state, for itself.
+    /// As [`Recorder::snapshot`], with the host's own data.
     ///
     /// # Panics
     ///
@@ -385,10 +384,10 @@ impl Recorder {
         put?;
         let bytes = state.len() + host.len();
         let fits_one_block = bytes <= self.one_block_bytes_max;
-        // A flight recorder keeps two snapshots, and has no room for such ones.
+        // A flight recorder keeps two snapshots, and has no room for large ones.
         let is_too_big = matches!(self.sink, Sink::Ring(_)) && !fits_one_block;
         if is_too_big || !self.has_room(bytes as u64) {
-            // The trace is whole without it.
+            // The trace is complete without the snapshot.
             self.snapshot_at = u64::MAX;
             return Ok(());
         }
@@ -404,7 +403,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A snapshot whose state, and what is beside it, come in blocks of their own.
+    /// Writes a snapshot whose state and host data are in separate blocks.
     fn put_in_pieces(&mut self, state: &[u8], digest: u64, host: &[u8]) -> Result<(), TraceError> {
         let piece_bytes = self.one_block_bytes_max.min(PIECE_BYTES_MAX);
         let (of_state, of_host) = (state.chunks(piece_bytes), host.chunks(piece_bytes));
@@ -418,37 +417,37 @@ impl Recorder {
         of_state.chain(of_host).try_for_each(|piece| self.put_as(Kind::Piece, FORMAT_VERSION, piece))
     }
 
-    /// A state of so many bytes goes before what comes next, here or beside the trace: the next snapshot is as far from it.
+    /// Sets the distance to the next snapshot after a state of this size, which is in this trace or beside it.
     pub fn begins_with(&mut self, state_bytes: u64) {
         self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(state_bytes);
     }
 
-    /// The snapshot that is due comes when so many bytes more are recorded, or as many as are between any two.
+    /// Postpones the due snapshot until `bytes` more are recorded, but at least by the least distance.
     pub fn postpone_snapshot(&mut self, bytes: u64) {
         self.snapshot_at = self.sink.offset() + bytes.max(SNAPSHOT_BYTES_BETWEEN);
     }
 
-    /// The file has as many bytes as it may have, but for its ending: it is to be finished before the next step. It is
-    /// longer than that by the last step at most.
+    /// Whether the file has reached its limit, less its ending: the caller must finish it before the next step. The
+    /// file exceeds the limit by the last step at most.
     #[inline]
     pub fn is_at_limit(&self) -> bool {
         !self.has_room(0)
     }
 
-    /// So many bytes more are within the limit.
+    /// Whether `bytes` more are within the limit.
     #[inline]
     fn has_room(&self, bytes: u64) -> bool {
         let open = HEADER_BYTES as u64 + self.block.staging.length() as u64;
         self.sink.offset() + open + ENDING_BYTES_MAX + bytes < self.bytes_max
     }
 
-    /// It is time for a snapshot: the last one is 1 MiB ago, and 16 times its own size.
+    /// Whether a snapshot is due: the last one is at least 1 MiB and 16 times its own size back.
     pub fn snapshot_is_due(&self) -> bool {
         self.sink.offset() >= self.snapshot_at && self.stopped.is_none()
     }
 
-    /// Closes the open block and writes it. What is in it is safe from SIGKILL before; this is for who needs it in the
-    /// file itself, and within a step for a dying program only.
+    /// Closes the open block and writes it to the file. The block is safe from SIGKILL without this. Only a program
+    /// that is about to die may call it within a step.
     pub fn flush(&mut self) -> Result<(), TraceError> {
         if self.stopped.is_some() { Ok(()) } else { self.close_block() }
     }
@@ -458,7 +457,7 @@ impl Recorder {
         self.block.first_step + u64::from(self.block.steps)
     }
 
-    /// The file, for who has what was flushed written to the disk; none of a flight recorder.
+    /// The file, for syncing it to the disk; `None` for a flight recorder.
     pub fn file(&self) -> Option<std::fs::File> {
         match &self.sink {
             Sink::File(file) => file.handle().ok(),
@@ -466,12 +465,12 @@ impl Recorder {
         }
     }
 
-    /// Steps that are not recorded since recording stopped.
+    /// Number of steps that were not recorded since recording stopped.
     pub fn dropped(&self) -> u64 {
         self.stopped.as_ref().map_or(0, |stopped| stopped.dropped)
     }
 
-    /// Ends the trace with the digest of the kernel's state; the number of steps in it.
+    /// Ends the trace with the digest of the kernel's state. Returns its number of steps.
     ///
     /// # Panics
     ///
@@ -479,7 +478,7 @@ impl Recorder {
     pub fn finish(mut self, digest: u64) -> Result<u64, TraceError> {
         assert!(!self.within, "each begin is followed by one end");
         self.finished = true;
-        // There may be room again. If there is none the open block and the count stay where they are.
+        // The disk may have room again. If not, the open block and the count stay in `FILE.gvt.open`.
         let stopped = self.stopped.take();
         let ended = self.write_end(digest, stopped.as_ref());
         match stopped {
@@ -506,18 +505,19 @@ impl Recorder {
         Ok(steps)
     }
 
-    /// Everything is written.
+    /// Finishes the file after the last block and removes the open block.
     fn finish_sink(&mut self) -> Result<(), TraceError> {
         self.sink.finish()?;
         self.block.staging.remove();
         Ok(())
     }
 
-    /// Writes what a flight recorder keeps as a trace, which has an end if the state's digest is given. How many steps.
+    /// Writes a flight recorder's blocks as a trace, with an end if the state's digest is given. Returns the number of
+    /// steps.
     ///
     /// # Panics
     ///
-    /// Panics if it records into a file.
+    /// Panics if the recorder writes to a file.
     pub fn dump(&self, path: &Path, digest: Option<u64>) -> Result<u64, TraceError> {
         let Sink::Ring(ring) = &self.sink else { panic!("only a flight recorder has something to dump") };
         let io = |source| io_error("write", path, source);
@@ -554,7 +554,7 @@ impl Recorder {
         if self.entries.are_full() { self.put_index() } else { Ok(()) }
     }
 
-    /// A block that has no steps.
+    /// Writes a block without steps.
     fn put(&mut self, kind: Kind, content: &[u8]) -> Result<(), TraceError> {
         self.put_as(kind, FORMAT_VERSION_MIN, content)
     }
@@ -570,7 +570,7 @@ impl Recorder {
         self.wrote(written, &bytes)
     }
 
-    /// Of the open block, as it would be closed now.
+    /// Header of the open block, as if it were closed now.
     fn open_header(&self, content: &[u8]) -> BlockHeader {
         BlockHeader {
             content_crc: crc32c::crc32c(content),
@@ -604,7 +604,7 @@ impl Recorder {
         }
     }
 
-    /// A block is in the file, or could not be written.
+    /// Records that a block was written, or stops recording if it failed.
     fn wrote(
         &mut self,
         written: Result<u64, std::io::Error>,
@@ -637,7 +637,7 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// A recorder that is dropped without [`Recorder::finish`] leaves a trace that was not ended.
+    /// Dropping a recorder without [`Recorder::finish`] leaves a trace without an end.
     fn drop(&mut self) {
         if !self.finished && self.stopped.is_none() && self.close_block().is_ok() {
             let _ = self.finish_sink();
@@ -680,7 +680,7 @@ mod tests {
         fill_disk(&mut recorder, true);
         let error = recorder.flush().unwrap_err().to_string();
         assert!(error.contains("recording stopped: No space left on device"), "{error}");
-        // It was said, and is not said again.
+        // The error is returned only once.
         assert!(tell(&mut recorder, 5).iter().all(Result::is_ok) && recorder.flush().is_ok());
         assert_eq!(recorder.dropped(), 5);
         recorder

@@ -1,4 +1,4 @@
-//! Feeding a trace back to a kernel.
+//! Replay of a trace on a kernel.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use drivers::Registry;
 
 use crate::{Lost, Player, PlayerStep, Reader, Record, Report, Stop, TraceError, Verdict};
 
-/// Which part of a trace.
+/// The part of a trace to replay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplayRange {
-    /// From the last snapshot before this place; without it from the beginning.
+    /// Starts at the last snapshot before this point; `None` for the beginning.
     pub from: Option<Stop>,
-    /// To this place; without it to the end.
+    /// Stops at this point; `None` for the end.
     pub until: Option<Stop>,
 }
 
-/// Replays a trace. `progress` is told the bytes done and all, block by block. An error means that the
-/// header could not be read; whatever is wrong after it is in the report's verdict.
+/// Replays a trace. `progress` is called for each block with the bytes read and the file's length. An error means that
+/// the header could not be read; later problems are in the report's verdict.
 pub fn replay(
     path: &Path,
     registry: &Registry,
@@ -25,7 +25,7 @@ pub fn replay(
     replay_from(Reader::open(path)?, registry, progress)
 }
 
-/// Replays what a reader has to give, over the drivers that the trace was recorded with: by name, of this registry.
+/// Replays a reader's trace, with the drivers that the trace names, from this registry.
 pub fn replay_from(
     reader: Reader,
     registry: &Registry,
@@ -35,7 +35,7 @@ pub fn replay_from(
     replay_part(&mut player, &ReplayRange::default(), progress)
 }
 
-/// Replays a part of a trace with a player that is new, which is then where that ended.
+/// Replays a part of a trace with a new player, which stays at the end of that part.
 pub fn replay_part(
     player: &mut Player,
     part: &ReplayRange,
@@ -54,7 +54,7 @@ pub fn replay_part(
             done = position;
             progress(position, length);
         }
-        // Where there is no state yet there is no place to stop at.
+        // A stop counts only once the kernel has a state.
         if player.is_in_place() && until.as_ref().is_some_and(|stop| stop.is_before(player.next())) {
             return Ok(stopped(report, damage, player));
         }
@@ -86,7 +86,7 @@ pub fn replay_part(
     }
 }
 
-/// The first loss of steps, or else the first of all.
+/// Keeps the first loss that loses steps, or else the first loss.
 fn worse(damage: &mut Option<Lost>, lost: Lost) {
     let replaces = |known: &Lost| lost.loses_steps() && !known.loses_steps();
     if damage.as_ref().is_none_or(replaces) {
@@ -99,7 +99,7 @@ fn stopped(report: Report, damage: Option<Lost>, player: &Player) -> Report {
     Report { stopped, ..agreed(report, damage, player) }
 }
 
-/// Whatever was compared was the same.
+/// The verdict of a replay without differences.
 fn agreed(mut report: Report, damage: Option<Lost>, player: &Player) -> Report {
     report.unchecked = player.unchecked();
     report.verdict = match damage {
@@ -110,7 +110,7 @@ fn agreed(mut report: Report, damage: Option<Lost>, player: &Player) -> Report {
     report
 }
 
-/// What stopped a player that was taken through a trace by hand, with what led to it.
+/// A report about a verdict that stopped a player outside of [`replay`], with its possible causes.
 pub fn explain(player: &mut Player, verdict: Verdict) -> Result<Report, TraceError> {
     let mut report = Report::new(player.reader().header().program.clone());
     report.steps = player.played();

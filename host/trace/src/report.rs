@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The report of a replay.
 
 use std::fmt;
 
@@ -12,24 +12,24 @@ use crate::{Lost, Unchecked};
 pub struct Report {
     /// The program that wrote the trace.
     pub program: String,
-    /// Steps that were replayed and agreed.
+    /// Steps that were replayed with identical effects.
     pub steps: u64,
-    /// The trace has its End record. Without it the daemon was killed, and the verdict is about what it
-    /// had written by then.
+    /// Whether the trace has its End record. If not, the daemon was killed, and the verdict covers what it had written
+    /// by then.
     pub ended: bool,
-    /// The last step of the trace, if the recorded kernel did not come back from it.
+    /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
-    /// The step behind the snapshot at which it began, if that is not the first.
+    /// The step after the snapshot at which the replay began, if that is not the first step.
     pub from: Option<u64>,
-    /// The step before which it stopped, if it was to stop.
+    /// The step before which the replay stopped, if a stop was requested.
     pub stopped: Option<u64>,
-    /// Steps at the beginning that could not be replayed: no state stands before them.
+    /// Steps at the beginning that could not be replayed, because no state precedes them.
     pub unchecked: Option<Unchecked>,
-    /// Behind what is lost: the step behind the snapshot with which it went on, and how many then agreed.
+    /// For each resumption after a loss: the step after the snapshot, and the number of steps that then agreed.
     pub resumed: Vec<(u64, u64)>,
-    /// The last snapshot whose digest was the kernel's, and the step that follows it.
+    /// The last snapshot with an equal digest: the number of the step after it, and the digest.
     pub agreed: Option<(u64, u64)>,
-    /// What led to the step that did not agree.
+    /// Possible causes of the step that differs.
     pub causes: Option<Causes>,
     pub verdict: Verdict,
 }
@@ -56,7 +56,7 @@ impl Report {
         *steps += 1;
     }
 
-    /// The step that did not agree.
+    /// The step that differs or panicked.
     pub fn sequence(&self) -> Option<u64> {
         match self.verdict {
             Verdict::Diverged { sequence, .. } | Verdict::Panicked { sequence, .. } => Some(sequence),
@@ -64,35 +64,35 @@ impl Report {
         }
     }
 
-    /// True if the verdict is that the replay agreed with the trace.
+    /// Whether the replay agreed with the trace.
     pub fn agrees(&self) -> bool {
         matches!(self.verdict, Verdict::Identical { .. })
     }
 }
 
-/// How a replay ended.
+/// Result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Every effect of every step was the same, and so was the state in the end if the trace ended.
     Identical { digest: u64 },
-    /// The kernel asked for something else than it did when it was recorded.
+    /// The kernel's effects differ from the recorded ones.
     Diverged { sequence: u64, now: Nanos, input: String, first_difference: Difference },
-    /// All effects were the same but the state was not: in the end, or in the snapshot before this step.
+    /// All effects were the same but the state was not: at the end, or at the snapshot before this step.
     StateDiffers { before: Option<u64>, recorded: u64, replayed: u64 },
-    /// Nothing can be restored from the snapshot before this step.
+    /// The snapshot before this step cannot be restored.
     NotRestored { sequence: u64, why: String },
     /// Nothing could be compared: the trace begins later than at the first step and has no snapshot to begin with.
     NoState { first_step: u64 },
-    /// The kernel panicked: a bug of ours, here for the taking.
+    /// The kernel panicked: a bug in gpupv, which the trace reproduces.
     Panicked { sequence: u64, now: Nanos, input: String, message: String },
-    /// Something is lost. If that is steps, what comes before them was the same; else all was.
+    /// A part of the trace is lost. If steps are lost, those before them were identical; else all were.
     Damaged { lost: Lost },
-    /// Before this step stands something that this program does not know; what comes before it was the same.
+    /// Before this step is a record of an unknown kind; the steps before it were identical.
     Unknown { sequence: u64, kind: u8 },
 }
 
 impl Verdict {
-    /// A word for programs.
+    /// Its name in JSON output.
     pub fn name(&self) -> &'static str {
         match self {
             Verdict::Identical { .. } => "identical",
@@ -129,13 +129,13 @@ impl Lane {
     }
 }
 
-/// The first place where two effects are not the same.
+/// The first difference between two lists of effects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     pub lane: Lane,
     /// Position in the lane, from 0.
     pub position: usize,
-    /// What stands there, in one line; "nothing" if the lane ended before.
+    /// The recorded effect at this position, in one line; "nothing" if the lane is shorter.
     pub recorded: String,
     pub replayed: String,
 }
@@ -171,13 +171,13 @@ impl fmt::Display for Report {
             write!(f, "\n  the state was the same before step #{sequence}: digest {digest:#018x}")?;
         }
         if let Some(sequence) = self.unfinished {
-            write!(f, "\nstep #{sequence} has no effects: the recorded kernel did not come back from it")?;
+            write!(f, "\nstep #{sequence} has no effects: the recorded kernel did not return from it")?;
         }
         if let Some(Unchecked { first, last }) = self.unchecked {
-            write!(f, "\nsteps #{first} to #{last} were not compared: no snapshot stands before them")?;
+            write!(f, "\nsteps #{first} to #{last} were not compared: no snapshot precedes them")?;
         }
         for (sequence, steps) in &self.resumed {
-            write!(f, "\nwent on from the snapshot before step #{sequence}: {steps} steps are identical")?;
+            write!(f, "\nresumed from the snapshot before step #{sequence}: {steps} steps are identical")?;
         }
         if let Some(sequence) = self.stopped {
             return write!(f, "\nstopped before step #{sequence}");
@@ -217,7 +217,7 @@ impl Report {
             }
             Verdict::NotRestored { sequence, why } => write!(
                 f,
-                "{steps} steps are identical; from the snapshot before step #{sequence} nothing can be restored: {why}"
+                "{steps} steps are identical; the snapshot before step #{sequence} cannot be restored: {why}"
             ),
             Verdict::NoState { first_step } => write!(
                 f,
@@ -229,16 +229,16 @@ impl Report {
             Verdict::Panicked { sequence, now, input, message } => write!(
                 f,
                 "the kernel panicked at step #{sequence}, {now} ns, after {steps} identical steps\n  \
-                 {input}\n  {message}\n  this is a bug of ours: the trace up to this step reproduces it"
+                 {input}\n  {message}\n  this is a bug in gpupv: the trace up to this step reproduces it"
             ),
             Verdict::Damaged { lost } => write!(
                 f,
-                "{steps} steps are identical, then the trace is damaged: {lost}; what is before it can be used: copy \
+                "{steps} steps are identical, then the trace is damaged: {lost}; the steps before it can be used. Copy \
                  the file again from where it was recorded, or record again"
             ),
             Verdict::Unknown { sequence, kind } => write!(
                 f,
-                "{steps} steps are identical, then before step #{sequence} comes a record of kind {kind}, which this \
+                "{steps} steps are identical, then before step #{sequence} is a record of kind {kind}, which this \
                  program does not know; replay it with the program that wrote it ({})",
                 self.program
             ),

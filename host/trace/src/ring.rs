@@ -1,12 +1,13 @@
-//! The last blocks of a recording, in memory: what a flight recorder keeps.
+//! The memory of a flight recorder: the last blocks of a recording.
 //!
 //! ```text
-//!   header  snapshot  data  data ..  header  snapshot  data ..      when it is full, what is before the second
-//!   '------ a stretch that can be replayed -------'                 header goes; a single stretch loses its oldest data
+//!   header  snapshot  data  data ..  header  snapshot  data ..      when full, all before the second header is
+//!   '------ a stretch that can be replayed -------'                 dropped; a single stretch loses its oldest data
 //! ```
 //!
-//! So that there always is such a stretch, however large states are, a snapshot counts for an eighth of the room at most:
-//! snapshots come a quarter of it apart, and two stretches fit. What is kept is at most the room and three states.
+//! A snapshot counts for an eighth of the room at most, so that there always is a stretch to replay, however large
+//! states are. Snapshots are a quarter of the room apart, so two stretches fit. Memory use is at most the room and
+//! three states.
 
 use std::collections::VecDeque;
 use std::io::{self, BufWriter};
@@ -24,20 +25,20 @@ struct Block {
 }
 
 impl Block {
-    /// How much of the room it takes.
+    /// Bytes of the room that it counts for.
     fn cost(&self, bytes_max: usize) -> usize {
         let bytes = self.content.len();
         if self.header.kind == Kind::Snapshot { bytes.min(bytes_max / 8) } else { bytes }
     }
 }
 
-/// See the module.
+/// The last blocks of a recording.
 pub(crate) struct Ring {
     blocks: VecDeque<Block>,
-    /// Of the room that there is, so much is taken.
+    /// Bytes of the room in use.
     cost: usize,
     bytes_max: usize,
-    /// Bytes of all blocks there ever were.
+    /// Bytes of all blocks ever written.
     offset: u64,
 }
 
@@ -54,11 +55,11 @@ impl Ring {
         self.offset
     }
 
-    /// Takes a block; where it would begin in a file of all.
+    /// Adds a block. Returns the offset that it would have in a file of all blocks.
     pub fn write(&mut self, header: BlockHeader, content: &[u8]) -> u64 {
         let begin = self.offset;
         self.offset += (HEADER_BYTES + content.len()) as u64;
-        // An index is about offsets that no dump has.
+        // An index has offsets that do not apply to a dump.
         if header.kind != Kind::Index {
             let block = Block { header, content: content.to_vec() };
             self.cost += block.cost(self.bytes_max);
@@ -68,12 +69,12 @@ impl Ring {
         begin
     }
 
-    /// Makes room; false if there is nothing to forget but a header and what came last.
+    /// Drops the oldest blocks. False if only a header and the last block are left.
     fn forget(&mut self) -> bool {
         let is_header = |block: &Block| block.header.kind == Kind::Header;
         let next = self.blocks.iter().skip(1).position(is_header).map(|at| at + 1);
         match next {
-            // The last stretch has nothing to replay yet, and what is before it still has.
+            // Keep the older stretch while the last one has nothing to replay yet.
             Some(next) if self.blocks.len() > next + 2 => {
                 let bytes_max = self.bytes_max;
                 let gone: usize = self.blocks.drain(..next).map(|block| block.cost(bytes_max)).sum();
@@ -89,7 +90,7 @@ impl Ring {
         }
     }
 
-    /// Writes what there is as a trace: the blocks, the open one, and an end if there is a digest. How many steps.
+    /// Writes the blocks and the open block as a trace, with an end if there is a digest. Returns the number of steps.
     pub fn dump(
         &self,
         path: &Path,
@@ -111,7 +112,7 @@ impl Ring {
                 Kind::Header => {
                     let header = wire::Header::decode(&block.content[..]).map_err(io::Error::other)?;
                     let content = wire::Header { first_step: first, ..header }.encode_to_vec();
-                    // Data between it and what is left may be gone.
+                    // Data after this header may have been dropped.
                     let first_step = block.header.first_step.max(first);
                     write(BlockHeader { first_step, ..block.header }, &content)?;
                 }

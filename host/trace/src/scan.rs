@@ -1,31 +1,31 @@
-//! Where the blocks of a file are, and what is missing between them.
+//! Location of the blocks of a file, and of the gaps between them.
 //!
 //! ```text
-//!   scan      header by header through the file; where none stands, on to the next that is sound
-//!   arrange   by number, each behind the one it links to; what is missing, cut off or foreign becomes Lost
+//!   scan      header by header through the file; without a header, search for the next valid one
+//!   arrange   by number, each after the one it links to; missing, cut-off and foreign parts become Lost
 //! ```
-//! Contents are looked at when they are read.
+//! Contents are checked when they are read.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::Lost;
 use crate::block::{BlockHeader, HEADER_BYTES, Kind, MAGIC, NoHeader};
 
-/// Bytes of which a part at a time is looked at for the next block.
+/// Bytes that are searched at a time for the next block.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// A trace to read from: a file, or bytes behind a cursor.
+/// A source of a trace: a file, or bytes with a cursor.
 pub(crate) trait Source: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Source for T {}
 
-/// A block whose header is sound.
+/// A block with a valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockPosition {
     pub offset: u64,
-    /// Where it ends: before its content does if it is cut off.
+    /// Where it ends; before the end of its content if it is cut off.
     pub end: u64,
     pub header: BlockHeader,
-    /// What the next block links to.
+    /// The header's checksum, which the next block links to.
     pub crc: u32,
 }
 
@@ -38,31 +38,31 @@ impl BlockPosition {
         self.bytes() == HEADER_BYTES as u64 + u64::from(self.header.length)
     }
 
-    /// All of it is lost.
+    /// The loss of the whole block.
     pub fn lost(&self, why: String) -> Lost {
         let BlockHeader { first_step, .. } = self.header;
         let to = Some(self.header.next_step());
         Lost { from: first_step, to, bytes: self.bytes(), offset: self.offset, why }
     }
 
-    /// In words: what and where.
+    /// Its number and kind, for reports.
     pub fn name(&self) -> String {
         format!("block {} ({})", self.header.number, self.header.kind.name())
     }
 }
 
-/// Fills the buffer from an offset on.
+/// Fills the buffer from an offset.
 pub(crate) fn read_at(source: &mut dyn Source, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     source.seek(SeekFrom::Start(offset))?;
     source.read_exact(buffer)
 }
 
-/// What was found in a file of `length` bytes.
+/// Result of scanning a file.
 #[derive(Default)]
 pub(crate) struct Scan {
-    /// In the order of the file.
+    /// Blocks in file order.
     pub places: Vec<BlockPosition>,
-    /// The version of a sound block of another format, if the file begins with one.
+    /// The version of the first block, if it has another format.
     pub other_version: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn scan(source: &mut dyn Source, length: u64) -> io::Result<Scan> {
                 end
             }
             None => {
-                // The last block may have lost some of its bytes, and then says that it ends too far on.
+                // The last block may have lost bytes, so that its length points too far.
                 let from = scan.places.last().map_or(at + 1, |last| last.offset + HEADER_BYTES as u64);
                 let found = next_block(source, from, length, trace)?.unwrap_or(length);
                 if let Some(last) = scan.places.last_mut() {
@@ -101,7 +101,7 @@ pub(crate) fn scan(source: &mut dyn Source, length: u64) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// Where the next sound header stands, from an offset on.
+/// Offset of the next valid header from an offset on.
 fn next_block(
     source: &mut dyn Source,
     from: u64,
@@ -131,7 +131,7 @@ fn next_block(
     Ok(None)
 }
 
-/// What a reader goes through.
+/// A part of a file: a block or a loss.
 #[derive(Clone, Debug)]
 pub(crate) enum ScanPart {
     Block(BlockPosition),
@@ -139,7 +139,7 @@ pub(crate) enum ScanPart {
 }
 
 impl ScanPart {
-    /// Number of the first step that is in it, or was.
+    /// Number of its first step.
     pub fn first_step(&self) -> u64 {
         match self {
             ScanPart::Block(place) => place.header.first_step,
@@ -148,18 +148,18 @@ impl ScanPart {
     }
 }
 
-/// A file's parts in the order of their numbers.
+/// A file's parts, in the order of their numbers.
 pub(crate) struct Arranged {
     pub parts: Vec<ScanPart>,
-    /// Blocks that stand before one with a lower number: they are read where they belong.
+    /// Number of blocks that precede one with a lower number in the file; they are read in order.
     pub out_of_place: u32,
-    /// Number of the block, and of the step, that would come next.
+    /// Number of the next expected block.
     pub next_number: u32,
     pub next_step: u64,
     pub ended: bool,
 }
 
-/// Puts what was found in a file of `length` bytes in order. Its first step has the number `first_step`.
+/// Orders the blocks that were found in a file of `length` bytes. The first step has the number `first_step`.
 pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) -> Arranged {
     let out_of_place = places.windows(2).filter(|two| two[1].header.number < two[0].header.number).count();
     let sorted = sequence(places);
@@ -191,7 +191,7 @@ pub(crate) fn arrange(places: &[BlockPosition], length: u64, first_step: u64) ->
 }
 
 impl Arranged {
-    /// What should stand before a block and does not.
+    /// Adds a loss for blocks or steps that are missing before a block.
     pub fn missing_before(&mut self, place: &BlockPosition, gap: Option<(u64, u64)>) {
         let BlockHeader { number, first_step, .. } = place.header;
         let blocks = match number.saturating_sub(self.next_number) {
@@ -225,11 +225,11 @@ impl Arranged {
     }
 }
 
-/// Those blocks that are one recording, by number: of two with one number the first, and none that does not link to
-/// the one before it or has steps that were there before.
+/// The blocks of one recording, by number. Of two blocks with one number the first is kept. A block that does not link
+/// to the previous one, or that repeats steps, is dropped.
 fn sequence(places: &[BlockPosition]) -> Vec<BlockPosition> {
     let mut sorted = places.to_vec();
-    // Stable: what stands first comes first.
+    // The sort is stable: of equal numbers, the first in the file comes first.
     sorted.sort_by_key(|place| place.header.number);
     let mut kept: Vec<BlockPosition> = Vec::with_capacity(sorted.len());
     for place in sorted {
@@ -247,7 +247,7 @@ fn sequence(places: &[BlockPosition]) -> Vec<BlockPosition> {
     kept
 }
 
-/// What of a file belongs to no block: begin and end, in the order of the file.
+/// Ranges of a file that belong to no block, in file order.
 fn gaps(places: &[BlockPosition], length: u64) -> Vec<(u64, u64)> {
     let mut taken: Vec<(u64, u64)> = places.iter().map(|place| (place.offset, place.end)).collect();
     taken.sort_unstable();

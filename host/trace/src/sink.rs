@@ -1,4 +1,4 @@
-//! Where blocks go: a file, or memory that keeps the last of them.
+//! Destination of blocks: a file, or memory that keeps the last blocks.
 
 use std::io;
 use std::path::Path;
@@ -8,14 +8,14 @@ use crate::block::{BlockHeader, HEADER_BYTES};
 use crate::file::TraceFile;
 use crate::ring::Ring;
 
-/// See the module.
+/// Destination of a recorder's blocks.
 pub(crate) enum Sink {
     File(TraceFile),
     Ring(Ring),
 }
 
 impl Sink {
-    /// The file's; of a ring a word for errors, of which it has none.
+    /// The path of the file; a placeholder for a ring.
     pub fn path(&self) -> &Path {
         match self {
             Sink::File(file) => file.path(),
@@ -31,7 +31,7 @@ impl Sink {
         }
     }
 
-    /// Takes a block, header and content; where it begins.
+    /// Writes a block, header and content. Returns its offset.
     pub fn write(&mut self, header: BlockHeader, block: &[u8]) -> io::Result<u64> {
         match self {
             Sink::File(file) => file.write(block),
@@ -39,7 +39,7 @@ impl Sink {
         }
     }
 
-    /// Every block is written.
+    /// Finishes the file after the last block.
     pub fn finish(&mut self) -> Result<(), TraceError> {
         match self {
             Sink::File(file) => file.finish(),

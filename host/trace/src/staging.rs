@@ -1,8 +1,8 @@
-//! The open block beside its trace: `FILE.gvt.open`, which is shared memory, so that what was appended is there
-//! whenever the recording program is killed. A reader takes it for the last block of the trace.
+//! The open block of a trace, in `FILE.gvt.open`. It is shared memory, so that appended records survive a kill of the
+//! recording program. A reader treats it as the last block of the trace.
 //!
-//! Of a block that was written since, or of another trace, it says nothing any more: its block's number or its trace
-//! tells. docs/TRACE.md has it byte by byte.
+//! A reader ignores an open block that was written to the trace since, by its number, or that belongs to another trace.
+//! docs/TRACE.md has the layout.
 
 use std::fs::File;
 use std::io;
@@ -18,24 +18,24 @@ use crate::writer::{self, End, Writer};
 const MAGIC: [u8; 8] = *b"GPVTOPN2";
 const CONTENT_AT: usize = 64;
 const TRACE_AT: usize = 8;
-/// Length of the content and its sum, in one word: it is published by one store.
+/// Length and checksum of the content in one word, which is published by one store.
 const COMMITTED_AT: usize = 16;
 const DROPPED_AT: usize = 24;
-/// What is between is the block's own, and checked by the CRC32C behind it.
+/// The block's fields from here to [`BLOCK_CRC_AT`] are checked by the CRC32C there.
 const BLOCK_AT: usize = 32;
 const BLOCK_CRC_AT: usize = 56;
-/// Why the recording stopped: an error number of the system.
+/// The errno that stopped the recording.
 const ERROR_AT: usize = 60;
 
-/// At first: a full block and a message of the greatest length.
+/// Initial room: a full block and the longest usual message.
 const CONTENT_BYTES: usize = 256 * 1024 - CONTENT_AT;
 
-/// Where the open block of a trace is.
+/// Path of a trace's open block.
 pub(crate) fn path_of(trace: &Path) -> PathBuf {
     crate::file::beside(trace, ".open")
 }
 
-/// See the module. A flight recorder's is nobody's but its own.
+/// The open block of a recorder; that of a flight recorder has no path.
 pub(crate) struct Staging {
     path: Option<PathBuf>,
     file: File,
@@ -46,7 +46,7 @@ pub(crate) struct Staging {
 impl Staging {
     pub fn create(trace_path: &Path, trace: u64) -> io::Result<Staging> {
         let path = path_of(trace_path);
-        // Another program may have one of this name mapped, of a trace that it lost: its pages are left to it.
+        // Another program may still map an open block of this name. Removing the file leaves it its pages.
         if let Err(error) = std::fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -59,7 +59,7 @@ impl Staging {
         Ok(staging)
     }
 
-    /// In memory alone.
+    /// An open block without a file.
     pub fn in_memory() -> io::Result<Staging> {
         let memory = rustix::fs::memfd_create("gpupv-open-block", MemfdFlags::CLOEXEC)?;
         Staging::over(memory.into(), None)
@@ -70,7 +70,7 @@ impl Staging {
         Ok(Staging { path, file, mapping, end: End::default() })
     }
 
-    /// A new block begins. What the last one had is forgotten: it is written.
+    /// Begins a new block, after the last one was written.
     pub fn begin(&mut self, number: u32, link: u32, first_step: u64, first_ns: u64) {
         self.mapping.publish(COMMITTED_AT, 0);
         self.forget();
@@ -89,20 +89,20 @@ impl Staging {
         self.end.length()
     }
 
-    /// Appends the content to what is there.
+    /// Appends the content to `out`.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         self.mapping.copy_to(CONTENT_AT..CONTENT_AT + self.length(), out);
     }
 
-    /// Nothing is in the block here; who reads the file has it until the next one begins.
+    /// Empties the block. A reader of the file still finds it until the next one begins.
     pub fn forget(&mut self) {
         self.end = End::default();
     }
 
-    /// What `write` writes, so many bytes at most, becomes a part of the block if it says so: as a whole or not at all.
+    /// Appends what `write` writes, at most `bytes_max` bytes, if `write` returns true: all of it or nothing.
     #[inline(always)]
     pub fn record(&mut self, bytes_max: usize, write: impl FnOnce(&mut Writer) -> bool) -> io::Result<bool> {
-        // The last store may be longer than the record: what is behind the length is nobody's.
+        // The last store may exceed the record; bytes after the length are unused.
         let end = CONTENT_AT + self.length() + bytes_max + 8;
         if end > self.mapping.length() {
             self.grow(end)?;
@@ -123,13 +123,13 @@ impl Staging {
         Ok(())
     }
 
-    /// So many steps after the block could not be recorded, because of an error with this number.
+    /// Publishes the number of steps that could not be recorded after the block, and the errno.
     pub fn dropped(&mut self, steps: u64, error: i32) {
         self.mapping.write(ERROR_AT, &error.to_le_bytes());
         self.mapping.publish(DROPPED_AT, steps);
     }
 
-    /// The trace has everything.
+    /// Removes the file, when the trace has all blocks.
     pub fn remove(&mut self) {
         if let Some(path) = self.path.take() {
             let _ = std::fs::remove_file(path);
@@ -137,19 +137,20 @@ impl Staging {
     }
 }
 
-/// What was in the open block of a trace when its recorder was killed, or is while it runs.
+/// The content of a trace's open block, as read.
 pub(crate) struct Staged {
-    /// As it would be if the block had been written; how many steps it has, and its last time, nobody counted.
+    /// The header as if the block had been written, except for its number of steps and its last time, which are not
+    /// known yet.
     pub header: BlockHeader,
     pub content: Vec<u8>,
     pub dropped: u64,
     pub error: i32,
 }
 
-/// What is beside a trace.
+/// Result of reading a trace's open block.
 pub(crate) enum Beside {
     Open(Staged),
-    /// An open block of a trace with this number that cannot be read, and the block's number if that can.
+    /// An open block that cannot be read, with its trace's number, and its own number if that can be read.
     Unreadable {
         trace: u64,
         number: Option<u32>,
@@ -157,12 +158,12 @@ pub(crate) enum Beside {
     },
 }
 
-const DAMAGED: &str = "the open block beside it is damaged";
-const OTHER_VERSION: &str = "the open block beside it is damaged, or of another version of gpupv";
+const DAMAGED: &str = "the open block (FILE.gvt.open) is damaged";
+const OTHER_VERSION: &str = "the open block (FILE.gvt.open) is damaged, or of another version of gpupv";
 
-/// The open block beside a trace, if there is any. A recorder may be at work in it.
+/// Reads the open block of a trace, if there is one. A recorder may be writing it.
 pub(crate) fn read(trace_path: &Path) -> Option<Beside> {
-    // It changes while it is read only if a recorder is at work, and then seldom.
+    // A read can fail while a recorder writes the block, which is rare, so try again.
     const ATTEMPTS: u32 = 100;
     let path = path_of(trace_path);
     let mut found = None;
@@ -183,7 +184,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Nothing, if it has nothing or is too short to be anything.
+/// Parses an open block; `None` if it is empty or too short.
 fn parse(bytes: &[u8]) -> Option<Beside> {
     let trace = long(bytes, TRACE_AT)?;
     let is_sound =
@@ -195,7 +196,7 @@ fn parse(bytes: &[u8]) -> Option<Beside> {
     };
     match long(bytes, 0)?.to_le_bytes() {
         MAGIC => {}
-        // Its recorder did not come to the first block.
+        // The recorder was killed before the first block.
         [0, ..] => return None,
         _ => return unreadable(OTHER_VERSION),
     }

@@ -1,4 +1,4 @@
-//! The steps of one block, which needs no other to be read.
+//! Decoding of the steps of one block, which needs no other block.
 
 use dxgkrnl::{Effects, Input, Nanos};
 use prost::Message as _;
@@ -10,43 +10,43 @@ use crate::convert;
 use crate::encode::{EFFECTS, ENTERED, SEMANTIC};
 use crate::times::{TIMES, Times};
 
-/// A step that is read into again and again: its memory is kept.
+/// A step. Readers reuse its memory for the next one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     pub sequence: u64,
     pub now: Nanos,
     pub input: Input,
     pub effects: Effects,
-    /// The kernel came back from it; else there are no effects.
+    /// Whether the kernel returned from it; if not, there are no effects.
     pub finished: bool,
 }
 
 impl Default for Step {
-    /// One of no trace.
+    /// A placeholder to read steps into.
     fn default() -> Step {
         Step { sequence: 0, now: 0, input: Input::Deadline, effects: Effects::default(), finished: false }
     }
 }
 
-/// What stands in a block.
+/// An item of a block.
 pub(crate) enum Item {
-    /// It was read into where it was wanted.
+    /// A step, which was read into the caller's [`Step`].
     Step,
-    /// A record of a kind that this program does not know and that a replay would have to.
+    /// A record of an unknown kind that a replay would need.
     Unknown { sequence: u64, kind: u8 },
-    /// Step `sequence` cannot be read, and what follows it cannot either.
+    /// Step `sequence` and all later steps of the block cannot be read.
     Damaged { sequence: u64, at: usize, why: String },
 }
 
-/// Where in a block the next step begins.
+/// The position of a reader in a block's steps.
 pub(crate) struct Steps {
     context: Context,
     at: usize,
     sequence: u64,
     end: u64,
-    /// Records of kinds that this program need not know.
+    /// Number of skipped records, of unknown kinds that may be ignored.
     pub skipped: u64,
-    /// Records of times, for who takes them.
+    /// Records of times, if the caller takes them.
     pub times: Option<Vec<Times>>,
     over: bool,
 }
@@ -58,7 +58,7 @@ enum Half {
     Unknown(u8),
 }
 
-/// How many steps a block has that was never closed, and when the last was; those that cannot be read are not among them.
+/// Counts the readable steps of a block that was never closed. Returns their number and the time of the last.
 pub(crate) fn count(header: &BlockHeader, content: &[u8]) -> (u32, Nanos) {
     let mut steps = Steps::new(header);
     let (mut step, mut count, mut last_ns) = (Step::default(), 0, header.first_ns);
@@ -79,7 +79,7 @@ impl Steps {
         Steps { context, at: 0, sequence, end, skipped: 0, times: None, over: false }
     }
 
-    /// The next of a block's content, which has to be the same each time.
+    /// The next item of a block. `content` must be the same in each call.
     pub fn next(&mut self, content: &[u8], step: &mut Step) -> Option<Item> {
         if self.over {
             return None;
@@ -132,7 +132,7 @@ impl Steps {
         Ok(Some(Item::Step))
     }
 
-    /// The next record, except those that need not be known.
+    /// The next record; skips unknown kinds that may be ignored.
     fn half(&mut self, content: &[u8], step: &mut Step) -> Result<Option<Half>, String> {
         loop {
             let mut bytes = Bytes(&content[self.at..]);

@@ -1,4 +1,4 @@
-//! Where a replay is to stop.
+//! Points at which a replay stops.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,22 +14,21 @@ pub enum Stop {
     Sequence(u64),
     /// `time=1.5ms`: before the first step at this time or after it.
     Time(Nanos),
-    /// `fence=p2:0x40000080>=5`: behind the step with which the fence that this process has under this handle is at or
-    /// above the value.
+    /// `fence=p2:0x40000080>=5`: after the step that brings this process's fence to the value or above.
     Fence { process: ProcessId, handle: Handle, value: u64 },
-    /// `wait=p2:7`: behind the step with which the wait of this event ends.
+    /// `wait=p2:7`: after the step that ends the wait with this event.
     Wait { process: ProcessId, event: EventId },
-    /// `note=TEXT`: behind a step with a note that has this in it.
+    /// `note=TEXT`: after a step with a note that contains the text.
     Note(String),
 }
 
 impl Stop {
-    /// Whether it is to stop before this step. A time has to be resolved first.
+    /// Whether to stop before this step. A time must be resolved first.
     pub(crate) fn is_before(&self, sequence: u64) -> bool {
         matches!(self, Stop::Sequence(at) if sequence >= *at)
     }
 
-    /// Whether it is to stop behind the step with these effects.
+    /// Whether to stop after the step with these effects.
     pub(crate) fn is_behind(&self, kernel: &Kernel<Drivers>, effects: &Effects) -> bool {
         match self {
             Stop::Sequence(_) | Stop::Time(_) => false,
@@ -45,7 +44,7 @@ impl Stop {
     }
 }
 
-/// The forms, for whoever wrote none of them.
+/// Error for a text that is no valid stop; it shows the valid forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoStop {
     text: String,
@@ -56,7 +55,7 @@ impl fmt::Display for NoStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no place in a trace: {}; write seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT",
+            "{:?} is not a point of a trace: {}; write seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT",
             self.text, self.why
         )
     }
@@ -88,14 +87,14 @@ impl FromStr for Stop {
 fn parse(text: &str) -> Result<Stop, &'static str> {
     let (kind, rest) = text.split_once('=').ok_or("it has no =")?;
     match kind {
-        "seq" => number(rest).map(Stop::Sequence).ok_or("behind seq= comes the number of a step"),
-        // A plain number is one of nanoseconds.
+        "seq" => number(rest).map(Stop::Sequence).ok_or("seq= needs the number of a step"),
+        // A number without a unit is in nanoseconds.
         "time" => number(rest)
             .or_else(|| duration::parse(rest))
             .map(Stop::Time)
-            .ok_or("behind time= comes a time since the start"),
+            .ok_or("time= needs a time since the start"),
         "fence" => {
-            let form = "behind fence= come a process, a handle of its, and a value";
+            let form = "fence= needs a process, one of its handles, and a value";
             let (process, rest) = process(rest).ok_or(form)?;
             let (handle, value) = rest.split_once(">=").ok_or(form)?;
             let handle =
@@ -103,12 +102,12 @@ fn parse(text: &str) -> Result<Stop, &'static str> {
             Ok(Stop::Fence { process, handle, value: number(value).ok_or(form)? })
         }
         "wait" => {
-            let form = "behind wait= come a process and the event of a wait";
+            let form = "wait= needs a process and the event of a wait";
             let (process, event) = process(rest).ok_or(form)?;
             Ok(Stop::Wait { process, event: EventId(number(event).ok_or(form)?) })
         }
         "note" if !rest.is_empty() => Ok(Stop::Note(rest.to_owned())),
-        "note" => Err("behind note= comes a piece of the note"),
-        _ => Err("there is no such kind of place"),
+        "note" => Err("note= needs a part of the note's text"),
+        _ => Err("unknown kind of point"),
     }
 }

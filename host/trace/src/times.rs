@@ -1,5 +1,5 @@
-//! When what happened, by the clocks of the host and of guests: data about a run, and no input of the model. A replay
-//! never looks at them, and programs that do not know them skip them.
+//! Timestamps of a run, by the clocks of the host and of the guests. They are no inputs of the model: a replay ignores
+//! them, and programs that do not know them skip them.
 
 use prost::Message as _;
 use proto::channel as wire_channel;
@@ -10,44 +10,46 @@ use crate::encode::Length;
 /// Kind of a record that is a message `Times`.
 pub(crate) const TIMES: u8 = 0x01;
 
-/// Of one step, or of what a process told outside of its calls. In nanoseconds of CLOCK_MONOTONIC; 0 is not known.
+/// Timestamps of one step, or those that a process reported outside of its calls. In nanoseconds of CLOCK_MONOTONIC; 0
+/// if unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Times {
     /// Number of the step; 0 for none.
     pub step: u64,
-    /// Who made the call, or tells this; 0 for nobody.
+    /// The process that made the call or reports the timestamps; 0 for none.
     pub process: u32,
-    /// Whose clock that process has: 0 for the host's, else that of the VM of this number.
+    /// Clock of that process: 0 for the host's, else the number of its VM.
     pub clock: u32,
-    /// By that clock: the program made the call, and its frame was written.
+    /// When the process made the call, by that clock.
     pub called_ns: u64,
+    /// When the call's frame was written, by that clock.
     pub sent_ns: u64,
-    /// By the host's, as all that follow: a thread of the daemon had woken up, and has worked since.
+    /// When the daemon's thread woke up and began to work, by the host's clock, as all that follow.
     pub awake_ns: u64,
-    /// The call was read by that thread; a deadline was due.
+    /// When that thread read the call, or when the deadline was due.
     pub read_ns: u64,
-    /// The kernel was told.
+    /// When the kernel began to handle the input.
     pub recorded_ns: u64,
-    /// The kernel came back.
+    /// When the kernel returned.
     pub handled_ns: u64,
-    /// Fence memory had the new values.
+    /// When fence memory had the new values.
     pub stored_ns: u64,
-    /// Of what the process read of the host since it last said so, that which came soonest: when that was asked for by
-    /// the host's clock, and read by its own.
+    /// Clock sample: the fastest message from the host since the last report, with its send time by the host's clock
+    /// and its read time by the process's clock.
     pub heard: Option<(u64, u64)>,
-    /// Waits of this process that ended, and events that were set.
+    /// Waits of this process that ended, and its events that were set.
     pub woken: Vec<Woken>,
 }
 
-/// The guest's end of a wake, by its clock.
+/// The guest's timestamps of a wake, by its clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Woken {
     pub event: u64,
-    /// `stored_ns` of the step that asked for it.
+    /// `stored_ns` of the step that caused it.
     pub host_ns: u64,
-    /// The process read its bytes.
+    /// When the process read the wake's bytes.
     pub read_ns: u64,
-    /// The thread that waited went on, or the event was set.
+    /// When the waiting thread resumed, or the event was set.
     pub ran_ns: u64,
 }
 
@@ -88,7 +90,7 @@ impl Times {
         length.set(out);
     }
 
-    /// Reads the content of a record; `None` if it is none of ours.
+    /// Reads the content of a record; `None` if it cannot be decoded.
     pub(crate) fn read(content: &[u8]) -> Option<Times> {
         let message = wire::Times::decode(content).ok()?;
         let heard = (message.received_host_ns, message.received_ns);

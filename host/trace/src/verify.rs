@@ -1,43 +1,43 @@
-//! What of a trace is there, and what is not.
+//! Verification of a trace: what is intact, and what is lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{Kind, Lost, Reader, Record, TraceError};
 
-/// What was found in a trace.
+/// Result of verifying a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
     /// The program that wrote it.
     pub program: String,
-    /// Steps that are there.
+    /// Number of readable steps.
     pub steps: u64,
     /// Numbers of the first and the last of them.
     pub range: Option<(u64, u64)>,
     pub snapshots: u64,
-    /// Sound blocks by kind.
+    /// Blocks with a valid header, by kind.
     pub blocks: BTreeMap<Kind, u64>,
     /// Bytes of the file.
     pub bytes: u64,
     pub lost: Vec<Lost>,
-    /// Blocks that stand in the wrong place and are read where they belong.
+    /// Number of blocks that are out of order in the file; they are read in order.
     pub out_of_place: u32,
-    /// Records of kinds that this program does not know: those that a replay would need, and others.
+    /// Number of records of unknown kinds that a replay would need.
     pub unknown: u64,
     pub skipped: u64,
-    /// It has its end; without one it goes on, or its recorder was killed.
+    /// Whether it has its end. If not, it is still recorded, or its recorder was killed.
     pub ended: bool,
-    /// The last step of the trace, if the recorded kernel did not come back from it.
+    /// The last step of the trace, if the recorded kernel did not return from it.
     pub unfinished: Option<u64>,
 }
 
 impl Findings {
-    /// Nothing is lost, damaged or unknown. A trace without an end may be.
+    /// Whether nothing is lost, damaged or unknown. A trace without an end can be whole.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.out_of_place == 0 && self.unknown == 0
     }
 
-    /// Steps that are lost; `None` if that cannot be known.
+    /// Number of lost steps; `None` if unknown.
     pub fn lost_steps(&self) -> Option<u64> {
         self.lost.iter().map(Lost::steps).sum()
     }
@@ -86,22 +86,22 @@ impl fmt::Display for Findings {
         if self.out_of_place > 0 {
             write!(
                 f,
-                "\n  {} blocks stand in the wrong place; they are read where they belong",
+                "\n  {} blocks are out of order in the file; they are read in order",
                 self.out_of_place
             )?;
         }
         if self.unknown > 0 {
-            write!(
-                f,
-                "\n  {} records are unknown to this program, and a replay would need them",
-                self.unknown
-            )?;
+            write!(f, "\n  {} records are unknown to this program; a replay would need them", self.unknown)?;
         }
         if self.skipped > 0 {
-            write!(f, "\n  {} records are unknown to this program, and none needs them", self.skipped)?;
+            write!(
+                f,
+                "\n  {} records are unknown to this program; a replay does not need them",
+                self.skipped
+            )?;
         }
         if let Some(sequence) = self.unfinished {
-            write!(f, "\n  step #{sequence} has no effects: the recorded kernel did not come back from it")?;
+            write!(f, "\n  step #{sequence} has no effects: the recorded kernel did not return from it")?;
         }
         if !self.ended {
             write!(f, "\n  not ended: it is still recorded, or its recorder was killed")?;

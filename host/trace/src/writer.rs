@@ -1,4 +1,4 @@
-//! Bytes put behind each other in the open block: up to eight at once, by one store and one sum.
+//! Appending bytes to the open block, up to eight at once by one store and one update of the checksum.
 
 use crate::mapping::Window;
 
@@ -8,12 +8,13 @@ pub(crate) const NUMBER_BYTES_MAX: usize = 10;
 /// Numbers below this have eight bytes at most.
 const EIGHT_BYTES_BELOW: u64 = 1 << 56;
 
-/// Where a block's content ends.
+/// Length and checksum of a block's content.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct End {
     length: usize,
-    /// The content as one number, little-endian, modulo 2^64 - 1: so it can be added up from pieces of any length. Tells
-    /// content that was torn by a power failure. Each step pays for it twice, which a CRC of a few bytes is too dear for.
+    /// The content as one little-endian number, modulo 2^64 - 1, so that it can be summed from pieces of any length. It
+    /// detects content torn by a power failure. It is updated twice for each step, which would be too expensive with a
+    /// CRC.
     residue: u64,
 }
 
@@ -23,30 +24,30 @@ impl End {
         self.length
     }
 
-    /// The sum of the content: docs/TRACE.md.
+    /// The checksum of the content, see docs/TRACE.md.
     #[inline]
     pub fn sum(self) -> u32 {
         (self.residue.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
     }
 
-    /// So many bytes more, from one to eight; the rest of the word is 0.
+    /// Adds one to eight bytes; the rest of the word is 0.
     #[inline(always)]
     fn add(&mut self, bytes: u64, count: usize) {
-        // 2^64 is 1.
+        // 2^64 is 1 modulo 2^64 - 1.
         let (residue, carry) = self.residue.overflowing_add(bytes.rotate_left(8 * self.length as u32 % 64));
         self.residue = residue + u64::from(carry);
         self.length += count;
     }
 }
 
-/// The sum of a block's content.
+/// The checksum of a block's content.
 pub(crate) fn sum_of(content: &[u8]) -> u32 {
     let mut end = End::default();
     pieces(content, |bytes, count| end.add(bytes, count));
     end.sum()
 }
 
-/// Eight bytes each, and fewer in the last.
+/// Calls `piece` for each eight bytes, and for the shorter rest.
 #[inline(always)]
 fn pieces(bytes: &[u8], mut piece: impl FnMut(u64, usize)) {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -56,7 +57,7 @@ fn pieces(bytes: &[u8], mut piece: impl FnMut(u64, usize)) {
     }
 }
 
-/// See the module. Who gave it decides whether what it wrote is a part of the block.
+/// Writes into the open block. The caller decides whether to commit the written bytes.
 pub(crate) struct Writer<'a> {
     content: Window<'a>,
     end: End,
@@ -68,25 +69,25 @@ impl<'a> Writer<'a> {
         Writer { content, end }
     }
 
-    /// Behind what was written.
+    /// The end after the written bytes.
     #[inline(always)]
     pub fn end(&self) -> End {
         self.end
     }
 
-    /// So many bytes, from one to eight; the rest of the word is 0.
+    /// Appends one to eight bytes; the rest of the word is 0.
     #[inline(always)]
     pub fn bytes(&mut self, bytes: u64, count: usize) {
         self.content.write_word(self.end.length, bytes);
         self.end.add(bytes, count);
     }
 
-    /// Any number of bytes.
+    /// Appends any number of bytes.
     pub fn slice(&mut self, bytes: &[u8]) {
         pieces(bytes, |bytes, count| self.bytes(bytes, count));
     }
 
-    /// A varint.
+    /// Appends a varint.
     #[inline(always)]
     pub fn number(&mut self, value: u64) {
         if value < 0x80 {
@@ -101,7 +102,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// So many bytes, two at most, and a varint.
+    /// Appends one or two bytes and a varint.
     #[inline(always)]
     pub fn bytes_and_number(&mut self, bytes: u64, count: usize, value: u64) {
         if value < 0x80 {
@@ -120,7 +121,7 @@ impl<'a> Writer<'a> {
         self.number(zigzag(to.wrapping_sub(from)));
     }
 
-    /// Between numbers of 32 bits: they may wrap as such.
+    /// As `difference`, for numbers of 32 bits that may wrap.
     #[inline(always)]
     pub fn difference_32(&mut self, from: u32, to: u32) {
         self.number(zigzag(to.wrapping_sub(from) as i32 as u64));
@@ -130,13 +131,13 @@ impl<'a> Writer<'a> {
 /// Bit 7 of each byte.
 const GO_ON: u64 = 0x8080_8080_8080_8080;
 
-/// A number of 56 bits as a varint, and how many bytes it has.
+/// A number of up to 56 bits as a varint, and its length in bytes.
 #[inline(always)]
 fn varint(value: u64) -> (u64, usize) {
     if value < 1 << 28 { varint_28(value as u32) } else { varint_56(value) }
 }
 
-/// The same for one of 28 bits, which almost all are.
+/// As `varint`, for numbers of up to 28 bits, which almost all are.
 #[inline(always)]
 fn varint_28(value: u32) -> (u64, usize) {
     let bytes = value & 0x7F | (value & 0x3F80) << 1 | (value & 0x1F_C000) << 2 | (value & 0xFE0_0000) << 3;
@@ -167,7 +168,8 @@ mod tests {
     use super::*;
     use crate::staging::Staging;
 
-    /// docs/TRACE.md: the content is one little-endian number; its remainder is never 0 unless all of it is.
+    /// The definition in docs/TRACE.md: the content is one little-endian number; its residue is 0 only if all bytes are
+    /// 0.
     fn sum_by_definition(content: &[u8]) -> u32 {
         let modulus = u128::from(u64::MAX);
         let remainder =

@@ -199,7 +199,7 @@ fn blocks_in_the_wrong_place_lose_nothing() {
         assert_eq!(small.check(&bytes), (vec![], true));
         let found = verify(reader(&bytes).unwrap()).unwrap();
         assert!(found.out_of_place > 0 && !found.is_whole());
-        assert!(found.to_string().contains("stand in the wrong place"), "{found}");
+        assert!(found.to_string().contains("out of order in the file"), "{found}");
     }
 }
 
@@ -343,7 +343,7 @@ fn a_file_that_is_no_trace_is_refused_and_never_overwritten() {
     assert!(matches!(&error, TraceError::NotATrace { why, .. } if why.contains("GPVTRACE")), "{error}");
     let directory = tempfile::tempdir().unwrap();
     let error = trace::replay(directory.path(), &drivers::Registry::default(), &mut |_, _| {}).unwrap_err();
-    assert!(error.to_string().contains("it is no file"), "{error}");
+    assert!(error.to_string().contains("it is not a regular file"), "{error}");
     let missing = directory.path().join("missing/t.gvt");
     let error = Recorder::create(&missing, &Config::default(), "test").map(drop).unwrap_err();
     assert!(error.to_string().contains("cannot create the trace"), "{error}");
@@ -434,7 +434,7 @@ fn a_trace_that_begins_anywhere_is_read_and_one_that_begins_behind_its_end_is_to
         replay_everything(&bytes);
         let found = verify(reader(&bytes).unwrap()).unwrap();
         assert_eq!(found.is_whole() && found.ended, edge == 1, "{edge}: {found}");
-        let told = format!("block 6 (end) counts 60 steps, the trace begins behind it, at step #{edge}");
+        let told = format!("block 6 (end) counts 60 steps, the trace begins after it, at step #{edge}");
         assert_eq!(found.to_string().contains(&told), edge > 61, "{edge}: {found}");
     }
 }

@@ -174,7 +174,7 @@ fn what_no_state_stands_before_is_not_called_identical() {
     let unchecked = report.unchecked.expect("there are steps before the snapshot");
     assert_eq!((unchecked.first, unchecked.last), (40_001 - count, 39_500));
     assert_eq!(report.steps, 500);
-    assert!(report.to_string().contains("to #39500 were not compared: no snapshot stands before them"));
+    assert!(report.to_string().contains("to #39500 were not compared: no snapshot precedes them"));
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn records_that_make_no_sense_are_lost_whatever_their_checksum() {
         ([&gone[..], &gone].concat(), "step #1 has no effects and is not the last"),
         ([&gone[..], &answered].concat(), "request 0"),
         (vec![0xC0], "effects of no step"),
-        ([&gone[..], &[0xC4]].concat(), "an answer to nobody"),
+        ([&gone[..], &[0xC4]].concat(), "an answer without a caller"),
         (vec![0x80, 0xFF], "it ends inside a record"),
         (vec![0x82, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02], "too big for its field"),
         (vec![0x85], "0x85, which format 3 does not have"),

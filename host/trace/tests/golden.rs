@@ -1,5 +1,5 @@
-//! The traces of tests/traces replay for ever: every kind of fault, and three VMs. Each was recorded of the scenario beside
-//! it; docs/TRACE.md says how one is added.
+//! The traces of tests/traces replay for ever: every kind of fault, and three VMs. Each was recorded of the scenario
+//! beside it; docs/TRACE.md says how one is added.
 //!
 //! They were recorded once, by whatever build that was; the build that replays them is this one: debug or release, on
 //! whatever machine, at whatever time.
@@ -54,8 +54,8 @@ fn read(text: &str) -> Program {
     programs.remove(0)
 }
 
-/// What the kernel is told in a story. The arm stops a process by a signal, of which no kernel hears: `gpupv inject freeze`
-/// tells it, and so does this, before another process signals.
+/// What the kernel is told in a story. The arm stops a process by a signal, of which no kernel hears: `gpupv inject
+/// freeze` tells it, and so does this, before another process signals.
 fn told(program: &Program) -> Vec<(Nanos, Input)> {
     let mut world = ModelWorld::new(program, None).recording();
     assert_eq!(run(program, &mut world, &mut First).verdict, scenario::Verdict::Passed, "{}", program.title);

@@ -133,7 +133,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
     assert_eq!(report.resumed, [(801, 400)]);
     assert!(report.ended && !report.agrees());
     assert!(
-        report.to_string().contains("went on from the snapshot before step #801: 400 steps are identical")
+        report.to_string().contains("resumed from the snapshot before step #801: 400 steps are identical")
     );
     // One can go to what is behind, and not to what is lost.
     let mut player = player(&damaged);
@@ -240,12 +240,12 @@ fn on_the_way_forwards_a_state_is_taken_over_and_what_is_none_passed_by() {
 fn places_are_read_and_what_is_none_is_told() {
     for (text, why) in [
         ("120", "it has no ="),
-        ("seq=x", "behind seq= comes the number of a step"),
-        ("time=5h", "behind time= comes a time"),
-        ("fence=2:0x40>=1", "behind fence= come"),
-        ("wait=p1", "behind wait= come"),
-        ("note=", "behind note= comes"),
-        ("value=3", "there is no such kind of place"),
+        ("seq=x", "seq= needs the number of a step"),
+        ("time=5h", "time= needs a time"),
+        ("fence=2:0x40>=1", "fence= needs"),
+        ("wait=p1", "wait= needs"),
+        ("note=", "note= needs"),
+        ("value=3", "unknown kind of point"),
     ] {
         let error = text.parse::<Stop>().unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("fence=p2:0x40000080>=5"), "{error}");

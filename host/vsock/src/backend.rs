@@ -1,15 +1,15 @@
-//! The device as `vhost-user-backend` sees it: what it offers to QEMU, and what it does about an event.
+//! The device as `vhost-user-backend` sees it: what it offers to QEMU, and how it handles an event.
 //!
-//! The crate speaks the protocol in one thread and waits for kicks in another, the *worker*. Three things it leaves
-//! to us:
+//! The crate handles the protocol on one thread and waits for kicks on another, the *worker*. It leaves three things to
+//! its user:
 //!
-//! * *How the worker ends.* [`Backend::handle_event`] fails once the session is over, which ends the crate's loop. Its
-//!   own exit event is not used, because the crate never closes the descriptor of it.
-//! * *That a worker ended.* Nobody is told when a worker stops by itself, of a bug in an endpoint or of an error of
-//!   its epoll. So the worker's thread holds an [`Alarm`] that cuts QEMU off when the thread is gone, whatever the
-//!   reason: the session then ends in order.
-//! * *One call at a time.* Services hear of memory in the thread that got the table. That thread takes the worker's
-//!   turn first, and so does GET_VRING_BASE: a ring is stopped between packets, not during one.
+//! * *How the worker stops.* [`Backend::handle_event`] fails once the session is over, which stops the crate's loop.
+//!   Its own exit event is not used, because the crate never closes its descriptor.
+//! * *That a worker stopped.* The crate does not report a worker that stops by itself, by a bug in an endpoint or an
+//!   error of its epoll. So the worker's thread holds an [`Alarm`] that disconnects QEMU when the thread exits,
+//!   whatever the reason: the session is then closed in order.
+//! * *One call at a time.* Services are notified of memory on the thread that received the table. That thread waits for
+//!   the worker's turn to finish, and so does GET_VRING_BASE: a ring is stopped between packets, not during one.
 
 use std::cell::RefCell;
 use std::io;
@@ -43,13 +43,13 @@ pub(crate) const TRANSMIT: usize = 1;
 pub(crate) const EVENT: usize = 2;
 /// Queues of the device. The crate keeps the event of this number for itself.
 pub(crate) const QUEUES: usize = 3;
-/// Event: another thread has news for the worker, or the session is over.
+/// Event: another thread has work for the worker, or the session is over.
 pub(crate) const NEWS: u64 = 4;
 /// Event: a second QEMU connects.
 pub(crate) const LISTENER: u64 = 5;
 /// Event: the second QEMU has waited long enough.
 pub(crate) const GRACE: u64 = 6;
-/// Event: packets have gone untold long enough.
+/// Event: the guest must be notified of taken packets.
 pub(crate) const UNTOLD: u64 = 7;
 
 /// `VIRTIO_VSOCK_F_STREAM`.
@@ -65,43 +65,43 @@ const FEATURES: u64 = VSOCK_F_STREAM
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     listener: Arc<UnixListener>,
-    /// Guest memory that was checked: rings and [`GuestMemory`] look here.
+    /// Checked guest memory: used by rings and [`GuestMemory`].
     pub memory: MemoryTable,
     pub scissors: Arc<Scissors>,
     /// A timer that runs only while a second QEMU waits.
     pub grace: OneShot,
-    /// A timer that runs only while the guest is still to be told of packets.
+    /// A timer that runs only while the guest is not yet notified of taken packets.
     pub untold: OneShot,
-    /// Made by the worker at its first event, which is ours and comes before QEMU's first request.
+    /// Created by the worker at its first event, which the device causes before QEMU's first request.
     running: OnceLock<Running>,
 }
 
 /// What a worker serves.
 pub(crate) struct Running {
     pub session: Arc<Session>,
-    /// Whoever holds this may call services and endpoints. It is not a lock of the device: nothing that they can call
-    /// takes it.
+    /// The thread that holds this may call services and endpoints. It is not a lock of the device: no method that they
+    /// can call locks it.
     pub worker: Ranked<Worker>,
-    /// Held by QEMU's requests while they wait for the worker: its thread, that lets go of it and takes it again at once
-    /// while endpoints have something left to do, would have it before them for seconds.
+    /// Held by QEMU's requests while they wait for the worker. Otherwise the worker's thread, which unlocks and locks
+    /// at once while endpoints have a backlog, would win for seconds.
     turnstile: Ranked<()>,
 }
 
 impl Running {
-    /// For the thread of QEMU's requests, between two turns of the worker.
+    /// Locks the worker on the thread of QEMU's requests, between two turns of the worker.
     fn worker_at_rest(&self) -> RankedGuard<'_, Worker> {
         let _next = self.turnstile.lock();
         self.worker.lock()
     }
 
-    /// For the worker's thread: whoever waits comes first.
+    /// Locks the worker on its own thread, after waiting requests.
     fn own_turn(&self) -> RankedGuard<'_, Worker> {
         drop(self.turnstile.lock());
         self.worker.lock()
     }
 }
 
-/// Cuts QEMU off when the worker's thread ends.
+/// Disconnects QEMU when the worker's thread exits.
 struct Alarm(Arc<Scissors>);
 
 impl Drop for Alarm {
@@ -125,17 +125,17 @@ impl Backend {
         Ok(Self { shared, listener, memory, scissors, grace, untold, running: OnceLock::new() })
     }
 
-    /// What the worker serves; waits for its first event.
+    /// Returns what the worker serves; waits for its first event.
     pub fn running(&self) -> &Running {
         self.running.wait()
     }
 
-    /// Runs in the worker's thread.
+    /// Creates the session; runs on the worker's thread.
     fn begin(&self, rings: &[Ring]) -> Running {
         let guest_cid = self.shared.config.guest_cid;
         ALARM.set(Some(Alarm(Arc::clone(&self.scissors))));
         if let Ok(name) = std::ffi::CString::new(format!("vsock-{guest_cid}-io")) {
-            // Longer names are cut by the kernel.
+            // The kernel truncates longer names.
             let _ = rustix::thread::set_name(&name);
         }
         let rings = std::array::from_fn(|index| rings[index].clone());
@@ -146,23 +146,24 @@ impl Backend {
         Running { session, worker, turnstile }
     }
 
-    /// Two QEMUs on one socket would be two VMs with one identity, so a second one is turned away, but not at once.
+    /// Starts the wait of a second QEMU. Two QEMUs on one socket would be two VMs with one identity, so a second one is
+    /// refused, but not at once.
     ///
-    /// The crate keeps QEMU's socket to itself, so the worker cannot see whether the first QEMU is there still. If it
-    /// died before the second came, its end is under way in other threads, and the second is the next.
+    /// The crate does not expose QEMU's socket, so the worker cannot see whether the first QEMU is still connected. If
+    /// it died before the second connected, other threads are closing its session, and the second is served next.
     fn wait_for_an_end(&self) {
         if !self.grace.start(SECOND_QEMU_WAIT_NS) {
             let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "a second QEMU connected and will have to wait");
+            tracing::warn!(cid, "a second QEMU connected and waits until the first one disconnects");
         }
     }
 
-    /// The first QEMU has outlived the time that its end would have taken.
+    /// Refuses the second QEMU: the first is still there after the time that closing its session would take.
     fn turn_away(&self) {
         self.grace.acknowledge();
         while self.listener.accept().is_ok() {
             let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "a second QEMU connected to the device of a running one and was turned away");
+            tracing::warn!(cid, "a second QEMU connected to the device of a running one and was refused");
         }
     }
 }
@@ -189,7 +190,7 @@ impl VhostUserBackend for Backend {
             | VhostUserProtocolFeatures::REPLY_ACK
     }
 
-    /// The crate has told the vrings.
+    /// The crate has already set the vrings.
     fn set_event_idx(&self, _enabled: bool) {}
 
     fn reset_device(&self) {
@@ -201,7 +202,7 @@ impl VhostUserBackend for Backend {
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
         let space = self.shared.config.guest_cid.to_le_bytes();
         let range = offset as usize..(offset as usize).saturating_add(size as usize);
-        // An answer of the wrong length is a refusal.
+        // An empty answer refuses the request.
         space.get(range).map(<[u8]>::to_vec).unwrap_or_default()
     }
 
@@ -232,7 +233,7 @@ impl VhostUserBackend for Backend {
         Ok(())
     }
 
-    /// The ring is stopped already; the packet that was taken from it last is handled when this returns.
+    /// The ring is already stopped; the last packet taken from it is handled when this returns.
     fn stop_vring(&self, _index: u32) -> io::Result<()> {
         drop(self.running().worker_at_rest());
         Ok(())
@@ -255,7 +256,7 @@ impl VhostUserBackend for Backend {
             UNTOLD => running.own_turn().untold_time_is_over(),
             _ => {}
         }
-        // After the wake-up was taken, so that a look asked for from here on wakes again.
+        // After the wake-up is acknowledged, so that a later request wakes again.
         let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);
         if running.own_turn().turn(asked || usize::from(event) == TRANSMIT) {
             session.ask_for_look();

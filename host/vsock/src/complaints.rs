@@ -20,7 +20,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Whether a complaint at this moment is to be logged; `Some` holds how many were passed over before it.
+    /// Whether a complaint now is logged; `Some` has the number suppressed before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let period = Duration::from_secs(COMPLAINT_PERIOD_SECONDS);
         if self.period_start.is_none_or(|start| now.duration_since(start) >= period) {
@@ -49,7 +49,7 @@ impl Complaints {
         }
     }
 
-    /// A virtqueue that the guest filled with nonsense.
+    /// A virtqueue that the guest filled with invalid data.
     pub fn ring(&self, ring: &'static str, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.admit() {
             let cid = self.guest_cid;
@@ -57,7 +57,7 @@ impl Complaints {
         }
     }
 
-    /// QEMU asked for something that nobody can do.
+    /// A request of QEMU that cannot be served.
     pub fn machine(&self, what: &'static str, reason: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.admit() {
             tracing::warn!(cid = self.guest_cid, suppressed, "{what}: {reason}");

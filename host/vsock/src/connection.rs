@@ -23,30 +23,30 @@ impl Connection {
     }
 
     /// Sends all of `bytes` or nothing. At most [`crate::limits::QUEUED_BYTES_PER_CONNECTION_MAX`] bytes wait for the
-    /// guest; over that it is [`SendError::Full`], and [`crate::Endpoint::writable`] tells when to try again.
+    /// guest. Over that it returns [`SendError::Full`], and [`crate::Endpoint::writable`] is called when there is room.
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
         self.session.enter(|outbound| outbound.muxer.send(self.id, bytes))
     }
 
-    /// Sends as many of `bytes` as there is room for, one at least: how many. There is room for
-    /// [`crate::limits::QUEUED_BYTES_OWN`] whatever other connections hold; without any it is [`SendError::Full`], as for
-    /// [`Connection::send`].
+    /// Sends as many of `bytes` as there is room for, at least one; returns how many. There is room for
+    /// [`crate::limits::QUEUED_BYTES_OWN`] whatever other connections have queued. Without room it returns
+    /// [`SendError::Full`], as [`Connection::send`] does.
     pub fn send_some(&self, bytes: &[u8]) -> Result<usize, SendError> {
         self.session.enter(|outbound| outbound.muxer.send_some(self.id, bytes))
     }
 
-    /// Half-closes: after everything sent so far the guest sees end of file. The guest may go on sending.
+    /// Half-closes: after everything sent so far the guest sees end of file. The guest may still send.
     pub fn finish(&self) {
         self.session.enter(|outbound| outbound.muxer.finish(self.id));
     }
 
-    /// Ends the connection at once. Bytes that wait are lost, the guest sees a reset, and the endpoint is told
-    /// [`crate::CloseReason::ResetByHost`] from a thread of the device.
+    /// Resets the connection. Queued bytes are lost, the guest receives RST, and the endpoint is closed with
+    /// [`crate::CloseReason::ResetByHost`] on a thread of the device.
     pub fn reset(&self) {
         self.session.enter(|outbound| outbound.muxer.reset(self.id));
     }
 
-    /// Gives the guest credit for `len` bytes of a connection with [`crate::Credit::Manual`].
+    /// Returns credit for `len` bytes to the guest, on a connection with [`crate::Credit::Manual`].
     pub fn consumed(&self, len: u32) {
         self.session.enter(|outbound| outbound.muxer.consumed(self.id, len));
     }

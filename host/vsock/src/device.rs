@@ -22,22 +22,22 @@ use crate::serving::{Scissors, Server};
 use crate::session::Session;
 use crate::vring::Ring;
 
-/// Where a device listens and who its guest is.
+/// A device's socket and its guest's CID.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Context id of the guest, 3 to 2^32 - 2; 0 to 2 and 2^32 - 1 have meanings of their own.
     pub guest_cid: u64,
-    /// Unix socket that QEMU's `-chardev socket,path=` names. Made by [`Device::serve`].
+    /// Unix socket that QEMU's `-chardev socket,path=` names. Created by [`Device::serve`].
     pub socket: PathBuf,
 }
 
-/// Why a device could not be made.
+/// Why a device could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The CID is one of the reserved ones.
-    #[error("{0} cannot be a guest's CID: take one from 3 to 4294967294")]
+    #[error("{0} cannot be a guest's CID: use one from 3 to 4294967294")]
     GuestCid(u64),
-    /// The socket could not be made.
+    /// The socket could not be created.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The kernel refused an eventfd, an epoll or a thread.
@@ -56,12 +56,12 @@ pub enum ConnectError {
     TooManyConnections(#[from] TooManyConnections),
 }
 
-/// What a device has done, and what it holds. Totals are of the QEMU that is connected now; all zero without one.
+/// Counters and figures of a device. Totals are of the connected QEMU; all zero without one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct DeviceStats {
     /// Whether a QEMU is connected.
     pub attached: bool,
-    /// QEMUs that have connected since the device was made.
+    /// QEMUs that have connected since the device was created.
     pub sessions: u64,
     /// Connections now.
     pub connections: usize,
@@ -81,7 +81,7 @@ pub struct DeviceStats {
     pub kicks: u64,
     /// Interrupts sent to the guest for received packets.
     pub signals: u64,
-    /// Times the device's worker was woken, since the device was made. At rest this stands still.
+    /// Wake-ups of the device's worker since the device was created. An idle device has none.
     pub wakeups: u64,
 }
 
@@ -91,18 +91,18 @@ pub struct Device {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the device's threads and its owner hold.
+/// State shared by the device's threads and its owner.
 pub(crate) struct Shared {
     pub config: DeviceConfig,
     pub services: Arc<dyn Services>,
     pub attached: Ranked<Option<Attached>>,
-    /// Connections that the guest has. Taken with a session's lock held.
+    /// Connections that the guest has. Locked with a session's lock held.
     pub known: Arc<Ranked<Known>>,
-    /// Of one VM, however often its QEMU connects.
+    /// Of the VM, over all connects of its QEMU.
     pub complaints: Arc<Complaints>,
-    /// Tells the device's thread to look at `stop`.
+    /// Wakes the device's thread to check `stop`.
     pub wake: EventFd,
-    /// Tells the worker of the QEMU of the time that there is news.
+    /// Wakes the worker of the connected QEMU.
     pub news: Arc<EventFd>,
     pub stop: AtomicBool,
     pub sessions: AtomicU64,
@@ -112,15 +112,15 @@ pub(crate) struct Shared {
 /// The QEMU that is connected.
 pub(crate) struct Attached {
     pub session: Arc<Session>,
-    /// To cut the connection when the device shuts down.
+    /// Disconnects QEMU when the device shuts down.
     pub scissors: Arc<Scissors>,
 }
 
 impl Device {
-    /// Binds the socket and starts the device's thread, which serves one QEMU after the other.
+    /// Binds the socket and starts the device's thread, which serves one QEMU after another.
     ///
-    /// A leftover socket file that nobody listens on is replaced. Beside it is a file with the connections of the guest:
-    /// those that a device before this one has left in it are reset once the guest is there.
+    /// A leftover socket file without a listener is replaced. Beside it is a file with the guest's connections: those
+    /// that an earlier device left in it are reset once the guest is attached.
     pub fn serve(config: DeviceConfig, services: Arc<dyn Services>) -> Result<Device, DeviceError> {
         if config.guest_cid < 3 || config.guest_cid >= u64::from(u32::MAX) {
             return Err(DeviceError::GuestCid(config.guest_cid));
@@ -145,7 +145,7 @@ impl Device {
         Ok(Device { shared, thread: Some(thread) })
     }
 
-    /// Asks the guest for a connection to its port. The endpoint is told `connected` or `closed`.
+    /// Requests a connection to a port of the guest. The endpoint is called with `connected` or `closed`.
     ///
     /// Bytes sent before `connected` wait for it.
     pub fn connect(&self, guest_port: u32, endpoint: Box<dyn Endpoint>) -> Result<Connection, ConnectError> {
@@ -168,7 +168,7 @@ impl Device {
         Some(GuestMemory::new(session.table.clone()))
     }
 
-    /// Figures of this moment.
+    /// Current counters and figures.
     pub fn stats(&self) -> DeviceStats {
         let sessions = self.shared.sessions.load(Ordering::Relaxed);
         let wakeups = self.shared.wakeups.load(Ordering::Relaxed);
@@ -194,8 +194,8 @@ impl Device {
         })
     }
 
-    /// Tells the guest that its connections are over, cuts QEMU off, tells the endpoints and services, ends the thread
-    /// and removes the socket.
+    /// Closes the guest's connections, disconnects QEMU, notifies endpoints and services, stops the thread and removes
+    /// the socket.
     pub fn shutdown(mut self) {
         self.stop();
     }
@@ -209,7 +209,7 @@ impl Device {
         self.shared.stop.store(true, Ordering::Release);
         let mut in_callback = thread.thread().id() == std::thread::current().id();
         if let Some(session) = self.session() {
-            // A holder's QEMU lives on, and its guest would wait for ever.
+            // Behind a proxy QEMU stays alive, and its guest would otherwise wait for ever.
             session.enter(|outbound| outbound.muxer.part(CloseReason::Disconnected));
         }
         if let Some(attached) = self.shared.attached.lock().as_ref() {
@@ -217,7 +217,7 @@ impl Device {
             attached.scissors.cut();
         }
         let _ = self.shared.wake.write(1);
-        // Whoever calls this from a service or an endpoint would wait for itself.
+        // A service or endpoint that calls this would wait for its own thread.
         if !in_callback && thread.join().is_err() {
             tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
         }
@@ -238,7 +238,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The socket of a QEMU: for the user that started the daemon.
+/// Binds the socket for QEMU, accessible only to the user that started the daemon.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
     Ok(listening::listen(path, SocketType::STREAM, listening::OWNER_ONLY)?.into())
 }

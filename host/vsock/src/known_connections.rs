@@ -1,9 +1,10 @@
-//! The connections that a guest has, in a file: a daemon that was killed leaves them behind, and no packet ever tells the
-//! guest. The next one reads them and resets them. (There is a queue for that, with an event "the transport was reset";
-//! QEMU keeps it to itself.)
+//! The connections of a guest, in a file. A daemon that was killed leaves them open, and no packet closes them for the
+//! guest, so the next daemon reads the file and resets them. (virtio-vsock has the event "the transport was reset" for
+//! that; QEMU does not expose its queue.)
 //!
-//! The file has 8 bytes for each place: the guest's port and the host's, little-endian. It is written before the guest
-//! hears of a connection, and after it has heard of its end; a write that a kill cuts off has not been told to anybody.
+//! The file has 8 bytes for each place: the guest's port and the host's, little-endian. A place is written before the
+//! guest learns of a connection, and cleared after the guest is sent its end. If a kill interrupts the write of a new
+//! place, the guest does not know the connection yet.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,7 @@ const PLACE_BYTES: usize = 8;
 /// No connection has these ports (`VMADDR_PORT_ANY`).
 const NOBODY: Ports = Ports { peer: u32::MAX, local: u32::MAX };
 
-/// See the module.
+/// The known connections and their file.
 #[derive(Debug)]
 pub(crate) struct Known {
     path: PathBuf,
@@ -27,7 +28,7 @@ pub(crate) struct Known {
     end: u64,
 }
 
-/// The file of the device with this socket.
+/// Returns the path of the file for a device's socket.
 pub(crate) fn path_beside(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".connections");
@@ -35,7 +36,7 @@ pub(crate) fn path_beside(socket: &Path) -> PathBuf {
 }
 
 impl Known {
-    /// With what a daemon before this one has left.
+    /// Opens the file with the connections that an earlier daemon left.
     pub fn open(path: PathBuf) -> io::Result<Known> {
         let options = &mut OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
@@ -55,7 +56,7 @@ impl Known {
         Ok(known)
     }
 
-    /// Connections that the guest may have, in no order that means anything.
+    /// Connections that the guest may have, by place in the file.
     pub fn ports(&self) -> Vec<Ports> {
         let mut ports: Vec<_> = self.places.iter().map(|(ports, place)| (*place, *ports)).collect();
         ports.sort_unstable_by_key(|(place, _)| *place);
@@ -83,7 +84,7 @@ impl Known {
         };
         if let Err(error) = written {
             tracing::warn!(
-                "{}: {error}; should the daemon be killed a guest may not notice",
+                "{}: {error}; if the daemon is killed, its guest may not notice",
                 self.path.display()
             );
         }
@@ -96,7 +97,7 @@ impl Known {
         self.file.write_all_at(&bytes, place * PLACE_BYTES as u64)
     }
 
-    /// The guest is gone, and all it had.
+    /// Forgets all connections: the guest is gone.
     pub fn clear(&mut self) {
         (self.places, self.free, self.end) = (HashMap::new(), Vec::new(), 0);
         if let Err(error) = self.file.set_len(0) {
@@ -104,7 +105,7 @@ impl Known {
         }
     }
 
-    /// The device ends. What its guest still has to be told of is left to the next one.
+    /// Removes the file when the device shuts down, unless it has connections to reset for the next device.
     pub fn leave(&self) {
         if self.places.is_empty() {
             let _ = std::fs::remove_file(&self.path);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_and_not_gone_is_there_again() {
+    fn connections_that_are_not_gone_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = path_beside(&folder.path().join("vm.sock"));
         let mut known = Known::open(path.clone()).unwrap();
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(known.ports(), [ports(1), ports(4), ports(3)], "the place of 2 was free");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
         known.leave();
-        assert!(path.exists(), "somebody is still to be told");
+        assert!(path.exists(), "a connection is still to be reset");
         known.clear();
         assert!(Known::open(path.clone()).unwrap().ports().is_empty());
         known.leave();
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_cut_off_is_none() {
+    fn an_incomplete_place_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("connections");
         std::fs::write(&path, [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0]).unwrap();

@@ -1,34 +1,36 @@
 //! The daemon's own vhost-user-vsock device.
 //!
-//! QEMU connects to a socket of this process (`-chardev socket,id=vs,path=SOCK -device vhost-user-vsock-pci,chardev=vs`,
-//! guest memory shared through a memfd) and hands over its guest's memory and virtqueues. Guest connections to CID 2
-//! then end here, in this process: identity, transport and memory of a VM come and go together with that one socket.
+//! QEMU connects to a socket of this process (`-chardev socket,id=vs,path=SOCK -device
+//! vhost-user-vsock-pci,chardev=vs`, guest memory shared through a memfd) and passes its guest's memory and virtqueues.
+//! Guest connections to CID 2 then end in this process: identity, transport and memory of a VM exist as long as that
+//! one socket.
 //!
-//! [`Device`] is the device of one VM. The daemon offers itself to the VM as [`Services`], and each connection is an
+//! [`Device`] is the device of one VM. The daemon implements [`Services`] for the VM. Each connection is an
 //! [`Endpoint`] of the daemon's and a [`Connection`] to send on. [`GuestMemory`] is the VM's memory by guest-physical
 //! address.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`packet`] | virtio-vsock on the wire, with a primer |
 //! | [`muxer`] | the protocol as a plain value |
-//! | `vring` | a vring of `vhost-user-backend`, and what it leaves to us |
+//! | `vring` | a vring of `vhost-user-backend`, and what that leaves to its user |
 //! | `queues` | packets in and out of a vring |
-//! | `session` | muxer and vrings of one QEMU; the way to the guest |
-//! | `worker` | the way from the guest |
+//! | `session` | muxer and vrings of one QEMU; packets to the guest |
+//! | `worker` | packets from the guest |
 //! | `backend` | the device as `vhost-user-backend` sees it |
-//! | `serving` | the device's thread; one QEMU from its connect to its end |
-//! | `known` | the connections that a guest has, for the daemon after this one |
-//! | [`Holder`] | what keeps QEMU's device alive when the daemon is killed |
+//! | `serving` | the device's thread; one QEMU from connect to disconnect |
+//! | `known_connections` | the connections of a guest, for the next daemon |
+//! | [`VhostUserProxy`] | keeps QEMU's device alive when the daemon is killed |
 //! | [`limits`] | every limit |
-//! | [`locks`] | which lock is taken after which |
+//! | [`locks`] | the order of locks |
 //!
-//! The vhost-user protocol, the vrings with their eventfds, and the memory table are those of `vhost-user-backend`.
-//! A device has one thread that waits for QEMUs and, while there is one, two of that crate: for requests and for kicks.
+//! The vhost-user protocol, the vrings with their eventfds, and the memory table are those of `vhost-user-backend`. A
+//! device has one thread that waits for QEMUs and, while one is connected, two of that crate: for requests and for
+//! kicks.
 //!
-//! There is no hop: the thread that takes a kick calls [`Endpoint::received`], and the thread that calls
-//! [`Connection::send`] fills the guest's ring. There is no unsafe code, and at rest
-//! no wake-up: a timer runs only while the guest is still to be told of packets that were taken.
+//! No packet changes threads: the thread that receives a kick calls [`Endpoint::received`], and the thread that calls
+//! [`Connection::send`] fills the guest's ring. There is no unsafe code. An idle device has no wake-ups: a timer runs
+//! only until the guest is notified of taken packets.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,7 +1,7 @@
-//! Which lock is taken after which, of the device and of the daemon around it: [`Rank`], from the outermost to the innermost.
+//! The order of locks, of the device and of the daemon around it: [`Rank`], from the outermost to the innermost.
 //!
-//! A thread that holds a lock takes only locks of higher ranks. Debug builds assert it at each lock; release builds have
-//! a mutex and nothing beside it.
+//! A thread that holds a lock locks only higher ranks. Debug builds assert it at each lock; release builds have a plain
+//! mutex.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -10,47 +10,47 @@ use std::time::Duration;
 /// What a lock protects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
-    /// Who has the way from a guest next.
+    /// Queue for [`Rank::Worker`].
     WorkerTurnstile,
-    /// The way from a guest: held while its endpoints are called.
+    /// The worker, which handles packets from a guest: held while its endpoints are called.
     Worker,
     /// The table of VMs.
     Vms,
-    /// The VMs without a machine.
+    /// The local VMs.
     LocalVms,
-    /// How far a VM has come.
+    /// Connection state of a VM.
     VmStatus,
-    /// Who has the kernel next.
+    /// Queue for [`Rank::Kernel`].
     Turnstile,
     /// The kernel, and all that changes with it.
     Kernel,
     /// Events that wait for their event channel.
     EventChannels,
-    /// What guestd is still to be sent.
+    /// Unsent replies to guestd.
     Replies,
-    /// What a process is still to be sent.
+    /// Unsent frames and wakes of a process.
     Outbox,
     /// Connections that are not admitted yet.
     Newcomers,
-    /// The session of the QEMU that is there.
+    /// The session of the connected QEMU.
     Attached,
-    /// Whether that QEMU is to be cut off.
+    /// The handle that disconnects that QEMU.
     Line,
-    /// The way to a guest: its connections and its receive ring.
+    /// Packets to a guest: its connections and its receive ring.
     Outbound,
     /// The connections that a guest has.
     Known,
     /// Where a vring stopped.
     StoppedAt,
-    /// Whom a vring calls.
+    /// The eventfd that a vring signals.
     Call,
-    /// How much may still be complained of.
+    /// The budget of complaints.
     Complaints,
-    /// What is still to be closed.
+    /// Queues of descriptors to close.
     Closing,
-    /// Who has how much of what there is little of.
+    /// Shares of limited resources.
     Shares,
-    /// What is still to be logged.
+    /// The queue of log lines.
     LogLines,
 }
 
@@ -61,19 +61,19 @@ mod held {
     use super::Rank;
 
     thread_local! {
-        /// What this thread holds, from the outermost on.
+        /// Ranks that this thread holds, from the outermost.
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// That a lock is held.
+    /// Marks a lock as held.
     pub struct Mark(Rank);
 
     impl Mark {
         /// # Panics
         ///
-        /// Panics if the thread holds a lock that is taken after this one.
+        /// Panics if the thread holds a lock of this or a higher rank.
         pub fn new(rank: Rank) -> Self {
-            // A thread that is ending locks too, when what it kept for itself is gone already.
+            // An exiting thread may lock after its thread-local storage is destroyed.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 let outer = held.last().copied();
@@ -93,7 +93,7 @@ mod held {
 
 #[cfg(not(debug_assertions))]
 mod held {
-    /// Nothing is kept of what is held.
+    /// Release builds do not track held locks.
     pub struct Mark;
 
     impl Mark {
@@ -106,7 +106,7 @@ mod held {
 
 use held::Mark;
 
-/// A mutex with its place among the others.
+/// A mutex with its rank.
 #[derive(Debug)]
 pub struct Ranked<T> {
     rank: Rank,
@@ -120,24 +120,25 @@ pub struct RankedGuard<'a, T> {
 }
 
 impl<T> Ranked<T> {
-    /// A lock of this rank around a value.
+    /// Creates a lock of this rank around a value.
     pub fn new(rank: Rank, value: T) -> Self {
         Ranked { rank, mutex: Mutex::new(value) }
     }
 
-    /// Of data that are whole between any two statements: a panic elsewhere is reported where it happened.
+    /// Locks data that are consistent between any two statements; ignores poisoning, because a panic is reported where
+    /// it happens.
     pub fn lock(&self) -> RankedGuard<'_, T> {
         let mark = Mark::new(self.rank);
         RankedGuard { guard: self.mutex.lock().unwrap_or_else(PoisonError::into_inner), mark }
     }
 
-    /// Of data that a panic may have left half changed: the process ends rather than go on with them.
+    /// Locks data that a panic may leave inconsistent: aborts the process if the lock is poisoned.
     pub fn lock_or_abort(&self) -> RankedGuard<'_, T> {
         let mark = Mark::new(self.rank);
         RankedGuard { guard: self.mutex.lock().unwrap_or_else(|_| std::process::abort()), mark }
     }
 
-    /// The same if nobody holds it.
+    /// The same, if no thread holds it.
     pub fn try_lock_or_abort(&self) -> Option<RankedGuard<'_, T>> {
         let mark = Mark::new(self.rank);
         match self.mutex.try_lock() {
@@ -149,7 +150,7 @@ impl<T> Ranked<T> {
 }
 
 impl<'a, T> RankedGuard<'a, T> {
-    /// Gives the lock up until the condition is told of, or so much time is over, and takes it again.
+    /// Releases the lock until the condition is notified or the timeout passes, then locks it again.
     pub fn wait_timeout(self, condition: &Condvar, timeout: Duration) -> RankedGuard<'a, T> {
         let RankedGuard { guard, mark } = self;
         let waited = condition.wait_timeout(guard, timeout);
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_are_taken_in_the_order_of_their_ranks_and_given_up_in_any() {
+    fn locks_are_locked_in_the_order_of_their_ranks_and_released_in_any() {
         let (outer, inner) = (Ranked::new(Rank::Vms, 1), Ranked::new(Rank::Outbox, 2));
         let first = outer.lock();
         let second = inner.lock();
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "Vms is locked while [Outbox] are held")]
-    fn a_lock_that_comes_before_one_that_is_held_is_a_bug() {
+    fn locking_a_lower_rank_than_a_held_one_panics() {
         let (outer, inner) = (Ranked::new(Rank::Vms, ()), Ranked::new(Rank::Outbox, ()));
         let _inner = inner.lock();
         let _outer = outer.lock();

@@ -1,10 +1,10 @@
 //! Guest memory as QEMU's memory table gives it.
 //!
-//! QEMU may send its table again at any time, and the old mapping is then gone. So nothing here keeps a host
-//! pointer: every access looks its address up in the table of that moment.
+//! QEMU may send its table again at any time, and the old mapping is then gone. So this module keeps no host pointer:
+//! every access looks its address up in the current table.
 //!
-//! A store to a page behind the end of its file would end this process by SIGBUS, and every VM with it. So only memory is
-//! accepted that nobody can shorten ([`check_region`]), and nothing is read or written before it was checked.
+//! A store to a page beyond the end of its file would kill this process by SIGBUS, and every VM with it. So only memory
+//! that cannot shrink is accepted ([`check_region`]), and it is checked before the first access.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -21,7 +21,7 @@ pub(crate) type MemoryTable = GuestMemoryAtomic<GuestMemoryMmap>;
 
 /// Guest-physical memory of one VM. Cheap to clone, usable from any thread, lock-free.
 ///
-/// A handle belongs to one QEMU: after that QEMU is gone every access fails, also when another QEMU has connected.
+/// A handle belongs to one QEMU: once that QEMU is gone every access fails, even if another QEMU has connected.
 #[derive(Clone)]
 pub struct GuestMemory {
     table: MemoryTable,
@@ -30,7 +30,7 @@ pub struct GuestMemory {
 /// A guest-physical range that cannot be accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The range is not wholly inside the VM's memory table, or the VM is gone.
+    /// The range is not entirely inside the VM's memory table, or the VM is gone.
     #[error("guest-physical range {gpa:#x}+{len:#x} is outside the VM's memory")]
     OutsideMemory {
         /// Start of the range.
@@ -46,7 +46,7 @@ pub enum MemoryError {
     },
 }
 
-/// Guest memory becomes `memory` for all that look at this table.
+/// Replaces the guest memory for all users of this table.
 pub(crate) fn replace(table: &MemoryTable, memory: GuestMemoryMmap) {
     table.lock().unwrap_or_else(PoisonError::into_inner).replace(memory);
 }
@@ -55,7 +55,7 @@ pub(crate) fn replace(table: &MemoryTable, memory: GuestMemoryMmap) {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegionError {
     #[error(
-        "the file behind guest-physical {gpa:#x} can be shortened, which would end this process: it needs \
+        "the file behind guest-physical {gpa:#x} can be shortened, which would kill this process: it needs \
          F_SEAL_SHRINK. Start QEMU with -object memory-backend-memfd,share=on, which seals it"
     )]
     CanShrink { gpa: u64 },
@@ -63,7 +63,7 @@ pub(crate) enum RegionError {
     TooShort { gpa: u64 },
 }
 
-/// Whether the file behind a region has all of it, now and ever after.
+/// Checks that the file behind a region contains all of it and can never shrink.
 pub(crate) fn check_region(region: &GuestRegionMmap) -> Result<(), RegionError> {
     let gpa = region.start_addr().0;
     let file = region.file_offset().ok_or(RegionError::CanShrink { gpa })?;
@@ -98,13 +98,13 @@ impl GuestMemory {
         }
     }
 
-    /// Fills `bytes` with guest memory. What the guest writes meanwhile comes whole or not.
+    /// Fills `bytes` from guest memory. A concurrent write of the guest may be read in part.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
         self.table.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
     }
 
-    /// Stores `bytes` into guest memory, in no order that the guest may rely on.
+    /// Stores `bytes` into guest memory, in no particular order.
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
         self.table.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)

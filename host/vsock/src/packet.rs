@@ -14,15 +14,14 @@
 //!     | ------ RW (len bytes) ---> |        RW            payload
 //!     | <----- CREDIT_UPDATE ----- |        SHUTDOWN      flags: the sender will not receive (1), not send (2)
 //!     | ------ SHUTDOWN(3) ------> |        RST           no such connection, refused, or the end of one
-//!     | <----- RST --------------- |        CREDIT_*      ask for, or tell, buf_alloc and fwd_cnt
+//!     | <----- RST --------------- |        CREDIT_*      request, or report, buf_alloc and fwd_cnt
 //! ```
 //!
-//! *Credit.* Each header tells its receiver two things about the header's sender: `buf_alloc`, the size of its
-//! receive buffer, and `fwd_cnt`, how many bytes it has taken out of that buffer so far (wrapping). With `tx_cnt`
-//! bytes sent so far the other side may have `buf_alloc - (tx_cnt - fwd_cnt)` more in flight, and no more.
+//! *Credit.* Each header has two numbers of its sender: `buf_alloc`, the size of its receive buffer, and `fwd_cnt`, how
+//! many bytes it has taken out of that buffer so far (wrapping). With `tx_cnt` bytes sent so far the other side may
+//! have at most `buf_alloc - (tx_cnt - fwd_cnt)` more in flight.
 //!
-//! *Closing.* SHUTDOWN with both flags is answered by RST; an RST out of the blue is an abort; an RST is never
-//! answered.
+//! *Closing.* SHUTDOWN with both flags is answered by RST; an unexpected RST is an abort; an RST is never answered.
 
 /// The context id of the host.
 pub const HOST_CID: u64 = 2;
@@ -50,9 +49,9 @@ impl Operation {
     pub const SHUTDOWN: Self = Self(4);
     /// Payload.
     pub const RW: Self = Self(5);
-    /// Tell `buf_alloc` and `fwd_cnt`.
+    /// Report `buf_alloc` and `fwd_cnt`.
     pub const CREDIT_UPDATE: Self = Self(6);
-    /// Ask for a CREDIT_UPDATE.
+    /// Request a CREDIT_UPDATE.
     pub const CREDIT_REQUEST: Self = Self(7);
 }
 
@@ -98,7 +97,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the wire form. Every bit pattern is a header; the muxer judges it.
+    /// Decodes the wire form. Every bit pattern is a header; the muxer validates it.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
         Self {
             src_cid: u64::from_le_bytes(part(bytes, 0)),

@@ -1,7 +1,8 @@
 //! Packets in and out of an open vring.
 //!
-//! Nothing a guest writes here is believed: chains are cut at a limit, lengths are bounded before anything is copied,
-//! addresses go through the memory table, and a ring whose indices make no sense is left alone until QEMU resets it.
+//! Nothing that a guest writes here is trusted. Chains are cut at a limit, lengths are bounded before anything is
+//! copied, and addresses go through the memory table. A ring with inconsistent indices is not used until QEMU resets
+//! it.
 
 use std::num::Wrapping;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use crate::limits::{DESCRIPTORS_PER_CHAIN_MAX, PACKET_BYTES_MAX};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::vring::{Call, OpenRing};
 
-/// A ring or a chain that the guest got wrong.
+/// An invalid ring or chain of the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum QueueError {
     /// Indices or addresses of the ring itself; the ring stops until QEMU resets it.
@@ -28,7 +29,7 @@ pub(crate) enum QueueError {
     PayloadTooLong(u32),
 }
 
-/// A chain of receive buffers, checked, of which packets can be made.
+/// A checked chain of receive buffers, to be filled with a packet.
 pub(crate) struct ReceiveBuffer {
     head: u16,
     /// Bytes for header and payload together.
@@ -39,7 +40,7 @@ pub(crate) struct ReceiveBuffer {
 pub(crate) type Segments = Vec<(GuestAddress, usize)>;
 
 impl OpenRing<'_> {
-    /// Chains that the guest has made available and that were not taken. It may add some at any time.
+    /// Number of available chains that are not taken. The guest may add some at any time.
     pub fn available(&mut self) -> usize {
         let available = self.on_queue(|queue, memory| {
             let end = queue.avail_idx(memory, Ordering::Acquire)?;
@@ -48,8 +49,8 @@ impl OpenRing<'_> {
         available.unwrap_or_default()
     }
 
-    /// Takes the next packet of the guest out of the ring into `bytes` (header, then payload) and gives the chain
-    /// back. `None`: the ring is empty or broken.
+    /// Takes the next packet of the guest out of the ring into `bytes` (header, then payload) and returns the chain.
+    /// `None`: the ring is empty or broken.
     pub fn take_packet(&mut self, bytes: &mut Vec<u8>) -> Option<Result<Header, QueueError>> {
         let outcome = self.take(|memory, chain| gather(memory, chain, bytes))?;
         let given_back = |(head, outcome)| self.give_back(head, 0).and(outcome);
@@ -65,13 +66,13 @@ impl OpenRing<'_> {
         let outcome = self.take(|memory, chain| writable_segments(memory, chain, segments))?;
         Some(outcome.and_then(|(head, size)| match size {
             Ok(size) if size >= size_min => Ok(ReceiveBuffer { head, size }),
-            // The guest gets its useless chain back, with nothing in it.
+            // The chain is returned to the guest, with nothing in it.
             Ok(_) => self.give_back(head, 0).and(Err(QueueError::ChainTooShort)),
             Err(error) => self.give_back(head, 0).and(Err(error)),
         }))
     }
 
-    /// Fills the buffer just taken with `parts`, one after the other, and gives it back to the guest.
+    /// Fills the buffer just taken with `parts`, one after the other, and returns it to the guest.
     pub fn fill_buffer(
         &mut self,
         buffer: ReceiveBuffer,
@@ -98,17 +99,17 @@ impl OpenRing<'_> {
         self.give_back(buffer.head, len as u32)
     }
 
-    /// Asks for a kick on the next chain. `true`: chains have come meanwhile, look again.
+    /// Enables kicks for the next chain. `true`: chains have been added meanwhile, check again.
     pub fn ask_for_kick(&mut self) -> bool {
         self.on_queue(|queue, memory| queue.enable_notification(memory)).unwrap_or(false)
     }
 
-    /// Kicks are useless while we look at the ring anyway.
+    /// Disables kicks, which are useless while the worker reads the ring anyway.
     pub fn refuse_kicks(&mut self) {
         let _ = self.on_queue(|queue, memory| queue.disable_notification(memory));
     }
 
-    /// The call to signal after chains were given back, if the guest wants to hear of them.
+    /// The call to signal after chains were returned, if the guest requested it.
     pub fn call_if_wanted(&mut self) -> Option<Call> {
         let wanted = self.on_queue(|queue, memory| queue.needs_notification(memory));
         if wanted.unwrap_or(false) { self.call() } else { None }
@@ -130,7 +131,7 @@ impl OpenRing<'_> {
         self.on_queue(|queue, memory| queue.add_used(memory, head, len))
     }
 
-    /// Does something with the ring itself. A ring that it does not work with is broken; a broken one looks empty.
+    /// Runs `work` on the ring itself. If it fails, the ring is marked broken; a broken ring looks empty.
     fn on_queue<R: Default>(
         &mut self,
         work: impl FnOnce(&mut Queue, &GuestMemoryMmap) -> Result<R, virtio_queue::Error>,

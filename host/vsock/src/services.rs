@@ -1,98 +1,98 @@
-//! What the daemon offers to a VM, and what it is told: the two traits other crates implement.
+//! The two traits that other crates implement: services of the daemon for a VM, and endpoints of connections.
 
 use crate::connection::Connection;
 use crate::memory::GuestMemory;
 
-/// A guest's wish to connect to the host.
+/// A guest's request to connect to the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
-    /// Port of the guest's socket. Below 1024 only for privileged guest processes.
+    /// Port of the guest's socket. Below 1024 only for privileged client processes.
     pub peer_port: u32,
-    /// Port of CID 2 that the guest asks for.
+    /// Port of CID 2 that the guest requests.
     pub local_port: u32,
 }
 
-/// What the daemon offers to one VM. All methods run in threads of the device, one call at a time, with no lock held
-/// that a method of the device takes, and must not block: the VM's packets wait meanwhile.
+/// The daemon's services for one VM. All methods run on threads of the device, one call at a time. No lock is held that
+/// a method of the device takes. They must not block, because the VM's packets wait meanwhile.
 pub trait Services: Send + Sync + 'static {
-    /// The guest asks to connect to `local_port` of CID 2. `None` answers RST.
+    /// The guest requests a connection to `local_port` of CID 2. `None` answers RST.
     ///
-    /// Bytes sent on `connection` before this returns go out right after the acceptance.
+    /// Bytes sent on `connection` before this returns are sent right after the acceptance.
     fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>>;
 
-    /// QEMU has sent its memory table, or sent it again: addresses checked before must be checked again.
+    /// QEMU has sent its memory table, for the first time or again: addresses checked before must be checked again.
     fn memory_changed(&self, memory: GuestMemory) {
         let _ = memory;
     }
 
-    /// QEMU went away, or the device was shut down. Every endpoint has already been told
-    /// [`CloseReason::Disconnected`]. Comes once for each QEMU that had sent a memory table.
+    /// QEMU disconnected, or the device was shut down. Every endpoint is already closed with
+    /// [`CloseReason::Disconnected`]. Called once for each QEMU that had sent a memory table.
     fn disconnected(&self) {}
 }
 
-/// The daemon's end of one connection. Called only in threads of the device, one call at a time for each VM, with no
-/// lock held that a method of the device takes: it may send on any connection, reset any connection, shut the device
-/// down, and take locks of its own. It must not block.
+/// The daemon's end of one connection. Called only on threads of the device, one call at a time for each VM. No lock is
+/// held that a method of the device takes, so it may send on or reset any connection, shut the device down, and take
+/// locks of its own. It must not block.
 pub trait Endpoint: Send {
     /// The guest accepted a connection made with [`crate::Device::connect`].
     fn connected(&mut self) {}
 
-    /// Bytes from the guest, in order; the boundaries mean nothing.
+    /// Bytes from the guest, in order; call boundaries have no meaning.
     fn received(&mut self, bytes: &[u8]);
 
-    /// Follows the last packet of one kick in which `received` was called: flush what was held back.
+    /// Called after the last packet of one kick in which `received` was called: flush what was held back.
     fn idle(&mut self) {}
 
-    /// The guest will send no more. The daemon still may.
+    /// The guest has finished sending. The daemon may still send.
     fn peer_finished(&mut self) {}
 
     /// There is room again after [`crate::SendError::Full`].
     fn writable(&mut self) {}
 
-    /// It has put off some of what it received: [`Endpoint::go_on`] is called until it has not, in turns with all else that
-    /// the VM has to do. Asked after each call.
+    /// Whether it has unprocessed bytes: then [`Endpoint::go_on`] is called in turns with the VM's other work, until it
+    /// has none. Checked after each call.
     fn has_backlog(&self) -> bool {
         false
     }
 
-    /// Its turn: does a part of what it put off.
+    /// Its turn: processes a part of its backlog.
     fn go_on(&mut self) {}
 
-    /// The connection is over. Comes exactly once, as the last call, and not before what was put off is done, unless the VM
-    /// is gone.
+    /// The connection is closed. Called exactly once, as the last call, and not before the backlog is processed, unless
+    /// the VM is gone.
     fn closed(&mut self, reason: CloseReason);
 
-    /// Who gives credit back to the guest. Asked once, before the first byte.
+    /// How credit is returned to the guest. Called once, before the first byte.
     fn credit(&self) -> Credit {
         Credit::Automatic
     }
 }
 
-/// Who gives credit back for received bytes.
+/// How credit for received bytes is returned to the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Credit {
     /// Bytes count as consumed when `received` is called.
     Automatic,
-    /// Bytes count as consumed when [`Connection::consumed`] says so; until then at most
-    /// [`crate::limits::WINDOW_BYTES`] can come.
+    /// Bytes count as consumed when [`Connection::consumed`] is called; until then at most
+    /// [`crate::limits::WINDOW_BYTES`] can arrive.
     Manual,
 }
 
-/// Why a connection ended.
+/// Why a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CloseReason {
     /// Both sides finished in order. All bytes of the guest were delivered.
     Finished,
-    /// The guest answered our request with RST: nobody listens on that port.
+    /// The guest answered the device's REQUEST with RST: no socket listens on that port.
     Refused,
     /// The guest sent RST.
     ResetByGuest,
     /// The daemon called [`Connection::reset`].
     ResetByHost,
-    /// The guest broke the protocol and got RST. The log says how.
+    /// The guest violated the protocol and got RST. The log has the reason.
     ProtocolViolation,
-    /// The guest's driver started afresh (a reboot), and knows its old connections no more.
+    /// The guest's driver restarted (a reboot), and has lost its old connections.
     GuestRestarted,
-    /// QEMU went away or the device was shut down.
+    /// QEMU disconnected or the device was shut down.
     Disconnected,
 }

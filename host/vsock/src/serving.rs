@@ -1,9 +1,9 @@
-//! The device's thread: it waits for QEMUs and sees each one through to its end.
+//! The device's thread: it waits for QEMUs and serves each one until it disconnects.
 //!
 //! ```text
 //!   listener ──▶ VhostUserDaemon: ─ requests, in a thread of the crate
-//!                                 └ worker: kicks and news, in a thread of the crate (see `worker`)
-//!   QEMU gone, shutdown() or worker gone ──▶ requests end ──▶ worker ends ──▶ endpoints and services are told
+//!                                 └ worker: kicks and wake-ups, in a thread of the crate (see `worker`)
+//!   QEMU gone, shutdown() or worker gone ──▶ requests stop ──▶ worker stops ──▶ endpoints and services are closed
 //! ```
 
 use std::io;
@@ -24,12 +24,12 @@ use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
 use crate::session::Session;
 
-/// Cuts QEMU off: at once, or as soon as it is there.
+/// Disconnects QEMU: at once, or as soon as it has connected.
 pub(crate) struct Scissors(Ranked<Line>);
 
 #[derive(Default)]
 enum Line {
-    /// QEMU is not there yet.
+    /// QEMU has not connected yet.
     #[default]
     Coming,
     Connected(ShutdownHandle),
@@ -61,7 +61,7 @@ impl Scissors {
 /// Waits for QEMUs.
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    /// The same socket twice: the crate wants one of its own.
+    /// The same socket as `listener`, which the crate requires for itself.
     socket: Arc<UnixListener>,
     listener: Listener,
     epoll: Epoll,
@@ -101,15 +101,15 @@ impl Server {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// Whether a QEMU waits to be accepted. Nobody but this thread takes it while no session runs, which is why the
-    /// crate, that would turn round and round on a listener without one, finds it there.
+    /// Whether a QEMU waits to be accepted. Only this thread accepts while no session runs, so the crate finds the QEMU
+    /// there. Without one the crate would spin on the listener.
     fn has_waiting(&self) -> bool {
         let mut listener = [PollFd::new(&*self.socket, PollFlags::IN)];
         rustix::event::poll(&mut listener, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
             .is_ok_and(|count| count > 0)
     }
 
-    /// Serves the QEMU that waits to its end.
+    /// Serves the waiting QEMU until it disconnects.
     fn serve(&mut self) -> Result<(), DaemonError> {
         let shared = Arc::clone(&self.shared);
         let table = MemoryTable::new(GuestMemoryMmap::new());
@@ -120,7 +120,7 @@ impl Server {
         let name = format!("vsock-{}-rq", shared.config.guest_cid);
         let mut daemon = VhostUserDaemon::new(name, Arc::clone(&backend), table.clone())?;
         if let Err(error) = self.rouse(&daemon, &backend) {
-            // The worker waits for what will never come, and nothing reaches it: better one idle thread than a hang.
+            // The worker cannot be woken: better one leaked idle thread than a hang.
             std::mem::forget(daemon);
             return Err(DaemonError::StartDaemon(error));
         }
@@ -133,7 +133,7 @@ impl Server {
         drop(daemon);
         *shared.attached.lock() = None;
         session.end();
-        // The crate's threads are gone; what is left of its vrings is not to keep QEMU's memory.
+        // The crate's threads are gone; its remaining vrings must not keep QEMU's memory.
         memory::replace(&table, GuestMemoryMmap::new());
         if !self.stopping() {
             shared.known.lock().clear();
@@ -145,7 +145,7 @@ impl Server {
         outcome
     }
 
-    /// Gives the worker its first event, which makes the session, and tells the vrings where they belong.
+    /// Sends the worker its first event, which creates the session, and binds the vrings to it.
     fn rouse(&self, daemon: &VhostUserDaemon<Arc<Backend>>, backend: &Backend) -> io::Result<()> {
         for epoll in daemon.get_epoll_handlers() {
             epoll.register_listener(self.shared.news.as_raw_fd(), EventSet::IN, NEWS)?;
@@ -158,7 +158,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers requests until QEMU goes or is cut off.
+    /// Answers requests until QEMU disconnects or is disconnected.
     fn serve_requests(
         &mut self,
         daemon: &mut VhostUserDaemon<Arc<Backend>>,
@@ -169,7 +169,7 @@ impl Server {
         let scissors = Arc::clone(&backend.scissors);
         *self.shared.attached.lock() = Some(Attached { session: Arc::clone(session), scissors });
         if self.stopping() {
-            // Whoever asked for it may have come too early to find the scissors.
+            // `stop` may have run before the scissors were there.
             backend.scissors.cut();
         }
         let epolls = daemon.get_epoll_handlers();
@@ -182,17 +182,17 @@ impl Server {
         if let Some(handle) = daemon.shutdown_handle() {
             backend.scissors.connected(handle);
         }
-        // From here on a QEMU that waits is a second one.
+        // From here on a waiting QEMU is a second one.
         for epoll in &epolls {
             let edge = EventSet::IN | EventSet::EDGE_TRIGGERED;
             let grace = epoll.register_listener(backend.grace.as_fd().as_raw_fd(), EventSet::IN, GRACE);
             let untold = epoll.register_listener(backend.untold.as_fd().as_raw_fd(), EventSet::IN, UNTOLD);
             if let Err(error) = untold {
-                tracing::warn!(cid, "the guest may hear late that its packets were taken: {error}");
+                tracing::warn!(cid, "the guest may be notified late that its packets were taken: {error}");
             }
             let listener = epoll.register_listener(self.socket.as_raw_fd(), edge, LISTENER);
             if let Err(error) = grace.and(listener) {
-                tracing::warn!(cid, "a second QEMU will have to wait for the end of this one: {error}");
+                tracing::warn!(cid, "a second QEMU waits until this one disconnects: {error}");
             }
         }
         drop(epolls);

@@ -1,17 +1,18 @@
-//! One QEMU, from its connect to its end: the muxer and the vrings, shared between the device's worker, QEMU's
-//! requests and whoever sends.
+//! One QEMU, from connect to disconnect: the muxer and the vrings, shared between the device's worker, QEMU's requests
+//! and sending threads.
 //!
 //! ```text
 //!   guest ──tx ring──▶ worker ──▶ muxer ──▶ Endpoint::received             (no lock held)
 //!   guest ◀──rx ring── pump ◀── muxer ◀── Connection::send                 (any thread, no hop)
 //! ```
 //!
-//! `outbound` guards the muxer and, with the rx ring's own lock inside it, the rx ring: they belong together because
-//! the order of packets in the ring is the muxer's order. The tx ring has only its own lock. None of them is held
-//! across a call into an endpoint, a write to an eventfd or a line of log about packets.
+//! `outbound` guards the muxer and, with the rx ring's own lock inside it, the rx ring, because the order of packets in
+//! the ring is the muxer's order. The tx ring has only its own lock. None of them is held across a call into an
+//! endpoint, a write to an eventfd or a log line about packets.
 //!
-//! Whoever sends fills as many receive buffers as there are when it begins, at most [`BUFFERS_PER_PASS_MAX`]: it may be the
-//! thread of another VM, and a guest that adds buffers as fast as they are filled would keep it. The worker goes on.
+//! A sending thread fills the receive buffers that are available when it begins, at most [`BUFFERS_PER_PASS_MAX`]. It
+//! may be the thread of another VM, and a guest that adds buffers as fast as they are filled would keep it busy. The
+//! worker continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,10 +34,10 @@ use crate::queues::{QueueError, Segments};
 use crate::services::{CloseReason, Endpoint};
 use crate::vring::{Call, Ring};
 
-/// What the guest's identifier of the only transport event is (`VIRTIO_VSOCK_EVENT_TRANSPORT_RESET`).
+/// Identifier of the only transport event (`VIRTIO_VSOCK_EVENT_TRANSPORT_RESET`).
 const EVENT_TRANSPORT_RESET: [u8; 4] = 0u32.to_le_bytes();
 
-/// See the module.
+/// The session of one QEMU.
 pub(crate) struct Session {
     guest_cid: u64,
     pub table: MemoryTable,
@@ -48,20 +49,20 @@ pub(crate) struct Session {
     news: Arc<EventFd>,
     /// The tx ring may hold packets whose kick was missed.
     pub look_at_transmit: AtomicBool,
-    /// QEMU has sent a memory table, and services know of it.
+    /// QEMU has sent a memory table, and services were notified.
     pub has_memory: AtomicBool,
-    /// The worker is to end.
+    /// The worker is to stop.
     pub over: AtomicBool,
 }
 
-/// Everything on the way to the guest.
+/// State of packets to the guest.
 pub(crate) struct Outbound {
     pub muxer: Muxer,
-    /// Endpoints of host-initiated connections on their way to the worker.
+    /// Endpoints of host-initiated connections, to be moved to the worker.
     pub arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
-    /// The guest must be told that its connections are gone, once there is an event ring.
+    /// The guest must be sent a transport reset, once there is an event ring.
     pub owes_transport_reset: bool,
-    /// QEMU is there.
+    /// QEMU is connected.
     pub alive: bool,
     pub signals: u64,
     known: Arc<Ranked<Known>>,
@@ -71,12 +72,12 @@ pub(crate) struct Outbound {
     segments: Segments,
 }
 
-/// What is left to do once the lock is released.
+/// Work that is left once the lock is released.
 #[derive(Default)]
 struct Aftermath {
     calls: [Option<Call>; 2],
     fault: Option<QueueError>,
-    /// Packets and buffers are left: the worker goes on with them.
+    /// Packets and buffers are left: the worker continues.
     goes_on: bool,
 }
 
@@ -115,12 +116,12 @@ impl Session {
         }
     }
 
-    /// Runs `change` on the muxer, then moves what can be moved into the rx ring and interrupts the guest if it
-    /// wants that. Events wait for the worker, which is woken if there are any and this is another thread.
+    /// Runs `change` on the muxer, then moves packets into the rx ring and interrupts the guest if it requested that.
+    /// Events wait for the worker, which is woken if there are any and this is another thread.
     pub fn enter<R>(&self, change: impl FnOnce(&mut Outbound) -> R) -> R {
         let mut outbound = self.outbound.lock();
         let outcome = change(&mut outbound);
-        // Before the guest hears of a new connection, and after it has heard of an end.
+        // Before the guest learns of a new connection, and after it is sent the end of one.
         outbound.note_changes();
         let aftermath = outbound.pump(&self.rings);
         outbound.note_changes();
@@ -138,7 +139,7 @@ impl Session {
         outcome
     }
 
-    /// Looks without moving anything.
+    /// Reads the state without moving packets.
     pub fn peek<R>(&self, look: impl FnOnce(&Outbound) -> R) -> R {
         look(&self.outbound.lock())
     }
@@ -151,7 +152,7 @@ impl Session {
     }
 
     pub fn wake_worker(&self) {
-        // Fails only when the counter is full, and then the worker is awake.
+        // Fails only when the counter is full; then the worker is awake.
         let _ = self.news.write(1);
     }
 
@@ -159,19 +160,19 @@ impl Session {
         let _ = self.news.read();
     }
 
-    /// The worker is to look at the tx ring without a kick.
+    /// Makes the worker read the tx ring without a kick.
     pub fn ask_for_look(&self) {
         self.look_at_transmit.store(true, Ordering::Release);
         self.wake_worker();
     }
 
-    /// QEMU hands a ring's position back when it resumes a paused guest; another position means that the guest's
-    /// driver started afresh and remembers no connection. A first start at a position other than 0 means that a
-    /// guest with a past has come to a device without one.
+    /// Handles the position that QEMU sets for a ring. It passes back the stopped position when it resumes a paused
+    /// guest. Another position means that the guest's driver restarted and has lost its connections. A first start at a
+    /// position other than 0 means that a guest with connections is attached to a new device.
     pub fn ring_placed(&self, index: usize, stopped_at: Option<u16>, base: u16) {
         match stopped_at {
             Some(position) if position != base => {
-                tracing::info!(cid = self.guest_cid, "the guest's vsock driver started afresh");
+                tracing::info!(cid = self.guest_cid, "the guest's vsock driver restarted");
                 self.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
             }
             Some(_) => {}
@@ -182,7 +183,7 @@ impl Session {
         }
     }
 
-    /// The calling thread answers QEMU's requests.
+    /// Records that the calling thread answers QEMU's requests.
     pub fn note_request_thread(&self) {
         let _ = self.request_thread.set(std::thread::current().id());
     }
@@ -193,7 +194,8 @@ impl Session {
         id == self.worker_thread || self.request_thread.get() == Some(&id)
     }
 
-    /// QEMU went away: no ring, no memory, no connection from here on. Endpoints still have to be told.
+    /// Ends the session after QEMU disconnected: no ring, memory or connection from here on. Endpoints are closed
+    /// later.
     pub fn end(&self) {
         self.rings.iter().for_each(Ring::release);
         let mut outbound = self.outbound.lock();
@@ -205,7 +207,7 @@ impl Session {
 }
 
 impl Outbound {
-    /// Has the file of connections say what the guest has. The writes are short, and to memory.
+    /// Writes changed connections to the file of known connections. The writes are short and go to the page cache.
     fn note_changes(&mut self) {
         self.muxer.take_changes(&mut self.changes);
         if !self.changes.is_empty() {
@@ -232,7 +234,7 @@ impl Outbound {
             return;
         };
         let (mut taken, mut bytes, mut starving) = (0, 0, false);
-        // The look behind the last one tells whether there are more.
+        // One more than are available, to find out whether more were added.
         for _ in 0..=ring.available().min(BUFFERS_PER_PASS_MAX) {
             if !self.muxer.has_packet() || bytes >= BYTES_PER_PASS_MAX {
                 break;
@@ -260,7 +262,7 @@ impl Outbound {
                 }
             }
         }
-        // Refilled buffers are of interest only while packets wait for them.
+        // Kicks for refilled buffers are needed only while packets wait for them.
         if self.starving && !starving {
             ring.refuse_kicks();
         }

@@ -1,4 +1,4 @@
-//! A timer that runs once when it is started, and not at rest.
+//! A one-shot timer, with no wake-ups unless it is started.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// See the module. Clones are the same timer.
+/// A one-shot timer. Clones are the same timer.
 #[derive(Clone, Debug)]
 pub(crate) struct OneShot {
     descriptor: Arc<OwnedFd>,
@@ -35,7 +35,7 @@ impl OneShot {
         started
     }
 
-    /// Takes the expiry, so that the descriptor is no longer readable.
+    /// Acknowledges the expiry, so that the descriptor is no longer readable.
     pub fn acknowledge(&self) {
         let _ = rustix::io::read(&*self.descriptor, &mut [0; 8]);
         self.running.store(false, Ordering::Release);

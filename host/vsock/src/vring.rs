@@ -1,16 +1,16 @@
-//! A vring of `vhost-user-backend`, and the few things about it that the crate leaves to its user.
+//! A vring of `vhost-user-backend`, and the few parts that the crate leaves to its user.
 //!
-//! The crate drives a vring through [`VringT`]: addresses, positions, enabling, and the eventfds. [`Ring`] passes all
-//! of that on to the crate's [`VringMutex`] and adds what a vring of ours needs besides:
+//! The crate drives a vring through [`VringT`]: addresses, positions, enabling, and the eventfds. [`Ring`] forwards all
+//! of that to the crate's [`VringMutex`] and adds what this device needs:
 //!
-//! * *A kick never stops the worker.* The crate reads the kick of the vring when its epoll says so, and ends the
-//!   worker when that read fails. But the event may be of a kick that QEMU has emptied or replaced meanwhile, so here
-//!   a kick is read without waiting, and one that is not there is no error.
-//! * *A replaced kick is forgotten.* QEMU shares the eventfd, so that closing our descriptor does not take it out of
-//!   the epoll. It is taken out first, and the vring starts again so that the crate watches the new one.
+//! * *A kick never stops the worker.* The crate reads the kick of the vring when its epoll reports it, and stops the
+//!   worker when that read fails. But QEMU may have read or replaced that kick meanwhile, so here a kick is read
+//!   without blocking, and a missing one is no error.
+//! * *A replaced kick is removed.* QEMU shares the eventfd, so closing this descriptor does not remove it from the
+//!   epoll set. It is removed explicitly, and the vring restarts so that the crate watches the new one.
 //! * *A vring outside guest memory does not run*, nor does one of a size that no split ring can have.
-//! * *Calls are made without the vring's lock*, so they are kept beside it.
-//! * *Where a vring stopped and starts again* is told to the [`Session`].
+//! * *Calls are signaled without the vring's lock*, so they are stored beside it.
+//! * *The positions at which a vring stops and restarts* are reported to the [`Session`].
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ use crate::locks::{Rank, Ranked};
 use crate::memory::MemoryTable;
 use crate::session::Session;
 
-/// What to write to so that the guest looks at its used ring.
+/// The eventfd that interrupts the guest to read its used ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Call(Arc<File>);
 
@@ -41,25 +41,25 @@ impl Call {
     }
 }
 
-/// See the module. Clones are the same vring.
+/// A vring of this device. Clones are the same vring.
 #[derive(Clone)]
 pub(crate) struct Ring(Arc<Shared>);
 
-/// A vring of the crate, and what is known of it besides. Where several locks are held, `vring` is taken first.
+/// A vring of the crate, and the state beside it. If several locks are held, `vring` is locked first.
 struct Shared {
     vring: VringMutex<MemoryTable>,
     call: Ranked<Option<Call>>,
-    /// The guest broke the ring itself, or it is not in guest memory. Written with `vring` held.
+    /// The guest corrupted the ring, or it is not in guest memory. Written with `vring` held.
     broken: AtomicBool,
     /// QEMU asked for a size that is not a power of two. Written by QEMU's requests only.
     misfit: AtomicBool,
-    /// Where the ring stood when it was stopped.
+    /// Position of the ring when it was stopped.
     stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
     place: OnceLock<RingBinding>,
 }
 
-/// Where a vring belongs. Weak, because the other side owns the vring.
+/// The session and epoll of a vring. Weak, because the other side owns the vring.
 struct RingBinding {
     index: usize,
     memory: MemoryTable,
@@ -67,7 +67,7 @@ struct RingBinding {
     epoll: Weak<VringEpollHandler<Arc<Backend>>>,
 }
 
-/// A vring that runs, locked, and guest memory as it is now.
+/// A running vring, locked, with current guest memory.
 pub(crate) struct OpenRing<'a> {
     ring: &'a Shared,
     state: MutexGuard<'a, VringState<MemoryTable>>,
@@ -80,7 +80,7 @@ impl OpenRing<'_> {
         (self.state.get_queue_mut(), &self.memory)
     }
 
-    /// The guest broke the ring: it stops until QEMU resets it.
+    /// Marks the ring as broken by the guest: it stops until QEMU resets it.
     pub fn set_broken(&self) {
         self.ring.broken.store(true, Ordering::Relaxed);
     }
@@ -95,9 +95,10 @@ impl OpenRing<'_> {
 }
 
 impl Ring {
-    /// Tells the vring where it belongs, before QEMU's first request.
+    /// Binds the vring to its session, before QEMU's first request.
     ///
-    /// From here on it looks at guest memory in `memory`, never in the crate's table: that has memory before it is checked.
+    /// From here on it uses guest memory of `memory`, never of the crate's table, which has memory before it is
+    /// checked.
     pub fn attach(
         &self,
         index: usize,
@@ -110,7 +111,7 @@ impl Ring {
         let _ = self.0.place.set(place);
     }
 
-    /// The vring, if it runs. While it is open it does not stop.
+    /// Locks the vring, if it runs. While it is open it does not stop.
     pub fn open(&self) -> Option<OpenRing<'_>> {
         let state = self.0.vring.get_mut();
         if !state.is_enabled() || !state.get_queue().ready() || self.0.broken.load(Ordering::Relaxed) {
@@ -119,23 +120,24 @@ impl Ring {
         Some(OpenRing { ring: &self.0, memory: self.memory()?, state })
     }
 
-    /// The memory table changed: a ring outside it must stop, and a ring that was outside may be inside now.
+    /// Checks the ring after a change of the memory table: one outside it stops, and one that was outside may run
+    /// again.
     pub fn revalidate(&self) {
         self.judge(self.0.vring.get_mut().get_queue());
     }
 
-    /// QEMU is gone, and so are the eventfds it shared.
+    /// Drops the eventfds of a QEMU that is gone.
     pub fn release(&self) {
         self.set_kick(None);
         self.set_call(None);
     }
 
-    /// Kicks taken so far.
+    /// Number of kicks so far.
     pub fn kicks(&self) -> u64 {
         self.0.kicks.load(Ordering::Relaxed)
     }
 
-    /// Memory that was checked, as it is now.
+    /// Checked guest memory, as it is now.
     fn memory(&self) -> Option<<MemoryTable as GuestAddressSpace>::T> {
         Some(self.0.place.get()?.memory.memory())
     }
@@ -149,7 +151,7 @@ impl Ring {
     fn forget_kick(&self, kick: RawFd) {
         let epoll = self.0.place.get().and_then(|place| place.epoll.upgrade());
         if let Some(epoll) = epoll {
-            // The number only has to be none of a vring's; that the kick is not watched is no error.
+            // The number must only differ from those of vrings. A kick that is not watched is no error.
             let _ = epoll.unregister_listener(kick, EventSet::IN, QUEUES as u64 + 1);
         }
     }
@@ -266,7 +268,7 @@ impl VringT<MemoryTable> for Ring {
         self.0.vring.set_kick(kick.filter(make_nonblocking));
     }
 
-    /// Empties the eventfd behind a kick, if there is anything in it. Whether the vring is enabled.
+    /// Reads the kick's eventfd without blocking. Returns whether the vring is enabled.
     fn read_kick(&self) -> io::Result<bool> {
         let state = self.0.vring.get_ref();
         if state.get_kick().as_ref().is_some_and(|kick| kick.consume().is_ok()) {
@@ -283,7 +285,7 @@ impl VringT<MemoryTable> for Ring {
     fn set_err(&self, _error: Option<File>) {}
 }
 
-/// No thread of ours may ever wait for an eventfd of QEMU's.
+/// Makes an eventfd of QEMU's non-blocking: no thread of the device may block on it.
 fn make_nonblocking(file: &File) -> bool {
     rustix::io::ioctl_fionbio(file, true).is_ok()
 }

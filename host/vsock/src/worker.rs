@@ -1,7 +1,7 @@
-//! The way from the guest: packets of the tx ring to endpoints, and what happens to connections.
+//! Packets from the guest: from the tx ring to endpoints, and events of connections.
 //!
-//! [`Worker`] is what calls services and endpoints. It runs in the thread of `vhost-user-backend` that takes the
-//! kicks, one [`Worker::turn`] for each event, and it holds no lock of the device while it calls.
+//! [`Worker`] calls services and endpoints. It runs on the thread of `vhost-user-backend` that receives kicks, one
+//! [`Worker::turn`] for each event, and holds no lock of the device while it calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::services::{CloseReason, ConnectRequest, Endpoint, Services};
 use crate::session::Session;
 use crate::timer::OneShot;
 
-/// Rounds of events that endpoints may cause by what they do about events, before other work gets its turn.
+/// Rounds of events that endpoints may cause while handling events, before other work has its turn.
 const EVENT_ROUNDS_PER_TURN: usize = 16;
 
-/// See the module.
+/// The caller of services and endpoints.
 pub(crate) struct Worker {
     guest_cid: u64,
     services: Arc<dyn Services>,
     session: Arc<Session>,
     endpoints: HashMap<ConnectionId, Served>,
-    /// Endpoints that have put something off: who has waited longest is next.
+    /// Endpoints with a backlog, the longest waiting first.
     waiting: VecDeque<ConnectionId>,
     /// Endpoints that received bytes since the last `idle`.
     touched: Vec<ConnectionId>,
     events: Vec<Event>,
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
-    /// Packets taken from the tx ring that the guest was not told of.
+    /// Packets taken from the tx ring of which the guest is not yet notified.
     untold: usize,
-    /// Runs while there are any.
+    /// Runs while `untold` is above 0.
     untold_timer: OneShot,
 }
 
 /// An endpoint of a connection.
 struct Served {
     endpoint: Box<dyn Endpoint>,
-    /// It waits for a turn.
+    /// Whether it waits for a turn.
     waits: bool,
-    /// Its connection is over, and it has still to do what it put off.
+    /// Set when its connection is closed while it has a backlog.
     closed: Option<CloseReason>,
 }
 
@@ -75,12 +75,12 @@ impl Worker {
         }
     }
 
-    /// Does what there is to do. `true`: the turn is over and there may be more.
+    /// Runs a turn of all pending work. `true`: the turn is over and there may be more.
     pub fn turn(&mut self, look_at_transmit: bool) -> bool {
-        // Whatever happened may have left packets that the rx ring now takes.
+        // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
         let mut more = self.deliver_events() || (look_at_transmit && self.serve_transmit());
-        // Between two turns of endpoints come the packets of all, and behind as many packets as there may be one turn.
+        // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
         for _ in 0..BACKLOG_TURNS_MAX {
             if !self.go_on() || more {
                 break;
@@ -90,7 +90,7 @@ impl Worker {
         more || !self.waiting.is_empty()
     }
 
-    /// A turn of the endpoint that has waited longest for one; false if none does.
+    /// Runs a turn of the longest waiting endpoint; false if none waits.
     fn go_on(&mut self) -> bool {
         let Some(id) = self.waiting.pop_front() else { return false };
         let Some(served) = self.endpoints.get_mut(&id) else { return true };
@@ -106,7 +106,7 @@ impl Worker {
         true
     }
 
-    /// An endpoint was called: it waits for a turn if it has put something off.
+    /// After a call of an endpoint: queues it for a turn if it has a backlog.
     fn look_at_backlog(&mut self, id: ConnectionId) {
         if let Some(served) = self.endpoints.get_mut(&id)
             && !served.waits
@@ -149,7 +149,7 @@ impl Worker {
         more
     }
 
-    /// Tells the guest that buffers of the tx ring are free again, if it wants to hear of it.
+    /// Notifies the guest that buffers of the tx ring are free, if it requested that.
     pub fn tell_taken(&mut self) {
         self.untold = 0;
         let call = self.session.rings[TRANSMIT].open().and_then(|mut ring| ring.call_if_wanted());
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// The time of [`TAKEN_UNTOLD_NS`] is over.
+    /// Handles the expiry of [`TAKEN_UNTOLD_NS`].
     pub fn untold_time_is_over(&mut self) {
         self.untold_timer.acknowledge();
         if self.untold > 0 {
@@ -194,7 +194,7 @@ impl Worker {
         tracing::debug!(cid, peer_port, local_port, "vsock packet answered with RST: {violation}");
     }
 
-    /// Tells endpoints that got bytes that no more are at hand.
+    /// Calls `idle` on endpoints that received bytes.
     fn flush(&mut self) {
         for id in std::mem::take(&mut self.touched) {
             self.with_endpoint(id, |endpoint| endpoint.idle());
@@ -202,7 +202,7 @@ impl Worker {
         self.deliver_events();
     }
 
-    /// Delivers events that do not come from a packet at hand. `true`: there are more.
+    /// Delivers events that are not caused by the current packet. `true`: there are more.
     fn deliver_events(&mut self) -> bool {
         for _ in 0..EVENT_ROUNDS_PER_TURN {
             self.session.take_news(&mut self.events, &mut self.arrivals);
@@ -227,7 +227,7 @@ impl Worker {
                 Event::Closed(id, reason) => self.close(id, reason),
             }
         }
-        // Keeps the allocation.
+        // Reuse the allocation.
         self.events = events;
     }
 
@@ -236,7 +236,7 @@ impl Worker {
         let connection = Connection::new(Arc::clone(&self.session), id, ports);
         let endpoint = self.services.accept(request, connection);
         let credit = endpoint.as_ref().map(|endpoint| endpoint.credit());
-        // Before the decision: an endpoint that reset its connection at once still has to be told `closed`.
+        // Before the decision: an endpoint that reset its connection at once must still be called with `closed`.
         self.endpoints.extend(endpoint.map(|endpoint| (id, Served::new(endpoint))));
         self.session.enter(|outbound| outbound.muxer.decide(id, credit));
     }
@@ -269,7 +269,7 @@ impl Worker {
         }
     }
 
-    /// Tells every endpoint that QEMU is gone.
+    /// Closes every endpoint, because QEMU is gone.
     pub fn end(&mut self) {
         self.touched.clear();
         while self.deliver_events() {}

@@ -151,7 +151,7 @@ fn resets_work_from_every_side() {
 }
 
 #[test]
-fn a_guest_without_credit_stalls_nobody_and_resumes() {
+fn a_guest_without_credit_delays_no_other_connection_and_resumes() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.buf_alloc = 10_000;
@@ -162,7 +162,7 @@ fn a_guest_without_credit_stalls_nobody_and_resumes() {
     assert_eq!(heard, 10_000);
     connection.send(&vec![1; QUEUED_BYTES_PER_CONNECTION_MAX - 40_000]).unwrap();
     assert_eq!(connection.send(&[1]), Err(SendError::Full));
-    // Another connection is not held up.
+    // Another connection is not delayed.
     guest.connect(2, ECHO);
     rig.accepted();
     while heard < 10_000 + QUEUED_BYTES_PER_CONNECTION_MAX {
@@ -178,7 +178,7 @@ fn a_guest_without_credit_stalls_nobody_and_resumes() {
 }
 
 #[test]
-fn a_guest_without_buffers_gets_what_waited_when_it_offers_some() {
+fn a_guest_without_buffers_gets_queued_bytes_when_it_offers_some() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
@@ -265,7 +265,7 @@ fn guest_memory_is_stored_to_by_guest_address() {
 fn two_vms_that_send_into_each_other_do_not_deadlock() {
     let (left, right) = (Rig::with_cid(CID), Rig::with_cid(CID));
     let mut guests = [GuestVm::boot(&left.socket), GuestVm::boot(&right.socket)];
-    // Guest port 1 is where a guest hears what the other one says on its port 2.
+    // Guest port 1 receives what the other guest sends on its port 2.
     for guest in &mut guests {
         guest.connect(1, RECORD);
     }
@@ -315,9 +315,9 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
 }
 
 #[test]
-fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
+fn a_guest_is_notified_of_taken_packets_in_batches_and_of_the_last_ones_soon() {
     let rig = Rig::new();
-    // Without EVENT_IDX the guest wants to hear of everything.
+    // Without EVENT_IDX the guest requests every notification.
     let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.connect(1, ECHO);
     let mut calls = 0;
@@ -328,13 +328,13 @@ fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
     }
     // One for 16 packets; more only if a millisecond passed between two of them.
     assert!(calls < 64, "{calls} calls for 64 packets");
-    let told = is_readable(&guest.tx.call, Duration::from_secs(10)) || calls > 0;
-    assert!(told, "the guest was never told");
+    let notified = is_readable(&guest.tx.call, Duration::from_secs(10)) || calls > 0;
+    assert!(notified, "the guest was never notified");
     guest.say(1, ECHO, b"the last one");
     guest.receive();
     assert!(
         is_readable(&guest.tx.call, Duration::from_secs(10)),
-        "the guest was not told of the last packet"
+        "the guest was not notified of the last packet"
     );
 }
 
@@ -346,9 +346,9 @@ fn a_device_at_rest_does_not_wake_up() {
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"x");
     guest.receive();
-    // The last thing that the device does about it is to tell that the packets were taken.
+    // The device's last action is to notify the guest of taken packets.
     assert!(is_readable(&guest.tx.call, Duration::from_secs(10)));
-    // Returns once the device has nothing left to do: the reply to a request comes after all before it.
+    // Returns once the device is idle: the reply to a request follows all earlier work.
     guest.config();
     let before = rig.device.stats();
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -360,7 +360,7 @@ fn a_device_at_rest_does_not_wake_up() {
 #[test]
 fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     let rig = Rig::new();
-    // Without EVENT_IDX, whose fields the endless ring has no place for: each pass over the ring calls.
+    // Without EVENT_IDX, for whose fields the endless ring has no room: each pass over the ring calls.
     let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES & !(1 << 29), 0);
     guest.buf_alloc = 1 << 20;
     guest.connect(1000, RECORD);
@@ -371,7 +371,7 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
     connection.send(&bytes).unwrap();
     let deadline = std::time::Instant::now() + front_end::PATIENCE;
     while rig.device.stats().bytes_sent - before.bytes_sent < bytes.len() as u64 {
-        assert!(std::time::Instant::now() < deadline, "the worker does not go on");
+        assert!(std::time::Instant::now() < deadline, "the worker does not continue");
         std::thread::yield_now();
     }
     let after = rig.device.stats();
@@ -381,7 +381,7 @@ fn a_guest_that_adds_buffers_as_fast_as_they_are_filled_keeps_no_sender() {
 }
 
 #[test]
-fn endpoints_that_put_something_off_have_turns() {
+fn endpoints_with_a_backlog_have_turns() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     for peer in [1, 2, 3] {
@@ -402,7 +402,7 @@ fn endpoints_that_put_something_off_have_turns() {
 }
 
 #[test]
-fn an_endpoint_with_endless_turns_holds_nobody_up() {
+fn an_endpoint_with_endless_turns_delays_no_other() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, PUT_OFF);
@@ -418,12 +418,12 @@ fn an_endpoint_with_endless_turns_holds_nobody_up() {
     while turns < 50 {
         turns += usize::from(matches!(rig.next(), Event::Turn(2)));
     }
-    // The device is not held up either.
+    // The device still answers QEMU.
     guest.send_memory_table();
 }
 
 #[test]
-fn what_is_put_off_is_done_before_an_endpoint_is_told_closed() {
+fn a_backlog_is_processed_before_an_endpoint_is_closed() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, PUT_OFF);
@@ -438,7 +438,7 @@ fn what_is_put_off_is_done_before_an_endpoint_is_told_closed() {
     }
     rig.assert_closed(1, CloseReason::Finished);
     assert_eq!(guest.receive_operation(), Operation::RST);
-    // The end of the VM is the end of what is put off.
+    // When the VM is gone, its backlog is dropped.
     guest.connect(2, PUT_OFF);
     rig.accepted();
     guest.say(2, PUT_OFF, &[STUCK]);

@@ -1,4 +1,5 @@
-//! A daemon is killed, or stopped, and another one takes its place: QEMU does not notice, and its guest is told.
+//! A daemon is killed or stopped and another one replaces it: QEMU does not notice, and its guest's connections are
+//! reset.
 
 mod services;
 
@@ -14,19 +15,19 @@ use vsock_device::packet::Operation;
 /// Environment variable with the socket of a device in a process of its own.
 const SOCKET_ENV: &str = "VSOCK_TEST_SOCKET";
 
-/// Not a test of its own, unless a test starts it: a device that can be killed.
+/// Not a test by itself: a device in its own process, started by other tests so that it can be killed.
 #[test]
 fn device_of_a_process_of_its_own() {
     let Some(socket) = std::env::var_os(SOCKET_ENV) else { return };
     let rig = Rig::at(PathBuf::from(socket));
     println!("serving");
     std::io::stdout().flush().unwrap();
-    // Until the end of the test, or a line: then in order.
+    // Waits for the end of the test, or for a line; then shuts down in order.
     let _ = std::io::stdin().read(&mut [0]);
     rig.device.shutdown();
 }
 
-/// A device in a process of its own, killed with this.
+/// A device in its own process, killed on drop.
 struct Daemon(Child);
 
 impl Daemon {
@@ -81,7 +82,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
     let (_folder, held, socket) = sockets();
     let proxy = VhostUserProxy::serve(&held, &socket).unwrap();
     let mut daemon = Daemon::start(&socket);
-    // It waits for the device, which may be slower than we are.
+    // Waits for the device, which may start later.
     let mut guest = GuestVm::boot(&held);
     for round in 0..5 {
         let peers = [1000 + round * 10, 1001 + round * 10];
@@ -91,7 +92,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
         }
         daemon.kill();
         if round % 2 == 0 {
-            // Said to nobody: its connection is over when somebody is there.
+            // Sent while no daemon runs: its connection is reset by the next one.
             guest.say(peers[0], ECHO, b"lost");
         }
         daemon = Daemon::start(&socket);
@@ -108,7 +109,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
             assert_eq!(
                 (header.operation, header.dst_port),
                 (Operation::RST, peers[0]),
-                "what was lost is refused"
+                "the lost packet is refused"
             );
         }
         assert_eq!(guest.config(), front_end::CID);
@@ -116,7 +117,7 @@ fn a_guest_is_reset_and_served_after_each_kill() {
     assert_eq!(proxy.replaced(), 5);
     assert!(connections_file(&socket).exists());
     daemon.stop();
-    assert!(!connections_file(&socket).exists(), "nobody is left to be told");
+    assert!(!connections_file(&socket).exists(), "no connection is left to be reset");
 }
 
 #[test]
@@ -164,9 +165,9 @@ fn the_end_of_a_proxy_is_the_end_of_the_device() {
     drop(proxy);
     assert!(!held.exists());
     assert!(vhost::VhostBackend::get_features(&guest.frontend).is_err());
-    // The daemon saw it as the end of QEMU.
+    // To the daemon QEMU has disconnected.
     let mut guest = GuestVm::boot(&socket);
     guest.connect(7, ECHO);
-    // The call of the answer may come after the answer was seen.
-    assert_eq!(guest.rx.take_used(), None, "nothing of before is reset");
+    // The call for the answer may be signaled after the answer was read.
+    assert_eq!(guest.rx.take_used(), None, "no earlier connection is reset");
 }

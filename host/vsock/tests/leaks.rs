@@ -1,4 +1,4 @@
-//! What sessions leave behind in the process: nothing. Alone in its binary, so that it can count everything.
+//! Sessions leave no descriptor and no thread in the process. Alone in its binary, so that it can count all of them.
 
 mod services;
 
@@ -17,7 +17,7 @@ fn held() -> (usize, usize) {
     (entries("/proc/self/fd"), entries("/proc/self/task"))
 }
 
-/// A thread that was joined is in the list a moment longer.
+/// A joined thread is listed a moment longer.
 fn assert_held(expected: (usize, usize), when: &str) {
     let deadline = Instant::now() + front_end::PATIENCE;
     while held() != expected && Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! QEMU comes, goes, pauses and dies, and the guest reboots or lies.
+//! QEMU connects, disconnects, pauses and dies, and the guest reboots or is hostile.
 
 mod services;
 mod watch;
@@ -65,7 +65,7 @@ fn a_front_end_that_comes_on_the_heels_of_a_dead_one_is_served() {
 
 #[test]
 fn sessions_leave_no_descriptor_or_thread_behind() {
-    // A CID, and so a thread name, of its own: tests share a process.
+    // A CID of its own, and so a thread name: tests share a process.
     let rig = Rig::with_cid(777_777);
     let descriptors = || {
         let links = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
@@ -84,13 +84,13 @@ fn sessions_leave_no_descriptor_or_thread_behind() {
     assert!(!socket.exists());
 }
 
-/// Descriptors in an epoll's list.
+/// Number of descriptors in an epoll set.
 fn watched(fdinfo: &str) -> usize {
     fdinfo.lines().filter(|line| line.starts_with("tfd:")).count()
 }
 
 #[test]
-fn shutdown_with_a_vm_attached_tells_everybody() {
+fn shutdown_with_a_vm_attached_closes_endpoints_and_services() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, RECORD);
@@ -140,7 +140,7 @@ fn a_rebooted_guest_starts_without_connections() {
 }
 
 #[test]
-fn a_guest_with_a_past_is_told_that_its_connections_are_gone() {
+fn a_guest_with_connections_is_sent_a_transport_reset_by_a_new_device() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot_with(&rig.socket, front_end::FEATURES, 40_000);
     let event = guest.event.wait_used(front_end::PATIENCE).expect("a transport event");
@@ -187,13 +187,13 @@ fn hostile_transmit_chains_are_given_back_and_the_device_lives() {
     let size = HEADER_BYTES as u32;
     type Chain<'a> = &'a [(u16, u64, u32, u16, u16)];
     let chains: [Chain; 12] = [
-        &[(0, FREE_AREA, size, 0, 0)],                             // payload length a lie
+        &[(0, FREE_AREA, size, 0, 0)],                             // false payload length
         &[(0, FREE_AREA, size, WRITABLE, 0)],                      // wrong direction
         &[(0, FREE_AREA, 10, 0, 0)],                               // half a header
         &[(0, 0, size, 0, 0)],                                     // outside memory
         &[(0, u64::MAX - 10, size, 0, 0)],                         // address wraps
         &[(0, FREE_AREA, size, NEXT, 0)],                          // a loop
-        &[(0, FREE_AREA, 0, NEXT, 1), (1, FREE_AREA, 0, NEXT, 0)], // a loop of nothing
+        &[(0, FREE_AREA, 0, NEXT, 1), (1, FREE_AREA, 0, NEXT, 0)], // an empty loop
         &[(0, FREE_AREA, size, NEXT, 9999)],                       // next outside the table
         &[(0, FREE_AREA, 48, INDIRECT, 0)],                        // indirect table of rubbish
         &[(0, FREE_AREA, 7, INDIRECT, 0)],                         // indirect table of odd size
@@ -248,7 +248,7 @@ fn a_ring_with_impossible_indices_stops_and_a_restart_mends_it() {
     rig.accepted();
     guest.tx.write_u16(guest.tx.available() + 2, 0x7000);
     guest.tx.kick.write(1).unwrap();
-    // Still answers QEMU.
+    // The device still answers QEMU.
     guest.config();
     guest.stop();
     guest.reset_driver();
@@ -271,7 +271,7 @@ fn memory_tables_are_looked_up_afresh() {
     assert_eq!(tables, 2);
 }
 
-/// Attack H3: a store to a page behind the end of its file is a SIGBUS, which ends the daemon and every VM with it.
+/// Attack H3: a store to a page beyond the end of its file raises SIGBUS, which kills the daemon and every VM with it.
 #[test]
 fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     let rig = Rig::new();
@@ -287,13 +287,13 @@ fn memory_that_can_be_shortened_is_refused_and_never_touched() {
     let region = guest.memory.iter().next().unwrap();
     region.file_offset().unwrap().file().set_len(0).unwrap();
     assert!(guest.try_memory_table().is_err());
-    // Whether or not the device still serves this QEMU: neither a store nor a packet touches the new pages.
+    // Whether or not the device still serves this QEMU, neither a store nor a packet accesses the new pages.
     let _ = connection.send(b"to a ring in the old memory or nowhere");
     guest.tx.kick.write(1).unwrap();
     let stored = memory.store_u64(FREE_AREA, 2).is_ok();
     let value = u64::from_le(old.load(vm_memory::GuestAddress(FREE_AREA), Ordering::Relaxed).unwrap());
     assert_eq!(value, if stored { 2 } else { 1 });
-    // The device is there for the next.
+    // The device serves the next QEMU.
     drop(guest);
     let mut next = GuestVm::boot(&rig.socket);
     assert_still_works(&mut next, 1);
@@ -316,7 +316,7 @@ fn rings_that_fall_out_of_the_memory_table_stop_without_a_crash() {
 }
 
 #[test]
-fn setting_up_says_what_is_wrong() {
+fn a_failed_setup_reports_the_reason() {
     let rig = Rig::new();
     let serve = |guest_cid, socket: &std::path::Path| {
         let config = DeviceConfig { guest_cid, socket: socket.to_owned() };
@@ -329,7 +329,7 @@ fn setting_up_says_what_is_wrong() {
     assert!(owner.starts_with(&format!("process {}", std::process::id())), "{owner}");
     let nowhere = std::path::Path::new("/nonexistent/socket");
     assert!(matches!(serve(9, nowhere), Err(DeviceError::Listen(ListenError::Failed { .. }))));
-    // A leftover of a killed daemon is in nobody's way.
+    // A leftover socket of a killed daemon is replaced.
     let directory = tempfile::tempdir().unwrap();
     let leftover = directory.path().join("leftover");
     drop(UnixListener::bind(&leftover).unwrap());

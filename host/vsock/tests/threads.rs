@@ -1,4 +1,4 @@
-//! The threads behind a device: how they end, and that none of them holds another one up.
+//! The threads of a device: how they stop, and that none of them delays another.
 
 mod services;
 mod watch;
@@ -46,7 +46,7 @@ fn a_worker_that_dies_ends_its_session_in_order_and_no_other() {
         assert_eq!(closed, [1, 2]);
         assert!(matches!(rig.next(), Event::Disconnected));
         assert!(kept.send(b"late").is_err());
-        // QEMU was cut off.
+        // QEMU was disconnected.
         assert!(guest.frontend.get_features().is_err());
         assert_echoes(&mut bystander, 1, b"unmoved");
     }
@@ -67,18 +67,18 @@ fn a_kick_that_is_replaced_while_packets_flow_loses_none() {
         let new = EventFd::new(EFD_NONBLOCK).unwrap();
         let old = std::mem::replace(&mut guest.tx.kick, new);
         guest.frontend.set_vring_kick(TRANSMIT, &guest.tx.kick).unwrap();
-        // The front-end still holds the old one, and may well use it.
+        // The front-end still has the old one, and may use it.
         old.write(1).unwrap();
         old_kicks.push(old);
         assert_eq!(guest.receive().1, round.to_le_bytes());
     }
     assert_echoes(&mut guest, 1, b"after all that");
-    // Nobody looks at the old ones: they are full, and still the worker rests.
+    // The old kicks are not watched: they are full, and the worker is still idle.
     assert_rests(&rig.device, "vsock-777001");
     assert!(old_kicks.iter().any(|kick| kick.read().is_ok()));
 }
 
-/// Nothing wakes the threads of a device while nothing happens, and none of them turns round and round.
+/// Asserts that the threads of an idle device neither wake up nor spin.
 #[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn assert_rests(device: &Device, prefix: &str) {
     let settled = std::iter::repeat_with(|| {
@@ -86,7 +86,7 @@ fn assert_rests(device: &Device, prefix: &str) {
         std::thread::sleep(std::time::Duration::from_millis(200));
         (sleeps_of_threads_named(prefix), device.stats().wakeups) == before
     });
-    // A machine under load may take its time to put the threads to sleep.
+    // On a busy machine the threads may take a while to fall asleep.
     assert!(settled.take(20).any(|rested| rested), "threads named {prefix} do not rest");
 }
 
@@ -103,12 +103,12 @@ fn threads_of_an_attached_vm_rest() {
 }
 
 #[test]
-fn a_kick_that_the_front_end_takes_back_hurts_nobody() {
+fn a_kick_read_back_by_the_front_end_is_harmless() {
     let rig = Rig::new();
     let mut guest = GuestVm::boot(&rig.socket);
     guest.connect(1, ECHO);
     for round in 0..2000u32 {
-        // The worker wakes up for a kick that is gone when it reads it.
+        // The worker wakes up for a kick that is gone when it is read.
         guest.tx.kick.write(1).unwrap();
         let _ = guest.tx.kick.read();
         if round % 100 == 0 {
@@ -119,7 +119,7 @@ fn a_kick_that_the_front_end_takes_back_hurts_nobody() {
 }
 
 #[test]
-fn half_a_request_holds_nobody_up() {
+fn an_incomplete_request_delays_no_other_device() {
     let (rig, neighbour) = (Rig::new(), Rig::new());
     let mut half = UnixStream::connect(&rig.socket).unwrap();
     half.write_all(&[1, 0, 0]).unwrap();
@@ -234,7 +234,7 @@ fn an_endpoint_may_shut_its_device_down() {
 #[test]
 fn a_service_may_shut_its_device_down() {
     let (_directory, socket, told) = suicidal(true);
-    // The front-end's request is cut short.
+    // The front-end's request is interrupted.
     let _ = std::panic::catch_unwind(|| GuestVm::boot(&socket));
     for expected in ["memory", "disconnected"] {
         assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));

@@ -48,7 +48,7 @@ macro_rules! any_of {
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
-    // Now and then so many that they are copied in pieces.
+    // At times so many that they are copied in pieces.
     prop_oneof![8 => vec(any::<u8>(), 0..200), 1 => vec(any::<u8>(), 2000..5000)]
 }
 
@@ -73,7 +73,7 @@ any_of! {
     SyncObjectFlags => any::<u32>().prop_map(SyncObjectFlags::from_bits_retain);
     WaitFromCpuFlags => any::<u32>().prop_map(WaitFromCpuFlags::from_bits_retain);
     Option<EventId> => option::of(EventId::any());
-    // A slot is sent one higher.
+    // A slot is sent plus one.
     Option<u32> => option::of(0..u32::MAX);
     Option<StandardAllocation> => option::of(StandardAllocation::any());
     Vec<AllocationInfo> => vec(AllocationInfo::any(), 0..4);
@@ -97,7 +97,7 @@ any_of! {
     FeatureResult => any::<(u16, u16)>().prop_map(|(version, value)| FeatureResult::from_value(version, value & 15));
 }
 
-/// Structs, field by field; proptest joins ten at most.
+/// Structs, field by field; proptest joins at most ten.
 macro_rules! any_struct {
     ($($name:ident { $($field:ident),+ $(; $($further:ident),+)? })+) => {
         $(impl Any for $name {
@@ -117,7 +117,7 @@ macro_rules! any_struct {
     (@pattern $($field:ident)+; $($further:ident)+) => { (($($field,)+), ($($further,)+)) };
 }
 
-/// Any value of the type that a field has.
+/// Any value of a field's type.
 fn any_field<S, T: Any>(_: impl Fn(&S) -> &T) -> BoxedStrategy<T> {
     T::any()
 }

@@ -1,4 +1,4 @@
-//! `channel.proto` is the published contract: what the rows of the tables write is what it says, field by field.
+//! `channel.proto` is the published contract: the rows of the tables must write what it declares, field by field.
 
 use d3dkmt::{Call, Reply};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn message(name: &str) -> MessageDescriptor {
     })
 }
 
-/// A frame as the contract reads it: it knows every field, and writes the same again.
+/// Reads a frame by the contract: every field is known, and writing it gives the same bytes.
 fn check(frame: &str, bytes: &[u8]) -> DynamicMessage {
     let read = DynamicMessage::decode(message(frame), bytes).expect("the contract reads it");
     check_known(&read);
@@ -58,12 +58,12 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// Fields of a message that stand under other names in their row: their structs have them, and lists have a first entry.
+/// Fields of a message that have other names in their row: structs name their own, and lists have a first entry.
 fn is_spread(tag: &str) -> bool {
     tag.starts_with('(')
 }
 
-/// A row's fields are those of its message, by number and name.
+/// Checks that a row's fields are those of its message, by number and name.
 fn check_row(frame: &str, tag: u32, name: &str, fields: &[(&str, &str)]) {
     let body = body(frame, tag, name);
     let kind = body.kind();

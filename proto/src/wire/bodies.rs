@@ -1,4 +1,4 @@
-//! What stands in the `body` of a frame: calls and replies, encoded and decoded by their rows.
+//! The `body` of a frame: calls and replies, encoded and decoded by their rows.
 
 use d3dkmt::names::kind::{
     Commands, EscapeData, FenceValue, FenceValues, GpuAddress, GpuSignal, GpuVaOperations, Handle,
@@ -18,10 +18,10 @@ use super::field::{Field, Named, merge_bytes};
 use super::messages::{Fields, encode_message_head, merge_message, message_len, read_message};
 use crate::convert::ConvertError;
 
-/// What was read of a body; `None` if it is of a kind that nobody knows.
+/// The result of reading a body; `None` if its kind is unknown.
 type Body<T> = Result<Option<Result<T, ConvertError>>, DecodeError>;
 
-/// A body that is one value. It is written whatever it is.
+/// A body that is one value, which is written even if it is the default.
 trait Bare: Sized {
     fn bare_len(&self, tag: u32) -> usize;
     fn encode_bare(&self, tag: u32, buf: &mut impl BufMut);

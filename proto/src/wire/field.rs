@@ -26,7 +26,7 @@ use prost::encoding::{self as pb, DecodeContext, WireType};
 use crate::bulk::PIECE_BYTES;
 use crate::convert::ConvertError;
 
-/// Which message and field something is, for errors.
+/// The names of a message and its field, for errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Named {
     pub message: &'static str,
@@ -43,7 +43,7 @@ impl Named {
     }
 }
 
-/// What is to be read: a key and what stands behind it.
+/// The field to read: its decoded key, and the buffer with its value.
 pub(crate) struct Incoming<'b, B> {
     pub number: u32,
     pub wire_type: WireType,
@@ -53,15 +53,15 @@ pub(crate) struct Incoming<'b, B> {
 
 /// A field of a message.
 pub(crate) trait Field: Sized {
-    /// Its number, or its numbers; `()` if its own fields stand in the message.
+    /// Its number or numbers; `()` if its fields are spread into the message.
     type Tag: Copy;
-    /// What has been read of it so far.
+    /// The part of it that has been read so far.
     type Read: Default;
 
     fn encoded_len(&self, tag: Self::Tag) -> usize;
 
-    /// Writes the field. Fields of a message are written by ascending number, so what comes behind those of the rows
-    /// that follow is left to [`Field::encode_late`], and what comes last of all to [`Field::encode_first`].
+    /// Writes the field. Fields of a message are written by ascending number. A field whose number comes after those of
+    /// later rows is written by [`Field::encode_late`], the last ones by [`Field::encode_first`].
     fn encode(&self, tag: Self::Tag, buf: &mut impl BufMut);
 
     fn encode_late(&self, _: Self::Tag, _: &mut impl BufMut) {}
@@ -69,18 +69,18 @@ pub(crate) trait Field: Sized {
     /// Writes the first entry of a list.
     fn encode_first(&self, _: Self::Tag, _: &mut impl BufMut) {}
 
-    /// Reads what comes in if it is of this field.
+    /// Reads the incoming field if it is this one.
     fn merge<B: Buf>(
         read: &mut Self::Read,
         tag: Self::Tag,
         incoming: &mut Incoming<'_, B>,
     ) -> Result<bool, DecodeError>;
 
-    /// The value, once all of the message is read.
+    /// The value, once the message is read.
     fn finish(read: Self::Read, named: Named) -> Result<Self, ConvertError>;
 }
 
-/// Types that prost encodes: the functions of its module, the value for them, and the value of what they give.
+/// Types that prost encodes: the prost module, the conversion to its value, and the conversion back.
 macro_rules! scalars {
     ($($type:ty => $module:ident as $raw:ty, |$value:ident| $to:expr, |$given:ident| $from:expr;)+) => {
         $(impl Field for $type {
@@ -195,14 +195,14 @@ impl Field for String {
     }
 }
 
-/// Reads bytes, much of them piece by piece: see `bulk.rs`.
+/// Reads bytes, in pieces if they are large: see `bulk.rs`.
 pub(crate) fn merge_bytes<B: Buf>(
     wire_type: WireType,
     read: &mut Vec<u8>,
     buf: &mut B,
     context: DecodeContext,
 ) -> Result<(), DecodeError> {
-    // Of the length that prost is about to read: a copy of few bytes, and only where there is one chunk.
+    // Peeks the length that prost is about to read: sees only the first chunk, which normally is the only one.
     let length = pb::decode_varint(&mut buf.chunk()).unwrap_or_default() as usize;
     if length < PIECE_BYTES || wire_type != WireType::LengthDelimited {
         return pb::bytes::merge(wire_type, read, buf, context);
@@ -244,7 +244,7 @@ impl Field for Vec<u8> {
     }
 }
 
-/// `optional` fields: there even if their value is the default.
+/// `optional` fields: present even if their value is the default.
 macro_rules! optional {
     ($($when:ident $type:ty => $module:ident;)+) => {
         $(impl Field for Option<$type> {
@@ -329,7 +329,7 @@ impl Field for ShareToken {
     }
 }
 
-/// Packed numbers of 32 bits.
+/// Packed 32-bit numbers.
 macro_rules! packed {
     ($($type:ty, |$value:ident| $to:expr, |$given:ident| $from:expr;)+) => {
         $(impl Field for Vec<$type> {
@@ -389,7 +389,7 @@ fn merge_packed<B: Buf>(
     Ok(true)
 }
 
-/// A list whose first entry came by itself, in whatever order the two came.
+/// A list whose first entry is a field of its own; the two fields may arrive in any order.
 #[derive(Default)]
 pub(crate) struct ListRead<T> {
     first: Option<T>,
@@ -397,7 +397,7 @@ pub(crate) struct ListRead<T> {
 }
 
 impl Field for Handles {
-    /// Of the others, and of the first.
+    /// The numbers of the other entries' field and of the first entry's.
     type Tag = (u32, u32);
     type Read = ListRead<u32>;
 
@@ -442,7 +442,7 @@ impl Field for Handles {
 }
 
 impl Field for Values {
-    /// Of the others, and of the first.
+    /// The numbers of the other entries' field and of the first entry's.
     type Tag = (u32, u32);
     type Read = ListRead<u64>;
 

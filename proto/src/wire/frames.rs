@@ -1,5 +1,5 @@
-//! The two frames of the data channel, `ToHost` and `ToGuest` of `channel.proto`. Their bodies are encoded by the rows of
-//! the tables of calls and replies, so the messages of prost end where a call begins.
+//! The two frames of the data channel, `ToHost` and `ToGuest` of `channel.proto`. The rows of the tables of calls and
+//! replies encode their bodies, so no prost messages exist for calls.
 
 use d3dkmt::{Call, Reply};
 use prost::bytes::{Buf, BufMut};
@@ -10,12 +10,12 @@ use super::bodies::{call_len, encode_call, encode_reply, read_call, read_reply, 
 use crate::channel::{Hello, Times, Welcome};
 use crate::convert::ConvertError;
 
-/// What a guest process sends.
+/// A frame of a client process.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ToHost {
     /// 0 = one-way.
     pub request: u64,
-    /// `None`: there is none, or one of a kind that is not known.
+    /// `None`: absent, or of an unknown kind.
     pub body: Option<to_host::Body>,
 }
 
@@ -35,7 +35,7 @@ pub mod to_host {
     }
 }
 
-/// What the host sends.
+/// A frame of the host.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ToGuest {
     /// The request that this answers; 0 for Welcome, Wake, GuestEvent and Goodbye.
@@ -63,7 +63,7 @@ pub mod to_guest {
     }
 }
 
-/// Numbers of the fields that are no calls and no replies.
+/// Numbers of the fields that are neither calls nor replies.
 mod tag {
     pub const REQUEST: u32 = 1;
     pub const HELLO: u32 = 2;
@@ -78,7 +78,7 @@ mod tag {
     pub const GUEST_EVENT: u32 = 42;
 }
 
-/// A message field that prost made.
+/// Reads a message that prost generated.
 fn merged<M: Message + Default>(
     wire_type: WireType,
     buf: &mut impl Buf,
@@ -223,7 +223,7 @@ impl Message for ToGuest {
     }
 }
 
-/// `ToHost` of a call that stays where it is: what `encode_raw` would write of a frame with it.
+/// Writes `ToHost` with a borrowed call, as `encode_raw` would write a frame with it.
 pub fn encode_call_frame(request: u64, call: &Call, buf: &mut impl BufMut) {
     if request != 0 {
         pb::uint64::encode(tag::REQUEST, &request, buf);
@@ -231,7 +231,7 @@ pub fn encode_call_frame(request: u64, call: &Call, buf: &mut impl BufMut) {
     encode_call(call, buf);
 }
 
-/// `ToGuest` of an answer that stays where it is.
+/// Writes `ToGuest` with a borrowed reply.
 pub fn encode_answer_frame(request: u64, status: u32, reply: &Reply, buf: &mut impl BufMut) {
     ToGuest { request, status, body: None }.encode_raw(buf);
     encode_reply(reply, buf);

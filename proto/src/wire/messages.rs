@@ -12,7 +12,7 @@ use prost::encoding::{self as pb, DecodeContext, WireType};
 use super::field::{Field, Incoming, Named};
 use crate::convert::ConvertError;
 
-/// A struct whose fields stand in one message.
+/// A struct whose fields form one message.
 pub(crate) trait Fields: Sized {
     type Read: Default;
 
@@ -35,7 +35,7 @@ pub(crate) fn encode_message_head(tag: u32, bytes: usize, buf: &mut impl BufMut)
     pb::encode_varint(bytes as u64, buf);
 }
 
-/// Hands each field of a message to `field`, which says whether it knew it.
+/// Passes each field of a message to `field`, which returns whether it knew the field.
 pub(crate) fn merge_message<B: Buf>(
     wire_type: WireType,
     buf: &mut B,
@@ -157,7 +157,7 @@ messages! {
     PageFaultState PageFaultStateRead { 1 flags: u32, 2 gpu_address: u64, }
 }
 
-/// The low half is `fixed32`, as a handle is.
+/// The low half is `fixed32`, like a handle.
 impl Fields for Luid {
     type Read = (u32, i32);
 
@@ -182,7 +182,7 @@ impl Fields for Luid {
     }
 }
 
-/// A slot of fence memory, one higher: 0 is none.
+/// A slot of fence memory, plus one: 0 is none.
 impl Field for Option<u32> {
     type Tag = u32;
     type Read = u32;
@@ -204,7 +204,7 @@ impl Field for Option<u32> {
     }
 }
 
-/// Messages that must be there: `$required`; that need not be: `$optional`; of which there are several: `$repeated`.
+/// Message fields: `$required` ones must be present, `$optional` ones may be, `$repeated` ones are lists.
 macro_rules! fields_of_messages {
     (required $($required:ty),+; optional $($optional:ty),+; repeated $($repeated:ty),+;) => {
         $(impl Field for $required {
@@ -312,7 +312,7 @@ fields_of_messages! {
     repeated GpuVaOperation, AllocationInfo, Adapter;
 }
 
-/// Its fields stand in the message of the call.
+/// Its fields are spread into the message of the call.
 impl Field for SyncObjectInfo {
     type Tag = ();
     type Read = SyncObjectInfoRead;
@@ -325,7 +325,7 @@ impl Field for SyncObjectInfo {
         SyncObjectInfo { adapter: Handle::NULL, vidpn_target: 0, time_100ns: 0, ..*self }.encode_fields(buf);
     }
 
-    /// What only periodic fences have.
+    /// The fields of periodic fences only.
     fn encode_late(&self, (): (), buf: &mut impl BufMut) {
         let SyncObjectInfo { adapter, vidpn_target, time_100ns, .. } = *self;
         SyncObjectInfo { adapter, vidpn_target, time_100ns, ..SyncObjectInfo::default() }.encode_fields(buf);
@@ -344,7 +344,7 @@ impl Field for SyncObjectInfo {
     }
 }
 
-/// Its fields stand in the message of the call.
+/// Its fields are spread into the message of the call.
 impl Field for Box<CreateAllocation> {
     type Tag = ();
     type Read = CreateAllocationRead;
@@ -370,7 +370,7 @@ impl Field for Box<CreateAllocation> {
     }
 }
 
-/// Objects and values, an event, or objects and the one value of the legacy types: each has fields of its own in the message.
+/// Objects and values, an event, or objects and one value (legacy types): each has its own fields in the message.
 #[derive(Default)]
 pub(crate) struct GpuSignalRead {
     objects: <Handles as Field>::Read,

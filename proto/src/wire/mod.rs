@@ -1,5 +1,5 @@
-//! Calls and replies on the wire. `field.rs` says how each type is encoded, `messages.rs` which structs are messages,
-//! `bodies.rs` takes calls and replies through their rows, and `frames.rs` has what is around them.
+//! Calls and replies on the wire. `field.rs` encodes each type, `messages.rs` the structs that are messages,
+//! `bodies.rs` calls and replies by their rows, and `frames.rs` the frames around them.
 
 mod bodies;
 mod field;

@@ -279,8 +279,8 @@ calls! {
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
     56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature
         => "feature {adapter} {feature_id|FEATURES}";
-    /// `D3DKMTQueryStatistics`, for the caller itself. `kind` is `D3DKMT_QUERYSTATISTICS_TYPE`, `query` the segment or the group
-    /// of segments that it is about.
+    /// `D3DKMTQueryStatistics`, for the caller itself. `kind` is `D3DKMT_QUERYSTATISTICS_TYPE`, `query` the segment or
+    /// the group of segments that it is about.
     74 QueryStatistics { 1 luid: Luid, 2 kind: u32, 3 query: u32 } -> Statistics
         => "statistics {luid} type={kind} [query={query}]";
     /// `D3DKMTQueryClockCalibration`: a node's clock beside that of the CPU.
@@ -343,8 +343,8 @@ mod replies {
         33 Locked(address: u64) => Number address;
         /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
         34 AllocationPriorities[0: Vec<u32>] => Number 0;
-        /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY. `bytes_to_trim` is how many
-        /// bytes the process has over its budget, or would have.
+        /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY. `bytes_to_trim` is
+        /// how many bytes the process has over its budget, or would have.
         35 Residency { 1 paging_fence_value: u64, 2 bytes_to_trim: u64, 3 over_budget: bool } => Number paging_fence_value;
         /// In bytes.
         36 VideoMemoryInfo {

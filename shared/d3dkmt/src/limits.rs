@@ -34,8 +34,8 @@ pub const DEVICES_PER_PROCESS_MAX: usize = 1 << 16;
 pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Hardware queues of one process.
 pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
-/// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object destroyed, a wait woken,
-/// or a packet reached or dropped. Later steps do the rest, on behalf of the process that it is for.
+/// Units of work of one step of the kernel: about a tenth of a millisecond. A unit is an object destroyed, a wait
+/// woken, or a packet reached or dropped. Later steps do the rest, on behalf of the process that it is for.
 pub const WORK_UNITS_PER_STEP: u32 = 1024;
 /// Bytes that an engine moves at a time, and after which a step of the kernel runs no further engine: about a tenth of
 /// a millisecond as well. An engine moves the rest later, as its bandwidth allows.
@@ -96,7 +96,7 @@ pub const LIST_WINDOW_MAX: usize = 64;
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
 /// Memory ranges of one barrier. A barrier that names more covers everything between the first and the last.
 pub const RANGES_PER_BARRIER_MAX: usize = 64;
-/// Uses of one command that are ordered among draws one by one; further uses of a stage count as the whole range between.
+/// Uses of one command that are ordered among draws one by one; further uses of a stage count as one range over all.
 pub const ORDERED_USES_PER_COMMAND_MAX: usize = 16;
 /// Destinations of one command that are their own sources: the bytes read of each are kept until the command completes.
 pub const OWN_SOURCES_PER_COMMAND_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! How the parameters of a call are given: as numbers, or by the names that a scenario has for them.
 //!
-//! A row of the table of calls gives each field a *kind*: `Handle`, `u64`, `SignalFlags`. What the field holds depends on
-//! [`Names`]: in [`Numbers`], which the kernel and the wire use, a `Handle` is a number; in a scenario it is a binding. A
-//! kind of plain numbers is the same in both.
+//! A row of the table of calls gives each field a *kind*: `Handle`, `u64`, `SignalFlags`. What the field holds depends
+//! on [`Names`]: in [`Numbers`], which the kernel and the wire use, a `Handle` is a number; in a scenario it is a
+//! binding. A kind of plain numbers is the same in both.
 //!
 //! ```text
 //! row:                1 device: Handle       4 flags: SignalFlags

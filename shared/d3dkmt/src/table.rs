@@ -1,4 +1,5 @@
-//! The macros behind the tables of calls and replies. A row is `TAG Name FIELDS -> Reply, effect => "FORM";` with its doc:
+//! The macros behind the tables of calls and replies. A row is `TAG Name FIELDS -> Reply, effect => "FORM";` with its
+//! doc:
 //!
 //! ```text
 //! 9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState     a message with fields and their tags
@@ -7,8 +8,8 @@
 //! 53 ProcessPriorityClass -> Priority => "priority_class ..";                 no field
 //! ```
 //!
-//! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of a
-//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant. `=> Device 0` names the
+//! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of
+//! a list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant. `=> Device 0` names the
 //! field that the reply gives its caller, and its kind ([`Gives`](crate::Gives)).
 //!
 //! The form is how a scenario writes the call:

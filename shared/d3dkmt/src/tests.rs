@@ -1,10 +1,12 @@
+use covers::covers;
+
 use crate::isa::{self, CommandBuffer, IsaError, Packet};
 use crate::{Handle, HandleKind, NtStatus, SyncObjectFlags};
 use alloc::format;
 
 #[test]
 fn local_handles_step_by_0x40_and_have_a_top_bit() {
-    // covers: W-001 W-003 W-005
+    covers!("W-001", "W-003", "W-005");
     let first = Handle::local(2, 1);
     assert_eq!(first.0, 0x4000_0080);
     assert_eq!(Handle::local(3, 1).0 - first.0, 0x40);
@@ -14,7 +16,7 @@ fn local_handles_step_by_0x40_and_have_a_top_bit() {
 
 #[test]
 fn global_handles_end_in_two() {
-    // covers: W-004
+    covers!("W-004");
     let handle = Handle::global(7, 1);
     assert_eq!(handle.0 & 0x3F, 2);
     assert_eq!(handle.kind(), HandleKind::Global);

@@ -4,6 +4,7 @@
 //! signaller takes the lock, stores the value, takes out the registered waiter, and wakes it after unlocking.
 
 extern crate std;
+use covers::covers;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -87,7 +88,7 @@ fn wait<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, target: u64) -> u64 {
 
 #[test]
 fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
-    // covers: FEN-009 FEN-025 FEN-027 FEN-103
+    covers!("FEN-009", "FEN-025", "FEN-027", "FEN-103");
     loom::model(|| {
         let seat = Arc::new(Mutex::new(Owner { value: 0, waiter: None }));
         let cell = Arc::new(AtomicU64::new(0));
@@ -125,7 +126,7 @@ fn a_signal_too_low_wakes_nobody_and_the_next_one_does() {
 
 #[test]
 fn a_slot_is_one_aligned_line_and_its_value_comes_first() {
-    // covers: FEN-003
+    covers!("FEN-003");
     let slots: Box<[Slot; 2]> = Box::default();
     slots[1].publish(u64::MAX);
     assert_eq!((slots[0].value(), slots[1].value()), (0, u64::MAX));

@@ -136,7 +136,7 @@ impl NtHandles {
         let (mut closed, mut lost) = (Vec::new(), false);
         loop {
             match events.next() {
-                // The watch is removed right after its inode: one of the two events may be lost, and the other one seen.
+                // The watch is removed right after its inode: one of the two events may be lost and the other seen.
                 Ok(event) if event.events().intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) => {
                     closed.extend(self.live.remove(&event.wd()));
                 }

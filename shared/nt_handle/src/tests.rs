@@ -1,6 +1,7 @@
 use std::io::IoSlice;
 use std::process::{Command, Stdio};
 
+use covers::covers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -22,7 +23,7 @@ fn next_closed(handles: &mut NtHandles) -> Vec<ShareToken> {
 
 #[test]
 fn a_handle_gives_its_token_back_and_cannot_be_changed() {
-    // covers: W-002 W-124
+    covers!("W-002", "W-124");
     let handle = NtHandles::new().unwrap().make(token(7)).unwrap();
     for _ in 0..2 {
         assert_eq!(token_of(handle.as_fd()), Some(token(7)));

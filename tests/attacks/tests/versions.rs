@@ -2,6 +2,7 @@
 
 use attacks::attacker::Attacker;
 use attacks::relay::{Relay, Session, hello};
+use covers::covers;
 use d3dkmt::{Call, FeatureId, Reply};
 use e2e::served::Served;
 use proto::PROTOCOL_VERSION;
@@ -14,9 +15,9 @@ fn is_enabled(broker: &std::path::Path, feature: FeatureId) -> bool {
     result.enabled
 }
 
-// covers: GPV-029
 #[test]
 fn a_guest_of_another_release_works_with_what_both_have() {
+    covers!("GPV-029");
     let served = Served::start(&["--vms", "1"]);
     let socket = served.directory().join("vm1.sock");
     let all = FeatureId::MODELLED.map(|feature| feature.0).to_vec();

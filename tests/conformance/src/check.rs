@@ -29,7 +29,9 @@ pub fn failures(tree: &Tree, results: &Results, committed: &str) -> Vec<String> 
 /// Required rules without a claim in `tree`.
 pub fn uncovered(tree: &Tree) -> impl Iterator<Item = String> {
     let lost = tree.rules.required.iter().filter(|rule| tree.claims.of(rule).next().is_none());
-    lost.map(|rule| format!("{rule} has to be covered (rules/required.toml), and no test that claims it has passed"))
+    lost.map(|rule| {
+        format!("{rule} has to be covered (rules/required.toml), and no test that claims it has passed")
+    })
 }
 
 /// What differs between the page as it is and as it should be; lost coverage is named.
@@ -41,7 +43,12 @@ pub fn drift(tree: &Tree, committed: &str) -> Vec<String> {
     let now = page::covered(&wanted);
     let lost = page::covered(committed).into_iter().filter(|rule| !now.contains(rule));
     let mut failures: Vec<String> = lost
-        .map(|rule| format!("{rule} is covered according to {}, and no test that claims it has passed now", page::PATH))
+        .map(|rule| {
+            format!(
+                "{rule} is covered according to {}, and no test that claims it has passed now",
+                page::PATH
+            )
+        })
         .collect();
     failures.push(format!("{} has drifted; `{}` writes it anew", page::PATH, page::BLESS));
     failures

@@ -142,7 +142,10 @@ impl Form {
                 .zip(1..)
                 .filter_map(|(text, line)| {
                     let rules = text.split('#').next()?.trim().strip_prefix("covers ")?;
-                    Some((line, rules.split([' ', ',']).filter(|id| !id.is_empty()).map(Into::into).collect()))
+                    Some((
+                        line,
+                        rules.split([' ', ',']).filter(|id| !id.is_empty()).map(Into::into).collect(),
+                    ))
                 })
                 .collect(),
         }
@@ -155,7 +158,8 @@ fn calls(text: &str, head: &str) -> Vec<(usize, Vec<String>)> {
     let mut offset = 0;
     for (line, number) in text.split_inclusive('\n').zip(1..) {
         if line.trim_start().starts_with(head) {
-            let inside = text[offset + line.find(head).unwrap_or(0) + head.len()..].split(')').next().unwrap_or("");
+            let inside =
+                text[offset + line.find(head).unwrap_or(0) + head.len()..].split(')').next().unwrap_or("");
             let quoted = inside.split('"').skip(1).step_by(2);
             found.push((number, quoted.flat_map(str::split_whitespace).map(Into::into).collect()));
         }

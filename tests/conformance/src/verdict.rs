@@ -56,8 +56,7 @@ pub struct Judged<'a> {
 }
 
 pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a> {
-    let claims: Vec<_> =
-        tree.claims.of(&rule.id).map(|claim| (claim, outcome(results, claim))).collect();
+    let claims: Vec<_> = tree.claims.of(&rule.id).map(|claim| (claim, outcome(results, claim))).collect();
     let has = |wanted: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| wanted(outcome));
     let state = if has(|outcome| matches!(outcome, Outcome::Failed(_))) {
         State::Failing

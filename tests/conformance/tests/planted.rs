@@ -66,7 +66,8 @@ impl Planted {
     /// With the page that its records give.
     fn with_page(self) -> Self {
         let tree = conformance::read_tree(self.root()).expect("the tree is read");
-        let results = Results::read(self.root(), &self.root().join(RESULTS_FOLDER)).expect("results are read");
+        let results =
+            Results::read(self.root(), &self.root().join(RESULTS_FOLDER)).expect("results are read");
         self.write(page::PATH, &page::render(&tree.recorded(&results)));
         self
     }
@@ -170,7 +171,8 @@ fn a_scenario_passes_if_it_passed_somewhere_and_failed_nowhere() {
         ("passed", "failed", Some("failed: x on backend link so")),
         ("skipped", "skipped", Some("did not run: skipped on every backend: so")),
     ] {
-        let planted = Planted::new().with("tests/calls.rs", "").with(file, "covers FEN-001\nexpect value f 3\n");
+        let planted =
+            Planted::new().with("tests/calls.rs", "").with(file, "covers FEN-001\nexpect value f 3\n");
         planted.write(&format!("{RESULTS_FOLDER}/scenarios-model.json"), &result("model", model).to_string());
         let document = json!({"results": [result("link", link)]});
         planted.write(&format!("{RESULTS_FOLDER}/scenarios-link.json"), &document.to_string());
@@ -181,17 +183,16 @@ fn a_scenario_passes_if_it_passed_somewhere_and_failed_nowhere() {
 
 #[test]
 fn a_c_program_claims_by_its_macro() {
-    let planted = Planted::new().with("tests/calls.rs", "").with("tests/c/a.c", "{\n    COVERS(\"W-001 W-002\");\n}\n");
-    planted.write(
-        &format!("{RESULTS_FOLDER}/covered/a.txt"),
-        "tests/c/a.c:2\nW-001 W-002\npassed\ncalls\n",
-    );
+    let planted =
+        Planted::new().with("tests/calls.rs", "").with("tests/c/a.c", "{\n    COVERS(\"W-001 W-002\");\n}\n");
+    planted.write(&format!("{RESULTS_FOLDER}/covered/a.txt"), "tests/c/a.c:2\nW-001 W-002\npassed\ncalls\n");
     assert_eq!(planted.state("W-002"), "passing");
 }
 
 #[test]
 fn claims_that_cannot_be_right_are_defects() {
-    let planted = Planted::new().with("tests/calls.rs", "covers!(\"FEN-009\");\ncovers!(\"FEN-003\");\n    covers!();\n");
+    let planted = Planted::new()
+        .with("tests/calls.rs", "covers!(\"FEN-009\");\ncovers!(\"FEN-003\");\n    covers!();\n");
     let wanted = [
         "tests/calls.rs:1: FEN-009 is in no list of rules",
         "tests/calls.rs:2: FEN-003 is claimed, and out of the model: there is no such memory",
@@ -275,7 +276,11 @@ fn a_row_that_differs_is_not_covered_by_the_tests_that_claim_it() {
     let planted = planted.record(4, "FEN-001", "passed").record(8, "FEN-001 FEN-004", "passed").with_page();
     let printed = planted.run(&["--rule", "FEN-004"]);
     let wanted = "FEN-004  differs       statement 4\n         passed        tests/calls.rs:8\n";
-    assert!(printed.out.starts_with(wanted) && printed.out.ends_with("differs: it is refused\n"), "{}", printed.out);
+    assert!(
+        printed.out.starts_with(wanted) && printed.out.ends_with("differs: it is refused\n"),
+        "{}",
+        printed.out
+    );
     let row = "| FEN-004 | statement 4 |  | it is refused; shown by [tests/calls.rs](";
     assert!(page::read(planted.root()).contains(row));
 }

@@ -108,10 +108,15 @@ impl Embedded {
         guest_command(&command, broker, artifacts())
     }
 
-    /// Runs it to its end.
+    /// Runs a program of `tests/c` to its end, and records what it covers.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let claims = tempfile::NamedTempFile::new().expect("a temporary file is made");
         let mut command = self.command(program, arguments);
-        command.stdin(Stdio::null()).output().expect("a compiled program starts")
+        command.env(covers::PROGRAM_FILE, claims.path());
+        let output = command.stdin(Stdio::null()).output().expect("a compiled program starts");
+        let test = std::thread::current().name().unwrap_or(program).to_owned();
+        covers::record_program(claims.path(), &test, output.status.success());
+        output
     }
 
     /// Starts it with pipes to its standard input and output.

@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use covers::covers;
 use dxgkrnl::Fault;
 use e2e::embedded::Embedded;
 use e2e::polling::{eventually, until};
@@ -23,7 +24,9 @@ fn check(program: &str) -> String {
 
 #[test]
 fn fence_tour_prints_what_it_always_printed_and_leaves_nothing() {
-    // covers: FEN-001, FEN-004, FEN-005, FEN-009, FEN-023, FEN-027, FEN-028, FEN-029, FEN-031
+    covers!(
+        "FEN-001", "FEN-004", "FEN-005", "FEN-009", "FEN-023", "FEN-027", "FEN-028", "FEN-029", "FEN-031"
+    );
     assert_eq!(check("fence_tour"), include_str!("golden/fence_tour.txt"));
 }
 
@@ -41,7 +44,7 @@ fn threads_lose_nothing_and_leave_nothing() {
 
 #[test]
 fn big_escapes_of_three_threads_come_back_to_whom_they_belong() {
-    // covers: ESC-022, GPV-009
+    covers!("ESC-022", "GPV-009");
     for program in ["big_escapes", "big_escapes-asan"] {
         let output = check(program);
         for thread in 0..3 {
@@ -119,26 +122,26 @@ fn the_c_header_has_the_layout_of_the_interface() {
 
 #[test]
 fn fence_memory_can_only_be_read() {
-    // covers: FEN-004, GPV-023
+    covers!("FEN-004", "GPV-023");
     assert!(check("sealed").ends_with("sealed: all as expected\n"));
 }
 
 #[test]
 fn a_user_mode_driver_flushes_what_is_pending() {
-    // covers: FEN-015, FEN-021
+    covers!("FEN-015", "FEN-021");
     assert!(check("pending").ends_with("pending: all as expected\n"));
 }
 
 #[test]
 fn an_open_under_paging_load_says_when_engines_may_write() {
-    // covers: FEN-062
+    covers!("FEN-062");
     let output = check("opened_under_paging");
     assert!(output.ends_with("opened_under_paging: all as expected\n"), "{output}");
 }
 
 #[test]
 fn engines_of_an_iommu_adapter_use_the_programs_cpu_addresses() {
-    // covers: FEN-008
+    covers!("FEN-008");
     let mut options = Options::default();
     options.kernel.adapters[0].iommu = true;
     let daemon = Embedded::start_with(options);
@@ -164,7 +167,10 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
 
 #[test]
 fn a_drivers_events_are_registered_as_real_clients_do_it() {
-    // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-022, EVT-026, GPV-010
+    covers!(
+        "ESC-001", "ESC-002", "ESC-006", "ESC-022", "EVT-001", "EVT-007", "EVT-013", "EVT-022", "EVT-026",
+        "GPV-010"
+    );
     for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill", "cpu_event_channel"] {
         let output = check(program);
         assert!(output.ends_with(&format!("{program}: all as expected\n")), "{output}");
@@ -173,14 +179,14 @@ fn a_drivers_events_are_registered_as_real_clients_do_it() {
 
 #[test]
 fn ten_thousand_events_of_one_program_lose_no_signal() {
-    // covers: EVT-007, EVT-025, EVT-026, EVT-027
+    covers!("EVT-007", "EVT-025", "EVT-026", "EVT-027");
     let output = check("cpu_event_many");
     assert!(output.ends_with("cpu_event_many: all as expected\n"), "{output}");
 }
 
 #[test]
 fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
-    // covers: EVT-007
+    covers!("EVT-007");
     const WAKES: u32 = 20;
     let daemon = Embedded::start();
     let mut child = daemon.spawn("cpu_event_channel", &["waits"]);
@@ -195,7 +201,7 @@ fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
 
 #[test]
 fn a_program_killed_at_any_point_of_an_events_life_leaves_nothing() {
-    // covers: EVT-029
+    covers!("EVT-029");
     const POINTS: u32 = 20;
     let daemon = Embedded::start();
     for point in 0..POINTS {
@@ -297,7 +303,7 @@ fn two_programs_at_once_do_not_see_each_other() {
 
 #[test]
 fn a_wait_for_what_is_reached_sends_no_message() {
-    // covers: FEN-031
+    covers!("FEN-031");
     let daemon = Embedded::start();
     let mut child = daemon.spawn("states", &["satisfied"]);
     child.says("ready");

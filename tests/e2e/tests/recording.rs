@@ -254,7 +254,7 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_goes_on() {
     let device = client.open_device();
     let fence = client.create_fence(device, 0);
     let mut value = 0;
-    let note = note_with(&served, "the recording has the size", || {
+    let note = note_with(&served, "the recording has reached its size limit", || {
         until("the recording has its size", || {
             works(&mut client, device, &fence, value + 1..value + 5001);
             value += 5000;

@@ -150,9 +150,11 @@ fn what_is_no_trace_is_a_mistake_of_the_caller() {
     std::fs::write(&text_file, "These are my notes, and they are longer than a header.").expect("writable");
     let empty = folder.file("empty.gvt");
     std::fs::write(&empty, "").expect("writable");
-    for (path, wanted) in
-        [(text_file.clone(), "is no trace"), (empty, "is no trace"), (folder.file("gone.gvt"), "gone.gvt")]
-    {
+    for (path, wanted) in [
+        (text_file.clone(), "is not a trace"),
+        (empty, "is not a trace"),
+        (folder.file("gone.gvt"), "gone.gvt"),
+    ] {
         let output = replay(&path);
         assert_eq!(output.status.code(), Some(2), "{}", path.display());
         assert!(text(&output.stderr).contains(wanted), "{}", text(&output.stderr));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use covers::covers;
 use e2e::programs::tree;
 use serde_json::Value;
 
@@ -196,9 +197,9 @@ fn the_guest_library_has_no_runtime_in_it() {
     assert!(heavy.is_empty(), "libdxcore.so would bring {heavy:?} into other people's processes");
 }
 
-// covers: GPV-001
 #[test]
 fn what_runs_in_a_guest_has_no_kernel_and_no_driver_in_it() {
+    covers!("GPV-001");
     for package in ["umd", "client", "guestd"] {
         let all = cargo(&["tree", "--offline", "-p", package, "-e", "normal", "--prefix", "none"]);
         let names: BTreeSet<&str> = all.lines().filter_map(|line| line.split(' ').next()).collect();

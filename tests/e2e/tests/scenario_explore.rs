@@ -217,7 +217,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
     assert_eq!(report(&folder.path().join("merged.json")), whole);
     // A shard that is missing, or there twice, is told of.
     for (reports, wanted) in [
-        (&["reports/0.json", "reports/2.json"][..], "are in no report"),
+        (&["reports/0.json", "reports/2.json"][..], "are missing: add the report of their shard"),
         (&["reports/0.json"; 2], "in two reports"),
     ] {
         let output = scenario(folder.path(), &[&["merge"], reports].concat());

@@ -103,7 +103,7 @@ fn what_is_not_in_a_trace_is_said_with_what_is() {
     std::fs::write(&text, "no trace at all").expect("it can be written");
     for command in ["show", "stats", "export"] {
         let error = complaint(&trace_command(&[command], &[&text]));
-        assert!(error.contains("is no trace"), "{command}: {error}");
+        assert!(error.contains("is not a trace"), "{command}: {error}");
     }
     let output = folder.path().join("no such folder").join("a.html");
     let mut export = gpupv(&["trace", "export", "--output"]);

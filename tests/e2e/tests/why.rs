@@ -148,7 +148,7 @@ fn what_cannot_be_asked_says_what_to_do() {
     for (arguments, wanted) in [
         (vec!["why", "--directory", &path("nowhere")], "start one with `gpupv serve`"),
         (vec!["why", &path("missing.gvt")], "missing.gvt"),
-        (vec!["why", &path("words.txt")], "is no trace"),
+        (vec!["why", &path("words.txt")], "is not a trace"),
         (vec!["why", "--at", "3"], "<TRACE>"),
         (vec!["why", &path("words.txt"), "--at", "soon"], "neither the number of a step"),
         (vec!["why", "--watch", "5 parsecs"], "a number and a unit"),

@@ -34,7 +34,7 @@ c_abi! {
         8 hAdapter: D3DKMT_HANDLE,
     }
 
-    /// No display, no device interface and no device context leads to an adapter here: these three open none.
+    /// These three always fail: no adapter here has a display, a device interface or a device context.
     struct D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME(144, ours "WCHAR has 4 bytes here") {
         0 DeviceName: [WCHAR; 32],
         128 hAdapter: D3DKMT_HANDLE,
@@ -127,7 +127,7 @@ c_abi! {
         28 hContext: D3DKMT_HANDLE,
     }
 
-    /// What DriverKnownEscape data begin with.
+    /// The first word of DriverKnownEscape data.
     enum D3DDDI_DRIVERESCAPETYPE(UINT) {
         D3DDDI_DRIVERESCAPETYPE_TRANSLATEALLOCATIONHANDLE = 0,
         D3DDDI_DRIVERESCAPETYPE_TRANSLATERESOURCEHANDLE = 1,
@@ -151,7 +151,7 @@ c_abi! {
         0 EscapeType: D3DDDI_DRIVERESCAPETYPE,
         /// of D3DDDI_CPU_NOTIFICATION, with SignalByKmd
         4 hSyncObject: D3DKMT_HANDLE,
-        /// filled by the kernel, whatever was there
+        /// filled in by the kernel
         8 hKmdCpuEvent: UINT64,
         /// between the two drivers
         16 Usage: [UINT; 8],
@@ -177,7 +177,7 @@ c_abi! {
         D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP = 9,
     }
 
-    /// Of each the members up to the last that anything counts.
+    /// Each struct has the members up to the last one that is counted.
     struct D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION(776) {
         0 NbSegments: ULONG,
         4 NodeCount: ULONG,
@@ -272,7 +272,7 @@ plain_calls! {
 
     Nothing fn D3DKMTIsFeatureEnabled(inout D3DKMT_ISFEATUREENABLED)
         = IsFeatureEnabled { adapter: hAdapter, feature_id: FeatureId } -> Feature { 0: Result };
-    /// A process is NULL, (HANDLE)-1 or a pidfd: of the calling one.
+    /// hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process.
     Session fn D3DKMTQueryStatistics(inout D3DKMT_QUERYSTATISTICS of hProcess)
         = QueryStatistics { luid: AdapterLuid, kind: Type, query: query } -> Statistics { 0: result };
     Nothing fn D3DKMTQueryClockCalibration(inout D3DKMT_QUERYCLOCKCALIBRATION)

@@ -81,13 +81,13 @@ c_abi! {
         8 hGlobalShare: D3DKMT_HANDLE,
         16 pPrivateRuntimeData: *const c_void,
         24 PrivateRuntimeDataSize: UINT,
-        // The first with the flag StandardAllocation, private driver data without.
+        // With the flag StandardAllocation the first member, else private driver data.
         32 private_data: *const c_void = Anonymous1
             => "union { D3DKMT_CREATESTANDARDALLOCATION *pStandardAllocation; const void
                 *pPrivateDriverData; };",
         40 PrivateDriverDataSize: UINT,
         44 NumAllocations: UINT,
-        // By the function.
+        // The function decides which member is used.
         48 allocations: *mut c_void = Anonymous2
             => "union { D3DDDI_ALLOCATIONINFO *pAllocationInfo; D3DDDI_ALLOCATIONINFO2 *pAllocationInfo2;
                 };",
@@ -144,7 +144,7 @@ c_abi! {
         0 hDevice: D3DKMT_HANDLE,
         4 hGlobalShare: D3DKMT_HANDLE,
         8 NumAllocations: UINT,
-        // By the function.
+        // The function decides which member is used.
         16 allocations: *mut c_void = Anonymous
             => "union { D3DDDI_OPENALLOCATIONINFO *pOpenAllocationInfo; D3DDDI_OPENALLOCATIONINFO2
                 *pOpenAllocationInfo2; };",

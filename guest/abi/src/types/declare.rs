@@ -1,4 +1,4 @@
-//! The language in which the C types are declared, once for Rust, for C and for the comparison with the Windows SDK.
+//! The macro language that declares the C types once: for Rust, for C and for the comparison with the Windows SDK.
 //!
 //! ```text
 //! section NAME("title") {}                     a heading of the header
@@ -8,7 +8,7 @@
 //! bits NAME(TYPE) { FIELD WIDTH, }             struct { bit fields }
 //! flag_union NAME(TYPE) { FIELD WIDTH, }       union { struct { bit fields }; TYPE Value; }
 //! flags NAME(TYPE) { FIELD WIDTH, }            struct { union { struct { bit fields }; TYPE Value; }; }
-//! packed_struct NAME(SIZE, ..) { .. }          a struct without gaps; otherwise as the next
+//! packed_struct NAME(SIZE, ..) { .. }          a struct without padding; otherwise as struct
 //! struct NAME(SIZE, also ALIAS, ours "why the SDK's type is not compared") {
 //!     OFFSET FIELD: TYPE,
 //!     OFFSET FIELD: TYPE = SDK.FIELD | SDK.FIELD => "C text of the member",
@@ -16,10 +16,10 @@
 //! ```
 //!
 //! Every name is the C name. Where C has a union, Rust has plain fields for its bytes: the first row has the union's C
-//! text, the rows inside of it have `""`, and each names the SDK's fields that begin there, or `none`. `ours` behind a
-//! number of an enum says that the SDK does not have it. A doc comment becomes a C comment.
+//! text, and the other rows of the union have `""`. Each names the SDK's fields that begin there, or `none`. `ours`
+//! after a number of an enum means that the SDK lacks it. A doc comment becomes a C comment.
 //!
-//! The compiler compares sizes and offsets with the types. Tests compare them with `windows-sys`, and the C text with
+//! The compiler checks sizes and offsets against the types. Tests compare them with `windows-sys`, and the C text with
 //! `include/d3dkmthk.h` (`abi/header.rs`).
 
 /// Declares the C types of one file.

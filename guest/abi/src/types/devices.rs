@@ -86,7 +86,7 @@ c_abi! {
     struct D3DKMT_GETDEVICESTATE(56) {
         0 hDevice: D3DKMT_HANDLE,
         4 StateType: D3DKMT_DEVICESTATE_TYPE,
-        // The states we answer stand in the first word; a page fault in what follows.
+        // The states that the host answers are in the first word; a page fault fills the following ones too.
         8 state: UINT = Anonymous.ExecutionState
             => "union { D3DKMT_DEVICEEXECUTION_STATE ExecutionState; D3DKMT_DEVICERESET_STATE ResetState;
                 D3DKMT_DEVICEPAGEFAULT_STATE PageFaultState; UINT64 Reserved[6]; };",

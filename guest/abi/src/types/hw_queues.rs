@@ -1,8 +1,8 @@
 //! Hardware queues, native fences and sync files.
 //!
-//! The native fence structs are the 216 and 176 bytes of Microsoft's current documentation. The crate `windows-sys`
-//! has an earlier form of them (64 and 48 bytes: no private data, no reserves). No released SDK header that settles it
-//! was at hand (reference abi.md section 10).
+//! The native fence structs have 216 and 176 bytes, as in Microsoft's current documentation. The crate `windows-sys`
+//! has an earlier form of them (64 and 48 bytes: no private data, no reserves). No released SDK header was available to
+//! decide (reference abi.md section 10).
 
 use super::*;
 
@@ -112,7 +112,7 @@ c_abi! {
         0 hDevice: D3DKMT_HANDLE,
         4 hMonitoredFence: D3DKMT_HANDLE,
         8 FenceValue: UINT64,
-        /// Out: a descriptor that is readable from then on
+        /// Out: a descriptor that becomes readable when the fence has the value
         16 hSyncFile: UINT64,
     }
 

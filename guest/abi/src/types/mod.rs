@@ -1,4 +1,4 @@
-//! The types of the C ABI, under their C names. `declare` tells how to read the tables.
+//! The types of the C ABI, under their C names. `declare` describes the notation of the tables.
 #![allow(
     non_camel_case_types,
     non_snake_case,

@@ -226,7 +226,7 @@ plain_calls! {
     Nothing fn D3DKMTLock2(inout D3DKMT_LOCK2)
         = Lock { device: hDevice, allocation: hAllocation, flags: Flags } -> Locked { address: pData };
     Nothing fn D3DKMTUnlock2(in D3DKMT_UNLOCK2) = Unlock { device: hDevice, allocation: hAllocation };
-    /// A process is NULL, (HANDLE)-1 or a pidfd: of the calling one.
+    /// hProcess is NULL, (HANDLE)-1 or a pidfd of the calling process.
     Nothing fn D3DKMTQueryVideoMemoryInfo(inout D3DKMT_QUERYVIDEOMEMORYINFO of hProcess)
         = QueryVideoMemoryInfo {
             adapter: hAdapter, segment_group: MemorySegmentGroup, physical_adapter: PhysicalAdapterIndex,

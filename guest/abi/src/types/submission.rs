@@ -1,4 +1,4 @@
-//! GPU signals and waits, command buffers, and the calls of WDDM 1, whose arrays are in place.
+//! GPU signals and waits, command buffers, and the calls of WDDM 1, which have inline arrays.
 
 use super::*;
 

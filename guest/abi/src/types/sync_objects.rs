@@ -95,7 +95,7 @@ c_abi! {
         8 Buffer: *const u16,
     }
 
-    /// Length is sizeof(OBJECT_ATTRIBUTES). Of ObjectName the last part counts; there are no directory handles.
+    /// Length is sizeof(OBJECT_ATTRIBUTES). Only the last part of ObjectName is used; there are no directory handles.
     struct OBJECT_ATTRIBUTES(48) {
         0 Length: ULONG,
         8 RootDirectory: HANDLE,
@@ -127,7 +127,7 @@ c_abi! {
         32 gpu_address: UINT64 = Anonymous.MonitoredFence.FenceValueGPUVirtualAddress => "",
         40 engine_affinity: UINT = Anonymous.MonitoredFence.EngineAffinity => "",
         44 padding: UINT = none => "",
-        // Ours: Reserved[3], see `gpupv_opened_paging_fence_value`.
+        // gpupv extension: Reserved[3], see `gpupv_opened_paging_fence_value`.
         48 paging_fence_value: UINT64 = none => "",
         56 rest: [UINT64; 4] = none => "",
     }
@@ -160,7 +160,7 @@ c_abi! {
         4 ObjectCount: UINT,
         8 ObjectHandleArray: *const D3DKMT_HANDLE,
         16 FenceValueArray: *const UINT64,
-        /// NULL: the call returns when the wait is over
+        /// NULL: the call blocks until the wait completes
         24 hAsyncEvent: HANDLE,
         32 Flags: D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS,
     }

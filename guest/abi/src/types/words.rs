@@ -1,4 +1,4 @@
-//! The words that all structs are made of, and the lengths of arrays.
+//! The basic types of all structs, and the lengths of arrays.
 
 use super::*;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 
+use covers::covers;
 use d3dkmt::{
     CreatedSyncObject, GpuSignal, GuestEvent, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitFromCpuFlags, WaitOutcome, WakeTarget,
@@ -173,7 +174,7 @@ fn a_future_is_woken_when_its_answer_comes_and_not_before() {
 
 #[test]
 fn a_blocking_wait_ends_with_its_wake_whatever_comes_first() {
-    // covers: FEN-027
+    covers!("FEN-027");
     let (session, fences) = session_with_fences(welcome(), &[0]);
     let port = session.port();
     let objects = [fences[0].object];
@@ -238,7 +239,7 @@ fn frames_may_come_one_byte_at_a_time() {
 
 #[test]
 fn an_event_is_set_once_and_only_for_its_own_wake() {
-    // covers: W-105 W-107 EVT-026 FEN-028
+    covers!("W-105", "W-107", "EVT-026", "FEN-028");
     let (session, fences) = session_with_fences(welcome(), &[0]);
     let port = session.port();
     let objects = [fences[0].object];
@@ -274,7 +275,7 @@ fn an_event_is_set_once_and_only_for_its_own_wake() {
 
 #[test]
 fn a_guest_event_of_any_number_ends_no_wait_and_sets_no_event() {
-    // covers: EVT-022 EVT-027
+    covers!("EVT-022", "EVT-027");
     let (session, fences) = session_with_fences(welcome(), &[0]);
     let (port, objects, event) = (session.port(), [fences[0].object], SimulatedEvent::default());
     let armed = session.wait_from_cpu(DEVICE, &objects, &[1], ALL, Some(event.clone()));

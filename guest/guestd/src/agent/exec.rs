@@ -1,8 +1,8 @@
-//! Runs a program for the host: its output as it comes, its input and signals as they are sent, its exit last.
+//! Runs a program for the host: streams its output, forwards its input and signals, and sends its exit last.
 //!
-//! The program leads a process group of its own. Signals go to the group; when the stream is dropped before the program
-//! has ended, the group is killed. Input that the program does not read holds back what is sent after it, signals too,
-//! once [`CHUNKS_QUEUED_MAX`] chunks wait.
+//! The program leads a process group of its own. Signals go to the group. If the stream is dropped before the program
+//! has exited, the group is killed. Once [`CHUNKS_QUEUED_MAX`] chunks of unread input wait, later input and signals are
+//! held back.
 
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use super::output::{Output, Sender};
 use super::refusal::status;
 use crate::limits::CHUNKS_QUEUED_MAX;
 
-/// What a program finds in its environment unless it is told otherwise.
+/// A program's environment variables, unless the request sets others.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/root"),
@@ -31,7 +31,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("LANG", "C.UTF-8"),
 ];
 
-/// Starts what the first message names; the answers end with its exit.
+/// Starts the program that the first message names; the last answer is its exit.
 pub(super) async fn exec(
     mut input: Streaming<ExecInput>,
 ) -> Result<ReceiverStream<Result<ExecOutput, Status>>, Status> {
@@ -67,7 +67,7 @@ fn spawn(start: &exec_input::Start, stdout: OwnedFd, stderr: OwnedFd) -> Result<
     command.spawn().map_err(|error| not_started(program, &error))
 }
 
-/// Why a program did not start. The kernel says "not found" for its loader, too.
+/// Why a program did not start. The kernel answers ENOENT for a missing loader, too.
 fn not_started(program: &str, error: &Error) -> Status {
     let words = match error.kind() {
         ErrorKind::NotFound if Path::new(program).exists() => {
@@ -88,7 +88,7 @@ fn not_started(program: &str, error: &Error) -> Status {
     Status::new(Code::FailedPrecondition, words)
 }
 
-/// A program that was started and not waited for yet, so its number is its own.
+/// A program that was started and not reaped yet, so its pid is not reused.
 struct Running {
     child: Child,
     group: Option<Pid>,
@@ -114,13 +114,13 @@ impl Running {
         };
         self.group = None;
         let _ = ended.send(true);
-        // All output goes before the exit. A receiver that has gone ends both.
+        // All output is sent before the exit. Both tasks end early if the receiver is dropped.
         let _ = (stdout.await, stderr.await);
         let _ =
             self.sender.send(status.map(exit).map_err(|error| super::refusal::status("wait", &error))).await;
     }
 
-    /// Until the program ends; `None` if the stream is dropped before.
+    /// Waits until the program exits; `None` if the stream is dropped before.
     async fn wait(&mut self, mut input: Streaming<ExecInput>) -> Option<std::io::Result<ExitStatus>> {
         let (stdin, chunks) = mpsc::channel(CHUNKS_QUEUED_MAX);
         if let Some(pipe) = self.child.stdin.take() {
@@ -151,7 +151,7 @@ impl Running {
                     }
                 },
                 Ok(Some(ExecInput { body: None })) => {}
-                // The host sends nothing more, and wants the output still.
+                // The host sends nothing more, but still wants the output.
                 Ok(None) => {
                     input_open = false;
                     stdin = None;
@@ -167,7 +167,7 @@ impl Running {
         let taken = tokio::select! {
             biased;
             () = self.sender.closed() => return false,
-            // What a program that has ended leaves unread is nobody's.
+            // Input that an exited program leaves unread is dropped.
             _ = self.child.wait() => true,
             taken = queue.send(bytes) => taken.is_ok(),
         };
@@ -179,7 +179,7 @@ impl Running {
 
     fn signal(&self, signal: i32) {
         if let (Some(group), Some(signal)) = (self.group, Signal::from_named_raw(signal)) {
-            // It may have ended just now.
+            // The group may have exited just now.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -195,7 +195,7 @@ impl Running {
 
 async fn write_input(mut pipe: ChildStdin, mut chunks: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = chunks.recv().await {
-        // The program has closed its input: what comes is thrown away by closing the queue.
+        // The program has closed its input: closing the queue drops later input.
         if pipe.write_all(&bytes).await.is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Files in and out of the guest. A file appears whole, by one rename, or not at all.
+//! Files in and out of the guest. A file appears complete, by one rename, or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::limits::READ_BYTES;
 const MODE_DEFAULT: u32 = 0o644;
 const MODE_MASK: u32 = 0o7777;
 
-/// A file on its way, under another name; removed if it does not become the one it is for.
+/// An incoming file, under a temporary name; removed if it is not renamed to its target.
 struct Arriving {
     file: File,
     path: PathBuf,
@@ -90,7 +90,7 @@ impl Drop for Arriving {
 
 pub(super) fn get(path: &str) -> Result<impl Stream<Item = Result<GetChunk, Status>> + use<>, Status> {
     let failed = |error: &std::io::Error| status(&format!("read {path}"), error);
-    // Opening a pipe that nobody writes to must not block the agent.
+    // Opening a pipe without a writer must not block the agent.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut file =
         OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(|error| failed(&error))?;

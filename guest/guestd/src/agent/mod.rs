@@ -1,7 +1,7 @@
-//! The agent: programs, files and the end of the guest, as a gRPC service for the host.
+//! The agent: programs, files and power-off, as a gRPC service for the host.
 //!
-//! It listens on vsock port [`AGENT_PORT`] and serves only the host (CID 2): over the loopback a process of the guest
-//! would get root by it. Health and reflection are served too, so that `grpcurl` and the like work.
+//! It listens on vsock port [`AGENT_PORT`] and serves only the host (CID 2), because a guest process that reached it
+//! over the loopback would get root. Health and reflection are served too, so that `grpcurl` and similar tools work.
 
 mod exec;
 mod files;
@@ -30,7 +30,8 @@ use crate::limits::FAREWELL_MAX;
 use crate::serve::POWER_OFF_STATUS;
 use crate::vsock::{ANY_CID, HOST_CID};
 
-/// The service. `power_off` is told when the guest is to end; without it a guest has an init of its own.
+/// The service. `power_off` is notified when the guest is to power off; it is absent if the guest has an init of its
+/// own.
 #[derive(Clone, Default)]
 pub struct GuestAgent {
     power_off: Option<Arc<Notify>>,
@@ -42,7 +43,7 @@ impl GuestAgent {
     }
 }
 
-/// How starting the agent went.
+/// The outcome of starting the agent.
 pub struct Started {
     listening: bool,
 }
@@ -53,7 +54,7 @@ impl Started {
     }
 }
 
-/// Starts the agent's thread. A guest without vsock gets no agent, and is told so on the console.
+/// Starts the agent's thread. A guest without vsock gets no agent, and the console log says so.
 pub fn start(supervised: bool) -> std::io::Result<Started> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
@@ -71,7 +72,7 @@ pub fn start(supervised: bool) -> std::io::Result<Started> {
         let power_off = supervised.then(|| Arc::new(Notify::new()));
         let result = runtime.block_on(serve_vsock(listener, power_off));
         say(&format!("the agent has ended: {result:?}"));
-        // PID 1 starts all again.
+        // PID 1 restarts `serve`.
         std::process::exit(1);
     })?;
     Ok(Started { listening: true })
@@ -96,7 +97,7 @@ async fn serve_vsock(
             asked.notify_one();
         }
     };
-    // The answer leaves before the guest ends; other streams may go on for ever and are not waited for.
+    // The answer is sent before the guest powers off; other streams may never end and are not waited for.
     tokio::select! {
         result = serve(incoming, GuestAgent::new(Some(notify)), farewell) => result?,
         () = async { asked.notified().await; tokio::time::sleep(FAREWELL_MAX).await } => {}
@@ -105,7 +106,7 @@ async fn serve_vsock(
     std::process::exit(i32::from(POWER_OFF_STATUS));
 }
 
-/// Serves the agent on connections from `incoming` until `ending`, and then until those are done.
+/// Serves the agent on connections from `incoming` until `ending` completes, then finishes the open calls.
 pub async fn serve<S, E>(
     incoming: impl Stream<Item = Result<S, E>>,
     agent: GuestAgent,

@@ -1,7 +1,7 @@
-//! One output pipe of a program, sent on as it comes.
+//! One output pipe of a program, forwarded as it is written.
 //!
-//! A program's last output is in the pipe when it ends, but the pipe may stay open: background children may hold it.
-//! So after the end what is *in* the pipe is read, and the pipe's own end is not waited for.
+//! A program's last output is in the pipe when it exits, but background children may keep the pipe open. So after the
+//! exit only the bytes *in* the pipe are read, without waiting for the end of the pipe.
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -24,13 +24,13 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// A pipe whose bytes are sent on as `wrap` says, and its writing end.
+    /// A pipe whose bytes are forwarded in the message that `wrap` makes, and its writing end.
     pub(super) fn new(wrap: fn(Vec<u8>) -> exec_output::Body) -> std::io::Result<(Self, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self { pipe: Receiver::from_owned_fd(read)?, wrap }, write))
     }
 
-    /// Sends everything on until the pipe or the receiver closes, or the program has `ended` and the pipe is empty.
+    /// Forwards everything until the pipe or the receiver closes, or the program has `ended` and the pipe is empty.
     pub(super) async fn send_on(self, sender: Sender, mut ended: watch::Receiver<bool>) {
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -56,7 +56,7 @@ impl Output {
         self.send_rest(&sender, &mut buffer).await;
     }
 
-    /// What the pipe holds after the end, and no more: somebody else may be writing on.
+    /// Forwards what the pipe holds after the exit, and no more, because another process may keep writing.
     async fn send_rest(&self, sender: &Sender, buffer: &mut [u8]) {
         let mut left = PIPE_BYTES_MAX;
         while left > 0 {

@@ -1,10 +1,10 @@
-//! Failures of the guest's system as gRPC statuses with words for a person.
+//! System errors of the guest as gRPC statuses with a readable text.
 
 use std::io::{Error, ErrorKind};
 
 use tonic::{Code, Status};
 
-/// `what` could not be done, because of `error`.
+/// The status for a failed action: `what` in the infinitive, `error` its cause.
 pub(super) fn status(what: &str, error: &Error) -> Status {
     Status::new(code(error.kind()), format!("cannot {what}: {error}"))
 }

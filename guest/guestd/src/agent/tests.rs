@@ -19,7 +19,7 @@ use super::*;
 
 type Client = AgentClient<Channel>;
 
-/// Runs `test` with a client of an agent, which can be asked to power off.
+/// Runs `test` with a client of an agent that can be asked to power off.
 fn with_agent<F: Future<Output = ()>>(test: impl FnOnce(Client, Arc<Notify>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -82,7 +82,7 @@ impl Program {
         }
     }
 
-    /// Everything up to the end; the exit is the last of it.
+    /// All remaining messages; the exit is the last.
     async fn end(mut self) -> Ended {
         let mut ended = Ended::default();
         loop {
@@ -285,7 +285,7 @@ fn a_file_goes_in_whole_and_comes_out_the_same() {
         assert_eq!(put(&mut client, &path, 0, &[b""]).await.unwrap(), 0);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o644);
         assert_eq!(get(&mut client, &path).await.unwrap(), b"");
-        // Nothing else was left behind.
+        // No other file was left behind.
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     });
     drop(folder);
@@ -306,7 +306,7 @@ fn a_put_that_breaks_off_leaves_the_old_file() {
         chunks.send(PutChunk { path: name, mode: 0, data: b"new".to_vec() }).await.unwrap();
         sending.abort();
         assert!(sending.await.unwrap_err().is_cancelled());
-        // The next call is served after the broken one was dropped.
+        // The next call is served after the broken one is dropped.
         assert_eq!(get(&mut client, &path).await.unwrap(), b"old");
     });
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "old");

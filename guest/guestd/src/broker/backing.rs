@@ -1,7 +1,7 @@
-//! Pages of a process that the host's engines read and write: made here, filled and mapped by the process.
+//! Backing pages: pages of a process that the host's engines read and write. The broker makes them; the process fills
+//! and maps them.
 //!
-//! They are freed when the host has answered that it is done with them - that it takes them back, that it does not want
-//! them, or that it has let go of the process - and not before.
+//! They are freed only once the host has answered that it has detached them, refused them, or detached the process.
 
 use proto::attach::{AttachBacking, BrokerReply, DetachBacking, guestd_to_host};
 use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
@@ -21,7 +21,7 @@ impl<M: Machine> Broker<M> {
                 self.tell_host(body, Pending::AttachBacking { client, process, address });
             }
             Err(words) => {
-                self.say_refusal(format!("process {process} attaches no pages: {words}"));
+                self.say_refusal(format!("process {process} cannot attach backing pages: {words}"));
                 self.not_for_now(client, words);
             }
         }
@@ -40,12 +40,12 @@ impl<M: Machine> Broker<M> {
             return Err("the process has ended".to_owned());
         };
         if entry.backing.contains_key(&address) {
-            return Err(format!("what is at {address:#x} is backing already"));
+            return Err(format!("backing pages are attached at {address:#x} already"));
         }
         let (user, backing) =
             (entry.user, entry.backing.values().map(|backing| backing.memory.pages()).sum::<u32>());
         if pages > BACKING_PAGES_MAX.saturating_sub(backing) {
-            return Err(format!("the process has backing {backing} of at most {BACKING_PAGES_MAX} pages"));
+            return Err(format!("the process has {backing} of at most {BACKING_PAGES_MAX} backing pages"));
         }
         let NewRegion { memory, addresses, descriptor } = self.make_region(user, Purpose::Pages, pages)?;
         if let Some(entry) = self.processes.get_mut(&process) {
@@ -54,24 +54,24 @@ impl<M: Machine> Broker<M> {
         Ok((descriptor, addresses))
     }
 
-    /// A process that comes back lends what it lent before: the pages are here still.
+    /// A resumed process attaches its backing pages again: the broker still has them.
     pub(super) fn reattach_backing(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
         let backing = self.processes.get(&process).and_then(|entry| entry.backing.get(&address));
         let Some(backing) = backing.filter(|backing| backing.memory.pages() == pages) else {
-            return self.refuse(client, format!("{pages} pages at {address:#x} were not backing"));
+            return self.refuse(client, format!("no {pages} backing pages were attached at {address:#x}"));
         };
         let pages = backing.addresses.clone();
         let body = guestd_to_host::Body::AttachBacking(AttachBacking { process, address, pages });
         self.ask(client, process, body, Pending::ReattachBacking { client, process });
     }
 
-    /// The host has the pages: hand them out.
+    /// The host has attached the pages: reply with them.
     pub(super) fn backing(&mut self, client: ClientId, process: u32) {
         let Some(descriptor) = self.stop_attaching(client, process) else { return };
         self.reply(client, BrokerReply { process, ..BrokerReply::default() }, vec![descriptor]);
     }
 
-    /// The host does not want them, so it will not touch them.
+    /// The host has refused the pages, so it will not access them.
     pub(super) fn not_backed(&mut self, client: ClientId, process: u32, address: u64, words: String) {
         if let Some(entry) = self.processes.get_mut(&process) {
             entry.backing.remove(&address);
@@ -81,12 +81,12 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Not counted as misbehaviour: others may have used up what there is.
+    /// Refuses without counting it as misbehaviour, because other processes may have used up the limit.
     fn not_for_now(&mut self, client: ClientId, words: String) {
         self.reply(client, refused(words), Vec::new());
     }
 
-    /// The descriptor that the client waits for, if it is still there.
+    /// Returns the descriptor that the client waits for, if the client still exists.
     fn stop_attaching(&mut self, client: ClientId, process: u32) -> Option<M::Descriptor> {
         let entry = self.clients.get_mut(&client)?;
         match std::mem::replace(&mut entry.state, ClientState::Attached { process }) {

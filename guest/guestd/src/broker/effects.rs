@@ -1,4 +1,4 @@
-//! What the broker is told, what it asks for, and what it needs of the machine.
+//! The broker's inputs, its effects, and what it needs from the machine.
 
 use d3dkmt::ShareToken;
 use proto::attach::{BrokerReply, GuestdToHost, HostToGuestd};
@@ -9,7 +9,7 @@ use super::quotas::Uid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// The user that made a connection, as the guest's kernel says (SO_PEERCRED).
+/// The process and user that made a connection, as the guest's kernel reports them (SO_PEERCRED).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub pid: u32,
@@ -19,13 +19,13 @@ pub struct Peer {
 /// Everything that can happen to the broker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// The connection that `Effect::OpenLink` asked for is there.
+    /// The connection that `Effect::OpenLink` asked for is established.
     LinkOpened,
-    /// It could not be made, or it is gone: the host has closed it, nothing more will come.
+    /// It could not be established, or the host has closed it: nothing more will arrive.
     LinkLost {
         why: String,
     },
-    /// The host sent something that is no message; the link is still open.
+    /// The host sent an invalid message; the link is still open.
     LinkGarbled {
         why: String,
     },
@@ -38,7 +38,7 @@ pub enum Input {
         client: ClientId,
         bytes: Vec<u8>,
     },
-    /// Its connection closed or the process that made it ended.
+    /// Its connection closed, or the process that made it exited.
     ClientGone {
         client: ClientId,
     },
@@ -46,29 +46,29 @@ pub enum Input {
     NtHandleClosed {
         token: ShareToken,
     },
-    /// `Effect::GiveNtHandle` could not be done.
+    /// `Effect::GiveNtHandle` failed.
     NtHandleNotMade {
         client: ClientId,
         token: ShareToken,
         why: String,
     },
-    /// `Effect::OpenEventChannel` could not be done.
+    /// `Effect::OpenEventChannel` failed.
     EventChannelNotOpened {
         client: ClientId,
         process: u32,
         event: u64,
         why: String,
     },
-    /// The time of [`super::Broker::next_deadline`] has come.
+    /// The time of [`super::Broker::next_deadline`] is reached.
     Deadline,
 }
 
-/// Everything that the broker asks for, to be done in order.
+/// Everything that the broker asks the driver to do, in order.
 #[derive(Debug)]
 pub enum Effect<Descriptor> {
     /// Connect to the host; answered by `LinkOpened` or `LinkLost`.
     OpenLink,
-    /// Send nothing more, and read until the host closes its end too: `LinkLost` then.
+    /// Send nothing more, and read until the host closes its end too; then `LinkLost` follows.
     FinishLink,
     /// Close the link now; no `LinkLost` follows.
     DropLink,
@@ -80,30 +80,31 @@ pub enum Effect<Descriptor> {
         descriptors: Vec<Descriptor>,
     },
     /// Make an NT handle that carries this token, answer the client with it, and listen to the client again.
-    /// `NtHandleClosed` follows once nobody holds the handle.
+    /// `NtHandleClosed` follows once no process has the handle open.
     GiveNtHandle {
         client: ClientId,
         process: u32,
         token: ShareToken,
     },
-    /// Open a stream to the host that begins with this token, have its bytes set the event that came with the client's
-    /// request, answer the client, and listen to it again.
+    /// Open a stream to the host that begins with this token, connect its bytes to the event that the client sent,
+    /// answer the client, and listen to it again.
     OpenEventChannel {
         client: ClientId,
         process: u32,
         event: u64,
         token: Vec<u8>,
     },
-    /// Set this event no more.
+    /// Close the event channel of this event: it is no longer set.
     CloseEventChannel {
         process: u32,
         event: u64,
     },
-    /// Set no event of this process any more.
+    /// Close all event channels of this process.
     CloseEventChannels {
         process: u32,
     },
-    /// Answer the client, and listen to it again, when the event channels of its events have brought so many bytes each.
+    /// Answer the client, and listen to it again, once each of these event channels has delivered the given number of
+    /// bytes.
     Settle {
         client: ClientId,
         process: u32,
@@ -113,15 +114,15 @@ pub enum Effect<Descriptor> {
     Close {
         client: ClientId,
     },
-    /// Close a client's connection to it, and go on watching for the end of its process: `ClientGone` then.
+    /// Close a client's connection, but keep watching its process: `ClientGone` follows when it exits.
     HangUp {
         client: ClientId,
     },
-    /// For the console.
+    /// Log a line on the console.
     Say(String),
 }
 
-/// What memory is for.
+/// The use of a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Fence values: the process reads, only the host writes.
@@ -130,7 +131,7 @@ pub enum Purpose {
     Pages,
 }
 
-/// Memory that the host may write, with what the host and the process need to know of it.
+/// Memory that the host may write, with its addresses for the host and its descriptor for the process.
 pub struct MadeRegion<M: Machine + ?Sized> {
     pub region: M::Region,
     /// Guest-physical address of each page.
@@ -138,13 +139,13 @@ pub struct MadeRegion<M: Machine + ?Sized> {
     pub descriptor: M::Descriptor,
 }
 
-/// A connection to the host for one process: our copy and the process's.
+/// A connection to the host for one process: the broker's copy and the process's.
 pub struct MadeStream<M: Machine + ?Sized> {
     pub stream: M::Stream,
     pub descriptor: M::Descriptor,
 }
 
-/// Where memory and streams come from. Errors are in words for a person.
+/// Makes memory and streams. Errors are readable texts.
 pub trait Machine {
     /// Pinned until dropped.
     type Region;

@@ -1,4 +1,5 @@
-//! Kept events: what the host is asked, when an event channel is opened and closed, and who is answered.
+//! Registered events: the requests to the host, when an event channel is opened and closed, and which client is
+//! answered.
 
 use proto::attach::{HostToGuestd, Rung, host_to_guestd, rung};
 
@@ -40,7 +41,7 @@ fn an_event_is_forgotten_after_its_event_channel_is_closed() {
 fn a_process_has_so_many_and_each_once() {
     let mut harness = with_a_event_channel();
     keep(&mut harness, 1);
-    harness.expect(&["client 1: refused: event 1 is kept already"]);
+    harness.expect(&["client 1: refused: event 1 is registered already"]);
     keep(&mut harness, 2);
     harness.answer_refused(5, "64 events of the VM are registered, the limit");
     harness.expect(&[
@@ -53,7 +54,7 @@ fn a_process_has_so_many_and_each_once() {
     harness.expect(&[
         "host #6: keep event 3 of 5",
         "client 1: event_channel 9 for event 3 of 5",
-        "client 1: refused: 2 events of the process are kept, the limit is 2",
+        "client 1: refused: 2 events of the process are registered, the limit is 2",
     ]);
 }
 
@@ -111,7 +112,7 @@ fn nobody_waits_for_a_event_channel_that_is_not_there() {
     harness.ask(A, broker_request::Body::Settle(true));
     let told = std::mem::take(&mut *harness.log.borrow_mut());
     assert_eq!(told[1..], ["host #5: forget event 1 of 5", "client 1: refused: no", "host #6: settle 5"]);
-    // The host answers this before it has heard that the event channel is forgotten.
+    // The host answers this before it learns that the event is unregistered.
     let event_channels = vec![rung::EventChannel { event: 1, wakes: 1 }];
     harness.answer(6, host_to_guestd::Body::Rung(Rung { event_channels }));
     harness.expect(&["client 1: 5 settled at []"]);

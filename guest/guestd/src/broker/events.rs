@@ -1,4 +1,5 @@
-//! Events of a host's driver that the broker keeps for processes: the host names an event channel for each, the driver opens it.
+//! Registered events: CPU events that the host's driver signals and the broker sets. The host gives a token for the
+//! event channel of each; the driver module opens the channel.
 
 use proto::attach::{BrokerReply, RegisteredEvent, Rung, guestd_to_host};
 
@@ -9,12 +10,13 @@ impl<M: Machine> Broker<M> {
     pub(super) fn register_event(&mut self, client: ClientId, process: u32, event: u64) {
         let kept = self.processes.get(&process).map_or(0, |entry| entry.kept.len());
         if kept >= self.events_max as usize {
-            // Not counted as misbehaviour: its wakes go by the stream.
-            let words = format!("{kept} events of the process are kept, the limit is {}", self.events_max);
+            // Not counted as misbehaviour: the event's wakes go by the stream.
+            let words =
+                format!("{kept} events of the process are registered, the limit is {}", self.events_max);
             return self.reply(client, refused(words), Vec::new());
         }
         if self.keeps(process, event) {
-            return self.refuse(client, format!("event {event} is kept already"));
+            return self.refuse(client, format!("event {event} is registered already"));
         }
         let body = guestd_to_host::Body::RegisterEvent(RegisteredEvent { process, event });
         self.ask(client, process, body, Pending::RegisterEvent { client, process, event });
@@ -37,14 +39,14 @@ impl<M: Machine> Broker<M> {
         self.tell_host(body, pending);
     }
 
-    /// Whether a client is there that the host was asked for; it waits no longer.
+    /// Ends the client's wait for the host's answer. False if the client is gone.
     fn stop_asking(&mut self, client: ClientId, process: u32) -> bool {
         let Some(entry) = self.clients.get_mut(&client) else { return false };
         entry.state = ClientState::Attached { process };
         true
     }
 
-    /// The host has answered, and that is all.
+    /// Passes on a host's answer that needs no other action.
     pub(super) fn asked(&mut self, client: ClientId, process: u32, answer: Result<(), String>) {
         if self.stop_asking(client, process) {
             let reply = match answer {
@@ -55,7 +57,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The event channel of a client that has gone meanwhile ends with its process.
+    /// The host has named an event channel. If the client is gone, the channel ends with its process.
     pub(super) fn event_channel_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
         if self.stop_asking(client, process) {
             if let Some(entry) = self.processes.get_mut(&process) {
@@ -94,7 +96,8 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The event channel is closed before the host hears of it: nobody who asked to forget an event is woken by it after.
+    /// Unregisters an event. The event channel is closed before the host is asked, so the event is never set after the
+    /// reply.
     pub(super) fn unregister_event(&mut self, client: ClientId, process: u32, event: u64) {
         if !self.forget(process, event) {
             return self.refuse(client, format!("event {event} is not registered"));
@@ -108,7 +111,8 @@ impl<M: Machine> Broker<M> {
         self.ask(client, process, body, Pending::Settle { client, process });
     }
 
-    /// The host may not have heard yet that an event channel was forgotten.
+    /// The host has answered with its wake counts. They may include channels that were closed before the host learned
+    /// of it.
     pub(super) fn rung(&mut self, client: ClientId, process: u32, rung: &Rung) {
         if self.stop_asking(client, process) {
             let kept =

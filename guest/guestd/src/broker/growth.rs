@@ -1,4 +1,5 @@
-//! How much fence memory a process gets: each region doubles what it has, up to a bound, and at least what it asks for.
+//! How much fence memory a process gets: each region doubles the memory, up to a bound, and holds at least the
+//! requested slots.
 
 use fence_page::{SLOTS_PER_PAGE, pages_for};
 

@@ -1,4 +1,4 @@
-//! The broker's side towards the host: the link's life, the hello, and the host's answers.
+//! The broker's link to the host: its states, the hello, and the host's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,8 +25,8 @@ impl<M: Machine> Broker<M> {
         self.tell_host(guestd_to_host::Body::Hello(hello), Pending::Hello);
     }
 
-    /// The host is gone, and with it everything that it knew of; unless it comes back and goes on (`resuming`). It can
-    /// store into no page any more.
+    /// The host is gone, and all its knowledge of processes with it, unless a restarted host resumes them (`resuming`).
+    /// It can no longer store into any page.
     pub(super) fn link_lost(&mut self, now: Duration, why: &str) {
         let pause = match &self.link {
             Link::Down { pause, .. } | Link::Opening { pause, .. } => *pause,
@@ -46,14 +46,15 @@ impl<M: Machine> Broker<M> {
         self.link = Link::Down { retry: now + pause, pause: next, why: why.to_owned() };
     }
 
-    /// Says what it has not said since the last welcome: the link is tried again and again.
+    /// Logs a line at most once since the last welcome, because the link is retried again and again.
     fn say_once(&mut self, words: String) {
         if self.said.len() < LINK_WORDS_MAX && self.said.insert(words.clone()) {
             self.effects.push(Effect::Say(words));
         }
     }
 
-    /// Frees every process and closes the clients that have one or are about to. Clients that wait go on waiting.
+    /// Frees every process, and closes the clients that have one or are getting one. Clients that wait for the host
+    /// keep waiting.
     fn end_everybody(&mut self) -> usize {
         self.pending.clear();
         let ended = self.processes.len();
@@ -89,7 +90,7 @@ impl<M: Machine> Broker<M> {
         self.give_up(now, format!("the host breaks the protocol, its connection is closed: {how}"));
     }
 
-    /// The host may still store into pages until it has closed its end too, so nothing is freed before.
+    /// Closes the link. Nothing is freed yet, because the host may store into pages until it has closed its end too.
     fn give_up(&mut self, now: Duration, words: String) {
         match self.link {
             Link::Greeting { .. } | Link::Up => {
@@ -123,10 +124,10 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The deadline of a client has come.
+    /// The deadline of a client is reached.
     fn too_late(&mut self, client: ClientId) {
         match self.clients.get(&client).map(|client| &client.state) {
-            // It asks again for as long as it is to wait: only the host refuses to go on.
+            // The process asks again until its own time limit: only the host may refuse to resume it.
             Some(ClientState::Returning { .. }) => self.let_go(client),
             Some(ClientState::Fresh { .. }) => {
                 let seconds = INTRODUCTION_MAX.as_secs();
@@ -157,7 +158,7 @@ impl<M: Machine> Broker<M> {
     pub(super) fn host_says(&mut self, now: Duration, message: HostToGuestd) {
         match self.link {
             Link::Greeting { .. } | Link::Up => {}
-            // Nothing it says counts any more.
+            // Messages of a link that is closing or closed are ignored.
             Link::Finishing { .. } | Link::Down { .. } | Link::Opening { .. } => return,
         }
         if message.request == 0 {
@@ -175,7 +176,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// An error says how the host breaks the protocol.
+    /// Handles an answer. An error says how the host breaks the protocol.
     fn answered(
         &mut self,
         now: Duration,
@@ -202,10 +203,11 @@ impl<M: Machine> Broker<M> {
             (Pending::Detach { process }, Ok(Some(Body::Detached(true)))) => {
                 self.processes.remove(&process);
             }
-            // A process that the host does not know is one that it stores nothing for.
+            // The host stores nothing for a process that it does not know.
             (Pending::Detach { process }, Err(words)) => {
-                self.effects
-                    .push(Effect::Say(format!("process {process} is freed, the host refused: {words}")));
+                self.effects.push(Effect::Say(format!(
+                    "process {process} is freed; the host refused to detach it: {words}"
+                )));
                 self.processes.remove(&process);
             }
             (Pending::MakeNtHandle { client, charge }, Ok(Some(Body::NtHandle(bytes)))) => {
@@ -214,7 +216,7 @@ impl<M: Machine> Broker<M> {
                 self.nt_handle_made(client, token, charge);
             }
             (Pending::MakeNtHandle { client, .. }, Err(words)) => self.nt_handle_refused(client, words),
-            // One that the host does not know has ended.
+            // An NT handle that the host does not know is closed already.
             (Pending::NtHandleClosed, Ok(Some(Body::NtHandleClosed(true))) | Err(_)) => {}
             (Pending::AttachBacking { client, process, .. }, Ok(Some(Body::BackingAttached(true)))) => {
                 self.backing(client, process);
@@ -222,7 +224,7 @@ impl<M: Machine> Broker<M> {
             (Pending::AttachBacking { client, process, address }, Err(words)) => {
                 self.not_backed(client, process, address, words);
             }
-            // What the host does not know it does not touch.
+            // The host does not access pages that it does not know.
             (
                 Pending::DetachBacking { client, process, address },
                 Ok(Some(Body::TakenBack(true))) | Err(_),
@@ -236,7 +238,7 @@ impl<M: Machine> Broker<M> {
                 | Pending::ReattachBacking { client, process },
                 Err(words),
             ) => self.asked(client, process, Err(words)),
-            // One that the host does not know of it does not ring.
+            // The host sends no wakes for an event that it does not know.
             (Pending::UnregisterEvent { client, process }, Ok(Some(Body::Forgotten(true))) | Err(_)) => {
                 if let Some(client) = client {
                     self.asked(client, process, Ok(()));
@@ -246,7 +248,7 @@ impl<M: Machine> Broker<M> {
                 self.rung(client, process, &rung);
             }
             (Pending::Returning, Ok(Some(Body::Returned(true)))) => {}
-            // One that the host has no room for is as one that it does not know.
+            // An NT handle that the host has no room for counts as unknown to it.
             (Pending::NtHandleHeld, Ok(Some(Body::NtHandleHeld(true))) | Err(_)) => {}
             (Pending::Resume { client, process }, Ok(Some(Body::Resumed(resumed)))) => {
                 return self.resumed(client, process, resumed);
@@ -255,7 +257,7 @@ impl<M: Machine> Broker<M> {
             (Pending::ReattachBacking { client, process }, Ok(Some(Body::BackingAttached(true)))) => {
                 self.asked(client, process, Ok(()));
             }
-            // Whoever waits for this answer is ended when the link is.
+            // Clients that wait for this answer are closed with the link.
             (pending @ Pending::Returning, Err(_)) | (pending, Ok(_)) => return Err(pending.wrong_answer()),
         }
         Ok(())
@@ -333,7 +335,7 @@ impl<M: Machine> Broker<M> {
         Ok(())
     }
 
-    /// The host does not take the memory, so it will not store there.
+    /// The host has refused the memory, so it will not store there.
     fn memory_refused(&mut self, client: ClientId, process: u32, words: String) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         let state = std::mem::replace(&mut entry.state, ClientState::Attached { process });
@@ -347,7 +349,7 @@ impl<M: Machine> Broker<M> {
     fn ended_by_host(&mut self, process: u32) {
         let Some(ProcessState::Alive { client, .. }) = self.processes.get(&process).map(|entry| &entry.state)
         else {
-            // Our detach and the host's word have crossed.
+            // The broker's detach and the host's message have crossed.
             return;
         };
         let client = *client;

@@ -1,37 +1,38 @@
-//! The broker: how a guest process gets its stream to the host and its fence memory. A value: no clock, no socket.
+//! The broker: gives client processes their stream to the host and their fence memory. A value: no clock, no socket.
 //!
-//! Primer. A process connects to a Unix socket and asks to *attach*. The broker tells the host of it and gets a process
-//! number and a one-time token; makes a page of fence memory and names its guest-physical address to the host, which
-//! answers with the first slot that the page holds; opens a stream to the host; and hands stream, memory and token to
-//! the process. Later the process may ask to *grow* its memory, and for NT handles: descriptors that carry a token of the
-//! host, and may live on in other processes. The host is told when nobody holds one any more. And it may *lend* pages:
-//! those of its allocations, which engines read and write. And it may have events *kept* that the host's driver signals:
-//! each has a stream from the host, its event channel, whose bytes set it. The connection stays open as long as the process lives.
+//! Primer. A process connects to a Unix socket and asks to *attach*. The broker forwards this to the host and gets a
+//! process number and a one-time token. It makes a page of fence memory and sends its guest-physical address to the
+//! host, which answers with the first slot of the page. It opens a stream to the host, and gives stream, memory and
+//! token to the process. Later the process may *grow* its memory, and ask for NT handles: descriptors that carry a
+//! token of the host, and may stay open in other processes. The host is notified when no process has one open any more.
+//! A process may attach *backing* pages to its allocations, which engines read and write. And it may *register* events
+//! that the host's driver signals: each has a stream from the host, its event channel, whose bytes set it. The
+//! connection stays open as long as the process lives.
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
-//!             │ says nothing for INTRODUCTION_MAX ──▶ closed
+//!             │ sends nothing for INTRODUCTION_MAX ──▶ closed
 //!             │                 ▲                   ▲                      ▲                      │ ▲
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
-//!                               │                              AttachBacking, DetachBacking ─▶ Lending, TakingBack
+//!                               │                      AttachBacking, DetachBacking ─▶ AttachingBacking, TakingBack
 //!                               │               RegisterEvent, UnregisterEvent, Settle ─▶ Asking
-//!                               └─ until the host is there, or HOST_WAIT_MAX has passed
+//!                               └─ until the host is connected, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
 //!             because until then the host may store into them
-//! NT handle: asked for ──token──▶ given ──last close, by anybody──▶ told to the host       link lost ──▶ forgotten
-//! stranded: host killed ──Resume by a new connection──▶ Resuming ──resumed──▶ alive     process gone, or no host for it ──▶ freed
-//! event channel:     asked for ──token──▶ open ──forgotten, or the process leaves, or the link is lost──▶ closed
-//! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed, or stranded
+//! NT handle: requested ──token──▶ given ──last close, by any process──▶ reported to the host      link lost ──▶ forgotten
+//! stranded: host killed ──Resume by a new connection──▶ Resuming ──resumed──▶ alive     process gone, or refused ──▶ freed
+//! event channel: requested ──token──▶ open ──unregistered, or the process leaves, or the link is lost──▶ closed
+//! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up     any ──lost──▶ Down: every process is freed or stranded
 //!             a host that breaks the protocol: Finishing, until it has closed its end too
 //! ```
 //!
-//! What there is a limited number of - connections, processes, pages and regions of pinned memory, NT handles - the users of
-//! the guest share by [`quotas`]: one user never has it all.
+//! Limited resources - connections, processes, pages and regions of pinned memory, NT handles - are shared by the users
+//! of the guest by [`quotas`]: no user ever has all of one.
 //!
-//! A client has at most one request under way and is not listened to meanwhile. What it must not do gets `refused` with
-//! the reason, and its connection is closed; what it may not have gets `refused` only.
+//! A client has at most one request in progress and is not listened to meanwhile. A client that breaks the protocol
+//! gets `refused` with the reason, and its connection is closed; a request over a limit gets `refused` only.
 
 mod backing;
 mod effects;
@@ -63,18 +64,18 @@ pub use quotas::Uid;
 use quotas::{Charge, Quota};
 use state::{Client, ClientState, DetachedProcess, Link, NewRegion, Pending, Pinned, Process, ProcessState};
 
-/// What the broker is told once.
+/// The broker's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Kernel release, for the host's log.
     pub kernel: String,
     /// Pages that all processes together may hold.
     pub pages_total_max: u32,
-    /// Events that are kept for one process; 0 where that does not work.
+    /// Events that one process may register; 0 where event channels do not work.
     pub events_max: u32,
 }
 
-/// What the users of the guest share.
+/// The quotas that the users of the guest share.
 struct Quotas {
     connections: Quota,
     processes: Quota,
@@ -90,21 +91,21 @@ pub struct Broker<M: Machine> {
     quotas: Quotas,
     link: Link,
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
-    /// Of the clients that have one.
+    /// The deadlines of the clients that have one.
     deadlines: BTreeSet<(Duration, ClientId)>,
     processes: BTreeMap<u32, Process<M>>,
     stranded: BTreeMap<u32, DetachedProcess<M>>,
     pending: BTreeMap<u64, Pending>,
-    /// NT handles that the host of this link knows of and that somebody may hold.
+    /// NT handles that the host of this link knows and that a process may have open.
     nt_handles: BTreeMap<ShareToken, Charge>,
-    /// Events that are kept for one process, as the host of this link can do it too.
+    /// Events that one process may register, limited by the host of this link too.
     events_max: u32,
     last_request: u64,
     /// The time of the input that is being handled.
     now: Duration,
-    /// When refusals were first told in this window, and how many since.
+    /// When this window's first refusal was logged, and how many followed.
     refusals_said: (Duration, u32),
-    /// What was said of the link since the last welcome.
+    /// Lines logged about the link since the last welcome.
     said: BTreeSet<String>,
     effects: Vec<Effect<M::Descriptor>>,
 }
@@ -138,7 +139,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Takes note of what happened at `now` (since any fixed moment) and says what is to be done, in order.
+    /// Handles an input at the time `now` (since any fixed moment). Returns what is to be done, in order.
     pub fn handle(&mut self, now: Duration, input: Input) -> Vec<Effect<M::Descriptor>> {
         self.now = now;
         match input {
@@ -156,20 +157,20 @@ impl<M: Machine> Broker<M> {
             }
             Input::Deadline => self.deadline(now),
         }
-        // Looks at every process: for tests only.
+        // It checks every process: for tests only.
         if cfg!(test) {
             assert_eq!(self.violation(), None);
         }
         std::mem::take(&mut self.effects)
     }
 
-    /// When `Input::Deadline` is due; at rest never.
+    /// When `Input::Deadline` is due; `None` if nothing is pending.
     pub fn next_deadline(&self) -> Option<Duration> {
         let first = self.deadlines.first().map(|(deadline, _)| *deadline);
         first.into_iter().chain(self.link.deadline()).min()
     }
 
-    /// Whether a client may send its next request. One is under way otherwise.
+    /// Whether a client may send its next request. False while one is in progress.
     pub fn listens_to(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|client| !client.is_busy())
     }
@@ -194,7 +195,7 @@ impl<M: Machine> Broker<M> {
         self.deadlines.insert((until, client));
     }
 
-    /// A client that has a deadline, or is to have one, is in another state. Gives who made its connection.
+    /// Sets the state of a client, and its deadline if the state has one. Returns the peer of its connection.
     fn change_state(&mut self, client: ClientId, state: ClientState<M::Descriptor>) -> Option<Peer> {
         let entry = self.clients.get_mut(&client)?;
         if let Some(deadline) = entry.deadline() {
@@ -225,7 +226,7 @@ impl<M: Machine> Broker<M> {
                 let process = *process;
                 self.request(client, process, body);
             }
-            // Nothing comes from one that was hung up on.
+            // Nothing arrives from a client whose connection was closed.
             (ClientState::Stranded { .. }, _) => {}
             (
                 ClientState::Held { .. }
@@ -244,7 +245,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// A client asks for something for its process.
+    /// Handles a request of an attached client.
     fn request(&mut self, client: ClientId, process: u32, body: broker_request::Body) {
         use broker_request::Body;
         match body {
@@ -261,7 +262,7 @@ impl<M: Machine> Broker<M> {
             Body::ReattachBacking(attach_backing) => {
                 self.reattach_backing(client, process, attach_backing.address, attach_backing.pages)
             }
-            // The host was told of all that are held.
+            // The broker has reported all open NT handles to the host.
             Body::HaveNtHandle(_) => {
                 self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
             }
@@ -303,8 +304,8 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too. `again`: it
-    /// has these slots, and comes back.
+    /// Makes memory and reports it to the host. `first`: the process is being attached and gets its stream too.
+    /// `again`: the first of the slots that a resumed process had.
     fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool, again: Option<u32>) {
         let Some(user) = self.processes.get(&process).map(|entry| entry.user) else { return };
         match self.make_region(user, Purpose::Fences, pages) {
@@ -333,7 +334,8 @@ impl<M: Machine> Broker<M> {
         Ok(NewRegion { memory: Pinned::new(region, pages, regions), addresses, descriptor })
     }
 
-    /// A process that got no first memory is no use to anybody; one that asked for more lives on.
+    /// Refuses memory. Without its first memory a process is closed, because it cannot work; one that asked for more
+    /// stays.
     fn refuse_memory(&mut self, client: ClientId, words: String, first: bool) {
         if first {
             self.expel(client, words);
@@ -342,9 +344,9 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// The host has taken the memory: hand it out.
+    /// The host has added the memory: reply with it.
     fn memory_added(&mut self, client: ClientId, process: u32, first_slot: u32) {
-        // The client may have gone while the host was asked; its process is leaving then.
+        // The client may have gone before the host's answer; then its process is leaving.
         let Some(entry) = self.clients.get_mut(&client) else { return };
         let state = std::mem::replace(&mut entry.state, ClientState::Attached { process });
         let ClientState::Adding { first, descriptor, .. } = state else {
@@ -376,7 +378,7 @@ impl<M: Machine> Broker<M> {
             self.deadlines.remove(&(deadline, client));
         }
         match entry.state {
-            // The host's answer to an attach under way finds no client, and is detached again then.
+            // The host's answer to a pending attach finds no client, and the process is detached then.
             ClientState::Fresh { .. }
             | ClientState::Held { .. }
             | ClientState::Attaching
@@ -392,7 +394,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Shuts the stream down and asks the host to let go of the process; its pages stay until it has answered.
+    /// Shuts the stream down and asks the host to detach the process; its pages stay until the host has answered.
     fn leave(&mut self, process: u32) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         entry.state = ProcessState::Leaving;
@@ -402,7 +404,7 @@ impl<M: Machine> Broker<M> {
         self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
     }
 
-    /// Refuses what a client may not have. Too often is misbehaviour.
+    /// Refuses a request over a limit. Too many refusals are misbehaviour.
     fn refuse(&mut self, client: ClientId, words: String) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         entry.refusals += 1;
@@ -412,7 +414,7 @@ impl<M: Machine> Broker<M> {
         self.reply(client, refused(words), Vec::new());
     }
 
-    /// Refuses what a client must not do, and ends it.
+    /// Refuses a request that breaks the protocol, and closes the client.
     fn expel(&mut self, client: ClientId, words: String) {
         let Some(entry) = self.clients.get(&client) else { return };
         self.say_refusal(format!("process with pid {} is refused: {words}", entry.peer.pid));
@@ -420,13 +422,13 @@ impl<M: Machine> Broker<M> {
         self.let_go(client);
     }
 
-    /// Its connection is closed without a word.
+    /// Closes a client's connection without a reply.
     fn let_go(&mut self, client: ClientId) {
         self.effects.push(Effect::Close { client });
         self.client_gone(client);
     }
 
-    /// Tells the console, but not as often as a process can be refused.
+    /// Logs a refusal on the console, at most [`REFUSALS_SAID_MAX`] in a window.
     fn say_refusal(&mut self, words: String) {
         let (since, count) = &mut self.refusals_said;
         if self.now.saturating_sub(*since) >= REFUSALS_SAID_WINDOW {
@@ -437,7 +439,9 @@ impl<M: Machine> Broker<M> {
             self.effects.push(Effect::Say(words));
         } else if *count == REFUSALS_SAID_MAX + 1 {
             let seconds = REFUSALS_SAID_WINDOW.as_secs();
-            self.effects.push(Effect::Say(format!("more is refused, and told again in {seconds} s at most")));
+            self.effects.push(Effect::Say(format!(
+                "more requests are refused; the next one is logged in {seconds} s at most"
+            )));
         }
     }
 
@@ -448,29 +452,29 @@ impl<M: Machine> Broker<M> {
     fn tell_host(&mut self, body: guestd_to_host::Body, pending: Pending) {
         self.last_request += 1;
         self.pending.insert(self.last_request, pending);
-        // A link that is given up carries nothing more.
+        // Nothing more is sent on a link that is being closed.
         if !matches!(self.link, Link::Finishing { .. }) {
             self.effects.push(Effect::ToHost(GuestdToHost { request: self.last_request, body: Some(body) }));
         }
     }
 }
 
-/// Why a request cannot be the first one.
+/// Why a request cannot be the first one of a connection.
 fn too_early(body: &broker_request::Body) -> String {
     let what = match body {
         broker_request::Body::Attach(_) => "attach",
         broker_request::Body::Grow(_) => "ask for more fence memory",
         broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
         broker_request::Body::AttachBacking(_) | broker_request::Body::DetachBacking(_) => {
-            "attach_backing pages"
+            "attach backing pages"
         }
         broker_request::Body::RegisterEvent(_)
         | broker_request::Body::UnregisterEvent(_)
-        | broker_request::Body::Settle(_) => "have events kept",
-        broker_request::Body::Resume(_) => "go on",
+        | broker_request::Body::Settle(_) => "register events",
+        broker_request::Body::Resume(_) => "resume",
         broker_request::Body::Regain(_)
         | broker_request::Body::ReattachBacking(_)
-        | broker_request::Body::HaveNtHandle(_) => "show what you have",
+        | broker_request::Body::HaveNtHandle(_) => "restore a session",
     };
     format!("attach before you {what}")
 }
@@ -479,7 +483,7 @@ fn refused(words: String) -> BrokerReply {
     BrokerReply { refused: words, ..BrokerReply::default() }
 }
 
-/// The name as it is kept: cut at a character, at most [`NAME_BYTES_MAX`] bytes.
+/// The name as it is stored: cut at a character boundary, at most [`NAME_BYTES_MAX`] bytes.
 fn kept_name(mut name: String) -> String {
     let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
     name.truncate(end.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! NT handles: the host names them, the driver makes them, and the host hears of the last close.
+//! NT handles: the host gives their tokens, the driver makes them, and the last close is reported to the host.
 
 use d3dkmt::ShareToken;
 use proto::attach::guestd_to_host;
@@ -16,12 +16,12 @@ impl<M: Machine> Broker<M> {
                 let body = guestd_to_host::Body::MakeNtHandle(process);
                 self.tell_host(body, Pending::MakeNtHandle { client, charge });
             }
-            // Not counted as misbehaviour, as what the host refuses.
+            // Not counted as misbehaviour, like a refusal of the host.
             Err(over) => self.reply(client, refused(over.to_string()), Vec::new()),
         }
     }
 
-    /// The process of a client that waits for an NT handle; it waits no longer.
+    /// Ends the client's wait for an NT handle. Returns its process.
     fn stop_making(&mut self, client: ClientId) -> Option<u32> {
         let entry = self.clients.get_mut(&client)?;
         let ClientState::Making { process } = entry.state else { return None };
@@ -33,12 +33,12 @@ impl<M: Machine> Broker<M> {
         self.nt_handles.insert(token, charge);
         match self.stop_making(client) {
             Some(process) => self.effects.push(Effect::GiveNtHandle { client, process, token }),
-            // Its client has gone meanwhile.
+            // The client has gone meanwhile.
             None => self.nt_handle_closed(token),
         }
     }
 
-    /// Not counted as misbehaviour: others may have used up what there is.
+    /// Refuses without counting it as misbehaviour, because other processes may have used up the limit.
     pub(super) fn nt_handle_refused(&mut self, client: ClientId, words: String) {
         if self.stop_making(client).is_some() {
             self.reply(client, refused(words), Vec::new());
@@ -53,7 +53,8 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Handles of an earlier link are none of this host's. A host that is not there learns which are left when it is back.
+    /// An NT handle was closed. Handles of an earlier link are unknown to this host. A restarted host learns which
+    /// handles are left when it is welcomed.
     pub(super) fn nt_handle_closed(&mut self, token: ShareToken) {
         let is_told = matches!(self.link, Link::Up | Link::Finishing { .. });
         if self.nt_handles.remove(&token).is_some() && is_told {

@@ -1,4 +1,4 @@
-//! What one user of a guest leaves to the others.
+//! How much one user of a guest can take, and what stays for the others.
 
 use proto::attach::host_to_guestd;
 
@@ -9,7 +9,7 @@ const ALICE: Uid = Uid(1000);
 const BOB: Uid = Uid(1001);
 
 impl Harness {
-    /// A client of a user's with its process and first page, if they are granted; the client and how it ended.
+    /// Attaches a process of this user and its first page. `None` if that is refused.
     fn process_of(&mut self, user: Uid, number: u32) -> Option<ClientId> {
         let client = ClientId(u64::from(number));
         self.arrive_as(client, Peer { pid: number, user });
@@ -22,7 +22,7 @@ impl Harness {
         self.broker.clients.contains_key(&client).then_some(client)
     }
 
-    /// Lends, and the host takes it if it is asked.
+    /// Attaches backing pages, which the host accepts if it is asked.
     fn attach_backing_at_once(&mut self, client: ClientId, address: u64, pages: u32) {
         self.attach_backing(client, address, pages);
         if !self.broker.pending.is_empty() {

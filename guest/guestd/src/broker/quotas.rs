@@ -1,8 +1,8 @@
-//! What the users of a guest share, and how much of it one of them may hold.
+//! Quotas of the resources that the users of a guest share.
 //!
-//! A user may hold as much as stays free, so at most half of what the others leave: whatever one user does, the next
-//! one gets some. Root is not limited, because it can end guestd itself, and one part in [`ROOT_PART`] is root's alone: a
-//! user of the guest may have subordinate uids, as many as it takes to halve the rest to nothing.
+//! A user may hold as much as stays free, so at most half of what the others leave: whatever one user takes, the next
+//! one gets some. Root is not limited, because it can kill guestd itself. One part in [`ROOT_PART`] is reserved for
+//! root, because a user may have subordinate uids, enough of them to halve the rest to nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ impl Uid {
     pub const ROOT: Uid = Uid(0);
 }
 
-/// How many of one thing there are, and who holds how many. Clones are the same quota.
+/// How many of one resource exist, and how many each user holds. Clones are the same quota.
 #[derive(Debug, Clone)]
 pub(super) struct Quota(Rc<RefCell<Held>>);
 
 #[derive(Debug)]
 struct Held {
-    /// The name of what is counted, for messages.
+    /// The name of the resource, for messages.
     what: &'static str,
     total: u32,
     all: u32,
-    /// Of users that hold any.
+    /// Users that hold any.
     by_user: BTreeMap<Uid, u32>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Charge {
     count: u32,
 }
 
-/// A user may not hold so many, now.
+/// A user asks for more than it may hold now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) struct OverQuota {
     what: &'static str,
@@ -68,7 +68,7 @@ impl Quota {
         Quota(Rc::new(RefCell::new(Held { what, total, all: 0, by_user: BTreeMap::new() })))
     }
 
-    /// Lets a user hold `count` more. It costs the same whoever holds how much.
+    /// Lets a user hold `count` more. The cost does not depend on how much others hold.
     pub fn take(&self, user: Uid, count: u32) -> Result<Charge, OverQuota> {
         let mut held = self.0.borrow_mut();
         let own = held.of(user);
@@ -130,7 +130,7 @@ mod tests {
     use super::{Charge, OverQuota, Quota, Uid};
     use crate::limits::ROOT_PART;
 
-    /// Everything that a user gets one by one.
+    /// Takes charges of one, until the user gets no more.
     fn all_of(quota: &Quota, user: Uid) -> Vec<Charge> {
         std::iter::from_fn(|| quota.take(user, 1).ok()).collect()
     }

@@ -1,5 +1,5 @@
-//! Random inputs, right and wrong, against the one promise that memory safety of the guest rests on: a region is given
-//! back only when the host has answered the detach, has refused the memory, or is gone.
+//! Random inputs, valid and invalid, against the one guarantee that the guest's memory safety depends on: a region is
+//! freed only when the host has answered the detach, has refused the memory, or is gone.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use proto::attach::{Attached, GuestdWelcome, HostToGuestd, Resumed, Rung, host_t
 
 use super::*;
 
-/// Regions that live, by their first address.
+/// Regions that exist, by their first address.
 type Living = Rc<RefCell<BTreeSet<u64>>>;
 
 struct Region(u64, Living);
@@ -54,22 +54,22 @@ impl Machine for Counting {
 struct Host {
     requests: Vec<GuestdToHost>,
     pages: BTreeMap<u32, BTreeSet<u64>>,
-    /// First page of what is backed, by process and address.
+    /// First page of each backing range, by process and address.
     backing: BTreeMap<(u32, u64), u64>,
-    /// Events that it sends wakes of to their event channels.
+    /// Events whose wakes it sends to their event channels.
     event_channels: BTreeSet<(u32, u64)>,
     next_process: u32,
-    /// NT handles that it was not told the end of.
+    /// NT handles whose close was not reported to it.
     nt_handles: BTreeSet<[u8; 16]>,
     next_nt_handle: u8,
-    /// It does not go on from one before it.
+    /// It resumes no sessions of an earlier host.
     is_new: bool,
-    /// Processes of the one before it that are still there.
+    /// Processes of the earlier host that still live.
     awaited: BTreeSet<u32>,
 }
 
 impl Host {
-    /// Takes one request and answers it well or refuses it; pages it lets go of are forgotten *before* the answer.
+    /// Takes one request and accepts or refuses it; it forgets pages that it releases *before* the answer.
     #[expect(clippy::too_many_lines, reason = "an arm for each request")]
     fn answer(&mut self, pick: usize, refuse: bool) -> Option<HostToGuestd> {
         if self.requests.is_empty() {
@@ -86,7 +86,7 @@ impl Host {
             }),
             guestd_to_host::Body::Attach(_) => {
                 self.next_process += u32::from(!refuse);
-                // Each third cannot go on with another host.
+                // Each third process cannot be resumed.
                 let resume_token = vec![1; usize::from(!self.next_process.is_multiple_of(3))];
                 let process = self.next_process;
                 host_to_guestd::Body::Attached(Attached { process, resume_token, ..Attached::default() })
@@ -162,8 +162,8 @@ impl Host {
         Some(answered(message.request, if refuse { Err(()) } else { Ok(body) }))
     }
 
-    /// The request to answer instead of this one: a host takes them in their order, and an event that is to be kept again
-    /// was forgotten before.
+    /// The request to answer instead of this one: a host handles requests in order, and an event that is registered
+    /// again was unregistered before.
     fn next(&self, picked: usize) -> usize {
         let Some(guestd_to_host::Body::RegisterEvent(event)) = &self.requests[picked].body else {
             return picked;
@@ -210,7 +210,7 @@ enum Step {
     Gone(u64),
     Ended(u32),
     WrongAnswer(u64),
-    /// Whether the next host goes on.
+    /// Whether the next host resumes the sessions.
     LinkLost(bool),
     Time(u64),
 }
@@ -248,9 +248,9 @@ struct World {
     now: Duration,
     arrived: u64,
     link: bool,
-    /// The broker has given the link up and says nothing more by it.
+    /// The broker is closing the link and sends nothing more on it.
     finishing: bool,
-    /// NT handles that somebody holds.
+    /// NT handles that a process has open.
     held: Vec<ShareToken>,
     /// Event channels that are open here.
     open: BTreeSet<(u32, u64)>,
@@ -332,7 +332,7 @@ impl World {
                     not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
                 }
                 Effect::GiveNtHandle { token, .. } => self.held.push(token),
-                // There is no event channel for what is no eventfd.
+                // What is no eventfd gets no event channel.
                 Effect::OpenEventChannel { client, process, event, token } if token[0] == 1 => {
                     not_made.push(Input::EventChannelNotOpened {
                         client,
@@ -357,7 +357,7 @@ impl World {
                 Effect::Reply { .. } | Effect::Close { .. } | Effect::HangUp { .. } | Effect::Say(_) => {}
             }
         }
-        // What the host may store into is still there.
+        // The pages that the host may store into still exist.
         let living = self.living.borrow();
         for page in self.host.pages.values().flatten().chain(self.host.backing.values()) {
             assert!(living.contains(page), "page {page} was given back too early");
@@ -467,7 +467,7 @@ proptest! {
         for step in steps {
             world.step(step);
         }
-        // All clients go, and a host that answers frees all.
+        // All clients disconnect, and a host that answers frees everything.
         for client in 0..=world.arrived {
             world.feed(Input::ClientGone { client: ClientId(client) });
         }
@@ -491,7 +491,7 @@ proptest! {
     }
 }
 
-/// The host takes requests in their order, in whatever order it answers them.
+/// The host handles requests in order, in whatever order it answers them.
 #[test]
 fn a_handle_that_is_closed_while_the_host_is_told_that_it_is_held() {
     let answer = |pick| Step::Answer { pick, refuse: false };

@@ -1,8 +1,8 @@
-//! Processes whose host was killed, and that go on with the next one: `docs/RESTART.md`.
+//! Processes whose host was killed, and that the next host resumes: `docs/RESTART.md`.
 //!
-//! A process that loses its host keeps what it lends and nothing else of ours. It notices by the end of its stream, and asks
-//! for its session by a new connection; then for its memory, region by region, and for what it lent. The old connection
-//! tells meanwhile whether it lives.
+//! A process that loses its host keeps its backing pages and nothing else of the broker's. It notices the end of its
+//! stream, and asks for its session by a new connection; then for its memory, region by region, and for its backing.
+//! The old connection shows meanwhile whether the process lives.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::{Broker, ClientId, Effect, Machine, Peer};
 use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
 
 impl<M: Machine> Broker<M> {
-    /// The host is gone: processes that may go on wait for it. Gives how many do.
+    /// The host is gone: processes that can be resumed wait for the next one. Returns how many do.
     pub(super) fn strand(&mut self) -> usize {
         for pending in self.pending.values() {
-            // Whoever waits for these is told that the connection is over: pages that it never got, or has given up.
+            // These clients see their connection close: drop pages that they never got, or were detaching.
             if let Pending::AttachBacking { process, address, .. }
             | Pending::DetachBacking { process, address, .. } = pending
                 && let Some(entry) = self.processes.get_mut(process)
@@ -47,7 +47,7 @@ impl<M: Machine> Broker<M> {
         self.stranded.len()
     }
 
-    /// The host is there. Unless it waits for our processes they have ended.
+    /// The host is connected. Unless it waits for this guest's processes, their sessions have ended.
     pub(super) fn return_to_host(&mut self, now: Duration, resuming: bool) {
         if resuming {
             let processes = self.stranded.keys().copied().collect();
@@ -59,7 +59,7 @@ impl<M: Machine> Broker<M> {
             for process in self.stranded.keys().copied().collect::<Vec<_>>() {
                 self.end_stranded(process);
             }
-            // The host has ended them with the link.
+            // The host has closed them with the link.
             self.nt_handles.clear();
         }
         let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
@@ -78,7 +78,7 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// A process has ended that a host may wait for.
+    /// A process has exited that a host may wait for.
     pub(super) fn stranded_gone(&mut self, process: u32) {
         self.stranded.remove(&process);
         if self.link.is_up() {
@@ -100,13 +100,13 @@ impl<M: Machine> Broker<M> {
             return;
         }
         let Some(Peer { pid, .. }) = self.change_state(client, ClientState::Resuming) else { return };
-        // Who may is decided by the host, for one that the host may have lost before we know as well. The pid is the
-        // system's word.
+        // The host decides whether the process may resume, even if the broker does not know yet that its host was lost.
+        // The kernel reports the pid.
         let resume = ResumeProcess { process, pid, token };
         self.tell_host(guestd_to_host::Body::Resume(resume), Pending::Resume { client, process });
     }
 
-    /// The host goes on with the process. It has made sure of pid and token.
+    /// The host resumes the process. It has checked pid and token.
     pub(super) fn resumed(
         &mut self,
         client: ClientId,
@@ -114,7 +114,7 @@ impl<M: Machine> Broker<M> {
         resumed: Resumed,
     ) -> Result<(), &'static str> {
         let Some(stranded) = self.stranded.get(&process) else {
-            // It ended meanwhile, which the host was told.
+            // It exited meanwhile, and the broker has reported that.
             self.expel(client, "the process has ended".to_owned());
             return Ok(());
         };
@@ -125,7 +125,7 @@ impl<M: Machine> Broker<M> {
             return Err("it gives the session of one process to another");
         }
         let Ok(made) = self.machine.open_stream() else {
-            // Perhaps it was killed once more: the process tries again.
+            // The host may have been killed again: the process tries again.
             self.clients.remove(&client);
             self.effects.push(Effect::Close { client });
             return Ok(());
@@ -147,7 +147,8 @@ impl<M: Machine> Broker<M> {
         Ok(())
     }
 
-    /// The host does not go on with it, whoever asked: another process's question is no reason to end this one.
+    /// The host refuses to resume it. The old process is ended only if it asked itself: another process's request must
+    /// not end it.
     pub(super) fn not_resumed(&mut self, client: ClientId, process: u32, words: String) {
         let pid = self.clients.get(&client).map(|client| client.peer.pid);
         let of = self.stranded.get(&process).and_then(|stranded| self.clients.get(&stranded.client));
@@ -161,7 +162,7 @@ impl<M: Machine> Broker<M> {
     pub(super) fn regain(&mut self, client: ClientId, process: u32, first_slot: u32, slots: u32) {
         let pages = pages_for(slots);
         if pages == 0 || pages > GROW_PAGES_MAX {
-            return self.refuse(client, format!("{slots} fence slots cannot be had again at once"));
+            return self.refuse(client, format!("{slots} fence slots cannot be mapped again by one request"));
         }
         self.add_memory(client, process, pages, false, Some(first_slot));
     }

@@ -1,4 +1,4 @@
-//! A host that is killed and comes back: who waits for it, who is let back in, and what is freed when.
+//! A host that is killed and restarted: which clients wait for it, which are resumed, and what is freed when.
 
 use proto::attach::{Attached, GuestdWelcome, Resumed, host_to_guestd};
 
@@ -8,7 +8,7 @@ use super::*;
 const LATER: ClientId = ClientId(3);
 const TOKEN: [u8; 2] = [4, 2];
 
-/// Process 5 with the right to go on, a page of fences and two lent ones; requests 2 to 4.
+/// Process 5 with a resume token, a page of fences and two backing pages; requests 2 to 4.
 fn attached() -> Harness {
     let mut harness = Harness::up();
     harness.arrive(A, 100);
@@ -29,7 +29,7 @@ fn attached() -> Harness {
     harness
 }
 
-/// The host is lost, and another one is greeted; request 5.
+/// The host is lost, and the next one is greeted; request 5.
 fn killed() -> Harness {
     let mut harness = attached();
     harness.input(Input::LinkLost { why: "reset".to_owned() });
@@ -65,11 +65,11 @@ fn resume(harness: &mut Harness, client: ClientId) {
     );
 }
 
-/// Process 5 is back by another connection; requests 6 and 7.
+/// Process 5 returns by another connection; requests 6 and 7.
 fn back() -> Harness {
     let mut harness = killed();
     harness.arrive(LATER, 100);
-    // Before the host is there: it is held.
+    // Before the host is connected, the request is held.
     resume(&mut harness, LATER);
     harness.expect(&[]);
     welcome(&mut harness, true);
@@ -100,7 +100,7 @@ fn a_process_comes_back_with_its_memory_and_what_it_backing() {
     harness.expect(&[
         "host #8: process 5 pages 1 from slot 0",
         r#"client 3: process 5 token 0 slots 0+64 ["memory 3"]"#,
-        "client 3: refused: 1 pages at 0x1000 were not backing",
+        "client 3: refused: no 1 backing pages were attached at 0x1000",
         "host #9: process 5 attaches 2 at 0x1000",
         "client 3: process 5 token 0 slots 0+0 []",
         "client 3: process 5 token 0 slots 0+0 []",
@@ -119,7 +119,7 @@ fn a_process_that_was_held_too_long_is_let_go_without_a_word_and_asks_again() {
     harness.now += HOST_WAIT_MAX;
     harness.input(Input::Deadline);
     let said = harness.said();
-    // A refusal would be the host's word, and final.
+    // A refusal would look like the host's, which is final.
     assert!(
         said.contains(&"close 3".to_owned()) && !said.iter().any(|line| line.contains("refused")),
         "{said:?}"
@@ -193,7 +193,7 @@ fn nobody_takes_the_session_of_another() {
         "client 3: refused: not yours",
         "close 3",
     ]);
-    // Its own is still waited for.
+    // The right process can still return.
     harness.arrive(ClientId(4), 100);
     resume(&mut harness, ClientId(4));
     harness.expect(&["host #8: resume 5 pid 100 [4, 2]"]);

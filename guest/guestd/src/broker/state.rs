@@ -1,4 +1,4 @@
-//! What the broker keeps of each client, process and request, and what must hold between them.
+//! The broker's state of each client, process and request, and the invariants between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::limits::RETRY_PAUSE_MIN;
 /// The connection to the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Link {
-    /// There is none, because of `why`; it is tried again at `retry`, and after `pause` if that fails too.
+    /// There is no link, because of `why`. The next attempt is at `retry`; the one after that follows after `pause`.
     Down { retry: Duration, pause: Duration, why: String },
-    /// It is being made. `why` it was not there before.
+    /// It is being opened. `why`: the reason why it was down before.
     Opening { pause: Duration, why: String },
-    /// Our hello is out.
+    /// The hello is sent.
     Greeting { until: Duration },
-    /// The host has welcomed us.
+    /// The host has sent its welcome.
     Up,
-    /// We gave it up and wait for the host to do so too, so that it stores into no page any more.
+    /// The broker has closed its end and waits until the host does, so that it stores into no page any more.
     Finishing { until: Duration },
 }
 
@@ -46,40 +46,41 @@ pub(super) struct Client<Descriptor> {
     pub(super) state: ClientState<Descriptor>,
     /// Requests that were refused so far.
     pub(super) refusals: u32,
-    /// Of its user's connections. A stranded one counts as its process only: that comes back by another.
+    /// The charge for the connection. A stranded client is charged as a process only, because it returns by another
+    /// connection.
     pub(super) charge: Option<Charge>,
 }
 
 pub(super) enum ClientState<Descriptor> {
-    /// Has asked for nothing yet.
+    /// Has sent no request yet.
     Fresh { until: Duration },
-    /// Asked to attach while the host was not there.
+    /// Asked to attach while the host was not connected.
     Held { name: String, until: Duration },
-    /// Asked for the session of its process while the host was not there.
+    /// Asked to resume its session while the host was not connected.
     Returning { process: u32, token: Vec<u8>, until: Duration },
-    /// The host is asked for that session.
+    /// The host was asked to resume the session.
     Resuming,
-    /// Its process has lost its host, and may come back by another connection. This one is closed to requests, and tells
-    /// the end of the process.
+    /// Its process has lost its host, and may return by another connection. This one takes no requests; it only shows
+    /// the process's exit.
     Stranded { process: u32 },
-    /// The host is asked for a process.
+    /// The host was asked for a process number.
     Attaching,
-    /// The host is told of memory that the client will get. `first`: with it comes the stream.
+    /// The host was asked to add memory that the client will get. `first`: the stream comes with it.
     Adding { process: u32, first: bool, descriptor: Descriptor },
-    /// The host is asked for an NT handle.
+    /// The host was asked for an NT handle.
     Making { process: u32 },
-    /// The host is told of pages that the client will get.
+    /// The host was asked to attach pages that the client will get.
     AttachingBacking { process: u32, descriptor: Descriptor },
-    /// The host is asked to let go of pages.
+    /// The host was asked to detach pages.
     TakingBack { process: u32 },
-    /// The host is asked about an event that the client wants kept, forgotten or settled.
+    /// The host was asked to register, unregister or settle an event.
     Asking { process: u32 },
-    /// Has all it asked for.
+    /// No request is pending.
     Attached { process: u32 },
 }
 
 impl<Descriptor> Client<Descriptor> {
-    /// Its process has lost its host.
+    /// Marks the client: its process has lost its host.
     pub(super) fn strand(&mut self, process: u32) {
         self.state = ClientState::Stranded { process };
         self.charge = None;
@@ -101,7 +102,7 @@ impl<Descriptor> Client<Descriptor> {
         }
     }
 
-    /// When it has waited long enough, or we for it.
+    /// When the client's wait, or the broker's wait for it, times out.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.state {
             ClientState::Fresh { until }
@@ -122,25 +123,25 @@ impl<Descriptor> Client<Descriptor> {
 
 /// A process that the host knows of.
 pub(super) struct Process<M: Machine> {
-    // Before the regions: the stream is shut down before memory goes.
+    // Declared before the regions, so that the stream is shut down before memory is freed.
     pub(super) state: ProcessState<M::Stream>,
     pub(super) user: Uid,
     /// Fence memory, in the order it was added.
     pub(super) regions: Vec<Pinned<M>>,
-    /// What engines may touch, by its address in the process.
+    /// Backing pages, which engines may access, by address in the process.
     pub(super) backing: BTreeMap<u64, BackingPages<M>>,
     /// Events that the host has event channels for.
     pub(super) kept: BTreeSet<u64>,
-    /// Until it is handed out.
+    /// The stream's token, until the process gets it.
     pub(super) token: Vec<u8>,
     pub(super) right: ResumeRight,
-    /// Of its user's processes.
+    /// The charge for the process.
     pub(super) charge: Charge,
 }
 
-/// A region, and what it counts for of what its user may hold.
+/// A region, and its charges to the user's quotas.
 pub(super) struct Pinned<M: Machine> {
-    // Before the charges: it is given back when it is free.
+    // Declared before the charges, so that they are released after the memory is freed.
     _region: M::Region,
     pages: Charge,
     _regions: Charge,
@@ -164,34 +165,34 @@ impl<M: Machine> Pinned<M> {
     }
 }
 
-/// What a process presents to go on with its session after its host was killed; no token if it cannot.
+/// What a process presents to resume its session after its host was killed; without a token it cannot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ResumeRight {
     pub(super) token: Vec<u8>,
     pub(super) within_ms: Option<u64>,
 }
 
-/// Pages that a process lends, and the guest-physical address of each.
+/// Backing pages of a process, and the guest-physical address of each.
 pub(super) struct BackingPages<M: Machine> {
     pub(super) memory: Pinned<M>,
     pub(super) addresses: Vec<u64>,
 }
 
-/// A process whose host was killed, until it comes back or ends. No host knows any page of its.
+/// A process whose host was killed, until it is resumed or exits. No host knows any page of it.
 pub(super) struct DetachedProcess<M: Machine> {
-    /// Its connection until it has another.
+    /// Its old connection, until it is resumed by another.
     pub(super) client: ClientId,
     pub(super) right: ResumeRight,
-    /// They hold what the program and engines have put there.
+    /// They hold the data of the process and of engines.
     pub(super) backing: BTreeMap<u64, BackingPages<M>>,
-    /// It is a process still.
+    /// The charge for the process.
     pub(super) charge: Charge,
 }
 
 pub(super) enum ProcessState<Stream> {
-    /// Its client is there. No stream until it is handed out.
+    /// Its client is connected. No stream until the process gets it.
     Alive { client: ClientId, stream: Option<Stream> },
-    /// The host is asked to let go of it.
+    /// The host was asked to detach it.
     Leaving,
 }
 
@@ -209,7 +210,7 @@ pub(super) enum Pending {
     Attach {
         client: ClientId,
         user: Uid,
-        /// For the process, whether its client is still there or not.
+        /// The charge for the process, even if its client is gone.
         charge: Charge,
     },
     AddMemory {
@@ -239,7 +240,7 @@ pub(super) enum Pending {
         process: u32,
         event: u64,
     },
-    /// Nobody waits for it if its client was told otherwise already.
+    /// No client waits for it if the client got another answer already.
     UnregisterEvent {
         client: Option<ClientId>,
         process: u32,
@@ -261,7 +262,7 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// How the host breaks the protocol if it answers this with something else than belongs to it.
+    /// How the host breaks the protocol if its answer has the wrong type.
     pub fn wrong_answer(&self) -> &'static str {
         match self {
             Pending::Hello => "its answer to our hello is not `welcome`",
@@ -270,21 +271,23 @@ impl Pending {
             Pending::MakeNtHandle { .. } => "its answer to a new NT handle is no `nt_handle`",
             Pending::NtHandleClosed => "its answer to a closed NT handle is not `nt_handle_closed`",
             Pending::Detach { .. } => "its answer to a detach is not `detached`",
-            Pending::AttachBacking { .. } => "its answer to backing pages is not `backing`",
-            Pending::DetachBacking { .. } => "its answer to pages taken back is not `taken_back`",
-            Pending::RegisterEvent { .. } => "its answer to an event to keep is no `event_channel`",
-            Pending::UnregisterEvent { .. } => "its answer to an event to forget is not `forgotten`",
+            Pending::AttachBacking { .. } => "its answer to new backing pages is not `backing_attached`",
+            Pending::DetachBacking { .. } => "its answer to detached backing pages is not `taken_back`",
+            Pending::RegisterEvent { .. } => "its answer to an event registration is no `event_channel`",
+            Pending::UnregisterEvent { .. } => "its answer to an event's unregistration is not `forgotten`",
             Pending::Settle { .. } => "its answer to settle is not `rung`",
-            Pending::Returning => "its answer to who is back is not `returned`",
-            Pending::NtHandleHeld => "its answer to an NT handle that is held is not `nt_handle_held`",
+            Pending::Returning => "its answer to the list of returning processes is not `returned`",
+            Pending::NtHandleHeld => "its answer to an open NT handle is not `nt_handle_held`",
             Pending::Resume { .. } => "its answer to a resume is not `resumed`",
-            Pending::ReattachBacking { .. } => "its answer to pages backing again is not `backing`",
+            Pending::ReattachBacking { .. } => {
+                "its answer to backing pages of a resumed process is not `backing_attached`"
+            }
         }
     }
 }
 
 impl<M: Machine> Broker<M> {
-    /// The first thing that does not hold, in words; a bug if there is one.
+    /// The first invariant that does not hold, as text; a bug if there is one.
     pub(super) fn violation(&self) -> Option<String> {
         let deadline =
             |(client, entry): (&ClientId, &Client<M::Descriptor>)| Some((entry.deadline()?, *client));
@@ -299,10 +302,10 @@ impl<M: Machine> Broker<M> {
             return Some(format!("process {process} is stranded without a client of its own"));
         }
         if let Some(process) = self.stranded.keys().find(|process| self.processes.contains_key(process)) {
-            return Some(format!("process {process} is stranded, and is not"));
+            return Some(format!("process {process} is stranded and attached at once"));
         }
         match self.link {
-            // The host's answers no longer count: what is left goes when the link does.
+            // The host's answers are ignored: the rest is freed when the link closes.
             Link::Finishing { .. } => None,
             Link::Up => {
                 self.processes.iter().find_map(|(number, process)| self.process_violation(*number, process))
@@ -320,12 +323,12 @@ impl<M: Machine> Broker<M> {
         let (client, stream) = match &process.state {
             ProcessState::Leaving => {
                 return (detaching != 1)
-                    .then(|| format!("process {number} leaves with {detaching} detaches under way"));
+                    .then(|| format!("process {number} leaves with {detaching} pending detaches"));
             }
             ProcessState::Alive { client, stream } => (client, stream),
         };
         if detaching != 0 {
-            return Some(format!("process {number} is alive with {detaching} detaches under way"));
+            return Some(format!("process {number} is alive with {detaching} pending detaches"));
         }
         match self.clients.get(client).map(|client| &client.state) {
             Some(

@@ -1,4 +1,4 @@
-//! The broker against a scripted host and a machine that writes down what it gives and what is given back.
+//! The broker against a scripted host and a machine that logs what it gives out and what is dropped.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use proto::limits::{BACKING_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 pub(super) type Log = Rc<RefCell<Vec<String>>>;
 
-/// Writes its name down when it is dropped.
+/// Logs its name when it is dropped.
 pub(super) struct Traced(&'static str, u32, Log);
 
 impl Drop for Traced {
@@ -53,7 +53,7 @@ impl Machine for FakeMachine {
     }
 }
 
-/// A broker whose effects are lines in a log, in order with what the machine takes back.
+/// A broker whose effects are lines in a log, in order with the machine's drops.
 pub(super) struct Harness {
     pub(super) broker: Broker<FakeMachine>,
     pub(super) log: Log,
@@ -251,12 +251,12 @@ impl Harness {
         self.input(Input::FromHost(HostToGuestd { request, refused: words.to_owned(), body: None }));
     }
 
-    /// What happened since the last time.
+    /// The log lines since the last call.
     pub(super) fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut *self.log.borrow_mut())
     }
 
-    /// Compares what happened since the last time, and forgets it.
+    /// Compares the log lines since the last call, and removes them.
     #[track_caller]
     pub(super) fn expect(&mut self, lines: &[&str]) {
         assert_eq!(self.said(), lines);
@@ -290,7 +290,7 @@ fn a_detach_that_the_host_refuses_frees_too() {
         "stream 1 dropped",
         "host #4: detach 5",
         "region 1 dropped",
-        "say process 5 is freed, the host refused: no process 5",
+        "say process 5 is freed; the host refused to detach it: no process 5",
     ]);
 }
 
@@ -352,7 +352,7 @@ fn backing_pages_of_a_killed_process_wait_for_the_host_in_every_state() {
         harness.expect(&["stream 1 dropped", &format!("host #{detach}: detach 5")]);
         harness.answer(detach, host_to_guestd::Body::Detached(true));
         harness.expect(&["region 1 dropped", "region 2 dropped"]);
-        // The answer that was still to come finds nobody.
+        // The client is gone when the pending answer arrives.
         let late = if answered {
             host_to_guestd::Body::TakenBack(true)
         } else {
@@ -389,7 +389,7 @@ fn pages_that_cannot_be_backing_are_refused_and_the_process_lives() {
             "4097 pages at once, allowed are 1 to 4096",
             "the guest's users hold 1 of at most 2 pages of pinned memory, 1 of them user 0, who may hold half of what the \
              others leave and asks for 2 more",
-            "what is at 0x7000 is backing already",
+            "backing pages are attached at 0x7000 already",
         ]
     );
     assert!(harness.broker.listens_to(A));
@@ -406,7 +406,7 @@ fn one_process_attaches_a_gib_at_most() {
     }
     harness.log.borrow_mut().clear();
     harness.attach_backing(A, 1, 1);
-    let words = "client 1: refused: the process has backing 262144 of at most 262144 pages";
+    let words = "client 1: refused: the process has 262144 of at most 262144 backing pages";
     assert_eq!(harness.log.borrow().last().unwrap(), words);
 }
 
@@ -418,7 +418,7 @@ fn an_nt_handle_carries_the_hosts_token_and_the_host_hears_of_its_last_close() {
     harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
     assert!(harness.broker.listens_to(A));
     harness.expect(&["host #4: NT handle for 5", "client 1: process 5 NT handle 42"]);
-    // The process goes, the handle may live on elsewhere.
+    // The process exits, the handle may stay open elsewhere.
     harness.input(Input::ClientGone { client: A });
     harness.answer(5, host_to_guestd::Body::Detached(true));
     harness.expect(&["stream 1 dropped", "host #5: detach 5", "region 1 dropped"]);
@@ -452,7 +452,7 @@ fn a_process_that_gets_no_nt_handle_lives_on_however_often_it_asks() {
         harness.answer_refused(request, "too many");
         harness.expect(&[&format!("host #{request}: NT handle for 5"), "client 1: refused: too many"]);
     }
-    // The guest itself has no room for it: the host's token is given back.
+    // The guest itself has no room for it: the host's token is released.
     harness.ask(A, broker_request::Body::MakeNtHandle(true));
     harness.answer(36, host_to_guestd::Body::NtHandle(vec![42; 16]));
     let token = ShareToken([42; 16]);
@@ -524,7 +524,7 @@ fn a_process_that_the_host_ends_is_closed_and_its_pages_still_wait_for_the_detac
         "close 1",
         "host #4: detach 5",
     ]);
-    // The host's word and our detach may cross.
+    // The host's message and the broker's detach may cross.
     harness.answer(0, host_to_guestd::Body::Ended(5));
     harness.answer(4, host_to_guestd::Body::Detached(true));
     harness.expect(&["region 1 dropped"]);
@@ -762,7 +762,7 @@ fn a_host_that_breaks_the_protocol_is_left_and_pages_stay_until_it_has_closed() 
         let log = std::mem::take(&mut *harness.log.borrow_mut());
         assert!(log[0].starts_with("say the host breaks the protocol"), "{log:?}");
         assert_eq!(log[1..], ["finish link"]);
-        // What happens meanwhile is no longer told to it.
+        // The broker no longer sends it what happens meanwhile.
         harness.input(Input::ClientGone { client: A });
         harness.expect(&["stream 1 dropped"]);
         harness.input(Input::LinkLost { why: "closed".to_owned() });
@@ -787,7 +787,7 @@ fn a_host_that_does_not_answer_is_dropped_and_tried_again() {
     assert!(harness.broker.next_deadline().is_some());
 }
 
-/// What a host has that lacks nothing.
+/// All features of a host.
 pub(super) fn all_features() -> Vec<u32> {
     d3dkmt::FeatureId::MODELLED.map(|feature| feature.0).to_vec()
 }

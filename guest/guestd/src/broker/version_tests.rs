@@ -1,13 +1,14 @@
 //! Hosts of another release.
 
+use covers::covers;
 use proto::attach::{GuestdWelcome, host_to_guestd};
 
 use super::tests::{Harness, all_features};
 use super::*;
 
-// covers: GPV-029
 #[test]
 fn what_a_host_lacks_is_said() {
+    covers!("GPV-029");
     let connected = |features| {
         let mut harness = Harness::down();
         harness.input(Input::Deadline);

@@ -1,7 +1,8 @@
-//! The broker's Unix socket: connections of guest processes, their packets, descriptors handed over, and their ends.
+//! The broker's Unix socket: connections of client processes, their packets, descriptors sent to them, and their
+//! closing.
 //!
-//! A process is gone when its connection closes *or* its pidfd becomes readable: a forked child may hold a copy of the
-//! connection, so the connection alone does not tell.
+//! A process is gone when its connection closes *or* its pidfd becomes readable: a forked child may have a copy of the
+//! connection, so the connection alone does not show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
@@ -26,10 +27,10 @@ use crate::console::say;
 
 /// Descriptors of one reply: a stream and fence memory.
 const REPLY_DESCRIPTORS_MAX: usize = 2;
-/// Descriptors of one packet (`SCM_MAX_FD`). Those that find no room the kernel closes in the thread that receives.
+/// Descriptors of one packet (`SCM_MAX_FD`). The kernel closes those without room in the receiving thread.
 const PACKET_DESCRIPTORS_MAX: usize = 253;
 
-/// Every connection, and the socket they come from.
+/// The broker's connections, and its listening socket.
 pub(super) struct Clients {
     listener: OwnedFd,
     /// Not listened to because there is no descriptor left for another connection.
@@ -47,10 +48,10 @@ struct Connection {
     user: Uid,
 }
 
-/// What became of the next connection.
+/// The outcome of accepting the next connection.
 pub(super) enum Accepted {
     Client(ClientId, Peer),
-    /// Its process has ended, or there is no room.
+    /// Its process has exited, or there is no room.
     Dropped,
     /// There is none for now.
     Nothing,
@@ -59,11 +60,11 @@ pub(super) enum Accepted {
 /// The first descriptor that came along with a packet.
 pub(super) enum Offered {
     Eventfd(OwnedFd),
-    /// Nothing that is of use here; it is being closed.
+    /// Another kind of file; it is being closed.
     Other,
 }
 
-/// What a connection has for us.
+/// What a ready connection delivers.
 pub(super) enum Ready {
     Packet(Vec<u8>, Option<Offered>),
     Gone,
@@ -110,7 +111,7 @@ impl Clients {
         let credentials = match sockopt::socket_peercred(&socket) {
             Ok(credentials) => credentials,
             Err(error) => {
-                say(&format!("a connection to the broker is dropped: whose is it? {error}"));
+                say(&format!("a connection to the broker is dropped, its process is unknown: {error}"));
                 return Accepted::Dropped;
             }
         };
@@ -128,7 +129,7 @@ impl Clients {
                 Accepted::Client(client, Peer { pid: pid.as_raw_nonzero().get().cast_unsigned(), user })
             }
             Err(error) => {
-                // That the process has ended already is nothing to say.
+                // A process that has exited already is not worth a line.
                 if error != Errno::SRCH {
                     say(&format!("a connection to the broker is dropped: {error}"));
                 }
@@ -139,13 +140,13 @@ impl Clients {
         }
     }
 
-    /// Clients that were not read for what their users had to be closed; perhaps they can be now.
+    /// Clients that were not read because of their users' unclosed descriptors, and may be read now.
     pub(super) fn take_resting(&mut self) -> BTreeSet<ClientId> {
         self.closer.acknowledge();
         std::mem::take(&mut self.resting)
     }
 
-    /// What the event `key` brings; nothing if its connection was closed meanwhile.
+    /// What the event `key` delivers; `None` if its connection was closed meanwhile.
     pub(super) fn ready(
         &mut self,
         epoll: impl AsFd,
@@ -163,7 +164,7 @@ impl Clients {
             self.listen(epoll, client, true);
             return None;
         }
-        // One byte more than a packet may have, so that a longer one shows.
+        // One byte more than a packet may have, so that a longer one is noticed.
         let mut bytes = vec![0; BROKER_PACKET_BYTES_MAX + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -180,7 +181,7 @@ impl Clients {
         }
     }
 
-    /// Keeps an eventfd that came first; all else is closed.
+    /// Keeps an eventfd that is the first descriptor; closes all others.
     fn take_descriptors(
         closer: &mut Closer,
         user: Uid,
@@ -203,7 +204,7 @@ impl Clients {
         offered
     }
 
-    /// Whether the client's next request is wanted. Its end is always seen.
+    /// Sets whether the client's next request is read. Its close is always seen.
     pub(super) fn listen(&mut self, epoll: impl AsFd, client: ClientId, listen: bool) {
         if let Some(connection) = self.connections.get(&client) {
             let rests = listen && self.closer.is_full(connection.user);
@@ -236,7 +237,7 @@ impl Clients {
         Ok(())
     }
 
-    /// The client sees the end of its connection; the end of its process is still told.
+    /// Closes a client's connection; its process's exit is still reported.
     pub(super) fn hang_up(&mut self, epoll: impl AsFd, client: ClientId) {
         let Some(connection) = self.connections.get(&client) else { return };
         let _ = epoll::delete(epoll, &connection.socket);

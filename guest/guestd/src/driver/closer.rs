@@ -1,13 +1,13 @@
-//! Closes what clients sent, where waiting for it harms nobody else.
+//! Closes descriptors that clients sent, in threads where a slow close delays no other user.
 //!
-//! A close may take as long as the one who made the descriptor likes: a socket with SO_LINGER waits for its peer, a file of
-//! FUSE for its server, a memfd of gigabytes frees them. The broker's one thread closes only what cannot: its own
-//! descriptors, eventfds, NT handles, and connections in which nothing unread carries a descriptor. All else is closed by a
-//! thread for each user of the guest: one that is stuck keeps its user's descriptors, and nobody else's.
+//! The creator of a descriptor decides how long its close takes: a socket with SO_LINGER waits for its peer, a FUSE
+//! file for its server, and a memfd of gigabytes frees them. The broker's one thread closes only what cannot block: its
+//! own descriptors, eventfds, NT handles, and connections in which nothing unread carries a descriptor. All others are
+//! closed by one thread for each user of the guest: a stuck thread blocks its own user's descriptors only.
 //!
-//! What a stuck thread can keep is bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], beyond which the user's
-//! clients are not read; connections with unread descriptors by the user's RLIMIT_NOFILE, up to which the kernel lets
-//! descriptors be under way.
+//! What a stuck thread can keep is bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], above which the user's
+//! clients are not read; connections with unread descriptors by the user's RLIMIT_NOFILE, up to which the kernel allows
+//! descriptors in flight.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -26,10 +26,10 @@ use crate::broker::Uid;
 use crate::console::say;
 use crate::limits::{CLOSERS_MAX, DISCARDED_PACKETS_MAX, UNCLOSED_PER_USER_MAX};
 
-/// See the module.
+/// The closing threads of the guest's users.
 pub(super) struct Closer {
     users: BTreeMap<Uid, User>,
-    /// Set when a user that had too many has fewer.
+    /// Set when a user with too many unclosed descriptors has fewer.
     freed: Arc<OwnedFd>,
 }
 
@@ -44,7 +44,7 @@ impl Closer {
         Ok(Self { users: BTreeMap::new(), freed })
     }
 
-    /// Readable when a user may have room again; [`Closer::acknowledge`] takes that back.
+    /// Readable when a user may have room again; [`Closer::acknowledge`] resets it.
     pub fn freed(&self) -> BorrowedFd<'_> {
         self.freed.as_fd()
     }
@@ -53,13 +53,13 @@ impl Closer {
         let _ = rustix::io::read(&*self.freed, &mut [0; 8]);
     }
 
-    /// Nothing more is to be received from this user for now.
+    /// Whether nothing more should be received from this user for now.
     pub fn is_full(&self, user: Uid) -> bool {
         let unclosed = |user: &User| user.unclosed.load(Ordering::Acquire);
         self.users.get(&key(&self.users, user)).map_or(0, unclosed) >= UNCLOSED_PER_USER_MAX
     }
 
-    /// Closes what came from a client of this user.
+    /// Closes a descriptor that a client of this user sent.
     pub fn close(&mut self, user: Uid, descriptor: OwnedFd) {
         if is_eventfd(descriptor.as_fd()) || nt_handle::token_of(descriptor.as_fd()).is_some() {
             return;
@@ -69,14 +69,14 @@ impl Closer {
         let user = self.users.entry(key).or_insert_with(|| User::start(key, freed));
         user.unclosed.fetch_add(1, Ordering::AcqRel);
         if user.descriptors.send(descriptor).is_err() {
-            // Its thread could not be started: the descriptor is closed here, by the error's end.
+            // Its thread could not be started: dropping the error closes the descriptor here.
             user.unclosed.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Closes a connection of a client's. The client sees the end of it at once, behind what it was sent.
+    /// Closes a client's connection. The client sees the end at once, after what it was sent.
     pub fn close_connection(&mut self, user: Uid, connection: OwnedFd) {
-        // From here on nothing more gets into it.
+        // From here on nothing more can be sent into it.
         let _ = shutdown(&connection, Shutdown::Both);
         if !is_drained(&connection) {
             self.close(user, connection);
@@ -84,7 +84,7 @@ impl Closer {
     }
 }
 
-/// Of the thread for a user: those that come last have one together.
+/// The key of a user's thread: users beyond the limit share one.
 fn key(users: &BTreeMap<Uid, User>, user: Uid) -> Uid {
     const OTHERS: Uid = Uid(u32::MAX);
     if users.contains_key(&user) || users.len() < CLOSERS_MAX { user } else { OTHERS }
@@ -108,7 +108,7 @@ impl User {
 
 fn close_all(descriptors: &Receiver<OwnedFd>, unclosed: &AtomicUsize, freed: &OwnedFd) {
     for descriptor in descriptors {
-        // A socket that nobody else has any more closes without waiting for its peer; what is none says so.
+        // A socket without other descriptors then closes without waiting for its peer; other files fail here.
         let _ = sockopt::set_socket_linger(&descriptor, None);
         drop(descriptor);
         if unclosed.fetch_sub(1, Ordering::AcqRel) == UNCLOSED_PER_USER_MAX {
@@ -123,10 +123,11 @@ pub(super) fn is_eventfd(descriptor: BorrowedFd<'_>) -> bool {
     link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[eventfd]")
 }
 
-/// Throws away what is unread in a connection that gets nothing more. False if something in it carries a descriptor: to
-/// throw that away is to close it.
+/// Discards the unread data of a connection that gets nothing more. False if some of it carries a descriptor, because
+/// discarding that would close it.
 fn is_drained(connection: &OwnedFd) -> bool {
-    // With credentials a packet of no bytes differs from the end, and a descriptor has no room beside them.
+    // With credentials an empty packet differs from the end of the connection, and the buffer has no room for
+    // descriptors.
     if sockopt::set_socket_passcred(connection, true).is_err() {
         return false;
     }

@@ -1,7 +1,7 @@
-//! Event channels: events of processes that the host sets by a stream to each of them.
+//! Event channels: each is a stream by which the host sets one event of a process.
 //!
-//! A byte of a stream is one signal. The kernel sets the event with the byte's arrival (`ring.rs`); what is done here
-//! comes after it and is in nobody's way: to read the byte, and to be ready for the next.
+//! A byte of a stream is one signal. The kernel sets the event when the byte arrives (`ring.rs`). The work here follows
+//! and delays no waiter: read the byte, and arm for the next.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,25 +14,25 @@ use crate::broker::ClientId;
 use crate::console::say;
 use crate::ring::EventRing;
 
-/// epoll's names of event channels have this bit.
+/// epoll keys of event channels have this bit.
 const EVENT_CHANNEL: u64 = 1 << 63;
-/// Bytes of one event channel before others have their turn.
+/// Bytes read of one event channel before the others are served.
 const BYTES_PER_TURN_MAX: usize = 256;
 
 struct EventChannel {
     ring: EventRing,
-    /// Bytes so far.
+    /// Bytes received so far.
     received: u64,
 }
 
-/// A client that waits until its event channels have had so many bytes each.
+/// A client that waits until its event channels have received the given numbers of bytes.
 struct Draining {
     client: ClientId,
     process: u32,
     wanted: Vec<(u64, u64)>,
 }
 
-/// All of them, by process and event.
+/// All event channels, by process and event.
 #[derive(Default)]
 pub(super) struct EventChannels {
     event_channels: BTreeMap<(u32, u64), EventChannel>,
@@ -47,7 +47,7 @@ pub(super) fn is_event_channel(key: u64) -> bool {
 }
 
 impl EventChannels {
-    /// Says who it is on a new stream to the host, which sets the event from here on.
+    /// Sends the token on a new stream to the host, which sets the event from here on.
     pub(super) fn open(
         &mut self,
         epoll: impl AsFd,
@@ -58,21 +58,21 @@ impl EventChannels {
     ) -> Result<(), String> {
         let said = send(&stream, token, SendFlags::NOSIGNAL);
         if said != Ok(token.len()) {
-            return Err(format!("cannot say whose event_channel it is: {said:?}"));
+            return Err(format!("cannot send the event channel's token: {said:?}"));
         }
         let mut ring =
             EventRing::new(stream, event.as_fd()).map_err(|error| format!("is it an eventfd? {error}"))?;
         self.last_key += 1;
         let key = EVENT_CHANNEL | self.last_key;
         epoll::add(epoll, ring.stream(), EventData::new_u64(key), EventFlags::IN)
-            .map_err(|error| format!("cannot wait for it: {error}"))?;
-        ring.arm().map_err(|error| format!("io_uring does not take it: {error}"))?;
+            .map_err(|error| format!("cannot watch the event channel: {error}"))?;
+        ring.arm().map_err(|error| format!("io_uring cannot poll the event channel: {error}"))?;
         self.by_key.insert(key, name);
         self.event_channels.insert(name, EventChannel { ring, received: 0 });
         Ok(())
     }
 
-    /// Bytes have come, or the host has ended the stream.
+    /// Bytes have arrived, or the host has closed the stream.
     pub(super) fn ready(&mut self, epoll: impl AsFd, key: u64) -> Vec<(ClientId, u32)> {
         if let Some(name) = self.by_key.get(&key).copied() {
             self.turn(epoll, name);
@@ -80,7 +80,7 @@ impl EventChannels {
         self.settled()
     }
 
-    /// True if there may be more.
+    /// Reads one event channel once. True if there may be more.
     fn turn(&mut self, epoll: impl AsFd, name: (u32, u64)) -> bool {
         let Some(event_channel) = self.event_channels.get_mut(&name) else { return false };
         let mut bytes = [0; BYTES_PER_TURN_MAX];
@@ -96,15 +96,15 @@ impl EventChannels {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Err(error) => Some(error.to_string()),
         };
-        // The host sends its wakes by the process's stream once it sees the end of this one.
+        // Once the host sees the end of this stream, it sends the wakes by the process's stream.
         if let Some(error) = failed {
-            say(&format!("an event of process {} has no event_channel any more: {error}", name.0));
+            say(&format!("an event channel of process {} is closed: {error}", name.0));
         }
         self.close(epoll, name);
         false
     }
 
-    /// Nothing sets the event from here on.
+    /// Closes the event channel: the event is no longer set.
     pub(super) fn close(&mut self, epoll: impl AsFd, name: (u32, u64)) {
         if let Some(event_channel) = self.event_channels.remove(&name) {
             let _ = epoll::delete(epoll, event_channel.ring.stream());
@@ -112,7 +112,7 @@ impl EventChannels {
         }
     }
 
-    /// The process is at its end, or its host is.
+    /// Closes all event channels of a process that leaves or has lost its host.
     pub(super) fn close_all_of(&mut self, epoll: impl AsFd, process: u32) {
         for name in self.of(process) {
             self.close(epoll.as_fd(), name);
@@ -124,7 +124,8 @@ impl EventChannels {
         self.event_channels.range((process, 0)..=(process, u64::MAX)).map(|(name, _)| *name).collect()
     }
 
-    /// A client waits until the event channels of its process have had so many bytes each. Who waits no longer.
+    /// Lets a client wait until the event channels of its process have received `wanted` bytes. Returns clients whose
+    /// wait is over.
     pub(super) fn drain(
         &mut self,
         epoll: impl AsFd,
@@ -145,7 +146,7 @@ impl EventChannels {
         settling.retain(|waiting| {
             let is_there = |&(event, wanted): &(u64, u64)| {
                 let event_channel = event_channels.get(&(waiting.process, event));
-                // One that has ended brings nothing more.
+                // A closed channel delivers nothing more.
                 event_channel.is_none_or(|event_channel| event_channel.received >= wanted)
             };
             let settled = waiting.wanted.iter().all(is_there);

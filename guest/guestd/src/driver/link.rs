@@ -11,12 +11,12 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use super::LINK;
 use crate::broker::Input;
 
-/// A connected stream and the bytes on their way through it.
+/// A connected stream with the buffered bytes of both directions.
 pub(super) struct LinkSocket {
     socket: OwnedFd,
     received: FrameBuffer,
     unsent: Vec<u8>,
-    /// We were told to read on until the host closes its end, and to listen no more.
+    /// The broker has asked to send nothing more, and to read until the host closes its end.
     finishing: bool,
 }
 
@@ -34,7 +34,7 @@ impl LinkSocket {
     pub(super) fn finish(&mut self) {
         self.finishing = true;
         self.unsent.clear();
-        // If it fails the connection is gone already, which reading will tell.
+        // If it fails the connection is closed already, which the next read reports.
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
@@ -43,7 +43,7 @@ impl LinkSocket {
         self.flush(epoll);
     }
 
-    /// Sends what the stream takes now. A failed stream is found out by reading.
+    /// Sends as much as the stream accepts now. The next read notices a failed stream.
     pub(super) fn flush(&mut self, epoll: impl AsFd) {
         let mut sent = 0;
         while sent < self.unsent.len() {
@@ -59,7 +59,7 @@ impl LinkSocket {
         let _ = epoll::modify(epoll, &self.socket, EventData::new_u64(LINK), wanted);
     }
 
-    /// What has come in: messages, and at last how the link ended if it did.
+    /// The received messages, and at last how the link ended if it did.
     pub(super) fn read(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
         let mut bytes = [0; READ_BYTES];

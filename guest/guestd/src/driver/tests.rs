@@ -24,7 +24,7 @@ use rustix::net::{
 use super::*;
 use crate::broker::{Config, MadeRegion, MadeStream, Purpose};
 
-/// Tells a test that it is the process which connects in another test, and where to.
+/// Set in the process that a test starts as another client: names the socket to connect to.
 const ROLE: &str = "GUESTD_TEST_BROKER";
 
 struct Files;
@@ -106,7 +106,7 @@ impl Host {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Answers an attach and its first page with process number 5, and says which pid asked.
+    /// Answers an attach and its first page with process number 5. Returns the pid that asked.
     fn attach(&mut self) -> u32 {
         let request = self.next();
         let Some(guestd_to_host::Body::Attach(attach)) = request.body else { panic!("{request:?}") };
@@ -137,14 +137,14 @@ impl Host {
         self.answer(request.request, host_to_guestd::Body::NtHandleClosed(true));
     }
 
-    /// Answers the next request with this; what it was.
+    /// Answers the next request with this, and returns the request.
     fn serve(&mut self, body: host_to_guestd::Body) -> guestd_to_host::Body {
         let request = self.next();
         self.answer(request.request, body);
         request.body.unwrap()
     }
 
-    /// The host's end of a new event channel, behind its token.
+    /// The host's end of a new event channel, after its token.
     fn event_channel(&mut self) -> UnixStream {
         let mut event_channel = self.event_channels.recv().unwrap();
         let mut token = [0; 16];
@@ -189,7 +189,7 @@ impl Client {
         self.send(&BrokerRequest { body }.encode_to_vec());
     }
 
-    /// Asks for something, a descriptor along with it.
+    /// Sends a request, with a descriptor if there is one.
     fn ask(&self, body: broker_request::Body, descriptor: Option<&OwnedFd>) {
         self.send_with(&BrokerRequest { body: Some(body) }.encode_to_vec(), descriptor);
     }
@@ -301,7 +301,7 @@ fn count(event: &OwnedFd) -> u64 {
     rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A process with an event that is kept, and the host's end of its event channel.
+/// A process with a registered event, and the host's end of its event channel.
 fn with_a_event_channel() -> (Host, Client, OwnedFd, UnixStream) {
     let mut host = Host::start();
     let client = Client::connect(&host.socket);
@@ -335,7 +335,7 @@ fn each_byte_of_a_event_channel_sets_its_event_once() {
         drain(&mut host, &client, sent);
         assert_eq!(count(&event), bytes as u64);
     }
-    // Settling waits for what is still to come.
+    // Settle waits for the bytes that have not arrived yet.
     client.ask(broker_request::Body::Settle(true), None);
     let event_channels = vec![rung::EventChannel { event: 9, wakes: sent + 1 }];
     host.serve(host_to_guestd::Body::Rung(Rung { event_channels }));
@@ -369,7 +369,7 @@ fn the_end_of_a_process_ends_its_event_channels_and_sets_nothing() {
 fn what_is_no_eventfd_or_not_there_is_not_kept() {
     let (mut host, client, _event, _event_channel) = with_a_event_channel();
     let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
-    for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "none came along")] {
+    for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "carries no eventfd")] {
         client.ask(broker_request::Body::RegisterEvent(name), descriptor);
         host.serve(host_to_guestd::Body::EventChannel(vec![3; 16]));
         let forgotten = host.serve(host_to_guestd::Body::Forgotten(true));
@@ -386,7 +386,7 @@ fn what_is_no_eventfd_or_not_there_is_not_kept() {
 fn a_event_channel_that_the_host_ends_is_no_event_channel_and_nothing_waits_for_it() {
     let (mut host, client, _event, event_channel) = with_a_event_channel();
     drop(event_channel);
-    // It may come first.
+    // The bytes may arrive first.
     drain(&mut host, &client, 1);
 }
 
@@ -452,7 +452,7 @@ fn a_host_that_sends_garbage_or_goes_ends_its_processes() {
         client.reply().unwrap();
         if let Some(garbage) = garbage {
             host.stream.write_all(&garbage).unwrap();
-            // It closes its end and waits for ours.
+            // The broker closes its end and waits for the host's.
             assert_eq!(host.stream.read(&mut [0; 1]).unwrap(), 0);
         }
         host.stream.shutdown(std::net::Shutdown::Both).unwrap();
@@ -486,7 +486,7 @@ fn lingering() -> (OwnedFd, std::net::TcpStream) {
 fn is_served(host: &mut Host) -> bool {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
     let client = Client::connect(&host.socket);
-    // Only a broker that is held up is waited for so long.
+    // The timeout passes only if the broker is blocked.
     set_socket_timeout(&client.0, Timeout::Recv, Some(Duration::from_secs(20))).unwrap();
     client.send(&[0xff; 8]);
     recvmsg(
@@ -498,7 +498,7 @@ fn is_served(host: &mut Host) -> bool {
     .is_ok()
 }
 
-/// Sends each packet with so many of them, of which nobody has another descriptor then.
+/// Sends each packet with this many lingering sockets, whose only descriptor it then has.
 fn send_lingering(client: &Client, packets: &[(&[u8], usize)]) -> Vec<std::net::TcpStream> {
     let mut peers = Vec::new();
     for (bytes, descriptors) in packets {
@@ -526,7 +526,7 @@ fn no_descriptor_that_is_left_in_a_connection_holds_the_broker_up_when_that_is_c
     for packets in [&[(&[1][..], 1)][..], &[(&[1], 0), (&[], 0), (&[], 1)]] {
         let client = Client::connect(&host.socket);
         client.send_attach();
-        // Nothing more is read of it before this is answered.
+        // No other packet of this client is read before this one is answered.
         let request = host.next();
         let _peers = send_lingering(&client, packets);
         let refusal = HostToGuestd { request: request.request, refused: "no".to_owned(), body: None };

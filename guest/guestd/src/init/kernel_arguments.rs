@@ -1,13 +1,13 @@
-//! What the kernel's command line says to guestd: words that begin with `gpupv.`; all others are not for us.
+//! Arguments of guestd on the kernel's command line: words that begin with `gpupv.`; all others are ignored.
 
 use crate::console::say;
 
-/// Host name unless told otherwise.
+/// The default host name.
 const HOSTNAME_DEFAULT: &str = "gpupv";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelArguments {
-    /// `gpupv.probe=1`: say ready and power off. Shows that a machine can boot.
+    /// `gpupv.probe=1`: log `ready` and power off. Shows that a machine can boot.
     pub(super) probe: bool,
     /// `gpupv.hostname=NAME`.
     pub(super) hostname: String,
@@ -16,7 +16,7 @@ pub(super) struct KernelArguments {
 impl KernelArguments {
     pub(super) fn read() -> Self {
         let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_else(|error| {
-            say(&format!("the kernel's arguments cannot be read: {error}"));
+            say(&format!("cannot read the kernel's arguments: {error}"));
             String::new()
         });
         let (arguments, unknown) = Self::parse(&line);
@@ -26,7 +26,7 @@ impl KernelArguments {
         arguments
     }
 
-    /// The last of equal arguments counts. Second: words for us that mean nothing to us.
+    /// The last of equal arguments counts. The second result has the `gpupv.` words that are not known.
     fn parse(line: &str) -> (Self, Vec<String>) {
         let mut arguments = Self { probe: false, hostname: HOSTNAME_DEFAULT.to_owned() };
         let mut unknown = Vec::new();

@@ -1,4 +1,4 @@
-//! PID 1 of the bundled guest image: sets the guest up, starts `guestd serve`, and starts it again should it end.
+//! PID 1 of the bundled guest image: sets the guest up, starts `guestd serve`, and restarts it if it ends.
 //!
 //! ```text
 //!   mounts ─▶ kernel arguments ─▶ modules ─▶ loopback, host name ─▶ supervise ──exit 75──▶ power off
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It has one thread, no socket and no signal handler: a signal without a handler does nothing to PID 1. A step that
-//! fails is said and passed over, because a guest that is half set up can still say what is wrong.
+//! fails is logged and skipped, because a partly set up guest can still report what is wrong.
 
 mod kernel_arguments;
 mod loopback;
@@ -41,7 +41,7 @@ pub fn run() -> ExitCode {
         supervise();
     }
     power_off();
-    // Only if the machine cannot be powered off: PID 1 must not end.
+    // Reached only if the machine cannot be powered off: PID 1 must not exit.
     loop {
         std::thread::park();
     }
@@ -60,7 +60,7 @@ fn set_up(arguments: &KernelArguments) {
     }
 }
 
-/// A small guest may watch fewer NT handles than its processes may have.
+/// Raises the limit of inotify watches: in a small guest it is below the number of NT handles that processes may have.
 fn allow_watches() -> std::io::Result<()> {
     const PATH: &str = "/proc/sys/fs/inotify/max_user_watches";
     let allowed = std::fs::read_to_string(PATH)?;
@@ -105,7 +105,7 @@ fn serve_once() -> Result<Ended, String> {
         Command::new(program).args(["serve", "--supervised"]).spawn().map_err(|error| error.to_string())?;
     let serve = child.id().cast_signed();
     loop {
-        // Every orphan of the guest is ours to wait for, too.
+        // PID 1 must reap every orphan of the guest, too.
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == serve => {
                 return Ok(ended(ExitStatus::from_raw(status.as_raw())));
@@ -123,11 +123,11 @@ fn ended(status: ExitStatus) -> Ended {
     Ended::Otherwise(status.to_string())
 }
 
-/// Lets the pause pass, waits for the orphans that ended meanwhile, and answers with the next pause.
+/// Sleeps for the pause, reaps the orphans that exited meanwhile, and returns the next pause.
 #[allow(clippy::disallowed_methods, reason = "nothing is waited for: the pause itself is wanted")]
 fn wait_out(pause: Duration) -> Duration {
     std::thread::sleep(pause);
-    // Elsewhere (in a test) orphans are somebody else's to wait for.
+    // In a test another process reaps the orphans.
     if rustix::process::getpid() == Pid::INIT {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }

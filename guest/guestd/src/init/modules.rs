@@ -9,18 +9,18 @@ use rustix::system::finit_module;
 
 use crate::console::say;
 
-/// Where the image lists them (`vm_images::MODULE_LIST_PATH`).
+/// The file in which the image lists them (`vm_images::MODULE_LIST_PATH`).
 const LIST_PATH: &str = "/etc/gpupv/modules";
 const NO_PARAMETERS: &CStr = c"";
 /// `MODULE_INIT_COMPRESSED_FILE`.
 const COMPRESSED: i32 = 4;
 
-/// Loads every module of the list; what fails is said. An image without a list has all that it needs built in.
+/// Loads every module of the list; failures are logged. An image without a list has all modules built in.
 pub(super) fn load_all() {
     let list = match std::fs::read_to_string(LIST_PATH) {
         Ok(list) => list,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
-        Err(error) => return say(&format!("{LIST_PATH} cannot be read: {error}")),
+        Err(error) => return say(&format!("cannot read {LIST_PATH}: {error}")),
     };
     for path in paths(&list) {
         if let Err(error) = load(path) {
@@ -36,7 +36,7 @@ fn paths(list: &str) -> impl Iterator<Item = &Path> {
 fn load(path: &Path) -> std::io::Result<()> {
     let flags = if path.extension().is_some_and(|extension| extension == "ko") { 0 } else { COMPRESSED };
     match finit_module(File::open(path)?, NO_PARAMETERS, flags) {
-        // Exists: it is loaded or built in.
+        // EEXIST: it is loaded or built in.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -27,11 +27,11 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts everything; what fails is told in words.
+/// Mounts everything. Returns a line for each failure.
 pub(super) fn mount_all() -> Vec<String> {
     let mut failures = Vec::new();
     for (kind, path, flags, options) in MOUNTS {
-        // An existing folder is as good; if there is none the mount says so.
+        // An existing folder is fine; if there is none, the mount reports it.
         let _ = std::fs::create_dir_all(path);
         match mount(kind, path, kind, flags, options) {
             // Busy: the kernel or an earlier init has mounted it.
@@ -40,16 +40,16 @@ pub(super) fn mount_all() -> Vec<String> {
         }
     }
     for (target, link) in LINKS {
-        // They may be there.
+        // A link that exists already is fine.
         let _ = symlink(target, link);
     }
     failures
 }
 
-/// Makes the console our standard input, output and error, if the kernel has not.
+/// Makes the console the standard input, output and error, if the kernel has not.
 pub(super) fn open_console() {
     let Ok(console) = OpenOptions::new().read(true).write(true).open("/dev/console") else { return };
-    // What the kernel gave us stays if this fails.
+    // If this fails, the kernel's descriptors stay.
     let _ = rustix::stdio::dup2_stdin(&console);
     let _ = rustix::stdio::dup2_stdout(&console);
     let _ = rustix::stdio::dup2_stderr(&console);

@@ -1,6 +1,7 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
+use covers::covers;
 use fence_page::Slot;
 use rustix::fs::fcntl_get_seals;
 use rustix::io::Errno;
@@ -31,9 +32,9 @@ fn region(pages: u32) -> Option<NewRegion> {
     }
 }
 
-// covers: GPV-023
 #[test]
 fn the_handed_out_descriptor_can_only_be_mapped_for_reading() {
+    covers!("GPV-023");
     let Some(new) = region(1) else { return };
     assert_eq!(map(&new.descriptor, ProtFlags::READ | ProtFlags::WRITE).err(), Some(Errno::ACCESS));
     let again = format!("/proc/self/fd/{}", new.descriptor.as_raw_fd());

@@ -7,15 +7,15 @@ use super::Done;
 use crate::ScenarioClient;
 use crate::abi::sdk;
 
-/// `KMTQAITYPE_DRIVER_DESCRIPTION`: the one type with WCHARs inside, 4 bytes each in C on Linux and 2
-/// in a [`d3dkmt::Call`].
+/// `KMTQAITYPE_DRIVER_DESCRIPTION`: the only type with WCHARs inside, 4 bytes each in C on Linux and 2 in a
+/// [`d3dkmt::Call`].
 const DRIVER_DESCRIPTION: u32 = 65;
 /// `D3DKMT_DEVICESTATE_PAGE_FAULT`.
 const PAGE_FAULT: u32 = 5;
 const WCHAR_BYTES: usize = 4;
 
 pub fn enumerate(capacity: u32) -> Done {
-    // No answer has more adapters than bytes.
+    // An answer cannot have more adapters than bytes.
     let room = (capacity as usize).min(MESSAGE_BYTES_MAX);
     let mut adapters = vec![sdk::D3DKMT_ADAPTERINFO::default(); room];
     let mut enumerate = sdk::D3DKMT_ENUMADAPTERS2 { NumAdapters: capacity, pAdapters: adapters.as_mut_ptr() };
@@ -64,7 +64,7 @@ pub fn query(adapter: Handle, kind: u32, data: &[u8]) -> Done {
     Done::reply(status, || Reply::AdapterInfo(if wide { narrow(&buffer, data.len()) } else { buffer }))
 }
 
-/// Text in WCHARs of 4 bytes as UTF-16, in so many bytes, the rest zero.
+/// Converts text in 4-byte WCHARs to UTF-16 of `bytes` bytes, zero-padded.
 fn narrow(text: &[u8], bytes: usize) -> Vec<u8> {
     let characters = text.chunks_exact(WCHAR_BYTES).map(|wide| {
         let number = u32::from_ne_bytes(wide.try_into().expect("four bytes"));
@@ -108,7 +108,7 @@ pub fn device_state(device: Handle, state_type: u32) -> Done {
             Reply::PageFault(PageFaultState { flags, gpu_address: fault.FaultedVirtualAddress })
         });
     }
-    // SAFETY: zeroed before the call, and each other state has a number first.
+    // SAFETY: zeroed before the call, and every other state begins with a number.
     Done::reply(status, || Reply::DeviceState(unsafe { state.Anonymous.ExecutionState } as u32))
 }
 

@@ -5,7 +5,7 @@ use d3dkmt::{EscapeFlags, Handle, Reply};
 use super::Done;
 use crate::abi::sdk;
 
-/// Whose escape it is.
+/// The objects that the escape names.
 pub struct Owner {
     pub adapter: Handle,
     pub device: Handle,

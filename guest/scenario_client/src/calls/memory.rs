@@ -1,4 +1,4 @@
-//! Allocations of this process's own memory, and what is resident and locked.
+//! Allocations of this process's own memory, residency and locks.
 //!
 //! `unsafe` here: memory is mapped, and the library is called.
 
@@ -8,8 +8,8 @@ use super::Done;
 use crate::ScenarioClient;
 use crate::abi::sdk;
 
-/// Memory for an allocation, to the end of the process: whoever is told of it may touch it as long. What cannot be had
-/// is the runner's address, which the library passes on as it is.
+/// Maps memory for an allocation until the process exits, because the library and engines may access it that long. If
+/// that fails, the runner's address is returned, which the library passes on unchanged.
 fn memory(address: u64, bytes: u64) -> u64 {
     let Ok(length @ 1..) = usize::try_from(bytes) else { return address };
     let (protection, flags) = (
@@ -22,7 +22,7 @@ fn memory(address: u64, bytes: u64) -> u64 {
 }
 
 pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Done {
-    // What else there is, scenarios have no word for.
+    // Scenarios have no words for other forms.
     let (Some(wanted), [info]) = (create.standard, &create.allocations[..]) else { return Done::no_c_form() };
     let mut standard =
         sdk::D3DKMT_CREATESTANDARDALLOCATION { Type: wanted.kind as i32, ..Default::default() };
@@ -51,8 +51,8 @@ pub fn create(scenario_client: &ScenarioClient, create: &CreateAllocation) -> Do
     })
 }
 
-/// The resource of one standard allocation that an NT handle is of. A token that this process has no NT handle for is a HANDLE
-/// that is none.
+/// Opens the resource of one standard allocation by NT handle. A token without an NT handle in this process gives an
+/// invalid HANDLE.
 pub fn open(scenario_client: &ScenarioClient, device: Handle, token: ShareToken) -> Done {
     let (nt_handle, _kept) = scenario_client.nt_handle(token);
     let mut allocation = sdk::D3DDDI_OPENALLOCATIONINFO2::default();
@@ -93,7 +93,7 @@ pub fn destroy(
     Done::status(unsafe { sdk::D3DKMTDestroyAllocation2(&destroy) })
 }
 
-/// Of [`Call::MakeResident`] alone. Over budget the library says more than a status; scenarios do not ask.
+/// Makes [`Call::MakeResident`] only. Over budget the library returns more than a status; scenarios do not use it.
 pub fn make_resident(call: &Call) -> Done {
     let Call::MakeResident { paging_queue, allocations, priorities, flags } = call else {
         return Done::no_c_form();

@@ -1,7 +1,7 @@
-//! Calls, each through its C entry point, with the struct filled as a C client fills it.
+//! Makes each call through its C entry point, with the struct filled as a C client fills it.
 //!
-//! `unsafe` in the modules below: C is spoken. Every pointer handed over points to a local or to a
-//! `Vec` that outlives the call, and has as many entries as its count says.
+//! `unsafe` in the modules below: they call C functions. Every pointer that is passed points to a local or to a `Vec`
+//! that outlives the call, and has as many entries as its count says.
 
 mod adapter;
 mod escape;
@@ -20,7 +20,7 @@ use proto::scenario_client::{EventNumber, Outcome};
 
 use crate::ScenarioClient;
 
-/// What became of an order.
+/// The result of an order.
 pub struct Done {
     pub status: NtStatus,
     pub outcome: Outcome,
@@ -31,7 +31,7 @@ impl Done {
         Done { status: NtStatus::SUCCESS, outcome }
     }
 
-    /// Of an order that is no call.
+    /// The result of an order that is no call.
     pub fn nothing(status: NtStatus) -> Done {
         Done { status, outcome: Outcome::Nothing }
     }
@@ -43,12 +43,12 @@ impl Done {
         }
     }
 
-    /// A call that gives back its status only.
+    /// A call that returns its status only.
     fn status(status: i32) -> Done {
         Done { status: NtStatus(status as u32), outcome: Outcome::Reply(Reply::None) }
     }
 
-    /// A call that gives back more if it succeeds.
+    /// A call that returns outputs if it succeeds.
     fn reply(status: i32, reply: impl FnOnce() -> Reply) -> Done {
         let status = NtStatus(status as u32);
         let reply = if status.is_success() { reply() } else { Reply::None };
@@ -60,7 +60,7 @@ impl Done {
     }
 }
 
-/// A call whose struct has a member for each of its fields.
+/// Makes a call whose struct has a member for each of its fields.
 fn plain<T: PlainCall>(call: &Call, function: unsafe extern "C" fn(*mut T) -> i32) -> Done {
     let Some(mut arguments) = T::of(call) else { return Done::no_c_form() };
     // SAFETY: see the module above.
@@ -72,8 +72,8 @@ fn raw(handles: &[Handle]) -> Vec<u32> {
     handles.iter().map(|handle| handle.0).collect()
 }
 
-/// The array of one value for each object: NULL for none at all. `None` if the counts differ, for C has
-/// one count for both arrays.
+/// The array of one value for each object: NULL for none at all. `None` if the counts differ, because C has one count
+/// for both arrays.
 fn value_array(objects: &[Handle], values: &[u64]) -> Option<*const u64> {
     if values.is_empty() {
         return Some(std::ptr::null());
@@ -149,7 +149,7 @@ macro_rules! calls {
                 OpenKeyedMutex { shared_handle, buffer } => mutex::open(*shared_handle, buffer),
                 OpenKeyedMutexFromNtHandle { token, buffer } => mutex::open_nt_handle(scenario_client, *token, buffer),
                 AcquireKeyedMutex { mutex, key, timeout, event: _ } => mutex::acquire(*mutex, *key, *timeout),
-                // The library reads it behind an acquire that has ended.
+                // The library reads it itself after a completed acquire.
                 ReadKeyedMutex { mutex: _ } => Done::no_c_form(),
                 ReleaseKeyedMutex { mutex, key, fence_value, private_data } =>
                     mutex::release(*mutex, *key, *fence_value, private_data.as_deref()),
@@ -202,7 +202,7 @@ macro_rules! calls {
                 OpenResourceFromNtHandle { device, token, .. } => memory::open(scenario_client, *device, *token),
                 MakeResident { .. } => memory::make_resident(call),
                 Evict { device, allocations, flags } => memory::evict(*device, allocations, *flags),
-                // Scenarios have no word for these; C programs make them.
+                // Scenarios have no words for these; the C tests make them.
                 QueryResourceInfo { .. } => Done::no_c_form(),
                 OpenResource { .. } => Done::no_c_form(),
                 QueryResourceInfoFromNtHandle { .. } => Done::no_c_form(),

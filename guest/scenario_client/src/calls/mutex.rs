@@ -63,7 +63,7 @@ pub fn open_nt_handle(scenario_client: &ScenarioClient, token: ShareToken, buffe
     made(status, open.hKeyedMutex, 0)
 }
 
-/// C does not tell how long the runtime data is; scenarios store text, so zeros at the end are none of it.
+/// Acquires a mutex. C does not return the length of the runtime data; scenarios store text, so trailing zeros are cut.
 pub fn acquire(mutex: Handle, key: u64, timeout: Option<i64>) -> Done {
     let mut data = vec![0; DATA_BYTES];
     let mut timeout = timeout;

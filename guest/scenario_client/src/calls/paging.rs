@@ -53,7 +53,7 @@ pub fn update(
         };
         operation.Anonymous.Unmap.BaseAddress = from.base;
         operation.Anonymous.Unmap.SizeInBytes = from.size;
-        // No word of scenarios says more of an operation than that.
+        // Scenarios have no words for other operations.
         operation
     };
     let mut operations: Vec<_> = operations.iter().map(operation).collect();

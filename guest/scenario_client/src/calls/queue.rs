@@ -1,4 +1,4 @@
-//! Contexts, and what is queued in them.
+//! Contexts, and the packets for them.
 
 use d3dkmt::{CreateContextFlags, GpuSignal, Handle, Reply, SignalFlags};
 use proto::scenario_client::EventNumber;
@@ -28,7 +28,7 @@ pub fn create_context(new: &NewContext<'_>) -> Done {
         ..Default::default()
     };
     create.Flags.Anonymous.Value = new.flags.bits();
-    // The SDK's binding says const; hContext is written all the same.
+    // The SDK's binding declares const, but hContext is written.
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateContextVirtual(&raw mut create) };
     Done::reply(status, || Reply::Context(Handle(create.hContext)))
@@ -46,7 +46,7 @@ enum Values {
     InPlace(u64),
 }
 
-/// `None` if C cannot say it: counts that differ, or several values for objects that share one.
+/// `None` if C cannot express it: counts that differ, or several values for objects that share one.
 fn values_of(scenario_client: &ScenarioClient, objects: &[Handle], values: &[u64]) -> Option<Values> {
     if !scenario_client.objects.take_value_in_place(objects) {
         return value_array(objects, values).map(Values::Array);
@@ -84,7 +84,7 @@ pub fn signal(
     }
 }
 
-/// The first `entries` in place; what there is no room for may be counted all the same.
+/// The first handles as an inline array; the count passed to C may exceed it.
 fn in_place<const N: usize>(handles: &[Handle]) -> [u32; N] {
     let mut entries = [0; N];
     entries.iter_mut().zip(handles).for_each(|(entry, handle)| *entry = handle.0);
@@ -186,7 +186,7 @@ pub fn submit(contexts: &[Handle], commands: u64, length: u32, flags: u32, priva
     let mut submit = sdk::D3DKMT_SUBMITCOMMAND {
         Commands: commands,
         CommandLength: length,
-        // More than there is room for may be said all the same.
+        // The count may exceed the array's length.
         BroadcastContextCount: contexts.len() as u32,
         pPrivateDriverData: private_data.as_mut_ptr().cast(),
         PrivateDriverDataSize: private_data.len() as u32,

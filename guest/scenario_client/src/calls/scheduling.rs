@@ -1,4 +1,4 @@
-//! Priorities, and devices that are marked.
+//! Scheduling priorities, and marking a device as in error.
 
 use d3dkmt::{Handle, Reply};
 
@@ -48,7 +48,7 @@ pub fn of_process() -> Done {
     Done::reply(status, || Reply::Priority(class))
 }
 
-/// C has a name for the first two reasons; any other number is none to it.
+/// Marks a device as in error. C has names for the first two reasons; any other number is passed as an unknown one.
 pub fn mark(device: Handle, reason: u32) -> Done {
     let reason = match reason {
         0 => sdk::D3DKMT_DEVICE_ERROR_REASON_GENERIC,

@@ -1,4 +1,4 @@
-//! NT handles: made, opened, closed.
+//! Creating, opening and closing NT handles.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct Named {
 }
 
 impl Named {
-    /// `None` for a name that no string of C's has room for.
+    /// `None` for a name too long for a UNICODE_STRING.
     fn new(name: &str) -> Option<Named> {
         let mut text: Vec<u16> = format!("\\BaseNamedObjects\\{name}").encode_utf16().collect();
         let bytes = u16::try_from(2 * text.len()).ok()?;
@@ -35,7 +35,7 @@ impl Named {
     }
 }
 
-/// The NT handle is kept under the token.
+/// Shares objects, and keeps the NT handle under the token.
 pub fn share(
     scenario_client: &ScenarioClient,
     objects: &[Handle],
@@ -62,7 +62,7 @@ pub fn share(
     done
 }
 
-/// A token that this process has no NT handle for is a HANDLE that is none.
+/// Opens a sync object. A token without an NT handle in this process gives an invalid HANDLE.
 pub fn open(
     scenario_client: &ScenarioClient,
     device: Handle,
@@ -86,7 +86,7 @@ pub fn open(
         let fence = unsafe { open.Anonymous.MonitoredFence };
         scenario_client.objects.created(object, Object::new(device, None, fence.FenceValueCPUVirtualAddress));
         let gpu_address = fence.FenceValueGPUVirtualAddress;
-        // SAFETY: as above; the library's own word (`gpupv_umd.h`).
+        // SAFETY: as above; the word is an extension of the library (`gpupv_umd.h`).
         let paging_fence_value = unsafe { open.Anonymous.Reserved[3] };
         Reply::SyncObject(CreatedSyncObject {
             object,
@@ -97,7 +97,7 @@ pub fn open(
     })
 }
 
-/// The first form, without a device.
+/// Opens a sync object by the first version of the call, without a device.
 pub fn open_first(scenario_client: &ScenarioClient, token: ShareToken) -> Done {
     let (nt_handle, _kept) = scenario_client.nt_handle(token);
     let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE { hNtHandle: nt_handle, hSyncObject: 0 };
@@ -106,7 +106,7 @@ pub fn open_first(scenario_client: &ScenarioClient, token: ShareToken) -> Done {
     opened(scenario_client, status, open.hSyncObject)
 }
 
-/// By the global handle of a legacy object.
+/// Opens a legacy object by its global handle.
 pub fn open_global(scenario_client: &ScenarioClient, shared_handle: Handle) -> Done {
     let mut open =
         sdk::D3DKMT_OPENSYNCHRONIZATIONOBJECT { hSharedHandle: shared_handle.0, ..Default::default() };
@@ -123,7 +123,7 @@ fn opened(scenario_client: &ScenarioClient, status: i32, object: u32) -> Done {
     })
 }
 
-/// The new NT handle is kept under the token.
+/// Opens an object by name, and keeps the new NT handle under the token.
 pub fn open_name(
     scenario_client: &ScenarioClient,
     name: &str,
@@ -146,7 +146,7 @@ pub fn open_name(
 }
 
 impl ScenarioClient {
-    /// The HANDLE of this token, and what keeps it open; a HANDLE that is none if there is none.
+    /// The HANDLE of this token, and the descriptor that keeps it open; an invalid HANDLE if there is none.
     pub(super) fn nt_handle(&self, token: ShareToken) -> (NtHandle, Option<Arc<OwnedFd>>) {
         let kept = self.shares.find(token);
         let handle = kept.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);

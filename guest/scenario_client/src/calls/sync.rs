@@ -1,4 +1,4 @@
-//! Sync objects, and what the CPU does with them.
+//! Sync objects, CPU signals and CPU waits.
 
 use d3dkmt::{
     CreatedSyncObject, Handle, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,

@@ -94,7 +94,7 @@ pub(super) fn get_process_scheduling_priority_class(
     Ok(NtStatus::SUCCESS)
 }
 
-/// `D3DKMTMarkDeviceAsError`. The host knows no reasons but those that C has names for.
+/// `D3DKMTMarkDeviceAsError`. A reason without a C name is sent as one that the host does not know.
 pub(super) fn mark_device_as_error(session: &Session, arguments: &D3DKMT_MARKDEVICEASERROR) -> ThunkResult {
     let reason = match arguments.Reason {
         D3DKMT_DEVICE_ERROR_REASON_GENERIC => 0,

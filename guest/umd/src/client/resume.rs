@@ -214,7 +214,9 @@ fn say_once(right: &ResumeRight) {
         None => print(format_args!("the daemon is gone; calls wait until it has restarted")),
         Some(limit) => {
             let seconds = limit.as_secs_f64();
-            print(format_args!("the daemon is gone; calls wait until it has restarted, {seconds} seconds at most"));
+            print(format_args!(
+                "the daemon is gone; calls wait until it has restarted, {seconds} seconds at most"
+            ));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `AssertResourceAccess` and `AssertTextureLayout`: what a program believes, looked at.
+//! Checks of `AssertResourceAccess` and `AssertTextureLayout`.
 
 use super::Walk;
 use crate::message::{Bits, Layouts, Named, Phase, Shown};
@@ -9,7 +9,7 @@ use crate::words::Fenced;
 use d3dkmt::isa::{ALL_SUBRESOURCES, BarrierAccess, BarrierLayout as L};
 
 impl Walk<'_> {
-    /// Layout and flags only: a missing sync or flush is no matter of asserts.
+    /// Checks layout and flags only: asserts do not cover a missing sync or flush.
     pub(super) fn assert_access(&mut self, id: u32, subresource: u32, access: BarrierAccess) {
         let Some(picks) = self.asserted(id, subresource) else { return };
         self.on_each(id, picks, |report, at, who, sub| {
@@ -48,7 +48,7 @@ impl Walk<'_> {
         });
     }
 
-    /// The subresources of an assert, if the resource is there still when it runs.
+    /// The subresources of an assert, if the resource still exists when it runs.
     fn asserted(&mut self, id: u32, subresource: u32) -> Option<Picks> {
         self.fenced = Fenced::No;
         let resource = self.resources.get(&id);

@@ -1,4 +1,4 @@
-//! A barrier on one subresource, after what came before it in the same ExecuteCommandLists.
+//! Checks of a barrier on one subresource against earlier work of the same ExecuteCommandLists.
 
 use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
@@ -50,7 +50,7 @@ impl At<'_> {
         self.remember(sub, barrier, layouts);
     }
 
-    /// The rules of NONE and of what SyncBefore must contain.
+    /// Checks SyncBefore against the last barrier and earlier uses.
     fn order(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
         let before = barrier.sync_before;
         let Some(last) = &sub.last else {
@@ -106,7 +106,7 @@ impl At<'_> {
         }
     }
 
-    /// AccessBefore against what the last barrier left, and against what was written since.
+    /// Checks AccessBefore against the last AccessAfter, and against the writes since.
     fn known_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
         let before = barrier.access_before;
         if let Some(last) = sub.last.filter(|last| !last.of_fence) {
@@ -149,13 +149,13 @@ impl At<'_> {
         }
     }
 
-    /// What an AccessAfter leaves: a depth test reads what the same stage writes.
+    /// The accesses that an AccessAfter permits: a depth test reads what the same stage writes.
     pub(super) fn known(&self, after: A) -> A {
         let ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder;
         if ordered && after.contains(A::DEPTH_STENCIL_WRITE) { after | A::DEPTH_STENCIL_READ } else { after }
     }
 
-    /// Work before the barrier that it does not wait for, though it should.
+    /// Reports earlier work that the barrier should wait for and does not.
     fn missing_scope(
         &self,
         report: &mut Reporter,
@@ -187,7 +187,7 @@ impl At<'_> {
         }
     }
 
-    /// LayoutBefore against what is known.
+    /// Checks LayoutBefore against the known layout.
     pub(super) fn layout_before(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, before: L) {
         if before == L::UNDEFINED {
             return;

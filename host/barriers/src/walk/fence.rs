@@ -51,7 +51,7 @@ impl Walk<'_> {
         has
     }
 
-    /// Whether it is known, and fence barriers may touch it. Of one that is not known nothing is said.
+    /// Whether a fence is known and usable by fence barriers. An unknown fence causes no message.
     fn is_usable(&mut self, address: u64) -> bool {
         let Some(fence) = self.fences.get(address) else { return false };
         if fence.flags.allow_command_list_barriers {
@@ -63,7 +63,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Every fence has reached 0.
+    /// Reports a wait for 0, which every fence has reached.
     pub(super) fn zero_wait(&mut self, FenceValue { gpu_address, value }: FenceValue) {
         if value != 0 {
             return;
@@ -119,7 +119,7 @@ impl Walk<'_> {
 }
 
 impl At<'_> {
-    /// A layout that changes by a signal is taken over by a wait.
+    /// Checks that a layout changed by a SignalBarrier is taken over by a WaitBarrier.
     pub(super) fn fence_layouts(
         &self,
         report: &mut Reporter,
@@ -139,7 +139,7 @@ impl At<'_> {
             report.say_in(Phase::Submission, Rule::R105, Some(who.id), text);
         }
         if before == after {
-            // A wait that changes nothing has still taken the layout over.
+            // A WaitBarrier without a layout change still takes the layout over.
             if self.fenced == Fenced::Wait {
                 sub.fence_layout = None;
             }

@@ -1,4 +1,4 @@
-//! Global barriers: each is for every resource, and is applied to one when that is touched next.
+//! Global barriers: each affects every resource, and is applied to a subresource at its next use.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use d3dkmt::isa::{Barrier, BarrierAccess as A};
 pub(crate) struct Globals {
     count: u32,
     recent: VecDeque<Barrier>,
-    /// All that are no longer in `recent`, in one; `None` if there are none.
+    /// The older ones, merged into one; `None` if there are none.
     older: Option<Barrier>,
 }
 
@@ -27,7 +27,7 @@ impl Globals {
         }
     }
 
-    /// Those that came since the subresource was looked at last.
+    /// Applies the barriers since the subresource's last use.
     pub fn apply(&self, sub: &mut Sub) {
         let missed = self.count - sub.globals_seen;
         if missed == 0 {
@@ -43,14 +43,14 @@ impl Globals {
         self.recent.iter().skip(skip).for_each(|barrier| apply(barrier, sub));
     }
 
-    /// Whether one of them named an access on its after side.
+    /// Whether one of them has this access in AccessAfter.
     pub fn named_after(&self, access: A) -> bool {
         self.recent.iter().chain(&self.older).any(|barrier| barrier.access_after.intersects(access))
     }
 }
 
 fn both(one: Barrier, other: Barrier) -> Barrier {
-    // No bit of access is every type.
+    // An empty mask is COMMON, that is, every type.
     let access = |one: A, other: A| {
         if one.is_empty() || other.is_empty() { A::COMMON } else { one | other }
     };

@@ -1,4 +1,4 @@
-//! Two commands with no barrier between them: they may run in any order, or at once.
+//! Hazards: two commands with no barrier between them may run in any order, or in parallel.
 
 use super::At;
 use crate::message::{Bits, Named, Reporter};
@@ -7,11 +7,11 @@ use crate::rules::Rule;
 use crate::state::{Sub, Used};
 use d3dkmt::isa::{BarrierAccess as A, WorkKind};
 
-/// Accesses that a fixed stage of the pipeline makes in the order of draws, but for blending, which is always so.
+/// Accesses that a fixed-function stage makes in draw order, except blending, which is always in order.
 const FIXED_FUNCTION: [A; 2] = [A::DEPTH_STENCIL_WRITE.union(A::DEPTH_STENCIL_READ), A::STREAM_OUTPUT];
 
 impl At<'_> {
-    /// The worst that a use has with those since the last barrier; one is told.
+    /// Reports the most severe hazard of a use with the uses since the last barrier.
     pub(super) fn hazards(
         &self,
         report: &mut Reporter,

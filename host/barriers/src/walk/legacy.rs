@@ -1,4 +1,5 @@
-//! The older ResourceBarrier beside enhanced barriers: a resource is in one world at a time.
+//! Legacy ResourceBarriers mixed with enhanced barriers: a resource is tracked by one of the two at a time (R-070,
+//!
 
 use super::{At, Walk, find};
 use crate::legacy::equivalent;
@@ -29,7 +30,7 @@ impl Walk<'_> {
                     let picks = Picks::flat(0, found.desc.subresources());
                     self.on_each(resource, picks, |_, _, _, sub| sub.uses.clear());
                 }
-                // With no resource it is global; aliasing is a full stall.
+                // A barrier without a resource is global; an aliasing barrier is a full stall.
                 LegacyBarrier::UnorderedAccess { .. } | LegacyBarrier::Aliasing { .. } => {
                     let access = BarrierAccess::COMMON;
                     let all = Barrier {
@@ -102,7 +103,7 @@ fn transition(
 }
 
 impl At<'_> {
-    /// A use of what is in a legacy state other than COMMON.
+    /// Checks a use of a resource in a legacy state other than COMMON.
     pub(super) fn legacy_use(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, used: Used) {
         let allowed = equivalent(sub.legacy).access;
         if !allowed.contains(used.access) {

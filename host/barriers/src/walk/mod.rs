@@ -1,4 +1,4 @@
-//! Follows the commands of one ExecuteCommandLists, list by list, packet by packet.
+//! Checks the commands of one ExecuteCommandLists, list by list, packet by packet.
 
 mod asserts;
 mod barrier;
@@ -26,7 +26,7 @@ use d3dkmt::isa::{
 };
 use global::Globals;
 
-/// Where a walk is, and what it is judged by: what a look at one subresource needs.
+/// The position of a walk and its policy, as the check of one subresource needs them.
 pub(crate) struct At<'a> {
     pub policy: &'a Policy,
     pub globals: &'a Globals,
@@ -39,22 +39,22 @@ pub(crate) struct At<'a> {
 }
 
 impl At<'_> {
-    /// Whether what the list alone has done tells of it.
+    /// The phase of a message that depends on an event in list `list`.
     pub fn phase(&self, list: u32) -> Phase {
         if list == self.list { Phase::Record } else { Phase::Submission }
     }
 }
 
-/// Data that a root parameter has promised to leave alone.
+/// Data of a root parameter that was declared static.
 struct Static {
     kind: WorkKind,
     parameter: u32,
     resource: u32,
-    /// A barrier of the resource that came too late.
+    /// The command of a barrier on the resource that came too late.
     late: Option<u32>,
 }
 
-/// What an ExecuteCommandLists has in it, to tell whether it was worth it.
+/// Counts of an ExecuteCommandLists, to detect one without work.
 #[derive(Default)]
 struct Kinds {
     latches: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Walk<'d> {
     globals: Globals,
     statics: Vec<Static>,
     kinds: Kinds,
-    /// Resources with splits that were begun here.
+    /// Resources with split barriers that were begun here.
     begun: Vec<u32>,
     looks: usize,
     fenced: Fenced,
@@ -155,7 +155,7 @@ impl<'d> Walk<'d> {
                 format_args!("a {queue:?} list cannot run on a {own:?} queue; record it as {own:?}"),
             );
         }
-        // At record time no list knows of another.
+        // At record time, lists are independent.
         if self.phase == Phase::Record {
             *self.counter += 1;
             self.scope = *self.counter;
@@ -204,7 +204,7 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// A list that is removed says why, and nothing else.
+    /// Reports why a list is removed, and nothing else of it.
     fn removed(&mut self, packet: &Packet<Viewed<'_>>) {
         let groups = match packet {
             Packet::Barrier { groups } => *groups,
@@ -221,7 +221,7 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// Enhanced barriers at all, and here.
+    /// Whether enhanced barriers are supported and permitted here.
     fn may_have_barriers(&mut self) -> bool {
         if !self.capabilities.enhanced_barriers {
             let text =
@@ -330,7 +330,7 @@ impl<'d> Walk<'d> {
                 format_args!("ranged barriers (group type 3) are a driver's: an application has only 0 to 2");
             return self.report.say(Rule::R004, None, text);
         }
-        // With no resource it acts on the whole cache (BAR-013).
+        // Without a resource it affects the whole cache (BAR-013).
         if ranged.resource == 0 {
             return self.global(ranged.barrier);
         }
@@ -340,7 +340,7 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// On all of a resource, layouts left alone.
+    /// Checks a barrier on a whole resource, without layouts.
     fn whole_barrier(&mut self, id: u32, barrier: &Barrier) {
         let Some(resource) = self.resources.get(&id) else { return };
         let Walk { report, policy, queue, fenced, .. } = self;
@@ -358,7 +358,7 @@ impl<'d> Walk<'d> {
         self.look_at_statics(id);
     }
 
-    /// Calls with each subresource that is picked.
+    /// Calls `call` for each selected subresource.
     fn on_each(
         &mut self,
         id: u32,
@@ -390,14 +390,14 @@ impl<'d> Walk<'d> {
         state.join(total, &picks);
     }
 
-    /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: a barrier that comes after the root call that has read the data.
+    /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: records a barrier after the root call that has read the data.
     fn look_at_statics(&mut self, id: u32) {
         let command = self.report.place.command;
         let set = self.statics.iter_mut().filter(|one| one.resource == id);
         set.for_each(|one| one.late = Some(command));
     }
 
-    /// A command that still goes by what a root call has read.
+    /// Reports a command that uses data of a root call from before such a barrier.
     fn statics_are_used(&mut self, kind: WorkKind) {
         let by = |root: WorkKind| match kind {
             WorkKind::Draw | WorkKind::DrawIndexed | WorkKind::DispatchMesh => {
@@ -441,7 +441,7 @@ impl<'d> Walk<'d> {
     }
 }
 
-/// The work that one submission may make. What is not looked at is not known afterwards.
+/// Reports a submission over its limit of checks. The state of an unchecked resource becomes unknown.
 #[cold]
 fn too_many_looks(report: &mut Reporter, who: Named<'_>, state: &mut State) {
     state.forget();
@@ -516,7 +516,7 @@ fn unknown_layouts(groups: Groups<'_>) -> impl Iterator<Item = TextureBarrier> {
     textures.flat_map(|barriers| barriers.iter()).filter(move |texture| unknown(texture))
 }
 
-/// The lists with a layout that removes them. An error if a packet cannot be read.
+/// The lists with a layout that removes them. Fails if a packet cannot be read.
 pub(crate) fn removed_lists(packets: &Reader<'_>) -> Result<Vec<u32>, IsaError> {
     let (mut list, mut started) = (0u32, false);
     let mut removed = Vec::new();
@@ -537,7 +537,7 @@ pub(crate) fn removed_lists(packets: &Reader<'_>) -> Result<Vec<u32>, IsaError> 
     Ok(removed)
 }
 
-/// The one layout, if the list leaves only one.
+/// The only layout of a set, if it has exactly one.
 fn only(set: LayoutSet) -> Option<L> {
     let mut layouts = set.iter();
     layouts.next().filter(|_| layouts.next().is_none())

@@ -1,5 +1,5 @@
-//! Split barriers: a begin waits for its end, within an ExecuteCommandLists with sync, access and layout, beyond it
-//! with the layout alone.
+//! Split barriers. Begin and end must match: within an ExecuteCommandLists in access and layout, across several in
+//! layout only.
 
 use super::{At, Walk};
 use crate::message::{Named, Phase, Reporter};
@@ -9,7 +9,7 @@ use crate::state::{Picks, Resource, Split, Sub};
 use alloc::vec;
 use d3dkmt::isa::{Barrier, BarrierLayout as L, BarrierSync as S, ResourceDesc};
 
-/// Where a split that reaches beyond an ExecuteCommandLists does nothing: there is no layout to change.
+/// Whether a split across several ExecuteCommandLists has no effect, because it changes no layout.
 fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
     let none = [(L::COMMON, L::COMMON), (L::UNDEFINED, L::UNDEFINED)];
     !desc.is_texture()
@@ -18,7 +18,7 @@ fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
 }
 
 impl At<'_> {
-    /// Whether the barrier is the end of a split, right or wrong. Any other barrier breaks one that is open.
+    /// Returns whether the barrier is the end of a split, valid or not. Any other barrier breaks an open split.
     pub(super) fn split_end(
         &self,
         report: &mut Reporter,
@@ -57,7 +57,7 @@ impl At<'_> {
         let same_access = split.barrier.access_before == barrier.access_before
             && split.barrier.access_after == barrier.access_after;
         let same_layouts = layouts.is_none_or(|layouts| layouts == split.layouts);
-        // Beyond an ExecuteCommandLists accesses do not count.
+        // Across several ExecuteCommandLists accesses do not matter.
         if !same_layouts || (split.scope == self.scope && !same_access) {
             let (begun, what) = (split.layouts, if same_layouts { "accesses" } else { "layouts" });
             report.say_in(
@@ -80,8 +80,8 @@ impl At<'_> {
 }
 
 impl Walk<'_> {
-    /// A barrier of some subresources, while a split of others of the same resource is begun: an error by one reading
-    /// ([`SplitBarriers::ByResource`]). The begun split goes on.
+    /// Reports a barrier on some subresources while a split of other subresources of the resource is begun, if the
+    /// policy is [`SplitBarriers::ByResource`]. The split stays begun.
     pub(super) fn splits_beside(&mut self, id: u32, picks: &Picks, barrier: &Barrier) {
         let ends = barrier.sync_before == S::SPLIT && barrier.sync_after != S::SPLIT;
         if self.policy.split_barriers == SplitBarriers::BySubresource || ends {
@@ -90,7 +90,7 @@ impl Walk<'_> {
         let Some(Resource { desc, actual, recorded, .. }) = self.resources.get(&id) else { return };
         let recording = self.phase == Phase::Record;
         let subs = if recording { recorded } else { actual }.subs();
-        // While all subresources are alike, a barrier of one is a barrier of the split one.
+        // While all subresources are equal, the barrier includes the split subresource.
         let mut beside = vec![subs.len() > 1; subs.len()];
         picks.each(desc, subs.len(), |index| {
             if let Some(one) = beside.get_mut(index) {
@@ -103,7 +103,7 @@ impl Walk<'_> {
             let of = subs.iter().zip(&beside).filter(move |(_, beside)| **beside == is);
             of.filter_map(|(sub, _)| begun(sub)).next()
         };
-        // Of a split of its own subresources the barrier says so itself.
+        // A split of the barrier's own subresources is reported by the barrier itself.
         if let (Some(split), None) = (open(true), open(false)) {
             let here = split.scope == scope && split.list == self.report.place.list;
             let phase = if here { Phase::Record } else { Phase::Submission };
@@ -115,7 +115,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What was begun and not ended goes on if it is of a layout, and is nothing otherwise.
+    /// Keeps open splits that change a layout; drops and reports the others.
     pub(super) fn close_splits(&mut self) {
         if self.phase == Phase::Record {
             return;

@@ -1,4 +1,4 @@
-//! What commands use, against layouts and barriers.
+//! Checks of the uses of commands against layouts and barriers.
 
 use super::{At, Walk, find, only};
 use crate::message::{Bits, Layouts, Named, Phase, Reporter, Shown};
@@ -103,7 +103,8 @@ impl At<'_> {
         } else {
             let texture = who.desc.is_texture();
             let wrong = if texture { self.layout_of_use(report, who, sub, kind, used.access) } else { None };
-            // One thing is said of a use: of its layout, or of its access. What the list alone knows is said anyhow.
+            // A use gets one message, about its layout or its access. An access problem that the list alone determines
+            // is always reported.
             let mine = sub.last.is_some_and(|last| last.list == self.list);
             if wrong.is_none() || (wrong == Some(Phase::Submission) && mine) {
                 self.after_barrier(report, who, sub, kind, used);
@@ -114,8 +115,8 @@ impl At<'_> {
         sub.push_use(used);
     }
 
-    /// When it was known that the layout does not allow it, if so. What the list alone knows of the layout is narrowed
-    /// by it.
+    /// Checks the layout for a use. Returns the phase of the message if it does not permit the use. Narrows the layouts
+    /// that the list alone leaves possible.
     fn layout_of_use(
         &self,
         report: &mut Reporter,
@@ -153,7 +154,7 @@ impl At<'_> {
         Some(phase)
     }
 
-    /// The most particular rule for a use that a layout does not allow.
+    /// The most specific rule for a use that a layout does not permit.
     fn rule_of_layout(&self, kind: WorkKind, access: A, layout: L, sub: &Sub, allowed: LayoutSet) -> Rule {
         if kind == WorkKind::Present {
             return if layout == L::DIRECT_QUEUE_COMMON { Rule::R094 } else { Rule::R069 };
@@ -182,7 +183,7 @@ impl At<'_> {
         if kind == WorkKind::Copy { Rule::R065 } else { Rule::R030 }
     }
 
-    /// Against the last barrier of this ExecuteCommandLists, or none.
+    /// Checks a use against the last barrier of this ExecuteCommandLists, if any.
     fn after_barrier(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, kind: WorkKind, used: Used) {
         let Some(last) = &sub.last else { return self.first_access(report, who, sub, used.access) };
         let phase = self.phase(last.list);
@@ -229,7 +230,7 @@ impl At<'_> {
         }
     }
 
-    /// What needs no barrier the first time (BAR-017).
+    /// Checks whether a first use needs a barrier (BAR-017).
     fn first_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, access: A) {
         let texture = who.desc.is_texture() && !who.desc.has_simultaneous_access();
         let free = tables::FIRST_ACCESS.contains(access)

@@ -1,5 +1,5 @@
-//! Damaged command buffers: every truncation and each byte flipped of some whole ones. An error or messages, and nothing
-//! is kept of what cannot be read.
+//! Damaged command buffers: every truncation and each byte flipped of some whole ones. An error or messages, and
+//! nothing is kept of what cannot be read.
 
 use crate::world::*;
 use d3dkmt::isa::{

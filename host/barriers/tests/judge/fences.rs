@@ -1,5 +1,7 @@
 //! Fence barriers.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule, Severity};
 use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier};
@@ -20,9 +22,9 @@ fn group(texture: TextureBarrier) -> Vec<BarrierGroup> {
     vec![BarrierGroup::Texture(vec![texture])]
 }
 
-// covers: BAR-113
 #[test]
 fn without_the_tier_there_are_none() {
+    covers!("BAR-113");
     for packet in [signal(1, vec![]), wait(0, vec![])] {
         let mut without = tier(FenceBarrierTier::NotSupported);
         without.fence(false);
@@ -33,9 +35,9 @@ fn without_the_tier_there_are_none() {
     }
 }
 
-// covers: BAR-114
 #[test]
 fn at_tier_1_nobody_waits_for_what_queues_may_signal() {
+    covers!("BAR-114");
     let found = |level, queues| {
         let mut world = tier(level);
         world.fence(queues);
@@ -60,9 +62,9 @@ fn created(
     Some((refused.rule, refused.id.unwrap_or_default()))
 }
 
-// covers: BAR-115 BAR-116
 #[test]
 fn some_flags_of_fences_need_others() {
+    covers!("BAR-115", "BAR-116");
     assert_eq!(created(false, false, true), Some((Rule::R098, 1007)));
     assert_eq!(created(true, false, true), Some((Rule::R098, 1007)));
     assert_eq!(created(true, true, false), Some((Rule::R099, 1007)));
@@ -77,9 +79,9 @@ fn some_flags_of_fences_need_others() {
     }
 }
 
-// covers: FEN-131
 #[test]
 fn flags_that_fences_do_not_have_are_refused_first() {
+    covers!("FEN-131");
     for (allow_queue_and_cpu_sync, unknown) in [(false, 8), (true, 1 << 31)] {
         let flags = FenceFlags { allow_queue_and_cpu_sync, unknown, ..FenceFlags::default() };
         let refused = World::new().device.add_fence(FENCE, flags, "f", 0).unwrap_err();
@@ -88,9 +90,9 @@ fn flags_that_fences_do_not_have_are_refused_first() {
     }
 }
 
-// covers: FEN-132
 #[test]
 fn a_wait_for_zero_is_a_warning_known_fence_or_not() {
+    covers!("FEN-132");
     let zero = |packets: &[Packet], known: bool| {
         let mut world = World::new();
         if known {
@@ -112,9 +114,9 @@ fn a_wait_for_zero_is_a_warning_known_fence_or_not() {
     }
 }
 
-// covers: BAR-117 BAR-118
 #[test]
 fn a_fence_of_command_lists_is_for_nobody_else() {
+    covers!("BAR-117", "BAR-118");
     let mut world = World::new();
     world.fence(false);
     let message = world.device.check_queue_operation(FENCE).unwrap_err();
@@ -129,9 +131,9 @@ fn a_fence_of_command_lists_is_for_nobody_else() {
     assert_eq!(world.device.completed_value(FENCE), 5);
 }
 
-// covers: BAR-119
 #[test]
 fn a_wait_on_a_fence_of_command_lists_comes_after_its_signal() {
+    covers!("BAR-119");
     let mut world = World::new();
     world.fence(false);
     assert_eq!(rules(&world.submit(&[wait(1, vec![])])), [Rule::R102]);
@@ -144,9 +146,9 @@ fn a_wait_on_a_fence_of_command_lists_comes_after_its_signal() {
     assert_eq!(rules(&world.submit(&[wait(1, vec![])])), [], "somebody else may signal this one");
 }
 
-// covers: BAR-032 BAR-120
 #[test]
 fn a_signal_that_holds_up_nothing_may_name_an_access() {
+    covers!("BAR-032", "BAR-120");
     let mut world = World::new();
     world.fence(false);
     let splits =
@@ -161,9 +163,9 @@ fn moved(from: &'static str, to: &'static str) -> Vec<BarrierGroup> {
     group(texture(TEXTURE, "ALL -> ALL", "COMMON -> COMMON", (from, to)))
 }
 
-// covers: BAR-121
 #[test]
 fn a_layout_that_a_signal_changed_is_taken_over_by_a_wait() {
+    covers!("BAR-121");
     let submit = |packets: &[Packet]| {
         let mut world = World::new();
         world.fence(false);
@@ -177,9 +179,9 @@ fn a_layout_that_a_signal_changed_is_taken_over_by_a_wait() {
     assert_eq!(submit(&waits), [Rule::R104]);
 }
 
-// covers: BAR-122
 #[test]
 fn a_wait_takes_the_layout_that_the_signal_left() {
+    covers!("BAR-122");
     let found = |from| {
         let mut world = World::new();
         world.fence(false);
@@ -192,9 +194,9 @@ fn a_wait_takes_the_layout_that_the_signal_left() {
     assert_eq!(found("RENDER_TARGET"), [Rule::R105]);
 }
 
-// covers: BAR-123
 #[test]
 fn a_chain_that_comes_back_is_found() {
+    covers!("BAR-123");
     const OTHER: u64 = FENCE + 64;
     let both = FenceFlags {
         allow_command_list_barriers: true,

@@ -1,5 +1,7 @@
 //! Layouts: what is known of them when a list is recorded, and what when it runs.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{Phase, Policy, Rule, policy::VideoQueueCommon};
 use d3dkmt::isa::{BarrierLayout as L, Packet, QueueType, WorkKind};
@@ -12,9 +14,9 @@ fn to_target(from: &str) -> Packet {
     move_to("ALL -> RENDER_TARGET", "COMMON -> RENDER_TARGET", (from, "RENDER_TARGET"))
 }
 
-// covers: BAR-064
 #[test]
 fn a_layout_that_the_list_itself_knows_is_known_when_it_is_recorded() {
+    covers!("BAR-064");
     let wrong =
         [to_target("COMMON"), move_to("ALL -> COPY", "COMMON -> COPY_DEST", ("COPY_SOURCE", "COPY_DEST"))];
     let message = the(&World::new().record(&wrong), Rule::R047);
@@ -27,9 +29,9 @@ fn a_layout_that_the_list_itself_knows_is_known_when_it_is_recorded() {
     assert_eq!(the(&World::new().submit(&lists), Rule::R047).phase, Phase::Submission);
 }
 
-// covers: BAR-066
 #[test]
 fn what_a_list_finds_is_assumed_and_looked_at_when_it_runs() {
+    covers!("BAR-066");
     let read = draws("SHADER_RESOURCE");
     assert_eq!(rules(&World::new().record(std::slice::from_ref(&read))), []);
     assert_eq!(rules(&World::new().submit(std::slice::from_ref(&read))), [], "COMMON allows it");
@@ -51,9 +53,9 @@ fn what_a_list_finds_is_assumed_and_looked_at_when_it_runs() {
     assert_eq!(the(&World::new().record(&both), Rule::R030).phase, Phase::Record);
 }
 
-// covers: BAR-105 BAR-106
 #[test]
 fn the_next_submission_goes_on_from_the_layout_that_the_last_one_left() {
+    covers!("BAR-105", "BAR-106");
     let mut world = World::new();
     world.submit(&[to_target("COMMON")]);
     let next = move_to("ALL -> DRAW", "COMMON -> SHADER_RESOURCE", ("RENDER_TARGET", "SHADER_RESOURCE"));
@@ -66,9 +68,9 @@ fn the_next_submission_goes_on_from_the_layout_that_the_last_one_left() {
     assert_eq!(rules(&world.submit(&[discards])), [], "UNDEFINED is always right");
 }
 
-// covers: BAR-109
 #[test]
 fn the_flush_between_submissions_is_implied_and_the_layout_is_not() {
+    covers!("BAR-109");
     let mut world = World::new();
     assert_eq!(rules(&world.submit(&[to_target("COMMON"), draws("RENDER_TARGET")])), []);
     let message = the(&world.submit(&[draws("SHADER_RESOURCE")]), Rule::R092);
@@ -77,9 +79,9 @@ fn the_flush_between_submissions_is_implied_and_the_layout_is_not() {
     assert_eq!(rules(&world.submit(&[moved, draws("SHADER_RESOURCE")])), []);
 }
 
-// covers: BAR-075 BAR-112
 #[test]
 fn nothing_is_promoted() {
+    covers!("BAR-075", "BAR-112");
     assert_eq!(rules(&World::new().submit(&[draws("RENDER_TARGET")])), [Rule::R095]);
     assert_eq!(rules(&World::new().submit(&[draws("DEPTH_STENCIL_READ")])), [Rule::R058]);
     let outcome = World::new().submit(&[uses(WorkKind::Resolve, TEXTURE, "RESOLVE_SOURCE")]);
@@ -106,9 +108,9 @@ Resolve RESOLVE_SOURCE: buffer shared
 Draw DEPTH_STENCIL_WRITE:
 Draw DEPTH_STENCIL_READ:";
 
-// covers: BAR-017
 #[test]
 fn what_needs_no_barrier_the_first_time() {
+    covers!("BAR-017");
     let kinds = WorkKind::ALL.iter();
     let kind = |name: &str| *kinds.clone().find(|kind| format!("{kind:?}") == name).expect("a kind");
     for line in FREE.lines() {
@@ -128,9 +130,9 @@ fn what_needs_no_barrier_the_first_time() {
     }
 }
 
-// covers: BAR-056
 #[test]
 fn on_a_copy_queue_everything_is_common() {
+    covers!("BAR-056");
     let copy = uses(WorkKind::Copy, TEXTURE, "COPY_DEST");
     let mut world = World::in_layout(L::COPY_DEST);
     let message = the(&world.submit_to(QueueType::Copy, std::slice::from_ref(&copy)), Rule::R039);
@@ -141,9 +143,9 @@ fn on_a_copy_queue_everything_is_common() {
     assert_eq!(rules(&World::new().submit_to(QueueType::Copy, &read)), []);
 }
 
-// covers: BAR-082
 #[test]
 fn a_copy_goes_to_where_a_copy_may_go() {
+    covers!("BAR-082");
     let copy = |world: &mut World, access| rules(&world.submit(&[uses(WorkKind::Copy, TEXTURE, access)]));
     assert_eq!(copy(&mut World::in_layout(L::COPY_SOURCE), "COPY_DEST"), [Rule::R065]);
     assert_eq!(copy(&mut World::in_layout(L::COPY_SOURCE), "COPY_SOURCE"), []);
@@ -157,9 +159,9 @@ fn a_layout_of_generic_reads_is_never_written_in() {
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, TEXTURE, "COPY_SOURCE")])), []);
 }
 
-// covers: BAR-086 BAR-111
 #[test]
 fn what_is_presented_is_common() {
+    covers!("BAR-086", "BAR-111");
     let present = [uses(WorkKind::Present, TEXTURE, "COMMON")];
     assert_eq!(rules(&World::new().submit(&present)), []);
     assert_eq!(rules(&World::in_layout(L::RENDER_TARGET).submit(&present)), [Rule::R069]);

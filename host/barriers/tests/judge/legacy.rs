@@ -1,5 +1,7 @@
 //! The older ResourceBarrier: what it becomes, and how it goes together with enhanced barriers.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::legacy::{Equivalent, Translated, equivalent, translate};
 use barriers::{Phase, Rule};
@@ -26,9 +28,9 @@ RESOLVE_SOURCE; RESOLVE; RESOLVE_SOURCE; RESOLVE_SOURCE
 RAYTRACING_ACCELERATION_STRUCTURE; RAYTRACING; RTAS_READ | RTAS_WRITE; -
 SHADING_RATE_SOURCE; PIXEL_SHADING; SHADING_RATE_SOURCE; SHADING_RATE_SOURCE";
 
-// covers: BAR-016
 #[test]
 fn every_state_is_a_row_of_the_table() {
+    covers!("BAR-016");
     for line in ROWS.lines() {
         let [state, syncs, accesses, layout] = line.split("; ").collect::<Vec<_>>()[..] else {
             panic!("{line}")
@@ -52,9 +54,9 @@ fn transition(resource: u32, before: T, after: T) -> LegacyBarrier {
     LegacyBarrier::Transition { flags: LegacyFlags::empty(), resource, subresource: u32::MAX, before, after }
 }
 
-// covers: BAR-015
 #[test]
 fn a_driver_gets_enhanced_barriers_only() {
+    covers!("BAR-015");
     let descs = [desc(TEXTURE), desc(BUFFER)];
     let describe = |id| descs.iter().find(|desc| u64::from(id) << 20 == desc.gpu_address);
     let of = |barrier| translate(&barrier, describe).expect("a resource that is known");
@@ -101,9 +103,9 @@ fn common_to_copy() -> Packet {
     move_to("ALL -> COPY", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"))
 }
 
-// covers: BAR-087
 #[test]
 fn an_enhanced_barrier_finds_the_resource_in_no_legacy_state() {
+    covers!("BAR-087");
     let mut world = World::new();
     world.submit(&[legacy(transition(TEXTURE, T::COMMON, T::RENDER_TARGET))]);
     let message = the(&world.submit(&[common_to_copy()]), Rule::R070);
@@ -114,9 +116,9 @@ fn an_enhanced_barrier_finds_the_resource_in_no_legacy_state() {
     assert_eq!(rules(&world.submit(&[common_to_copy()])), []);
 }
 
-// covers: BAR-088
 #[test]
 fn a_legacy_barrier_finds_the_texture_in_common() {
+    covers!("BAR-088");
     let mut world = World::in_layout(L::RENDER_TARGET);
     let back = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
     assert_eq!(the(&world.submit(std::slice::from_ref(&back)), Rule::R071).id, Some(1350));

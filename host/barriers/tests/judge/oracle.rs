@@ -1,6 +1,8 @@
 //! Every sync with every access in every layout on every kind of queue, on either side of a barrier, against an oracle
 //! that knows the published tables as text and nothing else.
 
+use covers::covers;
+
 use crate::world::{World, id_of, severity_of};
 use barriers::{Rule, Severity};
 use d3dkmt::isa::{
@@ -338,27 +340,30 @@ fn cross(queue: QueueType, letter: &'static str) {
     assert_eq!(looked, 23 * 26 * 33 * 8);
 }
 
-// covers: BAR-037 BAR-039 BAR-040 BAR-042 BAR-043 BAR-047 BAR-048 BAR-049 BAR-053 BAR-110
 #[test]
 fn every_barrier_of_a_direct_queue_is_judged_as_published() {
+    covers!(
+        "BAR-037", "BAR-039", "BAR-040", "BAR-042", "BAR-043", "BAR-047", "BAR-048", "BAR-049", "BAR-053",
+        "BAR-110"
+    );
     cross(QueueType::Direct, "D");
 }
 
-// covers: BAR-032 BAR-033 BAR-035 BAR-054 BAR-102 BAR-103
 #[test]
 fn every_barrier_of_a_compute_queue_is_judged_as_published() {
+    covers!("BAR-032", "BAR-033", "BAR-035", "BAR-054", "BAR-102", "BAR-103");
     cross(QueueType::Compute, "C");
 }
 
-// covers: BAR-055 BAR-057 BAR-101
 #[test]
 fn every_barrier_of_a_copy_queue_is_judged_as_published() {
+    covers!("BAR-055", "BAR-057", "BAR-101");
     cross(QueueType::Copy, "Y");
 }
 
-// covers: BAR-104
 #[test]
 fn every_barrier_of_a_video_queue_is_judged_as_published() {
+    covers!("BAR-104");
     cross(QueueType::VideoDecode, "v");
     cross(QueueType::VideoProcess, "p");
     cross(QueueType::VideoEncode, "e");

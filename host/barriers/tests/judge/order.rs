@@ -1,5 +1,7 @@
 //! What one barrier says after another, and after the commands between them.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{Phase, Policy, Rule, Severity, policy::AccessBefore};
 use d3dkmt::isa::{BarrierLayout as L, Packet, WorkKind};
@@ -10,9 +12,9 @@ fn found(packets: &[Packet]) -> Vec<Rule> {
 
 const READ: &str = "SHADER_RESOURCE -> SHADER_RESOURCE";
 
-// covers: BAR-058
 #[test]
 fn a_barrier_waits_for_all_that_the_one_before_let_go() {
+    covers!("BAR-058");
     let first = buffer("COPY -> PIXEL_SHADING | COMPUTE_SHADING", "COPY_DEST -> SHADER_RESOURCE");
     let second = |syncs| buffer(syncs, READ);
     let outcome = World::new().submit(&[first.clone(), second("PIXEL_SHADING -> ALL_SHADING")]);
@@ -29,9 +31,9 @@ fn a_barrier_waits_for_all_that_the_one_before_let_go() {
     assert_eq!(rules(&world.submit(&[second("PIXEL_SHADING -> ALL_SHADING")])), []);
 }
 
-// covers: BAR-096
 #[test]
 fn draw_is_its_five_stages() {
+    covers!("BAR-096");
     let first = buffer("COPY -> DRAW", "COPY_DEST -> COMMON");
     let stages = "INDEX_INPUT | VERTEX_SHADING | PIXEL_SHADING | DEPTH_STENCIL | RENDER_TARGET -> DRAW";
     assert_eq!(found(&[first.clone(), buffer(stages, READ)]), []);
@@ -39,9 +41,9 @@ fn draw_is_its_five_stages() {
     assert_eq!(found(&[first, buffer(four, READ)]), [Rule::R041]);
 }
 
-// covers: BAR-097 BAR-098
 #[test]
 fn containing_is_of_expanded_words() {
+    covers!("BAR-097", "BAR-098");
     let first = |after| buffer(&format!("COPY -> {after}"), "COPY_DEST -> SHADER_RESOURCE");
     let second = |before| buffer(&format!("{before} -> ALL_SHADING"), READ);
     let outcome = World::new().submit(&[first("ALL_SHADING"), second("PIXEL_SHADING")]);
@@ -49,9 +51,9 @@ fn containing_is_of_expanded_words() {
     assert_eq!(found(&[first("PIXEL_SHADING"), second("ALL")]), []);
 }
 
-// covers: BAR-060
 #[test]
 fn after_none_there_is_no_barrier() {
+    covers!("BAR-060");
     let closes = buffer("COPY -> NONE", "COPY_DEST -> NO_ACCESS");
     let again = buffer("ALL -> ALL", "NO_ACCESS -> COPY_DEST");
     assert_eq!(found(&[closes.clone(), again.clone()]), [Rule::R043]);
@@ -60,9 +62,9 @@ fn after_none_there_is_no_barrier() {
     assert_eq!(rules(&world.submit(&[again])), [], "the next ExecuteCommandLists");
 }
 
-// covers: BAR-061
 #[test]
 fn after_none_there_is_no_access() {
+    covers!("BAR-061");
     let closes = buffer("COPY -> NONE", "COPY_DEST -> NO_ACCESS");
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
     assert_eq!(found(&[closes.clone(), copy.clone()]), [Rule::R044]);
@@ -71,9 +73,9 @@ fn after_none_there_is_no_access() {
     assert_eq!(rules(&world.submit(&[copy])), []);
 }
 
-// covers: BAR-062 BAR-063
 #[test]
 fn before_none_there_is_neither_access_nor_barrier_in_the_same_scope() {
+    covers!("BAR-062", "BAR-063");
     let opens = buffer("NONE -> COPY", "NO_ACCESS -> COPY_DEST");
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
     assert_eq!(the(&World::new().submit(&[copy.clone(), opens.clone()]), Rule::R045).phase, Phase::Record);
@@ -86,9 +88,9 @@ fn before_none_there_is_neither_access_nor_barrier_in_the_same_scope() {
     assert_eq!(rules(&world.submit(&[opens])), [], "a new scope");
 }
 
-// covers: BAR-065
 #[test]
 fn access_before_is_what_is_known() {
+    covers!("BAR-065");
     let first = buffer("COPY -> ALL_SHADING", "COPY_DEST -> SHADER_RESOURCE | CONSTANT_BUFFER");
     let second = |before: &str| buffer("ALL -> COPY", &format!("{before} -> COPY_DEST"));
     let outcome = World::new().submit(&[first.clone(), second("UNORDERED_ACCESS")]);
@@ -115,9 +117,9 @@ fn a_command_has_an_access_that_the_barrier_before_it_named() {
     assert_eq!(then("SHADER_RESOURCE"), [Rule::R048]);
 }
 
-// covers: BAR-044
 #[test]
 fn a_clear_has_a_scope_of_its_own() {
+    covers!("BAR-044");
     let clear = uses(WorkKind::ClearUnorderedAccess, BUFFER, "UNORDERED_ACCESS");
     let then = |before: &str| {
         let barrier = buffer(&format!("{before} -> PIXEL_SHADING"), "UNORDERED_ACCESS -> SHADER_RESOURCE");
@@ -144,9 +146,9 @@ fn a_command_that_a_barrier_does_not_hold_up_races_with_it() {
     assert_eq!(found(&[barrier, uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE")]), []);
 }
 
-// covers: BAR-099
 #[test]
 fn barriers_with_nothing_between_them_act_as_one() {
+    covers!("BAR-099");
     let mut world = World::new();
     let first =
         move_to("COPY -> COMPUTE_SHADING", "COPY_DEST -> SHADER_RESOURCE", ("COMMON", "SHADER_RESOURCE"));
@@ -165,9 +167,9 @@ fn barriers_with_nothing_between_them_act_as_one() {
     assert_eq!(found(&[copy, first, dispatch.clone(), second, dispatch, draw]), [Rule::R027]);
 }
 
-// covers: BAR-011
 #[test]
 fn groups_and_barriers_take_effect_in_their_order() {
+    covers!("BAR-011");
     let mut world = World::new();
     let one = texture(TEXTURE, "ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
     let two = texture(TEXTURE, "ALL -> ALL", "COPY_DEST -> COPY_SOURCE", ("COPY_DEST", "COPY_SOURCE"));
@@ -184,9 +186,9 @@ fn groups_and_barriers_take_effect_in_their_order() {
     assert_eq!(message.place.barrier, Some(1), "counted over the groups, as the DDI has one array");
 }
 
-// covers: BAR-012
 #[test]
 fn the_end_of_a_submission_flushes_and_layouts_stay() {
+    covers!("BAR-012");
     let mut world = World::in_layout(L::UNORDERED_ACCESS);
     let writes = |id| uses(WorkKind::Dispatch, id, "UNORDERED_ACCESS");
     assert_eq!(rules(&world.submit(&[writes(BUFFER), writes(TEXTURE)])), []);
@@ -196,9 +198,9 @@ fn the_end_of_a_submission_flushes_and_layouts_stay() {
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")])), []);
 }
 
-// covers: BAR-013
 #[test]
 fn a_ranged_barrier_is_of_a_resource_or_of_the_whole_cache() {
+    covers!("BAR-013");
     use d3dkmt::isa::{BarrierGroup, RangedBarrier, RangedFlags};
     let barrier = words("COPY -> ALL", "COPY_DEST -> COMMON");
     let ranged = |resource| {
@@ -215,9 +217,9 @@ fn a_ranged_barrier_is_of_a_resource_or_of_the_whole_cache() {
     assert_eq!(copies(ranged(BUFFER)), [Rule::R091], "the other one is not");
 }
 
-// covers: BAR-014
 #[test]
 fn a_global_barrier_leaves_layouts_alone() {
+    covers!("BAR-014");
     let mut world = World::in_layout(L::RENDER_TARGET);
     world.submit(&[global("ALL -> ALL", "RENDER_TARGET -> SHADER_RESOURCE")]);
     assert_eq!(world.device.layout(TEXTURE, 0), L::RENDER_TARGET);
@@ -236,9 +238,9 @@ fn a_global_barrier_orders_what_it_names() {
     );
 }
 
-// covers: BAR-067
 #[test]
 fn a_global_barrier_cannot_do_what_needs_a_layout() {
+    covers!("BAR-067");
     let mut world = World::in_layout(L::RENDER_TARGET);
     let draw = uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET");
     let read = uses(WorkKind::Draw, TEXTURE, "SHADER_RESOURCE");

@@ -1,5 +1,7 @@
 //! Where the published words and the D3D12 specification differ: each switch with both of its values.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::policy::{RtasWrite, SplitBarriers, SyncNoneAccess};
 use barriers::{Policy, Rule, Severity};
@@ -15,9 +17,9 @@ fn reading(scope_reading: ScopeReading) -> Policy {
     Policy { scope_reading, ..Policy::default() }
 }
 
-// covers: BAR-032 BAR-034
 #[test]
 fn sync_before_none_is_about_one_access_or_the_other() {
+    covers!("BAR-032", "BAR-034");
     let after = Policy { sync_none_access: SyncNoneAccess::After, ..Policy::default() };
     let first = |accesses| [buffer("NONE -> COPY", accesses)];
     // What the specification allows the page refuses, and the other way round.
@@ -41,9 +43,9 @@ fn sync_before_none_is_about_one_access_or_the_other() {
     }
 }
 
-// covers: BAR-045
 #[test]
 fn a_build_without_a_write_is_an_error_where_the_page_is_followed() {
+    covers!("BAR-045");
     let required = Policy { rtas_write: RtasWrite::Required, ..Policy::default() };
     let of = |policy, syncs: &str, accesses: &str| {
         let barriers = vec![buffer_words(RTAS, syncs, accesses)];
@@ -75,9 +77,9 @@ fn of_mip(mip: u32, syncs: &str, accesses: &str, layouts: (&str, &str)) -> Textu
     TextureBarrier { subresources, ..texture(TEXTURE, syncs, accesses, layouts) }
 }
 
-// covers: BAR-070
 #[test]
 fn another_subresource_comes_between_the_halves_of_a_split_or_does_not() {
+    covers!("BAR-070");
     let by_resource = Policy { split_barriers: SplitBarriers::ByResource, ..Policy::default() };
     let begin = |mip| textures(vec![of_mip(mip, "COPY -> SPLIT", "COPY_DEST -> RENDER_TARGET", TO)]);
     let end = |mip| textures(vec![of_mip(mip, "SPLIT -> RENDER_TARGET", "COPY_DEST -> RENDER_TARGET", TO)]);
@@ -101,9 +103,9 @@ fn another_subresource_comes_between_the_halves_of_a_split_or_does_not() {
     assert_eq!(rules(&world.submit(&[other(1)])), [Rule::R053]);
 }
 
-// covers: BAR-039
 #[test]
 fn execute_indirect_is_the_fetch_of_its_arguments_or_all_of_it() {
+    covers!("BAR-039");
     let execution = reading(ScopeReading { indirect_execution: true, ..ScopeReading::default() });
     let program = |syncs, kind| {
         let accesses = "UNORDERED_ACCESS -> COPY_SOURCE";
@@ -142,9 +144,9 @@ fn execute_indirect_is_the_fetch_of_its_arguments_or_all_of_it() {
     assert_eq!(all(execution), []);
 }
 
-// covers: BAR-039
 #[test]
 fn input_assembler_is_index_buffers_or_vertex_buffers_as_well() {
+    covers!("BAR-039");
     let vertices = reading(ScopeReading { vertex_buffers: true, ..ScopeReading::default() });
     for kind in [WorkKind::Draw, WorkKind::DrawIndexed, WorkKind::ExecuteIndirect] {
         let program = |syncs| {

@@ -1,5 +1,7 @@
 //! Split barriers.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{Phase, Rule, Severity};
 use d3dkmt::isa::{BarrierLayout as L, Packet, WorkKind};
@@ -15,9 +17,9 @@ fn end() -> Packet {
     move_to("SPLIT -> RENDER_TARGET", ACCESSES, TO)
 }
 
-// covers: BAR-059
 #[test]
 fn a_split_begins_and_ends() {
+    covers!("BAR-059");
     let mut world = World::new();
     assert_eq!(rules(&world.submit(&[begin(), end(), uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET")])), []);
     assert_eq!(world.device.layout(TEXTURE, 0), L::RENDER_TARGET);
@@ -26,9 +28,9 @@ fn a_split_begins_and_ends() {
     assert_eq!(world.device.layout(TEXTURE, 0), L::COMMON, "only its end changes the layout");
 }
 
-// covers: BAR-069
 #[test]
 fn an_end_needs_a_begin() {
+    covers!("BAR-069");
     let message = the(&World::new().submit(&[end()]), Rule::R052);
     assert_eq!((message.id, message.phase), (Some(534), Phase::Submission));
     assert_eq!(rules(&World::new().record(&[end()])), [], "it may have begun in another list");
@@ -36,9 +38,9 @@ fn an_end_needs_a_begin() {
     assert_eq!(the(&World::new().record(&[first, end()]), Rule::R052).phase, Phase::Record);
 }
 
-// covers: BAR-070
 #[test]
 fn nothing_comes_between_begin_and_end() {
+    covers!("BAR-070");
     let other = move_to("ALL -> ALL", "COMMON -> COPY_SOURCE", ("COMMON", "COPY_SOURCE"));
     let found = rules(&World::new().submit(&[begin(), other]));
     assert!(found.contains(&Rule::R053), "{found:?}");
@@ -46,9 +48,9 @@ fn nothing_comes_between_begin_and_end() {
     assert!(found.contains(&Rule::R053), "{found:?}");
 }
 
-// covers: BAR-071
 #[test]
 fn begin_and_end_say_the_same() {
+    covers!("BAR-071");
     let accesses = "COPY_DEST -> RENDER_TARGET | SHADER_RESOURCE";
     let other_access = move_to("SPLIT -> RENDER_TARGET | PIXEL_SHADING", accesses, TO);
     assert!(rules(&World::new().submit(&[begin(), other_access])).contains(&Rule::R054));
@@ -57,9 +59,9 @@ fn begin_and_end_say_the_same() {
     assert!(rules(&World::new().submit(&[begin(), other_layout])).contains(&Rule::R054));
 }
 
-// covers: BAR-072
 #[test]
 fn across_submissions_a_split_is_of_the_layout_alone() {
+    covers!("BAR-072");
     let mut world = World::new();
     assert_eq!(rules(&world.submit(&[begin()])), []);
     let ends = move_to("SPLIT -> RENDER_TARGET", "NO_ACCESS -> RENDER_TARGET", TO);
@@ -71,9 +73,9 @@ fn across_submissions_a_split_is_of_the_layout_alone() {
     assert_eq!(rules(&world.submit(&[other])), [Rule::R054], "other layouts do");
 }
 
-// covers: BAR-073
 #[test]
 fn across_submissions_a_split_without_layouts_does_nothing() {
+    covers!("BAR-073");
     let mut world = World::new();
     let begin = buffer("COPY -> SPLIT", "COPY_DEST -> VERTEX_BUFFER");
     let end = buffer("SPLIT -> DRAW", "COPY_DEST -> VERTEX_BUFFER");
@@ -89,9 +91,9 @@ fn across_submissions_a_split_without_layouts_does_nothing() {
     }
 }
 
-// covers: BAR-074
 #[test]
 fn between_begin_and_end_nobody_uses_it() {
+    covers!("BAR-074");
     let copy = uses(WorkKind::Copy, TEXTURE, "COPY_SOURCE");
     assert!(rules(&World::new().submit(&[begin(), copy.clone(), end()])).contains(&Rule::R057));
     let mut world = World::new();

@@ -1,5 +1,7 @@
 //! What commands touch: heaps, regions, hazards, static data, asserts.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{
     Phase, Policy, Rule, Severity,
@@ -19,9 +21,9 @@ fn dispatch(names: &str, offset: u64, bytes: u64) -> Packet {
     work(WorkKind::Dispatch, vec![range(BUFFER, names, offset, bytes)])
 }
 
-// covers: BAR-076
 #[test]
 fn two_types_of_write_need_a_barrier() {
+    covers!("BAR-076");
     let writes = |kind, access| uses(kind, BUFFER, access);
     let two = [writes(WorkKind::Copy, "COPY_DEST"), writes(WorkKind::Dispatch, "UNORDERED_ACCESS")];
     assert_eq!(severity(&two, Rule::R059), Severity::Error);
@@ -30,9 +32,9 @@ fn two_types_of_write_need_a_barrier() {
     assert_eq!(found(&[first, between, second]), []);
 }
 
-// covers: BAR-077
 #[test]
 fn unordered_writes_race_and_blended_ones_do_not() {
+    covers!("BAR-077");
     let unordered = uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS");
     assert_eq!(severity(&[unordered.clone(), unordered.clone()], Rule::R060), Severity::Hazard);
     let between = buffer("COMPUTE_SHADING -> COMPUTE_SHADING", "UNORDERED_ACCESS -> UNORDERED_ACCESS");
@@ -46,9 +48,9 @@ fn unordered_writes_race_and_blended_ones_do_not() {
     assert_eq!(found(&[reads.clone(), reads]), []);
 }
 
-// covers: BAR-078
 #[test]
 fn a_read_and_a_write_of_different_regions_need_nothing() {
+    covers!("BAR-078");
     assert_eq!(found(&[dispatch("UNORDERED_ACCESS", 0, 64), dispatch("SHADER_RESOURCE", 64, 64)]), []);
     assert_eq!(found(&[dispatch("SHADER_RESOURCE", 64, 64), dispatch("UNORDERED_ACCESS", 0, 64)]), []);
     assert_eq!(
@@ -61,16 +63,16 @@ fn a_read_and_a_write_of_different_regions_need_nothing() {
     );
 }
 
-// covers: BAR-079
 #[test]
 fn two_writers_share_cache_lines_even_of_different_regions() {
+    covers!("BAR-079");
     let two = [dispatch("UNORDERED_ACCESS", 0, 64), dispatch("UNORDERED_ACCESS", 64, 64)];
     assert_eq!(severity(&two, Rule::R062), Severity::Hazard);
 }
 
-// covers: BAR-080 BAR-081
 #[test]
 fn a_copy_inside_of_a_subresource_does_not_meet_itself() {
+    covers!("BAR-080", "BAR-081");
     let copy = |id, to| {
         let uses = vec![range(id, "COPY_SOURCE", 0, 64), range(id, "COPY_DEST", to, 64)];
         World::new().submit(&[work(WorkKind::Copy, uses)])
@@ -82,9 +84,9 @@ fn a_copy_inside_of_a_subresource_does_not_meet_itself() {
     }
 }
 
-// covers: BAR-083 BAR-084
 #[test]
 fn heaps_of_the_cpu_have_few_uses() {
+    covers!("BAR-083", "BAR-084");
     let copy = |id, access| World::new().submit(&[uses(WorkKind::Copy, id, access)]);
     assert_eq!(the(&copy(UPLOAD, "COPY_DEST"), Rule::R066).id, Some(741));
     assert_eq!(rules(&copy(UPLOAD, "COPY_SOURCE")), []);
@@ -96,9 +98,9 @@ fn heaps_of_the_cpu_have_few_uses() {
     assert_eq!(rules(&copy(READBACK, "COPY_DEST")), []);
 }
 
-// covers: BAR-089
 #[test]
 fn a_submission_of_barriers_alone_is_worth_a_warning() {
+    covers!("BAR-089");
     let barrier = move_to("ALL -> ALL", "COPY_DEST -> COPY_SOURCE", ("COMMON", "COPY_SOURCE"));
     let message = the(&World::new().submit(std::slice::from_ref(&barrier)), Rule::R072);
     assert_eq!((message.id, message.severity), (Some(1356), Severity::Warning));
@@ -108,9 +110,9 @@ fn a_submission_of_barriers_alone_is_worth_a_warning() {
     assert_eq!(World::new().submit(&[barrier, copy]).messages.count(Rule::R072), 0);
 }
 
-// covers: BAR-090
 #[test]
 fn what_is_deactivated_is_not_touched() {
+    covers!("BAR-090");
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
     let off = buffer("COPY -> INDEX_INPUT", "COPY_DEST -> NO_ACCESS");
     let on = buffer("INDEX_INPUT -> COPY", "NO_ACCESS -> COPY_DEST");
@@ -125,9 +127,9 @@ fn asserts(world: &mut World, id: u32, names: &str) -> Vec<Rule> {
     rules(&world.submit(&[Packet::AssertResourceAccess { resource: id, subresource: 0, access }]))
 }
 
-// covers: BAR-091
 #[test]
 fn an_assert_of_access_looks_at_layout_and_flags() {
+    covers!("BAR-091");
     assert_eq!(asserts(&mut World::new(), TEXTURE, "RENDER_TARGET"), [Rule::R074]);
     assert_eq!(asserts(&mut World::new(), TEXTURE, "COPY_SOURCE"), []);
     assert_eq!(asserts(&mut World::in_layout(L::RENDER_TARGET), TEXTURE, "RENDER_TARGET"), []);
@@ -143,9 +145,9 @@ fn an_assert_of_access_looks_at_layout_and_flags() {
     assert_eq!(found(&[copy, read]), []);
 }
 
-// covers: BAR-092
 #[test]
 fn an_assert_of_a_layout_is_of_textures() {
+    covers!("BAR-092");
     let asserted =
         |resource, layout| [Packet::AssertTextureLayout { resource, subresource: ALL_SUBRESOURCES, layout }];
     assert_eq!(found(&asserted(TEXTURE, L::COMMON)), []);
@@ -157,9 +159,9 @@ fn an_assert_of_a_layout_is_of_textures() {
     assert_eq!(the(&World::new().record(&[moved, assert]), Rule::R075).phase, Phase::Record);
 }
 
-// covers: BAR-093
 #[test]
 fn what_is_asserted_stays_until_the_assert_has_run() {
+    covers!("BAR-093");
     let mut world = World::new();
     world.device.set_resident(TEXTURE, false);
     assert_eq!(asserts(&mut world, TEXTURE, "COPY_SOURCE"), [Rule::R076]);
@@ -175,9 +177,9 @@ fn root(kind: WorkKind, parameter: u32) -> Packet {
     Packet::Work { kind, kernel, operand: parameter, duration_ns: 1, uses }
 }
 
-// covers: BAR-094
 #[test]
 fn static_data_is_there_when_the_root_call_runs() {
+    covers!("BAR-094");
     let barrier = |after: &str| buffer(&format!("COPY -> {after}"), "COPY_DEST -> SHADER_RESOURCE");
     let graphics = |after| found(&[barrier(after), root(WorkKind::SetGraphicsRoot, 0)]);
     assert_eq!(graphics("DRAW"), []);
@@ -206,17 +208,17 @@ fn static_data_is_there_when_the_root_call_runs() {
     assert_eq!(found(&[root(WorkKind::SetGraphicsRoot, 1), other, barrier("DRAW"), draw]), [Rule::R077]);
 }
 
-// covers: BAR-107
 #[test]
 fn a_buffer_needs_nothing_between_submissions() {
+    covers!("BAR-107");
     let mut world = World::new();
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, BUFFER, "COPY_DEST")])), []);
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")])), []);
 }
 
-// covers: BAR-108
 #[test]
 fn two_lists_of_one_submission_are_one_scope() {
+    covers!("BAR-108");
     let packets = [
         list("upload"),
         uses(WorkKind::Copy, BUFFER, "COPY_DEST"),

@@ -1,5 +1,7 @@
 //! Rules of one barrier's words that the cross product does not reach: groups, ranges, unknown bits.
 
+use covers::covers;
+
 use crate::world::*;
 use barriers::{Capabilities, Device, Policy, Rule, Severity, policy::InlineRayQuery};
 use d3dkmt::isa::{
@@ -19,9 +21,9 @@ fn found(packets: &[Packet]) -> Vec<Rule> {
     rules(&World::new().submit(packets))
 }
 
-// covers: BAR-018
 #[test]
 fn without_enhanced_barriers_there_is_neither_a_barrier_nor_an_initial_layout() {
+    covers!("BAR-018");
     let capabilities = Capabilities { enhanced_barriers: false, ..Capabilities::default() };
     let mut world = World::with(capabilities, Policy::default());
     let message = the(&world.submit(&[textures(vec![usual()])]), Rule::R001);
@@ -32,18 +34,18 @@ fn without_enhanced_barriers_there_is_neither_a_barrier_nor_an_initial_layout() 
     assert_eq!(found(&[textures(vec![usual()])]), []);
 }
 
-// covers: BAR-019
 #[test]
 fn a_bundle_has_no_barriers() {
+    covers!("BAR-019");
     let begin = |flags| Packet::BeginList { queue: QueueType::Direct, flags, name: "bundle".into() };
     let barrier = textures(vec![usual()]);
     assert_eq!(found(&[begin(ListFlags::BUNDLE), barrier.clone()]), [Rule::R002]);
     assert_eq!(found(&[begin(ListFlags::empty()), barrier]), []);
 }
 
-// covers: BAR-020
 #[test]
 fn no_groups_and_empty_groups_are_worth_a_warning() {
+    covers!("BAR-020");
     let outcome = World::new().submit(&[Packet::Barrier { groups: vec![] }]);
     let message = the(&outcome, Rule::R003);
     assert_eq!((message.id, message.severity), (Some(954), Severity::Warning));
@@ -51,9 +53,9 @@ fn no_groups_and_empty_groups_are_worth_a_warning() {
     assert_eq!(found(&[Packet::Barrier { groups }]), [Rule::R003, Rule::R003]);
 }
 
-// covers: BAR-021
 #[test]
 fn there_are_four_types_of_groups_and_an_application_has_three() {
+    covers!("BAR-021");
     let unknown = vec![BarrierGroup::Unknown { kind: 4, barriers: 1 }];
     let outcome = World::new().submit(&[Packet::Barrier { groups: unknown }]);
     assert_eq!(the(&outcome, Rule::R004).id, Some(1335));
@@ -66,9 +68,9 @@ fn there_are_four_types_of_groups_and_an_application_has_three() {
     assert_eq!(rules(&World::with(api, Policy::default()).submit(&packet)), [Rule::R004]);
 }
 
-// covers: BAR-022
 #[test]
 fn a_barrier_of_no_resource_is_an_error() {
+    covers!("BAR-022");
     let null = TextureBarrier { resource: 0, ..usual() };
     let message = the(&World::new().submit(&[textures(vec![null])]), Rule::R005);
     assert!(message.text.contains("NULL"), "{message}");
@@ -77,9 +79,9 @@ fn a_barrier_of_no_resource_is_an_error() {
     assert_eq!(found(&[Packet::Barrier { groups }]), [Rule::R005]);
 }
 
-// covers: BAR-023
 #[test]
 fn the_type_of_barrier_must_fit_the_resource() {
+    covers!("BAR-023");
     let outcome = World::new().submit(&[textures(vec![TextureBarrier { resource: BUFFER, ..usual() }])]);
     let message = the(&outcome, Rule::R006);
     assert_eq!(message.id, Some(1335));
@@ -92,9 +94,9 @@ fn of(subresources: SubresourceRange) -> Vec<Rule> {
     found(&[textures(vec![TextureBarrier { subresources, ..usual() }])])
 }
 
-// covers: BAR-024
 #[test]
 fn a_range_stays_inside_of_the_texture() {
+    covers!("BAR-024");
     let all =
         SubresourceRange { first_mip: 0, mips: 2, first_slice: 0, slices: 2, first_plane: 0, planes: 1 };
     assert_eq!(of(all), []);
@@ -115,9 +117,9 @@ fn a_range_stays_inside_of_the_texture() {
     assert_eq!(the(&outcome, Rule::R007).id, Some(1336));
 }
 
-// covers: BAR-025 BAR-026
 #[test]
 fn without_mips_a_range_is_one_index_or_everything_and_the_rest_does_not_count() {
+    covers!("BAR-025", "BAR-026");
     let garbage = SubresourceRange {
         first_slice: 77,
         slices: 78,
@@ -137,9 +139,9 @@ fn without_mips_a_range_is_one_index_or_everything_and_the_rest_does_not_count()
     assert_eq!(world.device.layout(TEXTURE, 0), L::SHADER_RESOURCE);
 }
 
-// covers: BAR-027
 #[test]
 fn a_buffer_barrier_is_of_the_whole_buffer() {
+    covers!("BAR-027");
     let of = |offset, bytes| {
         let buffer = BufferBarrier { offset, bytes, ..buffer_words(BUFFER, ALL, COPIED) };
         World::new().submit(&[Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![buffer])] }])
@@ -150,9 +152,9 @@ fn a_buffer_barrier_is_of_the_whole_buffer() {
     assert_eq!(the(&of(16, 4080), Rule::R010).id, Some(1340));
 }
 
-// covers: BAR-028 BAR-029
 #[test]
 fn bits_that_are_not_defined_are_named() {
+    covers!("BAR-028", "BAR-029");
     for bit in [0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x200_0000, 0x4000_0000] {
         let mut wrong = usual();
         wrong.barrier.sync_after |= BarrierSync::from_bits_retain(bit);
@@ -168,9 +170,9 @@ fn bits_that_are_not_defined_are_named() {
     }
 }
 
-// covers: BAR-030
 #[test]
 fn a_layout_that_no_application_may_name_removes_the_list() {
+    covers!("BAR-030");
     for layout in [L::LEGACY_COPY_DEST, L::LEGACY_PIXEL_SHADER_RESOURCE, L(32), L(0xFFFF_FFFE)] {
         let mut world = World::new();
         let bad = TextureBarrier { layout_after: layout, ..usual() };
@@ -191,9 +193,9 @@ fn a_layout_that_no_application_may_name_removes_the_list() {
     assert_eq!(World::new().submit(&[textures(vec![usual()])]).dropped, []);
 }
 
-// covers: BAR-031
 #[test]
 fn split_stands_alone() {
+    covers!("BAR-031");
     let outcome =
         World::new().submit(&[move_to("ALL -> SPLIT | COPY", COPIED, ("COMMON", "SHADER_RESOURCE"))]);
     let message = the(&outcome, Rule::R014);
@@ -204,18 +206,18 @@ fn split_stands_alone() {
     assert!(the(&before, Rule::R014).text.starts_with("SyncBefore"));
 }
 
-// covers: BAR-034
 #[test]
 fn before_none_nothing_was_accessed_and_anything_may_be_after() {
+    covers!("BAR-034");
     let after =
         |access| move_to("NONE -> ALL", &format!("NO_ACCESS -> {access}"), ("UNDEFINED", "COPY_DEST"));
     assert_eq!(found(&[after("COPY_DEST")]), []);
     assert_eq!(found(&[after("NO_ACCESS")]), []);
 }
 
-// covers: BAR-036
 #[test]
 fn no_access_stands_alone() {
+    covers!("BAR-036");
     let outcome = World::new().submit(&[buffer(ALL, "COPY_DEST -> NO_ACCESS | COPY_SOURCE")]);
     assert_eq!(the(&outcome, Rule::R019).id, Some(1332));
     let before = World::new().submit(&[buffer(ALL, "NO_ACCESS | COPY_DEST -> COPY_SOURCE")]);
@@ -223,9 +225,9 @@ fn no_access_stands_alone() {
     assert_eq!(found(&[buffer(ALL, "NO_ACCESS -> COPY_SOURCE")]), []);
 }
 
-// covers: BAR-038
 #[test]
 fn an_access_before_of_common_is_worth_a_warning() {
+    covers!("BAR-038");
     let outcome = World::new().submit(&[buffer(ALL, "COMMON -> COPY_SOURCE")]);
     let message = the(&outcome, Rule::R021);
     assert_eq!(message.severity, Severity::Warning);
@@ -233,9 +235,9 @@ fn an_access_before_of_common_is_worth_a_warning() {
     assert_eq!(outcome.messages.count(Rule::R021), 0);
 }
 
-// covers: BAR-041
 #[test]
 fn a_copy_is_not_in_the_scope_of_compute_shading() {
+    covers!("BAR-041");
     let outcome = World::new().submit(&[buffer("COMPUTE_SHADING -> ALL", "COPY_DEST -> COMMON")]);
     let message = the(&outcome, Rule::R022);
     assert_eq!((message.id, message.severity), (Some(1333), Severity::Error));
@@ -245,9 +247,9 @@ fn a_copy_is_not_in_the_scope_of_compute_shading() {
     );
 }
 
-// covers: BAR-045
 #[test]
 fn a_build_without_a_write_is_worth_a_warning() {
+    covers!("BAR-045");
     let of = |accesses| {
         let groups =
             vec![BarrierGroup::Buffer(vec![buffer_words(RTAS, "BUILD_RTAS -> RAYTRACING", accesses)])];
@@ -257,9 +259,9 @@ fn a_build_without_a_write_is_worth_a_warning() {
     assert_eq!(rules(&of("RTAS_WRITE -> RTAS_READ")), []);
 }
 
-// covers: BAR-046
 #[test]
 fn only_acceleration_structures_are_accessed_as_such() {
+    covers!("BAR-046");
     let syncs = "BUILD_RTAS -> RAYTRACING";
     let of = |id| BarrierGroup::Buffer(vec![buffer_words(id, syncs, "RTAS_WRITE -> RTAS_READ")]);
     let outcome = World::new().submit(&[Packet::Barrier { groups: vec![of(BUFFER)] }]);
@@ -268,9 +270,9 @@ fn only_acceleration_structures_are_accessed_as_such() {
     assert_eq!(found(&[uses(WorkKind::DispatchRays, BUFFER, "RTAS_READ")]), [Rule::R029]);
 }
 
-// covers: BAR-050 BAR-051
 #[test]
 fn a_discard_comes_from_nowhere_and_goes_anywhere() {
+    covers!("BAR-050", "BAR-051");
     let of = |before: L, after: L| {
         let accesses = "NO_ACCESS -> COMMON";
         let flags = TextureFlags::DISCARD;
@@ -288,38 +290,38 @@ fn a_discard_comes_from_nowhere_and_goes_anywhere() {
     }
 }
 
-// covers: BAR-052
 #[test]
 fn a_texture_barrier_has_one_flag() {
+    covers!("BAR-052");
     let flags = TextureFlags::from_bits_retain(2);
     let outcome = World::new().submit(&[textures(vec![TextureBarrier { flags, ..usual() }])]);
     assert_eq!(the(&outcome, Rule::R035).id, Some(1436));
 }
 
-// covers: BAR-095
 #[test]
 fn the_global_bit_is_for_fences() {
+    covers!("BAR-095");
     assert_eq!(found(&[global(ALL, "COPY_DEST -> GLOBAL")]), [Rule::R078]);
     assert_eq!(found(&[buffer(ALL, "GLOBAL | COPY_DEST -> COPY_SOURCE")]), [Rule::R078]);
 }
 
-// covers: BAR-100
 #[test]
 fn a_barrier_is_not_both_ends_of_a_split() {
+    covers!("BAR-100");
     let outcome = World::new().submit(&[move_to("SPLIT -> SPLIT", COPIED, ("COMMON", "SHADER_RESOURCE"))]);
     assert_eq!(outcome.messages.count(Rule::R083), 1);
 }
 
-// covers: BAR-068
 #[test]
 fn a_global_barrier_is_not_split() {
+    covers!("BAR-068");
     assert_eq!(found(&[global("COPY -> SPLIT", "COPY_DEST -> SHADER_RESOURCE")]), [Rule::R051]);
     assert_eq!(found(&[global("COPY -> DRAW", "COPY_DEST -> SHADER_RESOURCE")]), []);
 }
 
-// covers: BAR-085
 #[test]
 fn a_buffer_has_no_initial_layout() {
+    covers!("BAR-085");
     let wrong = ResourceDesc { initial_layout: L::COMMON, ..desc(BUFFER) };
     let message = Device::default().add_resource(1, wrong).unwrap_err();
     assert_eq!((message.rule, message.id), (Rule::R068, Some(1342)));

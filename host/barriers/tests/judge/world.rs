@@ -102,8 +102,8 @@ impl World {
     }
 }
 
-/// What breaking a rule is published to come to, by its number: an error, if it is in none of these. Nothing is broken by
-/// what is in FINE.
+/// What breaking a rule is published to come to, by its number: an error, if it is in none of these. Nothing is broken
+/// by what is in FINE.
 const WARNINGS: &str = "3 21 28 56 72 108";
 const HAZARDS: &str = "27 60 62 91";
 const REMOVES_THE_LIST: &str = "13";

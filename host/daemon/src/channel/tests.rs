@@ -1,4 +1,4 @@
-//! Turns of channels, by what the kernel is told in each.
+//! Turns of channels, by the inputs of the kernel in each.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -22,10 +22,10 @@ use crate::observer::{DaemonKernel, Observer};
 use crate::peer::Peer;
 
 const VM: VmId = VmId(1);
-/// More than the kernel does in one step.
+/// More waits than the kernel releases in one step.
 const WAITS: u64 = 5_000;
 
-/// The process of each call that the kernel was told of, in order; a step that goes on with a backlog has none.
+/// The process of each call that was passed to the kernel, in order; `None` for a step that continues a backlog.
 #[derive(Default)]
 struct Steps(Mutex<Vec<Option<ProcessId>>>);
 
@@ -84,7 +84,7 @@ impl Client {
         bytes
     }
 
-    /// Makes a call in as many turns as it takes, and gives its answer.
+    /// Makes a call in as many turns as it takes; returns its answer.
     fn call(&mut self, call: &Call) -> Reply {
         let bytes = self.frame(call);
         self.channel.take_in(&bytes);
@@ -129,7 +129,7 @@ fn kernel_host_of_two() -> (Arc<KernelHost>, Arc<Steps>, Client, Client) {
 }
 
 #[test]
-fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
+fn a_turn_is_a_step_of_the_backlog_or_a_limited_number_of_calls() {
     let (_kernel_host, steps, mut slow, mut other) = kernel_host_of_two();
     let (device, fence) = slow.device_and_fence();
     let (other_device, _) = other.device_and_fence();
@@ -156,8 +156,8 @@ fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
     assert_eq!(slow.channel.pending_bytes(), bytes.len());
     steps.take();
     assert!(slow.channel.turn().unwrap());
-    assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it lets go");
-    assert_eq!(slow.channel.pending_bytes(), bytes.len(), "what was decoded counts until it is made");
+    assert_eq!(steps.take(), [Some(slow.process)], "the call behind it waits for the waits that it releases");
+    assert_eq!(slow.channel.pending_bytes(), bytes.len(), "decoded calls count until they are made");
     let mut turns = 0;
     loop {
         assert!(slow.channel.turn().unwrap());
@@ -172,7 +172,7 @@ fn a_turn_is_a_step_of_what_is_left_or_so_many_calls() {
         assert_eq!(steps.take(), [Some(other.process)]);
     }
     assert!(turns as u64 >= WAITS / 1024 - 1, "{turns} turns for {WAITS} waits");
-    // What was decoded with the signal is done by now, and what is left takes one turn.
+    // Calls decoded with the signal are done by now; the rest takes one turn.
     assert!(!slow.channel.turn().unwrap());
     assert_eq!(steps.take().len(), 4);
     assert_eq!((slow.channel.has_more(), slow.channel.pending_bytes()), (false, 0));

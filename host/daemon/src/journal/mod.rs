@@ -310,7 +310,7 @@ fn replay_last(
     replay(folder, segments, config, drivers).map_err(|(error, path)| {
         anyhow::anyhow!(
             "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` shows more. \
-             To begin anew without what it has, give another folder",
+             To start without it, give another folder",
             folder.display(),
             path.display()
         )

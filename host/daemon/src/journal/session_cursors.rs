@@ -51,7 +51,9 @@ struct SessionCursor {
 
 /// A session resumes at a message that the daemon no longer has, or never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the client has read {received} answers and wakes, the daemon has retained those from {first} to {last}")]
+#[error(
+    "the client has read {received} answers and wakes, the daemon has retained those from {first} to {last}"
+)]
 pub struct NotRetained {
     received: u64,
     first: u64,
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_never_says_what_it_read_is_found() {
+    fn a_client_that_never_acknowledges_is_found() {
         let mut session_cursors = attached();
         let mut big = effects(&[1], &[]);
         big.answers[0].reply = Reply::Escape(vec![0; 1 << 20]);

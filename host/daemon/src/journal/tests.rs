@@ -16,7 +16,7 @@ fn refusal(folder: &Path) -> String {
     format!("{:#}", open(folder).map(|_| ()).expect_err("it is refused"))
 }
 
-/// A kernel, and what is recorded of it.
+/// A kernel and its journal.
 struct Recorded {
     journal: Journal,
     recorder: Recorder,
@@ -49,7 +49,7 @@ impl Recorded {
         self.step(now + 1, Input::FenceMemoryAdded { process: P, slots: 64 });
     }
 
-    /// A snapshot is due.
+    /// Begins the next segment, as when a snapshot is due.
     fn go_on(&mut self) {
         let next_step = self.recorder.next_step();
         self.recorder.flush().unwrap();
@@ -60,7 +60,7 @@ impl Recorded {
         self.step(now, Input::Call { process: P, request, call: Call::EnumAdapters { capacity: 8 } });
     }
 
-    /// As SIGKILL leaves it: nothing is ended.
+    /// Leaves the journal as SIGKILL does: unfinished.
     fn killed(self) {
         std::mem::forget(self.recorder);
         drop(self.journal);
@@ -68,7 +68,7 @@ impl Recorded {
 }
 
 #[test]
-fn a_killed_daemon_is_gone_on_from_in_one_segment_or_the_next() {
+fn a_killed_daemon_is_resumed_from_one_segment_or_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(1000);
@@ -82,7 +82,7 @@ fn a_killed_daemon_is_gone_on_from_in_one_segment_or_the_next() {
     assert_ne!(journal.resume_token(ProcessId(2)), token);
     let of: Vec<_> = kernel.attached_processes().map(|of| (of.process, of.pid, of.slots)).collect();
     assert_eq!(of, [(P, 77, 64)]);
-    // The next one has all of it without the first.
+    // The next segment has the whole state without the first.
     std::mem::forget(journal.begin(&kernel, &session_cursors, next_step).unwrap());
     drop(journal);
     assert_eq!(segments(folder.path()).unwrap(), [2]);
@@ -103,7 +103,7 @@ fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
         let (journal, replayed) = open(folder.path()).unwrap();
         assert_eq!((replayed.expect("there is something").next_step, journal.segment), (3, 2));
     }
-    // The only one there is: none of a daemon that was killed at its first start.
+    // The only segment: a daemon was killed at its first start.
     std::fs::remove_file(segment_path(folder.path(), 1)).unwrap();
     assert!(refusal(folder.path()).contains("cannot be resumed"));
     std::fs::write(segment_path(folder.path(), 2), b"").unwrap();
@@ -118,7 +118,7 @@ fn wait_for_state_of(folder: &Path, segment: u32) {
 }
 
 #[test]
-fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_daemon() {
+fn a_segment_continues_the_one_before_it_and_its_state_is_computed_beside_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
@@ -138,7 +138,7 @@ fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_
     let replayed = || open(folder.path()).map(|(_, replayed)| replayed.expect("there is something"));
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.now, resumed.next_step), (digest, 9, 6));
-    assert_eq!(resumed.session_cursors, session_cursors, "what was read by then is not kept");
+    assert_eq!(resumed.session_cursors, session_cursors, "acknowledged messages are dropped");
     let found = trace::verify(trace::Reader::open(&second).unwrap()).unwrap();
     assert!(found.is_whole() && found.snapshots == 1, "{found:?}");
 
@@ -147,7 +147,10 @@ fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_
     std::fs::write(&first, whole).unwrap();
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.next_step), (digest, 6));
-    assert!(resumed.session_cursors.clone().go_on_behind(P, 0).is_ok(), "nobody knows what was read");
+    assert!(
+        resumed.session_cursors.clone().go_on_behind(P, 0).is_ok(),
+        "acknowledgments are not in the journal"
+    );
 
     std::fs::write(&first, too_short).unwrap();
     let words = refusal(folder.path());
@@ -158,7 +161,7 @@ fn a_segment_goes_on_where_the_one_before_it_ends_and_gets_its_state_beside_the_
 }
 
 #[test]
-fn a_journal_that_does_not_come_to_its_daemons_state_needs_a_snapshot() {
+fn a_journal_whose_replay_differs_from_its_daemons_state_needs_a_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
@@ -194,7 +197,7 @@ fn moves_that_are_done_are_not_done_again() {
 }
 
 #[test]
-fn what_cannot_be_gone_on_from_is_refused_with_what_and_what_to_do() {
+fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
@@ -222,12 +225,12 @@ fn what_cannot_be_gone_on_from_is_refused_with_what_and_what_to_do() {
 }
 
 #[test]
-fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed() {
+fn a_state_in_pieces_is_resumed_and_an_incomplete_one_is_not_needed() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::new(folder.path());
     recorded.attach(5);
     let Recorded { journal, kernel, session_cursors, .. } = &mut recorded;
-    // Far less than the state has.
+    // Far less than the state's size.
     journal.one_block_bytes_max = Some(40);
     let digest = kernel.snapshot().digest();
     std::mem::forget(journal.begin(kernel, session_cursors, 3).unwrap());
@@ -244,7 +247,7 @@ fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed(
         (digest, 3, session_cursors)
     );
     drop(journal);
-    // A daemon was killed while it wrote the next one, wherever it was.
+    // A daemon was killed while it wrote the next one, at any byte.
     let bytes = std::fs::read(&path).unwrap();
     let next = segment_path(folder.path(), 3);
     for cut in (1..bytes.len()).step_by(37).chain([bytes.len() - 1]) {
@@ -253,7 +256,7 @@ fn a_state_in_pieces_is_gone_on_from_and_one_that_is_half_written_is_not_needed(
         let replayed = replayed.unwrap_or_else(|| panic!("cut at {cut}: nothing"));
         assert_eq!((replayed.kernel.snapshot().digest(), replayed.next_step), (digest, 3), "cut at {cut}");
     }
-    // The only one there is has to be whole.
+    // The only segment must be complete.
     std::fs::rename(&next, &path).unwrap();
     let words = refusal(folder.path());
     assert!(words.contains("its snapshot is not whole") && words.contains("another folder"), "{words}");

@@ -38,7 +38,7 @@ impl Child {
     /// Forks a child that writes the bytes of `say` to a pipe. `say` must take no lock and touch no descriptor.
     pub fn fork(say: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
         let (said, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // SAFETY: the child calls nothing but `say`, which allocates, and writes to the pipe; then it exits without a return.
+        // SAFETY: the child calls only `say`, which allocates, writes to the pipe, and exits without returning.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()),
             0 => {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_was_killed_says_nothing_and_leaves_no_process() {
+    fn a_killed_child_returns_nothing_and_leaves_no_process() {
         let kernel = kernel();
         let child = Child::fork(|| kernel.save().unwrap()).unwrap();
         let pid = child.pid;

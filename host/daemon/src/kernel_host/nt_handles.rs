@@ -3,7 +3,7 @@
 //! ```text
 //!   broker makes it ─▶ open ──ShareObjects or OpenNtHandleFromName names it──▶ named
 //!                       │                                                      │
-//!                       └──────────── the broker saw the last close ───────────┴─▶ gone; a named one is closed in the kernel
+//!                       └──────────── the broker saw the last close ───────────┴─▶ gone, also in the kernel
 //! ```
 //! The token is recorded here before any process has the descriptor, and until no process has it. So a call that
 //! arrives after the close of its own descriptor (its process was killed, say) leaves nothing behind. An object that it

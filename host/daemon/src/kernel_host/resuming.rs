@@ -2,8 +2,8 @@
 //! return.
 //!
 //! ```text
-//!   replayed ──▶ away: Resume, Regain, ReattachBacking, HaveNtHandle ──Hello──▶ back ─┐ all returned, or the limit has passed:
-//!                 └── gone meanwhile, or never seen again ──▶ detached ────────┴▶ every Welcome is sent, time continues
+//!   replayed ──▶ away: Resume, Regain, ReattachBacking, HaveNtHandle ──Hello──▶ back ─┐ all back, or limit passed:
+//!                 └── gone meanwhile, or never seen again ──▶ detached ────────┴▶ Welcomes sent, time continues
 //! ```
 //! Nothing runs before that: the model's time stands still, and a returned client waits for its Welcome. So no step
 //! misses memory that its process is about to attach again. The outage takes no model time, so no timeout expires in

@@ -7,7 +7,7 @@ use super::super::closing::{ClientFd, Closers};
 use super::super::observer::DaemonKernel;
 use super::*;
 
-/// Of each step: what it was told, the handle of a mutex that it made, and how many it woke.
+/// For each step: its input, the handle of a mutex that it created, and how many waits it woke.
 #[derive(Default)]
 struct Steps(Mutex<Vec<(String, Option<d3dkmt::Handle>, usize)>>);
 
@@ -22,7 +22,7 @@ impl Observer for Steps {
 }
 
 #[test]
-fn what_was_due_before_a_call_is_no_effect_of_that_call() {
+fn work_due_before_a_call_is_no_effect_of_that_call() {
     let steps = Arc::new(Steps::default());
     let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
     let kernel_host =
@@ -52,7 +52,7 @@ fn what_was_due_before_a_call_is_no_effect_of_that_call() {
 }
 
 #[test]
-fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
+fn a_flush_list_sends_what_is_left_when_it_is_dropped() {
     use std::io::Read as _;
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let epoll = Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
@@ -69,7 +69,7 @@ fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
 }
 
 #[test]
-fn who_gives_way_comes_after_who_waits() {
+fn a_yielding_thread_locks_after_a_waiting_one() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();
     let order = Mutex::new(Vec::new());
     let take = |who: &'static str| {
@@ -81,7 +81,7 @@ fn who_gives_way_comes_after_who_waits() {
         std::thread::scope(|scope| {
             let held = kernel_host.lock();
             scope.spawn(|| take("waits"));
-            // By another thread: this one holds what is taken after it.
+            // On another thread: this one holds the kernel lock, which ranks after the turnstile.
             let is_free = || kernel_host.turnstile.try_lock_or_abort().is_some();
             while scope.spawn(is_free).join().unwrap() {
                 std::thread::yield_now();

@@ -60,7 +60,9 @@ impl Views<'_> {
             && let Ok(child) = Child::fork(|| say(&host_state.kernel).encode_to_vec())
         {
             drop(host_state);
-            let said = child.finish().ok_or("the child process that read the kernel's state failed or was killed")?;
+            let said = child
+                .finish()
+                .ok_or("the child process that read the kernel's state failed or was killed")?;
             return R::decode(&*said).map_err(|error| error.to_string());
         }
         let Ok(state) = host_state.kernel.save() else { return Ok(say(&host_state.kernel)) };

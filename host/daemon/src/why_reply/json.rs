@@ -1,9 +1,9 @@
-//! The answer for programs.
+//! The answer to `why` as JSON.
 
 use dxgkrnl::why::{Cause, Missing, Object, Owner, Verdict, Waiter, WaiterKind, Why};
 use serde_json::{Value, json};
 
-/// The answer for a program. Times are nanoseconds of the daemon's clock.
+/// Returns the answer as JSON. Times are nanoseconds of the daemon's clock.
 pub fn to_json(why: &Why) -> Value {
     json!({
         "now_ns": why.now,
@@ -41,7 +41,7 @@ fn cause(cause: &Cause, now: u64) -> Value {
     })
 }
 
-/// What a verdict names.
+/// The objects that a verdict names.
 fn about(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Progressing { due } => json!({ "due_ns": due }),
@@ -107,7 +107,7 @@ fn waiter(waiter: &Waiter) -> Value {
     })
 }
 
-/// Which wait it is, as long as it lasts: for whoever tells of each once.
+/// Identifies a wait as long as it lasts, so that a reader can report each once.
 pub fn identity(waiter: &Waiter) -> String {
     let Waiter { party, kind, since, .. } = waiter;
     format!("{} {kind:?} {since:?}", party.process)

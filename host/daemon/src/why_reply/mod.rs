@@ -1,4 +1,4 @@
-//! How `why` is told: as JSON and as a picture. The text is the model's own.
+//! Forms of `why`'s answer: JSON and a picture. The text is the model's own.
 
 mod json;
 mod svg;
@@ -8,7 +8,7 @@ mod tests;
 use dxgkrnl::why::{Cause, Why};
 use proto::control::{WhyCause, WhyReply};
 
-/// All forms of an answer.
+/// Returns all forms of an answer.
 pub fn to_reply(why: &Why, picture: bool) -> WhyReply {
     let cause = |cause: &Cause| WhyCause {
         verdict: cause.verdict.name().into(),

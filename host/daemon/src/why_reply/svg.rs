@@ -1,7 +1,7 @@
-//! The chains as a picture: from who waits, down to what it comes down to. The same answer gives the same bytes.
+//! The chains as a picture, from the waiter down to the root cause. The same answer gives the same bytes.
 //!
-//! Colour says nothing that words and strokes do not say: each box has its kind in words, a verdict that is stuck has a
-//! double frame, and a cycle has an arrow back.
+//! Colour adds nothing to words and strokes: each box has its kind in words, a stuck verdict has a double frame, and a
+//! cycle has an arrow back.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ const WIDTH: usize = 760;
 const LEFT: usize = 24;
 const BOX_WIDTH: usize = 660;
 const LINE: usize = 18;
-/// Characters of a line in a box: what fits in the widest common font of the list.
+/// Characters of a line in a box: what fits in the widest font of the list.
 const COLUMNS: usize = 78;
 const GAP: usize = 26;
-/// Causes that are drawn.
+/// The most causes that are drawn.
 const CAUSES_MAX: usize = 12;
 
 const STYLE: &str = "\
@@ -27,7 +27,7 @@ const STYLE: &str = "\
 .tip{fill:var(--ink)}.stuck{fill:none;stroke:#d55e00;stroke-width:2}.goes{fill:none;stroke:#009e73;stroke-width:2}\
 .wait{fill:#0072b2}.value{fill:#e69f00}.queue{fill:#56b4e9}.engine{fill:#cc79a7}.process{fill:#009e73}.verdict{fill:#d55e00}";
 
-/// The picture.
+/// Returns the picture as SVG.
 pub fn to_svg(why: &Why) -> String {
     let mut drawing = Drawing { body: String::new(), y: 20 };
     if why.causes.is_empty() {
@@ -38,7 +38,7 @@ pub fn to_svg(why: &Why) -> String {
     }
     let left_out = why.causes.len().saturating_sub(CAUSES_MAX);
     if left_out > 0 {
-        drawing.heading(&format!("{left_out} causes more are not drawn"));
+        drawing.heading(&format!("{left_out} more causes are not drawn"));
     }
     let height = drawing.y + 8;
     format!(
@@ -137,7 +137,7 @@ impl Drawing {
         self.y += GAP;
     }
 
-    /// From the last box of a cycle to the one that it needs again, to the right of all.
+    /// Draws an arrow from the last box of a cycle to the one that it needs again, to the right of all.
     fn back(&mut self, from: usize, to: usize) {
         let (x, far) = (LEFT + BOX_WIDTH, LEFT + BOX_WIDTH + 36);
         let near = x + 3;

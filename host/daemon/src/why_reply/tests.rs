@@ -1,4 +1,4 @@
-//! A planted state, told in every form. Its text and its picture are those of docs/WHY.md: `GPUPV_BLESS=1` writes them.
+//! A planted state in every form. Its text and picture are those of docs/WHY.md: `GPUPV_BLESS=1` writes them.
 
 use std::path::{Path, PathBuf};
 
@@ -156,11 +156,11 @@ fn agrees(name: &str, found: &str) {
         std::fs::write(docs(name), found).expect("docs can be written");
     }
     let known = std::fs::read_to_string(docs(name)).expect("docs are there");
-    assert!(known == found, "docs/{name} is not what is told: GPUPV_BLESS=1 writes it\n{found}");
+    assert!(known == found, "docs/{name} differs from the output: GPUPV_BLESS=1 writes it\n{found}");
 }
 
 #[test]
-fn the_text_in_the_docs_is_what_is_told() {
+fn the_text_in_the_docs_is_the_output() {
     let page = std::fs::read_to_string(docs("WHY.md")).expect("docs are there");
     let (head, rest) = page.split_once("## What it says\n\n```text\n").expect("the example");
     let (_, tail) = rest.split_once("```\n").expect("its end");
@@ -169,7 +169,7 @@ fn the_text_in_the_docs_is_what_is_told() {
 }
 
 #[test]
-fn the_picture_in_the_docs_is_what_is_drawn_and_well_formed() {
+fn the_picture_in_the_docs_is_the_output_and_well_formed() {
     let drawn = to_svg(&planted());
     assert_eq!(drawn, to_svg(&planted()), "the same bytes each time");
     agrees("why.svg", &drawn);

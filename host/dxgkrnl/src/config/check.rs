@@ -7,7 +7,7 @@ use d3dkmt::limits::ADAPTERS_MAX;
 
 use super::{AdapterConfig, Config, VmConfig};
 
-/// A broken rule. The path names the value by its keys and its places in lists, as `adapter.1.luid`.
+/// A broken rule. The path names the value by its keys and list indices, as `adapter.1.luid`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flaw {
     pub path: String,
@@ -18,7 +18,7 @@ fn flaw(path: impl Into<String>, message: impl Into<String>) -> Result<(), Flaw>
     Err(Flaw { path: path.into(), message: message.into() })
 }
 
-/// The first that an earlier one is the same as.
+/// Index of the first element that equals an earlier one.
 fn twice<T>(of: &[T], same: impl Fn(&T, &T) -> bool) -> Option<usize> {
     (1..of.len()).find(|at| of[..*at].iter().any(|earlier| same(earlier, &of[*at])))
 }

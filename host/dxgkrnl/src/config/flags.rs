@@ -28,7 +28,7 @@ where
         return deserializer.deserialize_seq(Names(PhantomData));
     }
     let bits = F::Bits::deserialize(deserializer)?;
-    F::from_bits(bits).ok_or_else(|| D::Error::custom("a flag has a bit that nobody knows"))
+    F::from_bits(bits).ok_or_else(|| D::Error::custom("a set of flags has an unknown bit"))
 }
 
 struct Names<F>(PhantomData<F>);
@@ -65,7 +65,7 @@ impl<F: Flags> Visitor<'_> for Name<F> {
         f.write_str("a name")
     }
 
-    /// In the words of an unknown variant of an enum.
+    /// The error has the text of an unknown variant of an enum.
     fn visit_str<E: Error>(self, name: &str) -> Result<Name<F>, E> {
         F::from_name(name).map(Name).ok_or_else(|| {
             let known: Vec<_> = F::FLAGS.iter().map(|flag| flag.name()).collect();

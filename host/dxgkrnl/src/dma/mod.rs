@@ -183,7 +183,9 @@ impl fmt::Display for DmaOp {
                 write!(f, "move {bytes} bytes {from} -> {to}, each word {kernel} {operand:#x}")
             }
             DmaOp::Release { staging_buffer } => write!(f, "move releases {staging_buffer}"),
-            DmaOp::ReleaseAll { adapter } => write!(f, "move releases every staging buffer of adapter {adapter}"),
+            DmaOp::ReleaseAll { adapter } => {
+                write!(f, "move releases every staging buffer of adapter {adapter}")
+            }
         }
     }
 }

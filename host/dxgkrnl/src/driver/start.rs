@@ -26,7 +26,9 @@ pub(super) fn failure(
     advertised: &[FeatureId],
 ) -> Option<String> {
     if let Some(feature) = advertised.iter().find(|feature| !features.offers(**feature)) {
-        return Some(format!("the driver advertises feature {feature}, which the system does not offer (SCH-043)"));
+        return Some(format!(
+            "the driver advertises feature {feature}, which the system does not offer (SCH-043)"
+        ));
     }
     let native = adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE);
     if native && !features.contains(Features::NATIVE_FENCE) {
@@ -42,7 +44,9 @@ pub(super) fn failure(
     }
     if adapter.caps.contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) && !ddis.is_all() {
         let missing = PerEngineTdrDdis::all() - ddis;
-        return Some(format!("SupportPerEngineTDR needs DDIs that the driver does not implement: {missing:?}"));
+        return Some(format!(
+            "SupportPerEngineTDR needs DDIs that the driver does not implement: {missing:?}"
+        ));
     }
     None
 }

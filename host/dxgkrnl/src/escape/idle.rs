@@ -1,14 +1,14 @@
 //! Escapes with HardwareAccess wait until their GPU is idle: level two of synchronization (ESC-017).
 //!
-//! While one has its turn, the engines of its adapter are given nothing new. What they run goes on to a boundary, or hangs and is
-//! reset. What waits in hardware for a native fence does not run. When no engine runs anything, the driver gets the escape, and
-//! the call is answered.
+//! While an escape has its turn, the engines of its adapter get no new work. Running work continues to a boundary, or
+//! hangs and is reset. Work that waits in hardware for a native fence does not count as running. When no engine runs
+//! anything, the driver gets the escape, and the call is answered.
 //!
-//! The turn is a VM's, by its share of each engine: a VM waits while another one that has used less has work for an engine of
-//! the adapter, the time for which work of others was held counts as used, and a hold that others suffer from is ended after
+//! VMs get turns by their share of each engine. A VM waits while another VM that has used less has work for an engine
+//! of the adapter. The time for which a hold delays work of others counts as used, and such a hold is released after
 //! [`HOLD_MAX_NS`]. A call that has waited for twice TdrDelay answers STATUS_DEVICE_BUSY.
 //!
-//! When it is made all is checked anew: its device may be lost or gone by then.
+//! All checks are repeated when the escape is performed, because its device may be lost or destroyed by then.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use crate::{Nanos, ProcessId, VmId};
 /// An escape of so many bytes is one more unit of work.
 const BYTES_PER_UNIT: usize = 4096;
 
-/// What a call says of itself that may have to wait: the rest is moved.
+/// Copy of the parameters of a call that may have to wait: an escape with HardwareAccess.
 pub(crate) fn waiting(call: &Call) -> Option<WaitingEscape> {
     match call {
         Call::Escape { adapter, device, context, kind, flags, data }
@@ -42,7 +42,7 @@ pub(crate) fn waiting(call: &Call) -> Option<WaitingEscape> {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// An escape is about to reach the driver: refused with STATUS_PENDING, which nobody sees, if it has to wait.
+    /// Refuses an escape that has to wait with STATUS_PENDING, which no caller sees.
     pub(super) fn require_idle_gpu(&self, adapter: u32) -> Result<(), Refusal> {
         let waits = self.vidsch.idle_waits();
         if waits.is_served() || !waits.has_any_for(adapter) && self.busy_engine(adapter).is_none() {
@@ -51,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::PENDING, "HardwareAccess waits for an idle GPU")
     }
 
-    /// The call is answered once the GPU is idle.
+    /// Registers a call that is answered once the GPU is idle.
     pub(crate) fn await_idle_gpu(
         &mut self,
         process: ProcessId,
@@ -92,7 +92,7 @@ impl<M: Miniport> Kernel<M> {
             }
     }
 
-    /// Goes on with calls that wait for an idle GPU; true if something was done.
+    /// Serves calls that wait for an idle GPU; true if something was done.
     pub(crate) fn serve_idle_waits(&mut self, effects: &mut Effects) -> bool {
         if self.vidsch.idle_waits().is_empty() {
             return false;
@@ -134,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// Whether it is a VM's turn: no other one that has used less of an engine has work for it.
+    /// Whether it is a VM's turn: no other VM that has used less of an engine has work for it.
     fn may_hold(&mut self, adapter: u32, vm: VmId) -> bool {
         if self.now < self.vidsch.idle_waits().paused_until(adapter, vm) {
             return false;
@@ -151,7 +151,7 @@ impl<M: Miniport> Kernel<M> {
         })
     }
 
-    /// Makes the first call of a VM, now that the GPU is idle.
+    /// Performs the first waiting call of a VM, now that the GPU is idle.
     fn serve(&mut self, id: u64, effects: &mut Effects) -> bool {
         let IdleWait { adapter, vm, process, .. } = self.vidsch.idle_waits().calls()[&id];
         if self.is_spent() {
@@ -161,14 +161,14 @@ impl<M: Miniport> Kernel<M> {
             return false;
         }
         if self.wake_for_first(adapter, vm, effects) {
-            // What it had in hardware may run now.
+            // The work that the adapter had in hardware may run now.
             return true;
         }
         self.end_idle_wait(id, None, effects);
         true
     }
 
-    /// Brings the adapter to D0 for the first call of a VM; true if it was not there.
+    /// Brings the adapter to D0 for the first call of a VM; true if it was in D3.
     fn wake_for_first(&mut self, adapter: u32, vm: VmId, effects: &mut Effects) -> bool {
         let waits = self.vidsch.idle_waits();
         let first = waits.first_of(adapter, vm).map(|id| waits.calls()[&id].escape.flags);
@@ -177,7 +177,7 @@ impl<M: Miniport> Kernel<M> {
         wakes && self.wake_adapter(adapter, effects)
     }
 
-    /// A call waits no longer: it is answered with this, or made.
+    /// Ends the wait of a call: answers it with `refused`, or performs it.
     fn end_idle_wait(
         &mut self,
         id: u64,
@@ -204,12 +204,12 @@ impl<M: Miniport> Kernel<M> {
         Some(wait)
     }
 
-    /// The process of a call is gone: nobody is answered.
+    /// Drops the waiting call of a process that is gone, without an answer.
     pub(crate) fn forget_idle_wait(&mut self, id: u64) {
         let _ = self.take_idle_wait(id);
     }
 
-    /// The engines of an adapter are given work again. What others had to wait for counts as used by the VM.
+    /// Gives the engines of an adapter work again. The time for which others had to wait counts as used by the VM.
     fn release_engines(&mut self, adapter: u32, not_before: Option<Nanos>) {
         let Some(hold) = self.vidsch.idle_waits().hold_of(adapter) else { return };
         let engines: Vec<EngineId> = self.engines_of(adapter).collect();
@@ -226,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.dispatch_all_of(adapter);
     }
 
-    /// Whether a VM beside this one has work that an engine is not given.
+    /// Whether another VM has work that is held back from an engine.
     fn is_held_from_others(&self, id: EngineId, vm: VmId) -> bool {
         let engine = self.vidsch.in_flight().engines.get(&id);
         engine.is_some_and(|engine| engine.ready.vms().any(|other| other != vm))
@@ -238,7 +238,7 @@ impl<M: Miniport> Kernel<M> {
             })
     }
 
-    /// When a hold is ended, whether the engines are idle or not.
+    /// Time at which a hold is released, whether the engines are idle or not.
     fn hold_limit(&self, adapter: u32, hold: Hold) -> Option<Nanos> {
         let is_wanted = self.engines_of(adapter).any(|engine| self.is_held_from_others(engine, hold.vm));
         is_wanted.then(|| hold.since.saturating_add(HOLD_MAX_NS))
@@ -249,7 +249,7 @@ impl<M: Miniport> Kernel<M> {
         since.saturating_add(self.config.tdr.delay_ns.saturating_mul(WAIT_DELAYS))
     }
 
-    /// When waiting calls are next to be looked at.
+    /// Time at which waiting calls are checked next.
     pub(crate) fn idle_wait_deadline(&self) -> Option<Nanos> {
         let waits = self.vidsch.idle_waits();
         let of_adapter = |adapter: u32| {

@@ -2,8 +2,8 @@
 //!
 //! | type | here |
 //! |---|---|
-//! | 0, 1 TRANSLATE.. | answered as they came: a guest's handles are the host's (ESC-009, ESC-010). Only the size is checked |
-//! | 2 CPUEVENTUSAGE | the kernel finds the CPU event, fills hKmdCpuEvent, and asks the driver (ESC-001 to ESC-007) |
+//! | 0, 1 TRANSLATE.. | returned unchanged: guests have the host's handles (ESC-009, ESC-010); the size is checked |
+//! | 2 CPUEVENTUSAGE | the kernel finds the CPU event, fills hKmdCpuEvent, and calls the driver (ESC-001 to ESC-007) |
 //! | 3 BUILDTESTCOMMANDBUFFER | with test signing, to the driver; its 112 bytes, then the two buffers (ESC-011) |
 //! | others | refused, whatever the flag says (ESC-012) |
 
@@ -83,8 +83,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What a CPU event is for. The driver gets the device that created the object, whatever handles were given; a
-    /// context only if it is of that device.
+    /// CPUEVENTUSAGE: reports the use of a CPU event to the driver. The driver gets the device that created the object,
+    /// whatever handles were given; a context only if it is of that device.
     fn cpu_event_usage(
         &mut self,
         process: ProcessId,
@@ -115,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         let told = CpuEventUsage { kmd_cpu_event: kmd, ..usage }.encode();
         match self.escape_to_driver(process, subject, device, told, effects)? {
             Reply::Escape(mut answered) => {
-                // The handle that the user reads is the kernel's word, not the driver's.
+                // The caller reads the handle that the kernel filled in, whatever the driver left there.
                 answered[8..16].copy_from_slice(&kmd.to_le_bytes());
                 Ok(Reply::Escape(answered))
             }

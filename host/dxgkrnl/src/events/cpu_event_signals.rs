@@ -223,8 +223,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Guest-event mode: an event by the number that a guest process, or one of the host, gave its driver (EVT-019,
-    /// E-14). A driver says which signal of an event is its last one (EVT-020); that one sets it as any other. It is not
-    /// held to say so: the published structure has no such bit (E-13), and DxgkDdiDestroyProcess ends them all.
+    /// E-14). A driver says which signal of an event is its last one (EVT-020); that one sets it as any other. It is
+    /// not held to say so: the published structure has no such bit (E-13), and DxgkDdiDestroyProcess ends them all.
     fn guest_event(
         &self,
         adapter: u32,

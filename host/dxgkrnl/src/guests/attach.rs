@@ -177,8 +177,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A wake-up of a process, which hears of it now or when it is thawed. One that has a whole table of them to hear of
-    /// is as good as thawed: a wake-up is never lost.
+    /// A wake-up of a process, which hears of it now or when it is thawed. One that has a whole table of them to hear
+    /// of is as good as thawed: a wake-up is never lost.
     pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
         let process = event.process;
         let Some(held) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };

@@ -1,5 +1,5 @@
-//! A short memory of what could have signaled and is gone: who had an object open that others still wait for, signals that
-//! were dropped with their queue, values that were set back. Nothing is decided by it, and no snapshot has it.
+//! A short memory of what could have signaled and is gone: who had an object open that others still wait for, signals
+//! that were dropped with their queue, values that were set back. Nothing is decided by it, and no snapshot has it.
 
 mod remember;
 

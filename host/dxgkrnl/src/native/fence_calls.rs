@@ -175,7 +175,8 @@ impl<M: Miniport> Kernel<M> {
         })
     }
 
-    /// An open came or went: if engines may store now and could not before, or the other way round, the driver has to know.
+    /// An open came or went: if engines may store now and could not before, or the other way round, the driver has to
+    /// know.
     fn remap_natively(&mut self, process: ProcessId, object: u32, adapter: u32) {
         let writable = self.is_natively_writable(process, object, adapter);
         let state = self.native.fences.get_mut(&object).expect("it is open");
@@ -278,8 +279,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process. One that
-    /// may signal, if there is one.
+    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process. One
+    /// that may signal, if there is one.
     pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
         let Open { process, slot, object, .. } = self.sync.opens()[open];
         let same = |other: &u32| {

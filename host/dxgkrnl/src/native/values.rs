@@ -138,8 +138,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether hardware that works is to learn that a fence, of which a device that is lost has this open, is signaled for
-    /// ever (FEN-111).
+    /// Whether hardware that works is to learn that a fence, of which a device that is lost has this open, is signaled
+    /// for ever (FEN-111).
     pub(crate) fn is_native_on(&self, device: u32, object: u32, open: u32) -> bool {
         let adapter = self.processes.devices()[device].adapter;
         !self.tdr.stopped_adapters().contains(&adapter) && self.native.of_open(object, open).is_some()

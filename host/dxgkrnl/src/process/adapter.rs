@@ -15,7 +15,8 @@ use crate::process::Device;
 use crate::process::{HandleTarget, Process};
 
 impl<M: Miniport> Kernel<M> {
-    /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
+    /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit
+    /// (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {
         let shown = |ordinal: &u32| {
             !self.tdr.stopped_adapters().contains(ordinal) && self.has_adapter(process, *ordinal)
@@ -64,7 +65,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The adapter that the process has by this name, and that has started.
+    /// The adapter with this LUID, if the process has it and it is not stopped.
     pub(crate) fn adapter_of_luid(&self, process: ProcessId, luid: Luid) -> Result<u32, Refusal> {
         let mut adapters = (0..).zip(&self.config.adapters);
         let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
@@ -155,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    // What a handle stands for, or the refusal.
+    // Handles are resolved, or refused.
 
     pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
@@ -168,7 +169,7 @@ impl<M: Miniport> Kernel<M> {
         self.process(process).device(handle)
     }
 
-    /// A device on which work may be done.
+    /// The device that a handle names, if it is active.
     pub(crate) fn active_device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let device = self.device(process, handle)?;
         self.require_active(device)?;

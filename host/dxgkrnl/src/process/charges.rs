@@ -1,4 +1,4 @@
-//! What things are charged at, and who may make more of them. See `memory.rs` for the rules.
+//! The charges for each kind of object, and the check before more are created. See `memory.rs` for the rules.
 
 use d3dkmt::{Handle, NtStatus, SyncObjectType};
 
@@ -25,7 +25,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.charged_bytes()
     }
 
-    /// Refuses what would take more memory than the process may have.
+    /// Refuses a request for more memory than the process may have.
     #[inline]
     pub(crate) fn require_memory(&self, process: ProcessId, bytes: u64) -> Result<(), Refusal> {
         match self.processes.shortage(process, bytes) {
@@ -34,15 +34,15 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Ends a handle of a process: what it stood for is charged to nobody any more.
+    /// Removes a handle of a process, and releases the charge for its object.
     pub(crate) fn remove_handle(&mut self, process: ProcessId, handle: Handle) -> Option<HandleTarget> {
         let target = self.process_mut(process).handles.remove(handle)?;
         self.processes.release(process, self.weight(target));
         Some(target)
     }
 
-    /// What a handle is charged at: its entry, and all of what it stands for, as if nobody else had it open. The same as long as
-    /// it is there.
+    /// Bytes that are charged for a handle: its entry, and the whole object, as if no other process had that open. Constant
+    /// while the handle exists.
     pub(crate) fn weight(&self, target: HandleTarget) -> u64 {
         match target {
             HandleTarget::Adapter(_) => 16,
@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What an NT handle is charged at: all of what it keeps. The same as long as it is there.
+    /// Bytes that are charged for an NT handle: everything that it keeps alive. Constant while it exists.
     pub(crate) fn share_bytes(&self, what: Shared) -> u64 {
         const SHARE_BYTES: u64 = 512;
         let of_resource =
@@ -79,20 +79,20 @@ impl<M: Miniport> Kernel<M> {
             }
     }
 
-    /// The driver's memory of a process may have changed.
+    /// Updates the charge for the driver's memory of a process.
     pub(crate) fn count_driver_bytes(&mut self, process: ProcessId, adapter: u32) {
         let bytes = self.miniport.held_bytes(adapter, process) as u64;
         self.processes.note_bytes(process, Counted::Driver(adapter), bytes);
     }
 
-    /// The address space of a process may have changed.
+    /// Updates the charge for the address space of a process.
     pub(crate) fn count_address_bytes(&mut self, process: ProcessId, adapter: u32) {
         let Some(owner) = self.processes.get(process) else { return };
         let pieces = owner.address_spaces.get(&adapter).map_or(0, |space| space.pieces());
         self.processes.note_bytes(process, Counted::Addresses(adapter), pieces as u64 * PIECE_BYTES);
     }
 
-    /// What a process is to be charged, counted anew from all that it has.
+    /// The charge of a process, counted anew from all its objects.
     pub(crate) fn charged(&self, id: ProcessId) -> u64 {
         let process = self.process(id);
         let handles = process.handles.iter().map(|(_, target)| self.weight(target)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! What a process does on one adapter.
+//! Devices of processes.
 
 use alloc::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ProcessId;
 use crate::ddi::{DxgCpuEvent, KmdDevice};
 
-/// A device: what a process does on one adapter.
+/// A device of a process on one adapter.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Device {
     pub process: ProcessId,
@@ -22,10 +22,10 @@ pub(crate) struct Device {
     pub paging_queues: BTreeSet<u32>,
     /// Its flag DisableGpuTimeout.
     pub disable_gpu_timeout: bool,
-    /// What its driver calls it.
+    /// The driver's identity of it.
     pub kmd: KmdDevice,
     /// The CPU events that were created on it.
     pub cpu_events: BTreeSet<DxgCpuEvent>,
-    /// The page fault that took it down, or all zero.
+    /// The page fault that put it into error, or all zero.
     pub page_fault: d3dkmt::PageFaultState,
 }

@@ -1,16 +1,16 @@
-//! How far the end of a process has come.
+//! Progress of the destruction of a process.
 
 use serde::{Deserialize, Serialize};
 
 use crate::history::Ending;
 
-/// What of a process goes next, in this order.
+/// The objects of a process that are destroyed next, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum EndStage {
     Acquires,
     Waits,
     Devices,
-    /// Objects of no device, those with handles from this place on.
+    /// Objects of no device, with handles from this index of the table on.
     SyncObjects(usize),
     KeyedMutexes(usize),
     UnusedObjects,

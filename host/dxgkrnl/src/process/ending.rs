@@ -1,4 +1,4 @@
-//! The ends of processes, of their devices, and of VMs: whatever is left when a step has done its work is a task.
+//! The ends of processes, of their devices, and of VMs. Work that does not fit one step is left as a task.
 
 use alloc::vec::Vec;
 
@@ -15,11 +15,11 @@ use crate::sync::waits::WaitId;
 use crate::vidsch::{Task, Turn};
 use crate::{ProcessId, VmId};
 
-/// So many places of a handle table are looked through for a unit of work.
+/// Entries of a handle table that are searched for one unit of work.
 const PLACES_PER_UNIT: usize = 64;
 
 impl<M: Miniport> Kernel<M> {
-    /// A process has ended: everything it has ends, in the order of its handles, and nothing stays behind.
+    /// Destroys a process that has ended and everything that it has, in the order of its handles.
     pub(crate) fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
         let Some(process) = self.processes.get(id) else { return };
         let vm = process.vm;
@@ -30,7 +30,7 @@ impl<M: Miniport> Kernel<M> {
         backlog.begin_end_of_process(id, vm);
         let end = EndOfProcess { part: EndStage::Acquires, ending };
         if self.is_behind(id) {
-            // What it did before comes before its end.
+            // Its earlier tasks come before its end.
             self.leave(id, Task::EndProcess(end));
         } else {
             self.vidsch.work_mut().backlog_mut().begin_turn(Turn { vm, process: id });
@@ -39,7 +39,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A process that has ended goes on being cleared away.
+    /// Continues to destroy a process that has ended.
     pub(crate) fn go_on_with_end(&mut self, id: ProcessId, mut end: EndOfProcess, effects: &mut Effects) {
         self.past.set_ending(end.ending);
         let is_over = self.end_parts(id, &mut end.part, effects);
@@ -56,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.forget_shared_writes(id);
         self.change_iommu_mapping(id, None);
         self.vidsch.work_mut().backlog_mut().process_ended(id);
-        // What is stored from here on finds its stores elsewhere.
+        // Removing its effects moves the stores that were recorded by position.
         self.sync.forget_stores();
         effects.forget_processes(|process| process == id);
         if self.vidsch.work_mut().backlog_mut().take_cleared(vm) {
@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Ends what a process has up to where the step is over; true if nothing is left.
+    /// Destroys what a process has until the step is spent; true if nothing is left.
     fn end_parts(&mut self, id: ProcessId, part: &mut EndStage, effects: &mut Effects) -> bool {
         loop {
             if self.is_spent() {
@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
                         Err(behind) => behind.map_or(EndStage::UnusedObjects, EndStage::KeyedMutexes),
                     }
                 }
-                // Drivers hear of the end of fences before that of what had them.
+                // Drivers see the end of fences before that of their process.
                 EndStage::UnusedObjects => {
                     self.end_unused_objects(effects);
                     if self.is_spent() { EndStage::UnusedObjects } else { EndStage::Rest }
@@ -143,7 +143,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.get_mut(id)?.waits.pop(id, waits)
     }
 
-    /// A handle that is wanted, from this place of its table on; or the place from which to go on, `None` at its end.
+    /// The first wanted handle from this index of the table on; or the index to continue from, `None` at the end.
     fn next_handle(
         &mut self,
         id: ProcessId,
@@ -173,7 +173,7 @@ impl<M: Miniport> Kernel<M> {
         self.past.set_ending(before);
     }
 
-    /// A device that has ended goes on being cleared away, for the reason that is set.
+    /// Continues to destroy a device, for the reason that is set.
     pub(crate) fn go_on_with_end_of_device(&mut self, id: u32, effects: &mut Effects) {
         let (process, device) = (self.processes.devices[id].process, self.processes.devices[id].handle);
         let is_left = |kernel: &mut Self| {
@@ -211,7 +211,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Something that ends with its device.
+    /// Destroys an object that ends with its device.
     fn end_child(&mut self, process: ProcessId, child: Handle, effects: &mut Effects) {
         let _ = match self.process(process).handles.get(child) {
             Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects),
@@ -231,7 +231,7 @@ impl<M: Miniport> Kernel<M> {
         };
     }
 
-    /// The last handle of an adapter was closed: the process's devices on it end, those with handles from this index on.
+    /// Destroys a process's devices on an adapter whose last handle was closed: those with handles from this index on.
     pub(crate) fn end_devices_on(
         &mut self,
         process: ProcessId,
@@ -255,7 +255,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_address_space(process, adapter);
     }
 
-    /// A VM is gone, and so are its processes.
+    /// Destroys the processes and NT handles of a VM that is gone.
     pub(crate) fn end_vm(&mut self, vm: VmId, effects: &mut Effects) {
         if self.is_clearing(vm) {
             return;

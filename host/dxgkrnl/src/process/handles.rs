@@ -1,13 +1,13 @@
 //! Handle tables.
 //!
-//! Handles are handed out in sequence, each the previous one + 0x40, one sequence for all kinds of a
+//! Handles are allocated in sequence, each the previous one + 0x40, one sequence for all kinds of a
 //! process (W-005); a destroyed handle is not reused by the next create (W-006). A table grows by 1024
 //! entries; when these are used and more than 128 of them are free, the longest-free entry is reused with
-//! another generation, so that a stale handle is refused. A table that has as many entries as a handle has numbers for
-//! does not grow: there any free entry is reused.
+//! another generation, so that a stale handle is refused. A table with the largest number of entries does not grow:
+//! there any free entry is reused.
 //!
-//! An entry is 8 bytes. Each call looks at entries, in whatever order the callers please: of 100,000 fences they are
-//! 0.8 MB to the processor's caches.
+//! An entry is 8 bytes. Calls read entries in any order: those of 100,000 fences take 0.8 MB of the processor's
+//! caches.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -26,11 +26,11 @@ const FIRST_INDEX: usize = 2;
 
 const _: () = assert!(limits::HANDLES_PER_PROCESS_MAX + FIRST_INDEX == 1 << 24);
 
-/// What a handle can stand for: positions in tables.
+/// Target of a handle: an index in a table.
 pub(crate) trait Referent: Copy {
-    /// The kind, 1 to 15, and what is known of it in [`REFERENT_BITS`] bits; `None` if a position is too high for that.
+    /// The kind, 1 to 15, and its index in [`REFERENT_BITS`] bits; `None` if an index does not fit.
     fn pack(self) -> Option<(u64, u64)>;
-    /// The same backwards.
+    /// Inverse of [`Self::pack`].
     fn unpack(kind: u64, bits: u64) -> Option<Self>;
 }
 
@@ -38,10 +38,10 @@ const UNIQUE_BITS: u32 = 2;
 
 const KIND_BITS: u32 = 4;
 
-/// See [`Referent`].
+/// Bits of a packed [`Referent`], without its kind.
 pub(crate) const REFERENT_BITS: u32 = u64::BITS - UNIQUE_BITS - KIND_BITS;
 
-/// Generation, 1 to 3; kind, 0 for a free entry; what is known of it. From the lowest bit up.
+/// Generation, 1 to 3; kind, 0 for a free entry; packed target. From the lowest bit up.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry(u64);
 
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// One table. `T` says what a handle stands for.
+/// A handle table; `T` is the target of a handle.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HandleTable<T> {
     entries: Vec<Entry>,
@@ -74,7 +74,7 @@ pub(crate) struct HandleTable<T> {
 }
 
 impl<T: Referent> HandleTable<T> {
-    /// A table of `most` handles at a time.
+    /// A table of at most `most` handles at a time.
     pub fn new(most: usize) -> Self {
         debug_assert!(
             most <= limits::HANDLES_PER_PROCESS_MAX,
@@ -119,11 +119,11 @@ impl<T: Referent> HandleTable<T> {
     #[inline]
     fn position(&self, handle: Handle) -> Option<usize> {
         let index = (handle.index() as usize).checked_sub(FIRST_INDEX)?;
-        // Whatever else its bits say, it is not the handle of this entry.
+        // A handle with other bits is not the handle of this entry.
         (Handle::local(handle.index(), self.entries.get(index)?.unique()) == handle).then_some(index)
     }
 
-    /// Begins to load the entry of a handle.
+    /// Prefetches the entry of a handle.
     #[inline]
     pub fn fetch(&self, handle: Handle) {
         let entry = self.entries.get((handle.index() as usize).wrapping_sub(FIRST_INDEX));
@@ -155,7 +155,7 @@ impl<T: Referent> HandleTable<T> {
         Some((Handle::local((index + FIRST_INDEX) as u32, entry.unique()), entry.named()?))
     }
 
-    /// The first handle that is wanted among `many` places from this one; or the place behind them, `None` at the end.
+    /// The first wanted handle among `many` entries from this index on; or the index behind them, `None` at the end.
     pub fn find_from(
         &self,
         from: usize,

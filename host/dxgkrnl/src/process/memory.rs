@@ -1,13 +1,13 @@
-//! What the state of processes takes of the daemon's memory, as it is charged to them and to their VMs.
+//! The daemon's memory for the state of processes, charged to them and to their VMs.
 //!
 //! ```text
 //!   VM       limit: VmConfig::memory_bytes, `reserved` by its processes
 //!   process  reserved >= used, in chunks: most charges touch nothing but the process
 //! ```
-//! What a process makes is charged at its weight, which is no less than what is allocated for it (`tests/cost.rs`
-//! measures both), and given back when it ends. A call that makes something asks first ([`Processes::shortage`]): a
-//! process may have twice what its VM has left beside it. So one process leaves a third, the next a third of that, and
-//! there is something for the next one whatever others do. The last process of a VM takes its account with it.
+//! An object that a process creates is charged at its weight, which is no less than what is allocated for it
+//! (`tests/cost.rs` measures both); the charge is released with the object. A call that creates one checks first
+//! ([`Processes::shortage`]): a process may have twice what its VM has left beside it. So one process leaves a third,
+//! the next a third of that, and the next process always finds some. The account of a VM ends with its last process.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 use super::{Process, Processes};
 use crate::{ProcessId, VmId};
 
-/// A process reserves so many bytes of its VM's at a time.
+/// Bytes of its VM's memory that a process reserves at a time.
 const CHUNK: u64 = 16 << 10;
 
-/// What a process has before it makes anything.
+/// Charge of a process that has created nothing.
 pub(crate) const PROCESS_BYTES: u64 = 8 << 10;
 
-/// What is counted again when it may have changed. By ordinal of the adapter.
+/// Memory that is counted again when it may have changed. By ordinal of the adapter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Counted {
     /// The driver's memory: command buffers that engines have.
@@ -33,7 +33,7 @@ pub(crate) enum Counted {
     Addresses(u32),
 }
 
-/// See the module.
+/// Account of a process, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub used: u64,
@@ -47,17 +47,17 @@ impl Account {
     }
 }
 
-/// The same of a VM; of the host itself, of its processes.
+/// Account of a VM, or of the host's own processes together, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct VmAccount {
     limit: u64,
     reserved: u64,
-    /// Of NT handles, which are the VM's.
+    /// Charged for NT handles, which belong to the VM.
     shared: u64,
 }
 
 impl Processes {
-    /// A process comes: its VM has an account of this limit, if it is the first.
+    /// Opens the account of a VM with this limit, if it has none.
     pub(super) fn open_account(&mut self, vm: VmId, limit: u64) {
         self.accounts.entry(vm).or_insert(VmAccount { limit, reserved: 0, shared: 0 });
     }
@@ -74,7 +74,7 @@ impl Processes {
         }
     }
 
-    /// Why a VM cannot have an NT handle of so many bytes, if so.
+    /// Why a VM cannot be charged `bytes` for an NT handle, if it cannot.
     pub fn shortage_for_share(&self, vm: VmId, bytes: u64) -> Option<String> {
         let used = self.accounts.get(&vm)?.shared;
         self.shortage_of_vm(vm, Account { used, reserved: used }, bytes)
@@ -85,14 +85,14 @@ impl Processes {
         self.accounts.values().map(|account| account.reserved + account.shared).sum()
     }
 
-    /// A VM has an NT handle more.
+    /// Charges a VM for an NT handle.
     pub fn charge_share(&mut self, vm: VmId, bytes: u64) {
         if let Some(of_vm) = self.accounts.get_mut(&vm) {
             of_vm.shared += bytes;
         }
     }
 
-    /// And one less.
+    /// Releases the charge for an NT handle.
     pub fn release_share(&mut self, vm: VmId, bytes: u64) {
         if let Some(of_vm) = self.accounts.get_mut(&vm) {
             of_vm.shared -= bytes;
@@ -100,7 +100,7 @@ impl Processes {
         }
     }
 
-    /// Why a process cannot make something of so many bytes, if so.
+    /// Why a process cannot be charged `bytes` more, if it cannot.
     #[inline]
     pub fn shortage(&self, id: ProcessId, bytes: u64) -> Option<String> {
         let process = self.by_id.get(&id)?;
@@ -110,7 +110,7 @@ impl Processes {
         self.shortage_of_vm(process.vm, process.memory, bytes)
     }
 
-    /// Why there is no room for one more process of a VM, if so.
+    /// Why there is no room for one more process of a VM, if there is none.
     pub fn shortage_for_process(&self, vm: VmId) -> Option<String> {
         self.shortage_of_vm(vm, Account::default(), PROCESS_BYTES)
     }
@@ -129,13 +129,13 @@ impl Processes {
         })
     }
 
-    /// Something of a process takes so many bytes from here on.
+    /// Charges a process `bytes`.
     #[inline]
     pub fn charge(&mut self, id: ProcessId, bytes: u64) {
         self.change(id, |process| process.memory.used += bytes);
     }
 
-    /// It does not any more.
+    /// Releases a charge of `bytes`.
     #[inline]
     pub fn release(&mut self, id: ProcessId, bytes: u64) {
         self.change(id, |process| process.memory.free(bytes));
@@ -152,7 +152,7 @@ impl Processes {
         }
     }
 
-    /// What a process has reserved is what it uses, in whole chunks.
+    /// Sets the reservation of a process to what it uses, in whole chunks.
     #[cold]
     fn reserve(&mut self, id: ProcessId) {
         let Some(process) = self.by_id.get_mut(&id) else { return };
@@ -162,7 +162,7 @@ impl Processes {
         process.memory.reserved = needed;
     }
 
-    /// Packets of a process are queued: they count against its limit of those, too.
+    /// Charges a process for queued packets, which count against its limit of queued bytes, too.
     #[inline]
     pub fn queue_bytes(&mut self, id: ProcessId, bytes: usize) {
         self.change(id, |process| {
@@ -171,7 +171,7 @@ impl Processes {
         });
     }
 
-    /// They are no longer.
+    /// Releases the charge for queued packets.
     #[inline]
     pub fn unqueue_bytes(&mut self, id: ProcessId, bytes: usize) {
         self.change(id, |process| {
@@ -180,7 +180,7 @@ impl Processes {
         });
     }
 
-    /// What takes so many bytes now, and is charged as it was last counted.
+    /// Replaces the last charge for `what` by the bytes that it takes now.
     pub fn note_bytes(&mut self, id: ProcessId, what: Counted, bytes: u64) {
         let Some(process) = self.by_id.get_mut(&id) else { return };
         let before = match bytes {

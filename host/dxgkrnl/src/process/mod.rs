@@ -1,8 +1,8 @@
-//! A guest process as the kernel sees it: its handles, its fence slots, its pending waits by name.
+//! A client process as the kernel sees it: its handles, its fence slots, its pending waits by name.
 //!
 //! The first slot of its fence memory is no fence but its *status*: how many of its devices are not ACTIVE.
-//! It is stored before anybody hears that a device stopped, so a guest that finds a value reached and then
-//! reads 0 there needs to ask nobody (FEN-095).
+//! It is stored before any other effect of a stopped device is visible. So a process that finds a value
+//! reached and then reads 0 there needs no call (FEN-095).
 
 mod adapter;
 mod charges;
@@ -38,7 +38,7 @@ use crate::{Nanos, ProcessId, VmId};
 pub(crate) struct Processes {
     by_id: BTreeMap<ProcessId, Process>,
     devices: Slab<Device>,
-    /// Of VMs that have processes. See `memory.rs`.
+    /// Accounts of VMs that have processes. See `memory.rs`.
     accounts: BTreeMap<VmId, VmAccount>,
 }
 
@@ -53,7 +53,7 @@ impl Processes {
         self.by_id.get_mut(&id)
     }
 
-    /// A process comes, to a VM whose processes may take so many bytes of memory.
+    /// Adds a process to a VM whose processes may take `vm_memory_bytes` of memory.
     pub fn insert(&mut self, id: ProcessId, process: Process, vm_memory_bytes: u64) {
         self.open_account(process.vm, vm_memory_bytes);
         self.by_id.insert(id, process);
@@ -82,7 +82,7 @@ impl Processes {
     }
 }
 
-/// What a local handle stands for: a position in one of the kernel's tables.
+/// What a local handle names: an index in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum HandleTarget {
     /// Ordinal of the adapter.
@@ -107,7 +107,7 @@ pub(crate) struct SyncRef {
     pub object: u32,
 }
 
-/// Bits of the position of an open beside that of its object.
+/// Bits of the index of an open beside that of its object.
 const OPEN_BITS: u32 = 29;
 
 const OBJECT_BITS: u32 = REFERENT_BITS - OPEN_BITS;
@@ -163,7 +163,7 @@ pub(crate) struct Process {
     pub pid: u32,
     pub name: String,
     pub handles: HandleTable<HandleTarget>,
-    /// What it takes of the daemon's memory.
+    /// Its charge of the daemon's memory.
     pub memory: Account,
     /// Parts of it, as last counted.
     pub counted: BTreeMap<Counted, u64>,
@@ -186,19 +186,19 @@ pub(crate) struct Process {
     pub cpu_events: usize,
     /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
     pub priority_class: u32,
-    /// When its work timed out on an engine, as far as it counts still.
+    /// Times of the engine timeouts of its work that still count.
     pub engine_timeouts: VecDeque<Nanos>,
-    /// It timed out too often: it gets no device any more (TDR-004).
+    /// It timed out too often, and may create no device (TDR-004).
     pub is_blocked: bool,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
-    /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
+    /// Bytes in the queues of its contexts: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
     /// Bytes that it has made resident, by ordinal of the adapter.
     pub resident_bytes: BTreeMap<u32, u64>,
     /// GPU address spaces by ordinal of the adapter.
     pub address_spaces: BTreeMap<u32, AddressSpace>,
-    /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
+    /// Fences that an engine of the basic kind wrote and that were not evaluated since (FEN-017).
     pub written: Vec<u32>,
 }
 
@@ -247,7 +247,7 @@ mod tests {
     use crate::process::handles::{HandleTable, Referent};
 
     #[test]
-    fn what_a_handle_stands_for_comes_back_as_it_went_in() {
+    fn the_target_of_a_handle_is_packed_without_loss() {
         let (open_most, object_most) = ((1 << OPEN_BITS) - 1, (1_u64 << OBJECT_BITS) as u32 - 1);
         let mut table = HandleTable::new(100);
         for index in [0, 1, u32::MAX] {

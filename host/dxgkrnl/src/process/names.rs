@@ -1,8 +1,8 @@
 //! The pending CPU waits of one process, by the guest's names for them.
 //!
-//! A wait that ends is not looked up here: that would cost a wake-up more than all the rest of it. Its entry goes
-//! *stale* - its slot has another wait by then, or none - and is swept out later, with its neighbours. Each time a
-//! wait comes or goes while more than a quarter of the entries are stale, one chunk of them is swept; so there are
+//! A wait that ends is not looked up here, because that would cost more than all the rest of its wake-up. Its entry
+//! becomes *stale* - its slot has another wait by then, or none - and is swept later, with its neighbours. Each time a
+//! wait is added or ends while more than a quarter of the entries are stale, one chunk of them is swept; so there are
 //! never many more entries than four for three waits, and no call pays for more than one chunk.
 
 use d3dkmt::EventId;
@@ -12,10 +12,10 @@ use crate::ProcessId;
 use crate::sync::ordered::{Entry, Ordered};
 use crate::sync::waits::{WaitId, Waits};
 
-/// So many stale entries are not worth sweeping.
+/// Number of stale entries that is not worth sweeping.
 const STALE_KEPT: usize = 64;
 
-/// See the module.
+/// The pending CPU waits of one process, by name.
 #[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Names {
     entries: Ordered,
@@ -36,7 +36,7 @@ impl Names {
         waits.is_named(slot, process, event).then_some(slot)
     }
 
-    /// Takes the name of a pending wait, which no other has.
+    /// Adds the name of a pending wait, which no other has.
     pub fn insert(&mut self, process: ProcessId, event: EventId, slot: u32, waits: &Waits) {
         self.pending += 1;
         match self.entries.find_mut(event.0) {
@@ -46,7 +46,7 @@ impl Names {
         self.sweep(process, waits);
     }
 
-    /// One of them has ended. Says in how many chunks stale entries were looked for.
+    /// Counts a wait that has ended. Returns how many chunks were swept.
     pub fn forget(&mut self, process: ProcessId, waits: &Waits) -> u32 {
         self.pending -= 1;
         if self.pending == 0 {
@@ -56,7 +56,7 @@ impl Names {
         u32::from(self.sweep(process, waits))
     }
 
-    /// Takes out the pending wait that has the lowest name, which is about to end; or what is stale before it.
+    /// Removes the pending wait with the lowest name, which is about to end, and stale entries before it.
     pub fn pop(&mut self, process: ProcessId, waits: &Waits) -> Option<WaitId> {
         loop {
             let Entry { key, wait, .. } = self.entries.pop_first()?;

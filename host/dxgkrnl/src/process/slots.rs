@@ -12,7 +12,7 @@ const SLOT_BYTES: u64 = 64;
 
 const STATUS_SLOT: u32 = 0;
 
-/// Where fence memory begins in a process that has not said where it mapped it.
+/// CPU address of fence memory in a process that has reported none.
 const CPU_BASE: u64 = 0x7F00_0000_0000;
 
 /// Whether slot 0 can be at this address of a process: a page, with room for as many slots as a process may have.
@@ -21,7 +21,7 @@ pub fn is_fence_address(address: u64) -> bool {
     (PAGE_BYTES..=limits::USER_END - BYTES).contains(&address) && address.is_multiple_of(PAGE_BYTES)
 }
 
-/// The fence slots of a process: who has which. The status slot has no owner. Freed slots are reused
+/// The fence slots of a process and their owners. The status slot has no owner. Freed slots are reused
 /// longest-free first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slots {
@@ -47,7 +47,7 @@ impl Slots {
         self.capacity
     }
 
-    /// How many fences have.
+    /// Number of slots that fences have.
     pub fn used(&self) -> u32 {
         (self.owners.len() - self.free.len()) as u32 - u32::from(self.status().is_some())
     }
@@ -81,14 +81,14 @@ impl Slots {
         Some(self.owners.len() as u32 - 1)
     }
 
-    /// Gives a slot to no open: the kernel stores there, engines do not.
+    /// Allocates a slot without an open: the kernel stores there, engines do not.
     pub fn allocate_for_kernel(&mut self) -> Option<u32> {
         let slot = self.allocate(0)?;
         self.owners[slot as usize] = None;
         Some(slot)
     }
 
-    /// Another open of the same process goes on with the slot.
+    /// Transfers the slot to another open of the same process.
     pub fn hand_over(&mut self, slot: u32, open: u32) {
         self.owners[slot as usize] = Some(open);
     }
@@ -108,8 +108,8 @@ impl Slots {
         self.cpu_base
     }
 
-    /// The process has mapped slot 0 here. False if there is no room for all slots that a process may have, or if it has had
-    /// fences, whose addresses are told.
+    /// Sets the CPU address of slot 0. False if there is no room for all slots that a process may have, or if the process
+    /// has had fences, whose addresses it knows.
     pub fn map_at(&mut self, cpu_base: u64) -> bool {
         let is_new = self.owners.len() <= usize::from(self.status().is_some());
         let possible = is_fence_address(cpu_base) && is_new;
@@ -119,7 +119,7 @@ impl Slots {
         possible
     }
 
-    /// Where engines find a slot: of an IoMmu adapter at its CPU address.
+    /// Address of a slot for engines: its CPU address on an IoMmu adapter.
     pub fn engine_address(&self, slot: u32, iommu: bool) -> u64 {
         self.engine_base(iommu) + u64::from(slot) * SLOT_BYTES
     }

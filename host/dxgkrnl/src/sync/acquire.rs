@@ -14,7 +14,7 @@ use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use crate::vidsch::{Packet, Queue, Signal, Task};
 
 impl<M: Miniport> Kernel<M> {
-    /// The head of a queue is a packet that takes objects: true if it did.
+    /// Acquires the objects of the head of a queue, if it is an acquire; true if it did.
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let state = &self.vidsch.queues()[queue];
         let Some(Packet::Acquire(acquire)) = state.packets.front() else { return false };
@@ -31,7 +31,7 @@ impl<M: Miniport> Kernel<M> {
         false
     }
 
-    /// The first object that the head of this queue takes and cannot have now; `None` if it can have all.
+    /// The first object that the head of this queue cannot acquire now; `None` if it can acquire all.
     fn lacks(&self, queue: u32) -> Option<u32> {
         let Some(Packet::Acquire(acquire)) = self.vidsch.queues()[queue].packets.front() else { return None };
         let me = self.mutex_owner(queue);
@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
         MutexOwner { process, by: self.vidsch.contexts()[context].handle }
     }
 
-    /// Takes what the head of this queue takes, and the packet out of the queue. False if the head takes nothing.
+    /// Acquires the objects of the head of this queue, and removes the packet. False if the head is no acquire.
     fn acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let owner = self.mutex_owner(queue);
         let packets = &mut self.vidsch.queue_mut(queue).packets;
@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         self.watch(queue, lacks);
     }
 
-    /// A queue that stands in line is asked again when this object can be had: until then it cannot go on.
+    /// Registers a queue in line to be tried again when this object becomes available.
     fn watch(&mut self, queue: u32, lacks: u32) {
         let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
         self.sync.legacy.unwatch(acquire);
@@ -103,7 +103,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The packet is over: it stands in no line and keeps nothing alive.
+    /// Drops an acquire: it leaves all lines and releases its objects.
     pub(crate) fn drop_acquire(&mut self, acquire: Acquire) {
         self.sync.legacy.leave_lines(&acquire);
         if let Some(wait) = acquire.wait {
@@ -115,8 +115,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An object can be had again: those in its line that lack it are asked in order, as long as it can be had. One that
-    /// lacks another object as well is asked about that from now on.
+    /// Tries the queues in line for an object that became available, in order, as long as it is available. A queue that
+    /// lacks another object as well is registered with that one.
     fn look_at_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
             if self.is_spent() {
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
             match self.lacks(queue) {
                 None => {
                     if !self.acquire(queue, effects) {
-                        debug_assert!(false, "a queue stands in line whose head takes nothing");
+                        debug_assert!(false, "a queue is in line and its head is no acquire");
                         return;
                     }
                     self.vidsch.work_mut().run_queue(queue);
@@ -149,7 +149,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether this signal, the head of a queue, is of an object whose line is still being asked: the queue goes on after that.
+    /// Whether the head of a queue is a signal of an object whose line is still being tried. The queue continues after that.
     pub(crate) fn parks(&mut self, queue: u32) -> bool {
         let signal = match self.vidsch.queues()[queue].packets.front() {
             Some(Packet::Signal(signal)) => signal,
@@ -166,7 +166,7 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// Goes on asking those in the line of an object.
+    /// Continues to try the queues in the line of an object.
     pub(crate) fn go_on_asking(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
             state.is_being_asked = false;
@@ -182,7 +182,7 @@ impl<M: Miniport> Kernel<M> {
         self.release_reference(object);
     }
 
-    /// Who is being cleared away takes nothing any more.
+    /// Drops the head of a queue whose process or device is being destroyed, so that it acquires nothing; true if it is.
     fn leaves_line_at_its_end(&mut self, queue: u32) -> bool {
         let Queue { process, device, .. } = self.vidsch.queues()[queue];
         if !self.vidsch.work().backlog().is_ending(process, device) {
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// How often an object can be taken; a mutex any number of times by one owner.
+    /// How often an object can be acquired; a mutex any number of times by one owner.
     fn there_is(&self, object: u32) -> u64 {
         match self.sync.legacy.objects.get(&object).map(|state| &state.kind) {
             Some(Kind::Mutex { owner: None }) => u64::MAX,
@@ -206,7 +206,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What a signal does to an object of these types; false if it is of none of them.
+    /// Applies a signal to an object of these types; false if it is of none of them.
     pub(crate) fn signal_legacy(&mut self, object: u32, signal: &Signal, effects: &mut Effects) -> bool {
         let Some(state) = self.sync.legacy.objects.get(&object) else { return false };
         match state.kind {
@@ -263,7 +263,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The context or device of this handle ends: what becomes of the mutexes that it owns.
+    /// Frees the mutexes that a destroyed context or device owns, or keeps them owned, as the policy says.
     pub(crate) fn abandon_mutexes(&mut self, process: ProcessId, by: Handle, effects: &mut Effects) {
         let owner = MutexOwner { process, by };
         let first = |kernel: &Self| {
@@ -293,7 +293,7 @@ impl<M: Miniport> Kernel<M> {
         owners.filter(|owner| owner.process == process && owner.by != Handle::NULL).count() as u32
     }
 
-    /// What is kept twice and does not agree, or a queue that waits for what it could have.
+    /// Reports redundant state that disagrees, or a queue that waits for objects that it could acquire.
     pub(crate) fn legacy_miscounted(&self) -> Option<&'static str> {
         let kept = |object_type| is_acquired(object_type) || object_type == SyncObjectType::CPU_NOTIFICATION;
         let alive = self.sync.objects.iter().filter(|(_, object)| kept(object.object_type));

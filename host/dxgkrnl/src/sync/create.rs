@@ -18,7 +18,7 @@ use crate::sharing::Global;
 use crate::sync::mapping::Mapping;
 use crate::sync::object::SyncObject;
 
-/// What a new object's value is, by type; refuses what cannot be created.
+/// The initial value of a new object, by its type; refuses parameters that are not allowed.
 fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
     use SyncObjectType as T;
     let name = info.object_type.name();
@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(created))
     }
 
-    /// An object that nothing names yet.
+    /// Creates an object that has no handle yet.
     pub(crate) fn new_object(
         &mut self,
         object_type: SyncObjectType,
@@ -115,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.objects.insert(SyncObject::new(object_type, flags, adapter), value)
     }
 
-    /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
+    /// The reply if the process has no fence slot left: it is to add memory, or is refused at the limit.
     pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
         let slots = &self.process(process).slots;
         if slots.has_room() {
@@ -128,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Some(Reply::FenceMemoryExhausted))
     }
 
-    /// Gives a process a handle to an object, with a slot that holds the value before anybody hears of it.
+    /// Gives a process a handle to an object, with a slot that has the value before the handle is returned.
     pub(crate) fn open_object(
         &mut self,
         process: ProcessId,
@@ -201,7 +201,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Destroys a local handle. CPU waits made through it are released (FEN-058). Waits and signals in queues keep the
-    /// object alive; the waits are released when its last handle and NT handle are gone (policy `destroyed_queued_wait`).
+    /// object alive; the waits are released when its last handle and NT handle are gone (policy
+    /// `destroyed_queued_wait`).
     pub(crate) fn destroy_sync_object(
         &mut self,
         process: ProcessId,
@@ -248,7 +249,7 @@ impl<M: Miniport> Kernel<M> {
         if is_done {
             self.sync.opens.remove(id);
         } else {
-            // Its waits end in later steps: whatever its fence comes to, the slot may be another's.
+            // Its waits end in later steps. Values are not stored for it until then, because the slot may be reused.
             self.sync.opens[id].slot = None;
         }
         self.end_global_of(open.object);
@@ -258,13 +259,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// Releases the waits on an object that no handle names any more, and takes it out if no packet keeps it either.
     pub(crate) fn end_object(&mut self, object: u32, effects: &mut Effects) {
-        // It may stand in the list twice: for its waits, and because the last packet is over.
+        // It may be in the list twice: for its waits, and because the last packet released it.
         let Some(state) = self.sync.objects.get(object) else { return };
         let is_unused = state.references == 0;
         if !self.sync.objects.take_release_due(object) && !is_unused {
             return;
         }
-        // Packets whose waits end must not end it before this is over.
+        // Packets whose waits end must not destroy it meanwhile.
         self.sync.hold(object);
         let is_done = self.release_waiters(object, effects);
         self.sync.objects.release(object);
@@ -279,7 +280,7 @@ impl<M: Miniport> Kernel<M> {
         self.edge(HappensBefore::FenceGone { fence: object.into() });
     }
 
-    /// Drivers hear of the end of fences before that of what had them.
+    /// Destroys unused objects, so that drivers see the end of fences before that of their devices and processes.
     pub(crate) fn end_unused_objects(&mut self, effects: &mut Effects) {
         while let Some(object) = self.vidsch.work_mut().next_ended_object() {
             self.end_object(object, effects);
@@ -291,8 +292,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_object_if_unused(object);
     }
 
-    /// An object that nothing names any more ends, as soon as nothing looks at it. If packets keep it, its waits are
-    /// released.
+    /// Schedules the end of an object without handles. If packets keep it alive, its waits are released.
     fn end_object_if_unused(&mut self, object: u32) {
         let state = &self.sync.objects[object];
         if state.has_handles() {

@@ -7,21 +7,22 @@
 //!    `-------------------------------------------------------'
 //!      Release(key, fence value, data) by the handle that owns
 //! ```
-//! At first the key is InitialValue and the fence value 0 (FEN-076, W-193). What acquires is a local handle: it is
-//! not recursive (FEN-080), and nobody else can release it (W-197). An acquire of another key, or of a mutex that is
-//! owned, waits until its time is up. A release gives the mutex at once to the waiter of its key that has waited
+//! At first the key is InitialValue and the fence value 0 (FEN-076, W-193). The owner is a local handle: an acquire is
+//! not recursive (FEN-080), and no other handle can release the mutex (W-197). An acquire of another key, or of a mutex
+//! that is owned, waits until its timeout. A release gives the mutex at once to the waiter of its key that has waited
 //! longest; documents leave the order open (FEN-081).
 //!
-//! A mutex whose owner ended - its process died, or its handle was destroyed - is of no use any more: whoever waits
-//! for it, and whoever asks later, hears ABANDONED, and it has to be created again (FEN-080). An acquire whose own
-//! handle is destroyed ends with ABANDONED too: nobody is left to own for it.
+//! A mutex whose owner ended - its process died, or its handle was destroyed - is unusable: pending and later acquires
+//! end with ABANDONED, and it has to be created again (FEN-080). An acquire whose own handle is destroyed ends with
+//! ABANDONED too, because that handle would be the owner.
 //!
 //! Time (FEN-077, FEN-078): a relative timeout counts from the call, by the daemon's clock. An absolute one is a time
-//! of the system's clock, which [`crate::Input::SystemTime`] sets: set forward, it ends waits; set back, they go on.
+//! of the system's clock, which [`crate::Input::SystemTime`] sets: setting it forward ends waits, setting it back
+//! prolongs them.
 //!
-//! The fence value and the private runtime data are the last release's, and are told to the owner only: an acquire
-//! that ends otherwise has the fence value 0 (W-192, W-198). A mutex without data takes what its opener brings, one
-//! with data keeps its own (FEN-082). Opening never fills the caller's buffer, but wants one that
+//! The fence value and the private runtime data are the last release's, and only the owner gets them: an acquire
+//! that ends otherwise has the fence value 0 (W-192, W-198). A mutex without data adopts those of its opener, one
+//! with data keeps its own (FEN-082). Opening never fills the caller's buffer, but requires one that
 //! is large enough, or of size 0 (W-174 to W-179).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ use crate::ids::earliest;
 use crate::slab::Slab;
 use crate::{Nanos, ProcessId, VmId};
 
-/// What a pending acquire is charged at, with its entries in four tables.
+/// Bytes that are charged for a pending acquire, with its entries in four tables.
 pub(crate) const ACQUIRE_BYTES: u64 = 384;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ pub(crate) enum State {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeyedMutex {
     pub state: State,
-    /// Of the last release.
+    /// Key of the last release.
     pub key: u64,
     pub fence_value: u64,
     pub data: Vec<u8>,
@@ -58,7 +59,7 @@ pub(crate) struct KeyedMutex {
     pub opens: usize,
     /// NT handles that it is shared by, with an allocation.
     pub shares: usize,
-    /// Acquires by key, then in the order they came.
+    /// Acquires by key, then in the order of arrival.
     pub waiters: BTreeSet<(u64, u64)>,
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct PendingAcquire {
     pub since: Nanos,
 }
 
-/// All of them, and the clock of absolute timeouts.
+/// All keyed mutexes, and the clock of absolute timeouts.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct KeyedMutexes {
     pub(super) mutexes: Slab<KeyedMutex>,
@@ -99,7 +100,7 @@ pub(crate) struct KeyedMutexes {
     pub(super) begun: u64,
     pub(super) relative: BTreeSet<(Nanos, u64)>,
     pub(super) absolute: BTreeSet<(i64, u64)>,
-    /// What the system's clock said, and when it did.
+    /// The time to which the system's clock was set, and when it was set.
     pub(super) clock: (i64, Nanos),
 }
 
@@ -114,12 +115,12 @@ impl KeyedMutexes {
         &self.opens
     }
 
-    /// Pending acquires, in the order in which they came.
+    /// Pending acquires, in the order of arrival.
     pub fn acquires(&self) -> &BTreeMap<u64, PendingAcquire> {
         &self.acquires
     }
 
-    /// One more NT handle is of this mutex.
+    /// Adds an NT handle of this mutex.
     pub fn add_share(&mut self, mutex: u32) {
         self.mutexes[mutex].shares += 1;
     }
@@ -134,13 +135,13 @@ impl KeyedMutexes {
         utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
     }
 
-    /// Nobody waits for a time.
+    /// Whether no acquire has a timeout.
     #[inline]
     pub fn is_untimed(&self) -> bool {
         self.relative.is_empty() && self.absolute.is_empty()
     }
 
-    /// When the next timeout is up.
+    /// Time of the next timeout.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let relative = self.relative.first().map(|(due, _)| *due);
@@ -152,14 +153,14 @@ impl KeyedMutexes {
         earliest(relative, absolute)
     }
 
-    /// The first acquire whose time is up.
+    /// The first acquire whose timeout has expired.
     pub(super) fn expired(&self, now: Nanos) -> Option<u64> {
         let relative = self.relative.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id);
         let time = self.system_time(now);
         relative.or_else(|| self.absolute.first().filter(|(due, _)| *due <= time).map(|(_, id)| *id))
     }
 
-    /// How many have a global handle.
+    /// Number of mutexes with a global handle.
     pub fn globals(&self) -> usize {
         self.mutexes.iter().filter(|(_, mutex)| mutex.global.is_some()).count()
     }

@@ -207,7 +207,7 @@ impl<M: Miniport> Kernel<M> {
             (State::Free | State::Owned(_), None) => Until::Never,
             (State::Free | State::Owned(_), Some(relative @ ..0)) => {
                 let after = relative.unsigned_abs().checked_mul(UNIT_NS);
-                // Later than the clock can say is never.
+                // A time beyond the range of the clock is never.
                 after.and_then(|after| self.now.checked_add(after)).map_or(Until::Never, Until::Relative)
             }
             (State::Free | State::Owned(_), Some(absolute)) => Until::Absolute(absolute),
@@ -232,7 +232,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(not_acquired(AcquireOutcome::Registered))
     }
 
-    /// What the handle that owns a keyed mutex has by it; nothing for another.
+    /// Fence value and data of a keyed mutex for the handle that owns it; 0 and no data for another.
     pub(crate) fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &self.keyed.mutexes[mutex];
@@ -273,7 +273,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// The acquire that gets a mutex with this key: who is being cleared away gets none any more.
+    /// The acquire that gets a mutex with this key. Drops acquires of processes that are being destroyed.
     fn next_taker(&mut self, mutex: u32, key: u64, effects: &mut Effects) -> Option<u64> {
         loop {
             let (_, id) = *self.keyed.mutexes[mutex].waiters.range((key, 0)..=(key, u64::MAX)).next()?;
@@ -284,7 +284,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Takes a pending acquire out of every table; its event is set if there is a status to say.
+    /// Removes a pending acquire from every table; sets its event if there is a status.
     fn end_acquire(&mut self, id: u64, status: Option<NtStatus>, effects: &mut Effects) {
         let Some(PendingAcquire { open, process, event, key, until, .. }) = self.keyed.acquires.remove(&id)
         else {
@@ -304,14 +304,14 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The guest no longer waits. What it has acquired meanwhile is its own.
+    /// Cancels a pending acquire, because the guest no longer waits. An acquire that has succeeded meanwhile stands.
     pub(crate) fn cancel_acquire(&mut self, process: ProcessId, event: EventId) {
         if let Some(id) = self.process(process).acquires.get(&event).copied() {
             self.end_acquire(id, None, &mut Effects::default());
         }
     }
 
-    /// Ends the acquires whose time is up.
+    /// Ends the acquires whose timeout has expired.
     pub(crate) fn expire_acquires(&mut self, effects: &mut Effects) {
         while !self.is_spent()
             && let Some(id) = self.keyed.expired(self.now)
@@ -321,7 +321,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The system's clock was set.
+    /// Sets the system's clock.
     pub(crate) fn set_system_time(&mut self, utc_100ns: i64, effects: &mut Effects) {
         self.keyed.clock = (utc_100ns, self.now);
         self.expire_acquires(effects);
@@ -335,7 +335,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What is kept twice and does not agree, or an acquire that waits for what it could have.
+    /// Reports redundant state that disagrees, or an acquire that waits for a mutex that it could have.
     pub(crate) fn keyed_miscounted(&self) -> Option<&'static str> {
         let keyed = &self.keyed;
         let opens_of = |index| keyed.opens.iter().filter(|(_, open)| open.mutex == index).count();

@@ -8,17 +8,17 @@
 //!   FENCE          as a monitored fence, alone in its call    sets the value (FEN-043, FEN-073)
 //!   CPU_NOTIF.     refused (FEN-074)                          sets the event of its creator, each time (F-81)
 //! ```
-//! Unlike a wait for a value, which latches from the moment it is queued, a mutex or semaphore is taken when its
-//! packet is at the head of its queue and the work before it is done: what is taken must be taken for what follows.
-//! Several objects of one wait are taken together or not at all. A wait for values in the same call comes first.
+//! Unlike a wait for a value, which latches from the moment it is queued, a mutex or semaphore is acquired when its
+//! packet is at the head of its queue and earlier work is complete, because it protects the work that follows.
+//! Several objects of one wait are acquired together or not at all. A wait for values in the same call comes first.
 //!
-//! What cannot be had at once stands in the *line* of each of its objects. When one of them can be had again, its
-//! line is asked in the order of arrival, and whoever can have everything it needs has it there and then: first come,
-//! first served among those that can be (F-78). One that still lacks another object does not hold up the line, or
-//! a queue that owns that other object could wait behind it for ever.
+//! A packet that cannot acquire all its objects waits in the *line* of each of them. When one of them becomes
+//! available, the packets in its line are tried in the order of arrival, and each that can acquire all its objects does
+//! so at once: first come, first served among those that can proceed (F-78). A packet that still lacks another object
+//! does not block the line, because a queue that owns that other object could wait behind it for ever.
 //!
 //! A mutex created owned (FEN-071) belongs to the device that created it, as there is no context yet: any context of
-//! that device releases it. A mutex whose owner ends is free, unless the policy says otherwise.
+//! that device releases it. A mutex whose owner is destroyed is freed, unless the policy keeps it owned.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -32,7 +32,7 @@ use crate::sync::object::SyncObject;
 use crate::sync::waits::WaitId;
 use crate::{Nanos, ProcessId};
 
-/// Who owns a mutex: the context, or the device, of this handle.
+/// Owner of a mutex: the context, or the device, of this handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct MutexOwner {
     pub process: ProcessId,
@@ -40,7 +40,7 @@ pub(crate) struct MutexOwner {
     pub by: Handle,
 }
 
-/// What an object has beside its value, by its type.
+/// State of an object beside its value, by its type.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// The value is 1 while it is owned.
@@ -60,18 +60,19 @@ pub(crate) enum Kind {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LegacyObject {
     pub kind: Kind,
-    /// Queues whose head waits for it, in the order they came to it.
+    /// Queues whose head waits for it, in the order of arrival.
     pub line: BTreeMap<u64, u32>,
-    /// Of those, the ones to ask when it can be had: what they lack is this. By how much of it they take, then by place.
+    /// Those of them that lack this object, and are tried when it becomes available: by the amount that they acquire, then
+    /// by position.
     watched: BTreeMap<u64, BTreeMap<u64, u32>>,
-    /// It can be had, and more of its line was to be asked than fitted a step: nobody takes it out of turn, and no signal of
-    /// it is applied before.
+    /// It is available, but its line did not fit one step. Until the line is done, no other queue acquires it and no signal
+    /// of it is applied.
     pub(super) is_being_asked: bool,
     /// Queues whose head is such a signal.
     pub(super) parked: BTreeSet<u32>,
 }
 
-/// The objects of legacy types, by their index, and who owns the mutexes among them.
+/// The objects of legacy types, by their index, and the owners of the mutexes among them.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Legacy {
     pub objects: BTreeMap<u32, LegacyObject>,
@@ -79,29 +80,29 @@ pub(crate) struct Legacy {
     pub(super) arrivals: u64,
 }
 
-/// A packet that takes mutexes and semaphores.
+/// A packet that acquires mutexes and semaphores.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Acquire {
     /// Values that are waited for in the same call.
     pub wait: Option<WaitId>,
     /// Kept alive by the packet. One may be there twice.
     pub objects: Vec<u32>,
-    /// Its place in the lines of its objects, once it stands there.
+    /// Its position in the lines of its objects, once it waits there.
     pub place: Option<u64>,
-    /// The one of them that it lacks and is asked about.
+    /// The object that it lacks: it is tried again when that becomes available.
     pub watches: Option<u32>,
-    /// Since when it stands there.
+    /// Since when it waits in line.
     pub since: Nanos,
 }
 
 impl Acquire {
-    /// How much of an object it takes: once for each time that it names it.
+    /// How often it acquires an object: once for each time that it names it.
     pub fn takes(&self, object: u32) -> u64 {
         self.objects.iter().filter(|other| **other == object).count() as u64
     }
 }
 
-/// How a call gives the values of its objects.
+/// How a call passes the values of its objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Form {
     /// One for each object.
@@ -111,7 +112,7 @@ pub(crate) enum Form {
 }
 
 impl Legacy {
-    /// A new object of this index, created on the device of this handle.
+    /// Adds an object of this index, created on the device of this handle.
     pub fn add(&mut self, object: u32, info: &SyncObjectInfo, process: ProcessId, device: Handle) {
         let kind = match (info.object_type, info.event) {
             (SyncObjectType::MUTEX, _) => {
@@ -130,7 +131,7 @@ impl Legacy {
         self.objects.insert(object, new);
     }
 
-    /// The object is gone.
+    /// Removes an object that is destroyed.
     pub fn remove(&mut self, object: u32) {
         if let Some(LegacyObject { kind: Kind::Mutex { owner: Some(owner) }, .. }) =
             self.objects.remove(&object)
@@ -139,7 +140,7 @@ impl Legacy {
         }
     }
 
-    /// Whether the line of an object is still being asked.
+    /// Whether the line of an object is still being tried.
     pub fn is_being_asked(&self, object: u32) -> bool {
         self.objects.get(&object).is_some_and(|state| state.is_being_asked)
     }
@@ -173,7 +174,7 @@ impl Legacy {
         self.unwatch(acquire);
     }
 
-    /// A queue that stands in line is asked when `object` can be had, of which it takes that much.
+    /// Registers a queue in line to be tried when `object` becomes available; it acquires that `takes` times.
     pub(super) fn watch(&mut self, object: u32, takes: u64, place: u64, queue: u32) {
         if let Some(state) = self.objects.get_mut(&object) {
             state.watched.entry(takes).or_default().insert(place, queue);
@@ -197,7 +198,7 @@ impl Legacy {
         state.is_some_and(|state| state.watched.values().any(|queues| queues.contains_key(&place)))
     }
 
-    /// The first in line of those that lack this object and take no more of it than there is.
+    /// The first queue in line that lacks this object and acquires no more of it than there is.
     pub(super) fn first_watcher(&self, object: u32, there_is: u64) -> Option<u32> {
         let watched = self.objects.get(&object)?.watched.range(..=there_is);
         let firsts = watched.filter_map(|(_, queues)| queues.first_key_value());
@@ -205,7 +206,7 @@ impl Legacy {
     }
 }
 
-/// Taken by a queued wait, rather than waited for by value.
+/// Whether a queued wait acquires objects of this type, rather than waiting for a value.
 pub(crate) fn is_acquired(object_type: SyncObjectType) -> bool {
     matches!(object_type, SyncObjectType::MUTEX | SyncObjectType::SEMAPHORE)
 }

@@ -2,35 +2,35 @@
 //!
 //! ```text
 //!   the user's CPU code   reads its slot; never writes (FEN-004). The memory of a guest is always mapped cached, also
-//!                         where FEN-006 wants it uncached: on an adapter without I/O coherency a program that polls
+//!                         where FEN-006 wants it uncached: on an adapter without I/O coherency a process that polls
 //!                         sees what an engine wrote only after the interrupt.
 //!   an engine             GpuMmu: the GPU address; reads and writes, unless the open has NoSignal (reads only) or
 //!                         NoGPUAccess (not mapped), or the display alone counts it up (FEN-085).
 //!                         IoMmu:  the CPU address, mapped for reading and writing for this; there is nothing at
-//!                         an address of a GpuMmu (FEN-008). A process says at which CPU address slot 0 is; of one
-//!                         that does not it is 0x7F00_0000_0000. Windows maps the value read-write for such an
-//!                         engine; here the host stores for it, and the program's mapping stays read-only (FEN-004).
-//!   of which adapters     the physical adapters of EngineAffinity, 0 = all of the link (FEN-059). An opener says
+//!                         an address of a GpuMmu (FEN-008). A process reports the CPU address of slot 0; the
+//!                         default is 0x7F00_0000_0000. Windows maps the value read-write for such an
+//!                         engine; here the host stores for it, and the process's mapping stays read-only (FEN-004).
+//!   of which adapters     the physical adapters of EngineAffinity, 0 = all of the link (FEN-059). An opener passes
 //!                         its own.
-//!   from when on          at once for who creates it; for who opens it, when the paging fence of its device has the
+//!   from when on          at once for its creator; for an opener, when the paging fence of its device has the
 //!                         value that the open returned (FEN-062, F-10).
 //! ```
-//! LocalMemoryPreferred says where the memory should be, not what is in it (FEN-056): it is kept for people to see.
+//! LocalMemoryPreferred is a hint about the place of the memory and changes no value (FEN-056): it is kept for inspection.
 
 use serde::{Deserialize, Serialize};
 
-/// What an open says of its mapping for engines.
+/// How an open is mapped for engines.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Mapping {
     /// Bit n = physical adapter n; 0 = all.
     pub engine_affinity: u32,
-    /// Not there before the device's paging fence has this value.
+    /// The mapping is not valid before the device's paging fence has this value.
     pub pending: Option<u64>,
-    /// The fence of this paging queue.
+    /// Set for the fence of a paging queue: that queue.
     pub paging_queue: Option<u32>,
 }
 
-/// How one open of a fence is mapped. See the module.
+/// How one open of a fence is mapped for the CPU and for engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FenceMapping {
     /// Where the process reads the value.
@@ -39,12 +39,12 @@ pub struct FenceMapping {
     pub cpu_cached: bool,
     /// The mapping at the CPU address can be written: by engines of an IoMmu adapter only, never by the user's code.
     pub cpu_writable_by_engines: bool,
-    /// What engines use as address; 0 if the value is not mapped for them.
+    /// The address for engines; 0 if the value is not mapped for them.
     pub engine_address: u64,
     pub engine_writable: bool,
     /// Bit n = mapped on physical adapter n of the link.
     pub physical_adapters: u32,
-    /// The mapping for engines is not there before the device's paging fence has this value; 0: it is there.
+    /// The mapping for engines is not valid before the device's paging fence has this value; 0: it is valid.
     pub paging_fence_value: u64,
     /// `LocalMemoryPreferred`.
     pub local_memory_preferred: bool,

@@ -30,7 +30,7 @@ impl<M: Miniport> Kernel<M> {
         ))
     }
 
-    /// What engines of this adapter use as the address of a slot of a process.
+    /// The address of a process's slot for engines of this adapter.
     pub(crate) fn engine_address(&self, process: ProcessId, adapter: u32, slot: u32) -> u64 {
         let iommu = self.config.adapters[adapter as usize].iommu;
         self.process(process).slots.engine_address(slot, iommu)
@@ -41,7 +41,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.get(process).map(|process| process.slots.cpu_base())
     }
 
-    /// A process has so many more slots.
+    /// Adds fence slots to a process.
     pub(crate) fn fence_memory_added(&mut self, process: ProcessId, slots: u32, effects: &mut Effects) {
         if self.processes.get(process).is_none() {
             return;
@@ -55,7 +55,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A process says where it has mapped its fence memory, before its first call.
+    /// Sets the address at which a process has mapped its fence memory, before its first call.
     pub(crate) fn fence_memory_mapped(&mut self, process: ProcessId, address: u64, effects: &mut Effects) {
         let Some(state) = self.processes.get_mut(process) else { return };
         if !state.slots.map_at(address) {
@@ -66,7 +66,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The open of a process's fence that an engine finds at an address, whatever it may do with it.
+    /// The open of a process's fence that an engine finds at an address, whatever its access.
     pub(crate) fn open_at(&self, engine: EngineId, process: ProcessId, address: u64) -> Option<u32> {
         let owner = self.processes.get(process)?;
         let adapter = self.config.adapters.get(engine.adapter as usize)?;
@@ -92,7 +92,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(id)
     }
 
-    /// The same if it may read it: its mapping is for both (FEN-007).
+    /// The same for a read: a fence is mapped for both (FEN-007).
     pub(crate) fn open_to_read(
         &self,
         engine: EngineId,
@@ -155,7 +155,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-/// The physical adapters of a link of so many, a bit each.
+/// Mask of all `linked` physical adapters, one bit each.
 fn all_of(linked: u32) -> u32 {
     1u32.checked_shl(linked).map_or(u32::MAX, |bit| bit - 1)
 }

@@ -1,9 +1,10 @@
 //! Synchronization objects: the table, its opens, and the waits for values.
 //!
-//! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered.rs` (waiters by value),
-//! `stored.rs` (stores of this step), `legacy.rs` (mutexes, semaphores), `keyed_mutex.rs`. Behaviour: `create.rs`
-//! (creation, opens and their end), `wait.rs` (signals and waits), `waiters.rs` (many waits that end together), `window.rs` (32-bit values), `acquire.rs` (mutexes
-//! and semaphores in queues), `keyed_mutex_calls.rs`, `mapping_calls.rs`.
+//! State: `objects.rs` and `object.rs` (the table), `open.rs`, `mapping.rs`, `waits.rs`, `ordered.rs` (waiters by
+//! value), `stored.rs` (stores of this step), `legacy.rs` (mutexes, semaphores), `keyed_mutex.rs`. Behaviour:
+//! `create.rs` (creation, opens and their end), `wait.rs` (signals and waits), `waiters.rs` (many waits that end
+//! together), `window.rs` (32-bit values), `acquire.rs` (mutexes and semaphores in queues), `keyed_mutex_calls.rs`,
+//! `mapping_calls.rs`.
 
 mod acquire;
 mod create;
@@ -39,34 +40,35 @@ pub(crate) use open::{Open, OpenPlace, check_flags, is_mapped};
 use crate::ProcessId;
 use crate::slab::Slab;
 
-/// Every synchronization object, who has it open and who waits for it.
+/// All synchronization objects, their opens and their waits.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Sync {
     objects: Objects,
     opens: Slab<Open>,
     waits: Waits,
     legacy: Legacy,
-    /// A signal from the CPU that was answered and takes effect next (policy `cpu_signal`). Holds its objects.
+    /// Signals from the CPU that were answered and take effect next (policy `cpu_signal`). They keep their objects
+    /// alive.
     answered: Vec<(ProcessId, u32, u64)>,
-    /// Processes whose engines wrote fences that other processes may have open, and that nobody has looked at since.
+    /// Processes whose engines wrote fences that other processes may have open, and that were not evaluated since.
     wrote_shared: BTreeSet<ProcessId>,
-    /// What was stored in this call of `handle`, and can be stored over.
+    /// Stores of this call of `handle`, which can be overwritten.
     #[serde(skip)]
     stored: StoredNow,
 }
 
 impl Sync {
-    /// An NT handle names an object and keeps it alive.
+    /// Adds an NT handle, which names an object and keeps it alive.
     pub fn add_share(&mut self, object: u32) {
         self.objects.add_share(object);
     }
 
-    /// The NT handle is gone. What it held is released by [`crate::Kernel::release_reference`].
+    /// Removes an NT handle. [`crate::Kernel::release_reference`] releases its reference.
     pub fn remove_share(&mut self, object: u32) {
         self.objects.remove_share(object);
     }
 
-    /// One more queued packet or the like keeps an object alive.
+    /// Adds the reference of a queued packet or the like, which keeps an object alive.
     pub fn hold(&mut self, object: u32) {
         self.objects.hold(object);
     }
@@ -75,12 +77,12 @@ impl Sync {
         self.objects.set_value(object, value);
     }
 
-    /// An object that was not stored before in this step is, at these places among the effects.
+    /// Records the first stores of an object in this step, by their range in the effects.
     pub fn note_stores(&mut self, object: u32, stores: Range<usize>) {
         self.stored.note(object, stores);
     }
 
-    /// Drivers are to learn of its values.
+    /// Marks an object whose values are reported to drivers.
     pub fn watch(&mut self, object: u32) {
         self.objects.set_watched(object);
     }
@@ -89,7 +91,7 @@ impl Sync {
         self.objects.set_poisoned(object, poisoned);
     }
 
-    /// An object whose creation failed before anybody had it open.
+    /// Removes an object whose creation failed before it was opened.
     pub fn remove_unopened(&mut self, object: u32) {
         self.objects.remove(object);
     }
@@ -106,7 +108,7 @@ impl Sync {
         self.opens.get_mut(open)
     }
 
-    /// What was stored before is not stored over.
+    /// Forgets the stores so far, so that they are not overwritten.
     #[inline]
     pub fn forget_stores(&mut self) {
         self.stored.clear();

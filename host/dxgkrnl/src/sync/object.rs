@@ -1,4 +1,4 @@
-//! What a synchronization object is, but for what a signal of a plain fence needs of it: see `objects.rs`.
+//! State of a synchronization object, except for what a signal of a plain fence needs: see `objects.rs`.
 //!
 //! What most objects do not have - a second waiter, a second open, a global handle - is in a box.
 
@@ -26,12 +26,12 @@ bitflags! {
         const WATCHED = 8;
         /// The last handle and NT handle of it are gone.
         const DESTROYED = 16;
-        /// Its waits are to be released for that.
+        /// Its waits are still to be released because of that.
         const RELEASE_DUE = 32;
     }
 }
 
-/// See the module.
+/// State of a synchronization object, except for what a signal of a plain fence needs.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SyncObject {
     rare: Option<Box<Rare>>,
@@ -45,12 +45,12 @@ pub(crate) struct SyncObject {
     marks: Marks,
 }
 
-/// What most objects do not have.
+/// State that most objects do not have.
 #[derive(Default, Serialize, Deserialize)]
 struct Rare {
     /// All waiters but the first.
     waiters: Ordered,
-    /// All opens but the oldest, in the order of their making.
+    /// All opens but the oldest, in the order of their creation.
     opens: Vec<u32>,
     /// Legacy sharing: its global handle.
     global: Option<Handle>,
@@ -71,7 +71,7 @@ impl SyncObject {
         }
     }
 
-    /// Whether nothing is special about it: see `objects.rs`.
+    /// Whether it is a plain fence: see `objects.rs`.
     pub fn is_plain(&self) -> bool {
         self.object_type == SyncObjectType::MONITORED_FENCE
             && !self.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
@@ -128,7 +128,7 @@ impl SyncObject {
         self.marks.contains(Marks::DESTROYED)
     }
 
-    /// True the first time.
+    /// Marks it as destroyed; true the first time.
     pub fn set_destroyed(&mut self) -> bool {
         let is_first = !self.is_destroyed();
         if is_first {
@@ -163,7 +163,7 @@ impl SyncObject {
         self.rare.as_ref().map_or(&[], |rare| &rare.opens)
     }
 
-    /// Whether an open of it lets its process do what these flags, NoSignal or NoWait, deny.
+    /// Whether an open allows its process what these flags, NoSignal or NoWait, deny.
     pub fn may(&self, open: u32, denied_by: SyncObjectFlags, opens: &Slab<Open>) -> bool {
         if open != self.first_open {
             return !opens[open].flags.intersects(denied_by);
@@ -173,7 +173,7 @@ impl SyncObject {
             && (marks.contains(Marks::FIRST_MAY_WAIT) || !denied_by.contains(SyncObjectFlags::NO_WAIT))
     }
 
-    /// Its newest open, which is complete.
+    /// Adds an open, which must be complete.
     pub fn add_open(&mut self, open: u32, opens: &Slab<Open>) {
         if self.is_open() {
             self.rare.get_or_insert_default().opens.push(open);
@@ -210,7 +210,7 @@ impl SyncObject {
         self.rare.iter().flat_map(|rare| rare.waiters.iter().copied())
     }
 
-    /// Those that are not before this place: see [`Ordered::iter_from`].
+    /// The waiters from this position on: see [`Ordered::iter_from`].
     pub fn other_waiters_from(
         &self,
         value: u64,
@@ -232,12 +232,12 @@ impl SyncObject {
         self.rare.as_mut().and_then(|rare| rare.waiters.pop_first())
     }
 
-    /// Its value is not above theirs.
+    /// Adds a waiter before the others. Its value must not be above theirs.
     pub fn push_front_waiter(&mut self, entry: Entry) {
         self.rare.get_or_insert_default().waiters.push_front(entry);
     }
 
-    /// Behind all that wait for the same value.
+    /// Adds a waiter behind all that wait for the same value.
     pub fn add_other_waiter(&mut self, entry: Entry) {
         self.rare.get_or_insert_default().waiters.insert(entry);
     }

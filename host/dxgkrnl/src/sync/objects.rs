@@ -1,16 +1,16 @@
-//! The table of synchronization objects, laid out for the signal.
+//! The table of synchronization objects, laid out for fast signals.
 //!
 //! ```text
 //!   Hot, 32 bytes, two to a cache line     what a signal of a plain fence and a wait for it need:
-//!     value, adapter                         may it, and what changes
-//!     the first waiter                       does anybody wake: one comparison
-//!     process and slot of the oldest open    where is the value stored
+//!     value, adapter                         whether it is allowed, and what changes
+//!     the first waiter                       whether a wait ends: one comparison
+//!     process and slot of the oldest open    where the value is stored
 //!   SyncObject                             the rest
 //! ```
-//! A fence is *plain* if nothing is special about it: monitored, of one adapter, open once and by whom may signal it
-//! and wait for it, neither poisoned nor watched. Most are. A signal of a plain fence reads and writes its `Hot` and
-//! nothing else of it, so that 100,000 fences in random order are 3 MB to the processor's caches. With the 64 bytes
-//! that all of an object takes they were 6 MB, beyond what a busy machine leaves to one core.
+//! A fence is *plain* if it is monitored, of one adapter, open once with the rights to signal and to wait, and neither
+//! poisoned nor watched. Most are. A signal of a plain fence reads and writes its `Hot` and nothing else of it, so that
+//! 100,000 fences in random order take 3 MB of the processor's caches. With the 64 bytes of a whole object they took
+//! 6 MB, more than a busy machine leaves to one core.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -39,13 +39,13 @@ bitflags! {
     }
 }
 
-/// See the module. What a signal of a plain fence does not read belongs into [`SyncObject`].
+/// The state that a signal of a plain fence reads. All other state belongs in [`SyncObject`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(align(32))]
 struct Hot {
     /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
     value: u64,
-    /// Value of the first waiter: the lowest, then the first to come. `u64::MAX` if nobody waits.
+    /// Value of the first waiter: the lowest, then the first to arrive. `u64::MAX` without a waiter.
     least_waited: u64,
     /// Wait of the first waiter.
     first_wait: u32,
@@ -53,7 +53,7 @@ struct Hot {
     process: u32,
     /// Of the oldest open, or [`NONE`].
     slot: u32,
-    /// Item of the first waiter; `None` if nobody waits. A wait has 32 items at most.
+    /// Item of the first waiter; `None` without a waiter. A wait has 32 items at most.
     first_item: Option<u8>,
     /// Of a plain fence.
     adapter: u8,
@@ -98,7 +98,7 @@ impl Hot {
     }
 }
 
-/// See the module. Indices are those of the slab.
+/// All synchronization objects. Indices are those of the slab.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Objects {
     hot: Vec<Hot>,
@@ -106,7 +106,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Begins to load what a signal needs.
+    /// Prefetches what a signal needs.
     #[inline]
     pub fn fetch(&self, index: u32) {
         black_box(self.hot.get(index as usize).map_or(0, |hot| hot.value));
@@ -170,23 +170,23 @@ impl Objects {
         hot.is_plain() && u32::from(hot.adapter) == adapter
     }
 
-    /// One more share, queued packet or the like keeps it alive.
+    /// Adds the reference of a share, a queued packet or the like, which keeps it alive.
     pub fn hold(&mut self, index: u32) {
         self.rest[index].references += 1;
     }
 
-    /// One less does.
+    /// Releases a reference.
     pub fn release(&mut self, index: u32) {
         self.rest[index].references -= 1;
     }
 
-    /// An NT handle keeps it alive and names it.
+    /// Adds an NT handle, which keeps it alive and names it.
     pub fn add_share(&mut self, index: u32) {
         self.rest[index].add_share();
         self.hold(index);
     }
 
-    /// The NT handle is gone; what it held is released by [`Self::release`].
+    /// Removes an NT handle; [`Self::release`] releases its reference.
     pub fn remove_share(&mut self, index: u32) {
         self.rest[index].remove_share();
     }
@@ -209,8 +209,8 @@ impl Objects {
         self.rest[index].take_global()
     }
 
-    /// A reset of a device that could signal it pushed it to its largest value: a state, for a 32-bit word does not
-    /// show it (TDR-026).
+    /// Whether a reset of a device that could signal it set it to its largest value. This is a state of its own,
+    /// because a 32-bit word does not show it (TDR-026).
     #[inline]
     pub fn is_poisoned(&self, index: u32) -> bool {
         !self.is_plain(index) && self.rest[index].is_poisoned()
@@ -221,8 +221,8 @@ impl Objects {
         self.refresh(index);
     }
 
-    /// It is a native fence, or the progress fence of a hardware queue: hardware is told of its waits, and the kernel
-    /// itself looks at its value. False for an object that is gone.
+    /// Whether it is a native fence, or the progress fence of a hardware queue: hardware is notified of its waits, and
+    /// the kernel itself evaluates its value. False for an object that is gone.
     #[inline]
     pub fn is_watched(&self, index: u32) -> bool {
         self.hot.get(index as usize).is_some_and(|hot| !hot.is_plain())
@@ -249,13 +249,13 @@ impl Objects {
         if self.is_plain(index) { &[] } else { self.rest[index].other_opens() }
     }
 
-    /// Whether an open of it lets its process do what these flags, NoSignal or NoWait, deny.
+    /// Whether an open allows its process what these flags, NoSignal or NoWait, deny.
     #[inline]
     pub fn may(&self, index: u32, open: u32, denied_by: SyncObjectFlags, opens: &Slab<Open>) -> bool {
         self.is_plain(index) || self.rest[index].may(open, denied_by, opens)
     }
 
-    /// Its newest open, which is complete.
+    /// Adds an open, which must be complete.
     pub fn add_open(&mut self, index: u32, open: u32, opens: &Slab<Open>) {
         self.rest[index].add_open(open, opens);
         self.place_first_open(index, opens);
@@ -281,7 +281,7 @@ impl Objects {
         hot.adapter = adapter.unwrap_or(0);
     }
 
-    /// Whether what is kept twice of an object does not agree.
+    /// Whether the redundant state of an object disagrees.
     pub fn miscounted(&self, opens: &Slab<Open>) -> bool {
         self.rest.iter().any(|(index, object)| {
             let hot = &self.hot[index as usize];
@@ -296,7 +296,7 @@ impl Objects {
         })
     }
 
-    // Waits that its value holds up, lowest value first, then in the order they came.
+    // Waits for values that it has not reached, lowest value first, then in the order of arrival.
 
     fn next_waiter_is_first(&mut self, index: u32) {
         let hot = &mut self.hot[index as usize];
@@ -309,7 +309,7 @@ impl Objects {
         hot.marks.set(Marks::MORE_WAITERS, object.other_waiters_count() > 0);
     }
 
-    /// The least value that anybody waits for.
+    /// The least value that is waited for.
     pub fn least_waited(&self, index: u32) -> Option<u64> {
         let hot = &self.hot[index as usize];
         hot.first_item.map(|_| hot.least_waited)
@@ -324,7 +324,8 @@ impl Objects {
         first.into_iter().chain(self.rest[index].other_waiters())
     }
 
-    /// Those that are not before this place, and perhaps the first of all: see [`crate::sync::ordered::Ordered::iter_from`].
+    /// The waiters from this position on, and perhaps the first of all: see
+    /// [`crate::sync::ordered::Ordered::iter_from`].
     pub fn waiters_from(
         &self,
         index: u32,
@@ -335,19 +336,19 @@ impl Objects {
         first.into_iter().chain(self.rest[index].other_waiters_from(value, among_equals))
     }
 
-    /// Who waits for the highest value.
+    /// The waiter for the highest value.
     pub fn last_waiter(&self, index: u32) -> Option<Entry> {
         self.rest[index].last_other_waiter().or_else(|| self.hot[index as usize].first_waiter())
     }
 
-    /// Whether its value can have reached a waiter's. It may say so in vain at `u64::MAX`.
+    /// Whether its value may have reached a waiter's. At `u64::MAX` it may be true without a waiter.
     #[inline]
     pub fn may_wake(&self, index: u32) -> bool {
         let hot = &self.hot[index as usize];
         hot.value >= hot.least_waited
     }
 
-    /// Behind all that wait for the same value.
+    /// Adds a waiter behind all that wait for the same value.
     pub fn add_waiter(&mut self, index: u32, entry: Entry) {
         let hot = &mut self.hot[index as usize];
         let Some(first) = hot.first_waiter() else { return hot.set_first_waiter(Some(entry)) };
@@ -369,7 +370,7 @@ impl Objects {
         Some(first)
     }
 
-    /// Takes out the one that waits for this value and that `among_equals` calls equal: see
+    /// Removes the waiter for this value for which `among_equals` is equal: see
     /// [`crate::sync::ordered::Ordered::remove`].
     pub fn remove_waiter(&mut self, index: u32, value: u64, among_equals: impl Fn(&Entry) -> Ordering) {
         let hot = &mut self.hot[index as usize];
@@ -389,7 +390,7 @@ impl Objects {
 impl Index<u32> for Objects {
     type Output = SyncObject;
 
-    /// Panics if the index is free: a bug of ours, indices never come from a guest.
+    /// Panics if the index is free: a bug of the kernel, because indices never come from a guest.
     fn index(&self, index: u32) -> &SyncObject {
         &self.rest[index]
     }

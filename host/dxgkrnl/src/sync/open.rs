@@ -1,9 +1,9 @@
 //! Synchronization objects: creation, opens, and the end of them.
 //!
-//! An *object* is the thing with the value. An *open* is one process's handle to it, with a slot of
+//! An *object* has the value. An *open* is one process's handle to it, with a slot of
 //! that process's fence memory and flags of its own (NoSignal and NoWait belong to the open, FEN-053).
-//! An object lives while it has an open, a share, or a queued packet that names it. How others come to it:
-//! `sharing/`.
+//! An object lives while it has an open, a share, or a queued packet that names it. How other processes open
+//! it: `sharing/`.
 
 use alloc::format;
 
@@ -14,7 +14,7 @@ use crate::ProcessId;
 use crate::error::{Refusal, invalid};
 use crate::sync::mapping::Mapping;
 
-/// Where an open of an object is: on the GPU, and the slot that it has already.
+/// Location of an open: its GPU mapping, and its slot if it has one already.
 pub(crate) struct OpenPlace {
     pub mapping: Mapping,
     pub slot: Option<u32>,
@@ -27,7 +27,7 @@ pub(crate) struct Open {
     pub object: u32,
     /// The device that owns it; legacy objects outlive theirs.
     pub device: Option<u32>,
-    /// Of the device that it was opened on: another than the object's for CrossAdapter (FEN-047).
+    /// Adapter of the device that it was opened on: another than the object's for CrossAdapter (FEN-047).
     pub adapter: u32,
     /// NoSignal and NoWait also for a right that the NT handle lacks (FEN-069).
     pub flags: SyncObjectFlags,

@@ -1,14 +1,14 @@
-//! A list in the order of a key, small and in few pieces: the waits for one object by value, the waits of one
+//! A list sorted by a key, compact and in few allocations: the waits for one object by value, the waits of one
 //! process by event.
 //!
 //! ```text
 //!   head  [1 1 3 5 ..]           at most 256 entries; the first of all
 //!   tail  [[9 9 ..] [14 ..] ..]  what does not fit there, in chunks of as many; none if there is no need
 //! ```
-//! A B-tree of the standard library spends 1.4 to 2 times its payload and takes its nodes one by one from the
-//! allocator; a million waits are a tenth of a gigabyte of that. Chunks are cut to size, so that about 17 bytes
-//! stand for an entry of 16 in any order of insertion. Each operation is a binary search and at most one move
-//! within a chunk. Taking out the first allocates nothing.
+//! A B-tree of the standard library takes 1.4 to 2 times its payload and allocates its nodes one by one: a tenth of a
+//! gigabyte for a million waits. Chunks are cut to size, so that an entry of 16 bytes takes about 17 in any order of
+//! insertion. Each operation is a binary search and at most one move within a chunk. Removing the first entry
+//! allocates nothing.
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +25,10 @@ const CHUNK_MAX: usize = 256;
 /// A chunk grows by at most so many entries at a time.
 const GROWTH_MAX: usize = 32;
 
-/// A head this small is kept when the list runs empty: one wait that comes and goes asks for no memory.
+/// Capacity up to which an empty list keeps its head, so that repeating one wait allocates nothing.
 const KEPT_MAX: usize = 32;
 
-/// What stands in a list: its place among equal keys is that of its insertion.
+/// Entry of a list. Equal keys are in the order of insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub key: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 
 type Chunk = VecDeque<Entry>;
 
-/// See the module. No chunk of the tail is empty, and there is no tail while the head is empty.
+/// A list sorted by key. No chunk of the tail is empty, and there is no tail while the head is empty.
 #[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Ordered {
     head: Chunk,
@@ -50,7 +50,7 @@ pub(crate) struct Ordered {
 #[derive(Default, Debug, Serialize, Deserialize)]
 struct Tail {
     chunks: VecDeque<Chunk>,
-    /// For each chunk a key that is not above its own and not below those before it: what a search looks at.
+    /// For each chunk a key that is not above its own and not below those before it. A search reads these.
     bounds: VecDeque<u64>,
     len: usize,
 }
@@ -67,7 +67,7 @@ impl Ordered {
         self.head.iter().chain(self.tail.iter().flat_map(|tail| tail.chunks.iter().flatten()))
     }
 
-    /// What is not before this place: `among_equals` says how an entry of this key stands to it.
+    /// The entries from this position on: `among_equals` compares an entry of this key with it.
     pub fn iter_from(
         &self,
         key: u64,
@@ -117,20 +117,19 @@ impl Ordered {
         self.insert_at(0, 0, entry);
     }
 
-    /// The entry of this key in a list in which no two have one in common.
+    /// The entry of this key, in a list of distinct keys.
     pub fn find(&self, key: u64) -> Option<Entry> {
         let (at, position) = self.place_of_only(key)?;
         self.chunk(at).get(position).copied()
     }
 
-    /// The same.
+    /// The entry of this key, in a list of distinct keys, to be changed.
     pub fn find_mut(&mut self, key: u64) -> Option<&mut Entry> {
         let (at, position) = self.place_of_only(key)?;
         self.chunk_mut(at).get_mut(position)
     }
 
-    /// Takes out the entry of this key. Where several have it, `among_equals` says how one stands to the one that is
-    /// sought.
+    /// Removes the entry of this key. If several have it, `among_equals` compares each with the one that is sought.
     pub fn remove(&mut self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Entry> {
         let (at, position) = self.place_of(key, among_equals)?;
         let removed = self.chunk_mut(at).remove(position);
@@ -143,7 +142,7 @@ impl Ordered {
         removed
     }
 
-    /// Takes out of one chunk what is not to be kept; says which chunk is next, round and round.
+    /// Removes from one chunk the entries that are not to be kept; returns the next chunk to visit, in a circle.
     pub fn retain_in_chunk(&mut self, at: usize, keep: impl Fn(&Entry) -> bool) -> usize {
         let at = if at > self.tail.as_ref().map_or(0, |tail| tail.chunks.len()) { 0 } else { at };
         let chunk = self.chunk_mut(at);
@@ -155,7 +154,7 @@ impl Ordered {
         {
             tail.len -= gone;
         }
-        // What joins the chunk before, or the head when that is empty, is looked at when its turn comes again.
+        // Entries that join the chunk before, or an empty head, are visited in the next round.
         self.tidy(at);
         at + 1
     }
@@ -208,7 +207,7 @@ impl Ordered {
     /// As `binary_search_by` of a chunk, for an entry of this key.
     ///
     /// Keys are spread evenly as a rule - names of events ascend, as values of fences do - so the search begins where
-    /// the key would then be, and goes on from there in growing steps. In 4 KiB that are not in the cache a binary
+    /// the key would then be, and continues from there in growing steps. In 4 KiB that are not in the cache a binary
     /// search waits for five lines one after the other; this one for one or two.
     fn search(&self, at: usize, key: u64, compare: impl Fn(&Entry) -> Ordering) -> Result<usize, usize> {
         let chunk = self.chunk(at);
@@ -232,12 +231,12 @@ impl Ordered {
         Err(low)
     }
 
-    /// Where in a chunk a key is if keys are spread evenly: a place that there is, if there is any.
+    /// Position of a key in a chunk if keys are spread evenly: a valid index, unless the chunk is empty.
     fn guess(&self, at: usize, key: u64) -> usize {
         let chunk = self.chunk(at);
         let last = chunk.len().saturating_sub(1);
         let bound = |at: usize| self.tail.as_ref().and_then(|tail| tail.bounds.get(at)).copied();
-        // Bounds are at hand; the ends of the chunk itself are looked at only where there is none.
+        // Bounds are cheap to read; the ends of the chunk itself are read only without one.
         let least = at.checked_sub(1).and_then(bound).or_else(|| Some(chunk.front()?.key));
         let most = bound(at).or_else(|| Some(chunk.back()?.key));
         let (Some(least), Some(most)) = (least, most) else { return 0 };
@@ -344,7 +343,7 @@ impl Ordered {
     }
 }
 
-/// Room for one more; and back goes what many removals left empty, which they do not do themselves.
+/// Makes room for one more entry; frees the capacity that many removals left unused.
 fn make_room(chunk: &mut Chunk) {
     let (len, capacity) = (chunk.len(), chunk.capacity());
     if len == capacity {

@@ -1,4 +1,4 @@
-//! How far the waits on one object have been looked at that end together: see `waiters.rs`.
+//! Progress of the waits on one object that end together: see `waiters.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,13 @@ use super::waits::WaitId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reached {
     pub value: u64,
-    /// Waits with this number and later ones came when it was reached already, and wait for something else.
+    /// Waits with this number or a later one were made after the value was reached, and are not woken by it.
     pub before: u64,
-    /// The last that was looked at, if the value has gone back since.
+    /// The last waiter that was skipped: there is one only if the value was set back since.
     pub behind: Option<Waiter>,
 }
 
-/// Where a wait stands among those for an object.
+/// Position of a wait among those for an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub value: u64,
@@ -40,21 +40,22 @@ impl EndOfWaits {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// CPU waits end that were made through this open; or all waits end, and those in queues count the object as reached.
+    /// Ends the CPU waits that were made through this open. Without an open: ends all waits; queued ones count the object
+    /// as reached.
     End { open: Option<u32>, why: EndOfWaits },
-    /// Waits that outlive the open they were made through no longer name it: its index may be reused.
+    /// Removes this open from the waits that outlive it, because its index may be reused.
     Forget { open: u32 },
 }
 
-/// See `waiters.rs`.
+/// Task that processes the waits on one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LookAtWaiters {
     pub(super) object: u32,
     pub(super) what: What,
     pub(super) before: u64,
     pub(super) behind: Option<Waiter>,
-    /// It has been left once, and keeps its object.
+    /// It was left to a later step at least once, and keeps its object alive.
     pub(super) is_left: bool,
-    /// The open is gone but for this.
+    /// The open is removed when this is done.
     pub(super) ends_open: bool,
 }

@@ -1,4 +1,4 @@
-//! The stores of one call of `handle`, by object: nobody can see what stood there for no time at all, so a fence is
+//! The stores of one call of `handle`, by object. Readers never see the intermediate values of a call, so a fence is
 //! stored once, however often a command buffer writes it.
 
 use alloc::collections::BTreeMap;
@@ -7,21 +7,21 @@ use core::ops::Range;
 
 use d3dkmt::limits;
 
-/// So many are looked through one by one, all that one call can signal among them; more are found by a map.
+/// Longest list that is searched linearly: more than the objects that one call can signal. A longer one has a map.
 const LOOKED_THROUGH_MAX: usize = 2 * limits::OBJECTS_SIGNALED_MAX;
 
 #[derive(Clone, Debug)]
 struct Stored {
     object: u32,
-    /// Where they stand among the effects.
+    /// Their range among the effects.
     stores: Range<usize>,
 }
 
-/// See the module.
+/// The stores of the present call of `handle`, by object.
 #[derive(Default, Debug)]
 pub(crate) struct StoredNow {
     list: Vec<Stored>,
-    /// Where in the list each object is, once that is too long to look through.
+    /// Index in the list by object, once that is too long to search linearly.
     places: BTreeMap<u32, usize>,
 }
 
@@ -34,7 +34,7 @@ impl StoredNow {
         }
     }
 
-    /// Where among the effects the stores of this object stand.
+    /// Range of the stores of this object among the effects.
     #[inline]
     pub fn of(&self, object: u32) -> Option<Range<usize>> {
         let stored = if self.places.is_empty() {
@@ -45,7 +45,7 @@ impl StoredNow {
         stored.map(|stored| stored.stores.clone())
     }
 
-    /// An object that was not stored before in this call is.
+    /// Records the first stores of an object in this call.
     #[inline]
     pub fn note(&mut self, object: u32, stores: Range<usize>) {
         self.list.push(Stored { object, stores });

@@ -24,10 +24,10 @@ use crate::sync::is_mapped;
 use crate::sync::ordered::Entry;
 use crate::sync::waits::{CpuWait, Wait, WaitId, WaitItem, WaitOwner, wait_bytes};
 
-/// So many waits are loaded at once: as many as a processor can wait for.
+/// Waits that are prefetched at once: as many loads as a processor has outstanding.
 const FETCHED_MAX: usize = 16;
 
-/// Both arrays of a call, checked against each other and the limit.
+/// Checks both arrays of a call against each other and the limit.
 fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Result<(), Refusal> {
     if objects == 0 || objects > most {
         return invalid(format!("{what} takes 1 to {most} objects, not {objects}"));
@@ -38,7 +38,7 @@ fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Resul
     Ok(())
 }
 
-/// Units of work of looking for stale names in a chunk of them.
+/// Units of work of sweeping a chunk of stale names.
 const UNITS_OF_A_CHUNK: u32 = 16;
 
 impl<M: Miniport> Kernel<M> {
@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(())
     }
 
-    /// A signal from the CPU that was checked takes effect.
+    /// Applies a signal from the CPU that was checked.
     #[inline(always)]
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         self.remember_back(object, process, value);
@@ -102,7 +102,7 @@ impl<M: Miniport> Kernel<M> {
         self.set_value(object, value, effects);
     }
 
-    /// A signal from the CPU that was answered before takes effect.
+    /// Applies the signals from the CPU that were answered before.
     #[inline]
     pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
         for (process, object, value) in core::mem::take(&mut self.sync.answered) {
@@ -175,7 +175,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Refuses a wait, or the acquire of a keyed mutex, of a name that one has, and one too many.
+    /// Refuses a wait, or the acquire of a keyed mutex, whose name is in use, and one above the limit.
     pub(crate) fn require_free_event(
         &self,
         process: ProcessId,
@@ -194,7 +194,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(())
     }
 
-    /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
+    /// Cancels a wait. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> CallResult {
         self.cancel_acquire(process, event);
         if let Some(slot) = self.process(process).waits.find(process, event, &self.sync.waits) {
@@ -203,7 +203,8 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// CPU operations take monitored fences only, periodic and native ones included, whatever the value (W-100 to W-103).
+    /// CPU operations accept monitored fences only, periodic and native ones included, whatever the value (W-100 to
+    /// W-103).
     ///
     /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
     fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -284,7 +285,7 @@ impl<M: Miniport> Kernel<M> {
         Some(id)
     }
 
-    /// Takes a wait out of every table. Who is to be told is the caller's business.
+    /// Removes a wait from every table. The caller notifies its owner.
     pub(crate) fn end_wait(&mut self, id: WaitId) -> Option<Wait> {
         let payer = self.sync.waits.payer(self.sync.waits.get(id)?);
         let (wait, items) = self.sync.waits.remove(id)?;
@@ -311,8 +312,8 @@ impl<M: Miniport> Kernel<M> {
         Some(wait)
     }
 
-    /// The one place where a fence changes its value by the kernel's hand: every process that has it
-    /// open gets the store, then waits are looked at.
+    /// The one place where the kernel changes the value of a fence: it stores the value for every process
+    /// that has the fence open, then evaluates waits.
     #[inline(always)]
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.ignores_value(object, value, effects) {
@@ -323,7 +324,7 @@ impl<M: Miniport> Kernel<M> {
         self.evaluate(object, effects);
     }
 
-    /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).
+    /// Sets the value and stores it, without evaluating waits, as an engine's write does (FEN-018).
     #[inline]
     pub(crate) fn store_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.planted.is_some() && self.stores_stale(object, value, effects) {
@@ -333,8 +334,8 @@ impl<M: Miniport> Kernel<M> {
         self.publish_value(object, value, effects);
     }
 
-    /// An engine of this adapter wrote a fence. Without I/O coherency the CPU's caches keep the old value of a monitored
-    /// fence until the interrupt (FEN-007, [`Self::publish_engine_write`]).
+    /// An engine of this adapter wrote a fence. Without I/O coherency the CPU's caches keep the old value of a
+    /// monitored fence until the interrupt (FEN-007, [`Self::publish_engine_write`]).
     pub(crate) fn store_from_engine(&mut self, adapter: u32, object: u32, value: u64, effects: &mut Effects) {
         let is_monitored = self.sync.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
         if is_monitored && !self.config.adapters[adapter as usize].io_coherent {
@@ -376,7 +377,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.stored.note(object, begin..effects.stores.len());
     }
 
-    /// Who has a fence in its memory may read the value from now on, and says nothing of it.
+    /// Reports that each process with the fence in its memory may read the value from now on, without a call.
     fn tell_readers(&mut self, object: u32, value: u64) {
         let first = self.sync.objects.first_slot(object).map(|(process, _)| process);
         let others = self.sync.objects.other_opens(object).iter().map(|open| &self.sync.opens[*open]);
@@ -435,8 +436,8 @@ impl<M: Miniport> Kernel<M> {
         is_left
     }
 
-    /// Begins to load the next of the waits that this object's value has reached: of a million waits those of one fence
-    /// are all over the table, and one after the other each would take longer to load than to end. Says of how many.
+    /// Prefetches the next of the waits that this object's value has reached; returns how many. Of a million waits
+    /// those of one fence are scattered over the table, and each would take longer to load than to end.
     fn fetch_reached(&self, object: u32) -> usize {
         let value = self.sync.objects.value(object);
         let reached = self.sync.objects.waiters(object).take_while(|entry| entry.key <= value);

@@ -1,7 +1,9 @@
-//! The waits on one object that end together: those that its value has reached, those made through a handle that is gone.
+//! The waits on one object that end together: those that its value has reached, those made through a handle that is
+//! gone.
 //!
-//! There may be a million of them, so they are looked at in their order, and the next step goes on where this one stopped.
-//! Whatever comes and goes between, each wait that there was when it began ends as it would have ended then, and no other.
+//! There may be a million of them, so they are processed in their order, and the next step continues where this one
+//! stopped. Whatever is added or removed meanwhile, each wait that there was at the start ends as it would have ended
+//! then, and no other.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -18,30 +20,30 @@ use crate::policy::DestroyedWait;
 use crate::vidsch::Task;
 use d3dkmt::NtStatus;
 
-/// So many waits are looked at together.
+/// Waits that are processed as a batch.
 const LOOKED_AT_TOGETHER: usize = 64;
 
 impl<M: Miniport> Kernel<M> {
-    /// Ends the CPU waits on an object that were made through an open, because that is destroyed. True if that is done and
-    /// not only begun.
+    /// Ends the CPU waits on an object that were made through an open, because that is destroyed. False if a later step
+    /// continues.
     pub(super) fn release_cpu_waiters(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
         let what = What::End { open: Some(open), why: EndOfWaits::FenceDestroyed };
         self.look_at_waiters_of(object, what, true, effects)
     }
 
-    /// Releases all waits on an object that is destroyed, those in queues as well. True if that is done and not only begun.
+    /// Releases all waits on an object that is destroyed, those in queues as well. False if a later step continues.
     pub(super) fn release_waiters(&mut self, object: u32, effects: &mut Effects) -> bool {
         let what = What::End { open: None, why: EndOfWaits::FenceDestroyed };
         self.look_at_waiters_of(object, what, false, effects)
     }
 
-    /// The same of a device that is lost, whose opens stay.
+    /// Ends the CPU waits made through an open of a device that is lost. The open stays.
     pub(crate) fn end_waits_of_lost(&mut self, object: u32, open: u32, effects: &mut Effects) {
         let what = What::End { open: Some(open), why: EndOfWaits::DeviceLost };
         self.look_at_waiters_of(object, what, false, effects);
     }
 
-    /// No wait on an object names an open that is gone. True if that is done and not only begun.
+    /// Removes an open that is gone from the waits on an object. False if a later step continues.
     pub(super) fn forget_open(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
         self.look_at_waiters_of(object, What::Forget { open }, true, effects)
     }
@@ -58,7 +60,7 @@ impl<M: Miniport> Kernel<M> {
         self.look_at_waiters(look, effects)
     }
 
-    /// True if all were looked at.
+    /// Processes waits until the step is spent; true if all were processed.
     pub(crate) fn look_at_waiters(&mut self, mut look: LookAtWaiters, effects: &mut Effects) -> bool {
         let mut batch = Vec::new();
         loop {
@@ -132,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The fence of a wait in a queue is destroyed: the wait has what it needs of it.
+    /// Marks the item of a queued wait as satisfied, because its fence is destroyed.
     fn release_queued(&mut self, object: u32, waiter: Waiter, queue: u32, effects: &mut Effects) {
         let compare = |entry: &Entry| self.sync.waits.compare(entry, waiter.wait, waiter.item);
         self.sync.objects.remove_waiter(object, waiter.value, compare);
@@ -146,8 +148,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The next of those behind a place, each with the open that it was made through. One that ended meanwhile, as one that
-    /// names the object twice does, is not among them.
+    /// The next waiters behind a position, each with the open that it was made through. A wait that ended meanwhile, as
+    /// one that names the object twice does, is not among them.
     fn take_waiters(&self, object: u32, behind: Option<Waiter>, batch: &mut Vec<(Waiter, Option<u32>)>) {
         let waits = &self.sync.waits;
         let found = |entry: Entry| {
@@ -170,7 +172,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The value of an object has reached more waits than fit this step.
+    /// Leaves waits that the value of an object has reached to later steps, because they do not fit this one.
     #[cold]
     pub(super) fn leave_reached(&mut self, object: u32) {
         let (value, before) = (self.sync.objects.value(object), self.sync.waits.begun());
@@ -181,14 +183,15 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whose tasks the waits on an object are: of who lets them go, or of who had it first.
+    /// The process that pays for processing the waits on an object: the one whose task releases them, or the oldest
+    /// open's.
     fn payer_for(&self, object: u32) -> ProcessId {
         let backlog = self.vidsch.work().backlog();
         let owner = || self.sync.objects.first_slot(object).map(|(process, _)| process);
         backlog.on_behalf_of().or_else(owner).unwrap_or(ProcessId(0))
     }
 
-    /// Goes on with the oldest value that reached more waits than fitted.
+    /// Continues with the oldest value that reached more waits than fitted a step.
     pub(crate) fn wake_reached(&mut self, object: u32, effects: &mut Effects) {
         let Some(mut reached) = self.vidsch.work_mut().backlog_mut().take_reached(object) else { return };
         let mut batch = Vec::new();

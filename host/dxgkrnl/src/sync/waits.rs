@@ -4,7 +4,7 @@
 //!   one fence, CPU    48 bytes here, nothing elsewhere: there may be a million of these
 //!   else              48 bytes here, and the items in a list of their own
 //! ```
-//! A wait is found by its slot. Slots are reused; its number is not, and says in which order waits came.
+//! A wait is found by its slot. Slots are reused; its number is not, and gives the order of arrival.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::slab::Slab;
 use crate::sync::ordered::Entry;
 use crate::{Nanos, ProcessId};
 
-/// A pending wait: numbers only go up, so that waits for one value end in the order they came.
+/// Identifies a pending wait. Numbers only increase, so that waits for one value end in the order of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct WaitId {
     pub number: u64,
@@ -26,7 +26,7 @@ pub(crate) struct WaitId {
     pub slot: u32,
 }
 
-/// How a CPU wait ends and what names it.
+/// Flags and name of a CPU wait.
 pub(crate) struct CpuWait {
     pub flags: WaitFromCpuFlags,
     pub event: EventId,
@@ -55,14 +55,14 @@ pub(crate) struct WaitItem {
 /// No open, no list.
 const NONE: u32 = u32::MAX;
 
-/// A pending wait, in little room: see [`Wait::owner`] and [`Waits::items`] for what it says.
+/// A pending wait, packed: [`Wait::owner`] and [`Waits::items`] decode it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Wait {
     number: u64,
     pub since: Nanos,
     /// The guest's name for a CPU wait.
     event: u64,
-    /// Of the one item.
+    /// Value of the one item.
     value: u64,
     /// Process or queue.
     owner: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Wait {
     gpu: bool,
     pub any: bool,
     listed: bool,
-    /// Whether the one item is.
+    /// Whether the one item is satisfied.
     satisfied: bool,
 }
 
@@ -102,7 +102,7 @@ impl Wait {
     }
 }
 
-/// What a pending wait is charged at, with its entries elsewhere.
+/// Bytes that are charged for a pending wait, with its entries in other tables.
 pub(crate) fn wait_bytes(items: usize) -> u64 {
     const WAIT_BYTES: usize = 112;
     const ITEM_BYTES: usize = 64;
@@ -143,7 +143,7 @@ struct List {
     items: Box<[WaitItem]>,
 }
 
-/// See the module.
+/// The table of pending waits.
 #[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Waits {
     table: Slab<Wait>,
@@ -152,7 +152,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Takes a wait of which at least one item is to come.
+    /// Adds a wait with at least one unsatisfied item.
     pub fn insert(
         &mut self,
         owner: WaitOwner,
@@ -188,7 +188,7 @@ impl Waits {
         }
     }
 
-    /// How many there were ever: the number of the next.
+    /// Number of waits so far, which is the number of the next.
     pub fn begun(&self) -> u64 {
         self.begun
     }
@@ -201,7 +201,7 @@ impl Waits {
         self.get(id).is_some()
     }
 
-    /// Whether in this slot is the CPU wait of this name.
+    /// Whether this slot has the CPU wait of this name.
     pub fn is_named(&self, slot: u32, process: ProcessId, event: EventId) -> bool {
         self.table.get(slot).is_some_and(|wait| wait.owner() == WaitOwner::Cpu { process, event })
     }
@@ -216,7 +216,7 @@ impl Waits {
         &self.table[slot]
     }
 
-    /// Begins to load the wait in a slot, with both of its ends: it may stand in two lines of the cache.
+    /// Prefetches the wait in a slot at both of its ends, because it may be in two lines of the cache.
     #[inline]
     pub fn fetch(&self, slot: u32) {
         black_box(self.table.get(slot).map_or((0, 0), |wait| (wait.number, wait.place)));
@@ -234,7 +234,7 @@ impl Waits {
         }
     }
 
-    /// One item is reached. True if that completes the wait.
+    /// Marks an item as satisfied; true if that completes the wait.
     pub fn latch(&mut self, slot: u32, item: u32) -> bool {
         let wait = &mut self.table[slot];
         if !wait.listed {
@@ -247,7 +247,7 @@ impl Waits {
         wait.any || list.unsatisfied == 0
     }
 
-    /// This item no longer names its open if it is this one.
+    /// Removes this open from an item that names it.
     pub fn forget_open(&mut self, slot: u32, item: u32, open: u32) {
         let wait = &mut self.table[slot];
         if wait.listed {
@@ -268,7 +268,7 @@ impl Waits {
         Some((wait, items))
     }
 
-    /// Every pending wait, in the order they came. Costs a sort: for what is rare, and for looking at.
+    /// Every pending wait, in the order of arrival. Costs a sort: for rare operations and for inspection.
     pub fn iter(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
         let mut ids: Vec<WaitId> =
             self.table.iter().map(|(slot, wait)| WaitId { number: wait.number, slot }).collect();
@@ -276,13 +276,13 @@ impl Waits {
         ids.into_iter().map(|id| (id, &self.table[id.slot]))
     }
 
-    /// Every pending wait, in no order of meaning.
+    /// Every pending wait, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &Wait> {
         self.table.iter().map(|(_, wait)| wait)
     }
 
-    /// How an entry among an object's waiters stands to the one of this item of a wait, both for the same value.
-    /// The wait may have just been taken out.
+    /// Compares an entry among an object's waiters with the one of this item of a wait, both for the same value.
+    /// The wait may have just been removed.
     pub fn compare(&self, entry: &Entry, id: WaitId, item: u32) -> Ordering {
         let number = |slot: u32| if slot == id.slot { id.number } else { self.table[slot].number };
         number(entry.wait).cmp(&id.number).then_with(|| entry.item.cmp(&item))

@@ -9,14 +9,14 @@
 //!   d <= 0x7FFFFFFF                       L + d             forward      0xFFFFFFF0, then 0x00000010: + 0x20
 //!   d >  0x7FFFFFFF                       L - (2^32 - d)    backward
 //! ```
-//! That is right only while nobody strays: outstanding wait and signal values keep within 0x7FFFFFFF of the last
-//! signaled value, either way (F-20). Calls that do not are refused; a write of an engine, or a packet whose fence
-//! moved away before its turn came, cannot be (F-22) and is a contract violation that a note tells of. A wait that is
+//! That is right only while outstanding wait and signal values stay within 0x7FFFFFFF of the last signaled value,
+//! either way (F-20). Calls outside this window are refused. A write of an engine, or a packet whose fence changed
+//! before the packet was reached, cannot be refused (F-22): a note reports it as a contract violation. A wait that is
 //! satisfied already is not outstanding (FEN-014).
 //!
 //! Fences without GPU access have 64 bits on every adapter (FEN-054), legacy FENCEs and native fences as well.
-//! Whether a reset poisoned a fence is for its state to say, never for its value: 32 bits of ones read as one step
-//! back (F-24).
+//! The state of a fence, never its value, shows that a reset poisoned it: 32 bits of ones read as one step back
+//! (F-24).
 
 use alloc::format;
 
@@ -47,7 +47,7 @@ pub(crate) fn within(last: u64, value: u64) -> bool {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// Whether a fence's value is one of 32 bits to its adapter.
+    /// Whether the adapter of a fence updates its value as 32 bits.
     pub(crate) fn is_narrow(&self, object: u32) -> bool {
         use SyncObjectType as T;
         let object = &self.sync.objects[object];
@@ -57,7 +57,7 @@ impl<M: Miniport> Kernel<M> {
         mapped && adapter.caps.contains(VidSchCaps::NO_64_BIT_ATOMICS)
     }
 
-    /// Refuses a value that a signal would bring, `last` being the one before it, beyond the window.
+    /// Refuses a signal to a value that is outside the window around `last`, the value before it.
     #[inline]
     pub(crate) fn check_signal_window(
         &self,
@@ -81,7 +81,7 @@ impl<M: Miniport> Kernel<M> {
         refuse_beyond("wait for", value, handle, last)
     }
 
-    /// What a fence reads after an engine stored `value` to it.
+    /// The value of a fence after an engine stored `value` to it.
     pub(crate) fn written_value(
         &self,
         process: ProcessId,
@@ -94,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let last = self.sync.objects.value(object);
         let extended = extend(last, value as u32);
-        // A word alone is a step by itself; more than a word says which value was meant.
+        // A 32-bit word is always a step; a larger number names the intended value.
         let meant_another = value > u64::from(u32::MAX) && value != extended;
         if meant_another || !within(last, extended) {
             let text = format!(
@@ -106,8 +106,8 @@ impl<M: Miniport> Kernel<M> {
         extended
     }
 
-    /// Tells of what a value that is about to be set breaks: the window from the last value, and that of waits which
-    /// a step back leaves behind.
+    /// Notes which windows a value that is about to be set violates: that around the last value, and those of waits
+    /// after a step back.
     #[inline(always)]
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         let last = self.sync.objects.value(object);

@@ -1,11 +1,11 @@
 //! The reset of a whole adapter (TDR-008 to TDR-011).
 //!
 //! ```text
-//!   ResetFromTimeout      engines drop everything; from its return on stores of the GPU are not believed
-//!   memory_evicted        what was in video memory is gone: contexts' saved states among it
+//!   ResetFromTimeout      engines drop everything; after it returns, stores of the GPU are ignored
+//!   memory_evicted        the contents of video memory are lost, saved states of contexts included
 //!   RestartFromTimeout
-//!   completed ids         to the last submitted one of each engine (SCH-007)
-//!   devices               all of the adapter: those at fault get the state of the cause, the others RESET
+//!   completed ids         move to the last submitted id of each engine (SCH-007)
+//!   devices               all of the adapter are lost: those at fault get the state of the cause, the others RESET
 //! ```
 
 use alloc::format;
@@ -80,12 +80,11 @@ impl<M: Miniport> Kernel<M> {
         let unconditional = self.tdr.debug_mode == 3;
         self.tdr.recoveries.retain(|time| now - *time < window);
         if !unconditional && self.tdr.recoveries.len() >= most {
-            let why =
-                format!("adapters were recovered {most} times within {window} ns, once more is too often");
+            let why = format!("adapters were recovered {most} times within {window} ns, the limit");
             self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
             return false;
         }
-        // With TdrDebugMode 3 nothing else bounds it.
+        // With TdrDebugMode 3 nothing else bounds the list.
         if self.tdr.recoveries.len() >= most {
             self.tdr.recoveries.pop_front();
         }

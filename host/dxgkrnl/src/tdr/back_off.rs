@@ -1,8 +1,9 @@
-//! VMs whose work hung: it waits behind that of others, each time longer (GPV-032).
+//! Back-off of VMs whose work hung: their work waits behind that of other VMs, longer each time (GPV-032).
 //!
-//! A hang costs the VM that has it its device, and everybody else TdrDelay. So a VM is backed off from its first timeout
-//! on: for TdrDelay, doubled with each further one, its work comes after that of every other VM, it gives way at once, and
-//! the engine is reset soon if it does not. A VM that has its engine for itself notices nothing of it.
+//! A hang costs its VM the device, and every other VM TdrDelay. So a VM is backed off from its first timeout on, for
+//! TdrDelay, doubled with each further timeout. Meanwhile its work comes after that of every other VM and is preempted
+//! at once; if the preemption takes longer than [`PATIENCE_NS`], the engine is reset. A VM that has the engine for
+//! itself is not affected.
 
 use alloc::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, VmId};
 
-/// How long work of a VM that is backed off may keep the engine from others that want it. Others are served within 100 ms; a
-/// sound packet of such a VM is rarely as long.
+/// How long work of a VM that is backed off may keep the engine from other VMs that want it. The others are served
+/// within 100 ms, and a correct packet is rarely as long.
 pub(crate) const PATIENCE_NS: Nanos = 80_000_000;
 
-/// Doublings of TdrDelay.
+/// Doublings of TdrDelay at most.
 const DOUBLINGS_MAX: u32 = 5;
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -23,12 +24,13 @@ struct BackOff {
     until: Nanos,
 }
 
-/// See the module.
+/// The back-off of each VM whose work timed out.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct BackOffs(BTreeMap<VmId, BackOff>);
 
 impl BackOffs {
-    /// Work of this VM timed out. It begins anew if it was left alone for as long as it was backed off last.
+    /// Work of this VM timed out. The doubling starts over if the VM had no timeout since its last back-off ended, for
+    /// as long as that lasted.
     pub fn timed_out(&mut self, vm: VmId, now: Nanos, delay: Nanos) {
         let length = |timeouts: u32| delay.saturating_mul(1 << timeouts.min(DOUBLINGS_MAX));
         let state = self.0.entry(vm).or_insert(BackOff { timeouts: 0, until: 0 });

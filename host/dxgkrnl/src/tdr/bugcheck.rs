@@ -1,7 +1,7 @@
-//! Bugchecks: what Windows has no way back from.
+//! Bugchecks: errors from which Windows does not recover.
 //!
-//! The first one is kept. The host is down from there on: every adapter is stopped for its users, so devices are
-//! STOPPED, waits end as removed, queued work is dropped, and calls answer DEVICE_REMOVED.
+//! The kernel keeps the first one. From then on the host is down: every adapter is stopped, so devices are STOPPED,
+//! waits end with DEVICE_REMOVED, queued work is dropped, and calls return DEVICE_REMOVED.
 
 use alloc::string::String;
 
@@ -15,5 +15,5 @@ pub struct Bugcheck {
     pub why: String,
 }
 
-/// `VIDEO_SCHEDULER_INTERNAL_ERROR`: a driver told the scheduler what cannot be.
+/// `VIDEO_SCHEDULER_INTERNAL_ERROR`: a driver reported something impossible to the scheduler.
 pub(crate) const VIDEO_SCHEDULER_INTERNAL_ERROR: u32 = 0x119;

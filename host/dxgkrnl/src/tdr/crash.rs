@@ -1,4 +1,4 @@
-//! A bugcheck is raised.
+//! Raises bugchecks.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 
 impl<M: Miniport> Kernel<M> {
-    /// The host goes down. What is left to do about it is done when the present DDI is over.
+    /// Raises a bugcheck. The adapters are stopped when the present DDI has returned.
     pub(crate) fn bugcheck(&mut self, code: u32, parameters: [u64; 4], why: String, effects: &mut Effects) {
         let [first, second, third, fourth] = parameters;
         let text = format!("bugcheck {code:#x} ({first:#x}, {second:#x}, {third:#x}, {fourth:#x}): {why}");

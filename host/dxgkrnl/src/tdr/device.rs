@@ -27,7 +27,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(super) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
         let Loss { devices, state, page_fault, poisons } = loss;
-        // One that was destroyed since is nobody's any more.
+        // A device that was destroyed since has no owner any more.
         let devices: BTreeSet<u32> =
             devices.into_iter().filter(|id| self.processes.devices().get(*id).is_some()).collect();
         if devices.is_empty() {
@@ -54,7 +54,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Something is to be done to each fence of a lost device.
+    /// Begins an action on each fence of a lost device.
     pub(crate) fn begin_to_lose(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
         let loss = LossOfFences { of: self.lost_device(device), what };
         self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
@@ -66,13 +66,13 @@ impl<M: Miniport> Kernel<M> {
         LostDevice { device, handle, process }
     }
 
-    /// A device that was lost, unless it has ended since.
+    /// A lost device, unless it has been destroyed since.
     fn find_lost(&self, of: LostDevice) -> Option<&Device> {
         let device = self.processes.devices().get(of.device)?;
         ((device.process, device.handle) == (of.process, of.handle)).then_some(device)
     }
 
-    /// Goes on with it, in the order of their handles.
+    /// Continues the action on the fences, in the order of their handles.
     pub(crate) fn lose_fences(&mut self, loss: LossOfFences, effects: &mut Effects) {
         loop {
             let Some(device) = self.find_lost(loss.of) else { return };
@@ -104,7 +104,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Goes on with the queues of a lost device, in the order of their numbers. Until all are empty none of them goes on.
+    /// Empties the queues of a lost device, in the order of their numbers. No queue of the device runs until all are
+    /// empty.
     pub(crate) fn empty_queues(&mut self, mut loss: LossOfQueues, effects: &mut Effects) {
         loop {
             let Some(device) = self.find_lost(loss.of) else { return };
@@ -122,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work_mut().backlog_mut().device_is_lost(loss.of.device);
     }
 
-    /// Nothing that a queue of a lost device has takes effect.
+    /// Drops the packets of a queue of a lost device without effect.
     pub(crate) fn empty_queue(&mut self, id: u32, effects: &mut Effects) {
         let before = self.past.begin(Ending::DeviceLost);
         self.remember_queue(id);
@@ -131,7 +132,7 @@ impl<M: Miniport> Kernel<M> {
         let queue = self.vidsch.queue_mut(id);
         let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
         let (engine, context, running) = (queue.engine, queue.context, queue.running);
-        // What runs on another engine runs to its end there.
+        // Work that still runs on the engine completes there.
         let runs = running.is_some_and(|id| self.vidsch.engine_mut(engine).has(id));
         if !runs {
             self.vidsch.queue_mut(id).running = None;
@@ -146,7 +147,8 @@ impl<M: Miniport> Kernel<M> {
         self.past.set_ending(before);
     }
 
-    /// The open, with its object, that is a child of a device; the fence of a paging queue is not, but goes with the queue.
+    /// The open and the object of a child of a device. The fence of a paging queue is no child: the queue stands for
+    /// it.
     fn open_of_child(&self, process: ProcessId, child: Handle) -> Option<(u32, u32)> {
         let handles = &self.process(process).handles;
         let open = |handle: Handle| match handles.get(handle)? {
@@ -159,7 +161,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, by its own user's will (TDR-037).
+    /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, at the request of its own process (TDR-037).
     pub(crate) fn mark_device_as_error(
         &mut self,
         process: ProcessId,

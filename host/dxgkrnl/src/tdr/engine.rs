@@ -1,4 +1,4 @@
-//! The reset of one engine with those that depend on it (TDR-012 to TDR-021).
+//! The reset of one engine with its dependent engines (TDR-012 to TDR-021).
 
 use alloc::borrow::Cow;
 use alloc::collections::VecDeque;
@@ -16,11 +16,12 @@ use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::vidsch::Context;
 use crate::{Nanos, ProcessId, VidSchCaps};
 
-/// How long dependent engines get to be preempted (TDR-018).
+/// Time that dependent engines get for preemption (TDR-018).
 const DEPENDENTS_NS: Nanos = 500_000_000;
 
 impl<M: Miniport> Kernel<M> {
-    /// The steps up to ResetEngine (TDR-012). One that waits for dependent engines ends in [`Kernel::reset_group`].
+    /// The steps up to ResetEngine (TDR-012). [`Kernel::reset_group`] completes the reset once the dependent engines
+    /// are ready.
     pub(super) fn begin_engine_reset(&mut self, engine: EngineId, cause: Cause, effects: &mut Effects) {
         if self.tdr.bugcheck.is_some()
             || self.tdr.stopped_adapters.contains(&engine.adapter)
@@ -34,7 +35,7 @@ impl<M: Miniport> Kernel<M> {
             self.grant_another_delay(engine, effects);
             return;
         }
-        // The snapshot: from here on nothing that the engine reports changes what is lost.
+        // The snapshot: later reports of the engine do not change what is lost.
         if !cause.is_certain && !self.has_work(engine) {
             self.vidsch.engine_mut(engine).watch = Watch::Running;
             self.vidsch.work_mut().dispatch(engine);
@@ -66,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
         self.tdr.waiting.push(engine);
     }
 
-    /// An engine that has not answered in time is at work.
+    /// Gives another TdrDelay to an engine that did not answer in time but is at work.
     fn grant_another_delay(&mut self, engine: EngineId, effects: &mut Effects) {
         let now = self.now;
         let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= now);
@@ -75,14 +76,14 @@ impl<M: Miniport> Kernel<M> {
         let can_preempt = self.caps(engine).contains(VidSchCaps::PREEMPTION_AWARE);
         let runs = self.miniport.running_context(engine);
         let state = self.vidsch.engine_mut(engine);
-        // With nothing that runs, work of hardware queues waits in hardware, or never says that it is done: then nothing is
-        // expected before something is submitted or stored.
+        // If nothing runs, work of hardware queues waits in hardware or never reports completion. Then no progress is
+        // expected before the next submission or store.
         state.hw_since = state.hw_since.filter(|_| runs != RunningContext::None).map(|_| now);
         if unserved_is_due {
             state.unserved_since = Some(now);
         }
         match state.watch {
-            // The answer was lost: an engine that is at work does not refuse for so long.
+            // The answer was lost: an engine that is at work does not delay a preemption for so long.
             Watch::Preempting { time_is_up, .. } if watch_is_due => {
                 self.request_preemption(engine, time_is_up, effects);
             }
@@ -102,8 +103,8 @@ impl<M: Miniport> Kernel<M> {
         status.responsive
     }
 
-    /// The engines that are reset with this one, itself among them, in their order; `None` if the driver leaves the
-    /// engine itself out (TDR-018).
+    /// The engines that are reset with this one, including itself, in their order; `None` if the driver's group leaves
+    /// the engine itself out (TDR-018).
     fn dependents(&mut self, engine: EngineId, effects: &mut Effects) -> Option<Vec<EngineId>> {
         let mut mask = 0;
         self.run_ddi(effects, |miniport, _, _| mask = miniport.query_dependent_engine_group(engine));
@@ -118,7 +119,7 @@ impl<M: Miniport> Kernel<M> {
         Some(engines.filter(|id| mask & engine_bit(*id) != 0).collect())
     }
 
-    /// Whether the engines that depend on this one have given back what they had, or the time for it is over.
+    /// Whether the dependent engines have given back their work, or their time for that is over.
     pub(super) fn group_is_ready(&self, engine: EngineId) -> bool {
         match self.vidsch.in_flight().engines.get(&engine).map(|engine| &engine.watch) {
             Some(Watch::Resetting { until, group, .. }) => {
@@ -147,7 +148,7 @@ impl<M: Miniport> Kernel<M> {
         for id in &group {
             self.tdr.held.remove(id);
             let state = self.vidsch.engine_mut(*id);
-            // The reset of the adapter has to come still: it takes the engines over as they are.
+            // Otherwise the adapter's reset follows, which takes the engines as they are.
             if reset {
                 state.watch = Watch::Running;
                 self.reset_is_over(*id, effects);
@@ -155,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// False if the adapter has to be reset instead.
+    /// Resets one engine. False if the adapter has to be reset instead.
     fn reset_one(&mut self, engine: EngineId, cause: &Cause, effects: &mut Effects) -> bool {
         let hardware_scheduled = self.is_hardware_scheduled(engine);
         let result = if hardware_scheduled {
@@ -186,7 +187,7 @@ impl<M: Miniport> Kernel<M> {
         self.aborted(engine, &hit, cause, effects)
     }
 
-    /// It has hardware queues, or what was submitted is of a context of hardware scheduling.
+    /// Whether the engine has hardware queues, or its oldest submission is of a context of hardware scheduling.
     fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
         let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
@@ -199,7 +200,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// ResetEngine. What was aborted, with [`Invalidation::Culprit`]; `None` after a bugcheck.
+    /// ResetEngine. Returns the aborted submissions, with [`Invalidation::Culprit`]; `None` after a bugcheck.
     fn reset_by_the_kernel(
         &mut self,
         engine: EngineId,
@@ -268,7 +269,7 @@ impl<M: Miniport> Kernel<M> {
             resumed = miniport.resume_hw_engine(now, engine, callbacks);
         });
         if resumed.is_err() {
-            // Their devices are lost with the adapter's others.
+            // Their devices are lost with the other devices of the adapter.
             let guilty: Vec<u32> = hit.iter().flat_map(|hit| hit.devices.clone()).collect();
             let cause = Cause { why: Cow::Borrowed("the engine cannot be resumed"), ..Cause::TIMEOUT };
             self.reset_adapter(engine.adapter, &guilty, &cause, effects);
@@ -277,7 +278,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Some(hit))
     }
 
-    /// The devices of what was aborted are lost. False if a paging buffer was among it: the adapter is reset.
+    /// Loses the devices of the aborted submissions. False if a paging buffer was aborted: the adapter is reset.
     fn aborted(&mut self, engine: EngineId, hit: &[Hit], cause: &Cause, effects: &mut Effects) -> bool {
         let of_reason = |wanted: Invalidation| -> Vec<u32> {
             hit.iter().filter(|hit| hit.reason == wanted).flat_map(|hit| hit.devices.clone()).collect()
@@ -302,8 +303,8 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// Engine timeouts have a limit of their own, for each process, one below that of the adapter; the process that
-    /// exceeds it is blocked (TDR-004).
+    /// Counts an engine timeout. Their limit is for each process, one below that of the adapter; a process that exceeds
+    /// it is blocked (TDR-004).
     fn count_engine_timeout(&mut self, process: ProcessId, effects: &mut Effects) {
         let (now, tdr) = (self.now, &self.config.tdr);
         let (most, window) = (tdr.limit_count.saturating_sub(1) as usize, tdr.limit_time_ns);
@@ -316,7 +317,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         owner.is_blocked = true;
-        let text = format!("0x142: {} engine timeouts, the process may use the GPU no more", most + 1);
+        let text = format!("0x142: {} engine timeouts, the process can no longer use the GPU", most + 1);
         self.note(process, text, effects);
         let devices = self.process(process).devices.values().copied().collect();
         let (state, page_fault) = (DeviceExecutionState::HUNG, None);

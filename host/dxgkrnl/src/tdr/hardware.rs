@@ -1,19 +1,20 @@
 //! Timeouts and resets of hardware queues.
 //!
-//! The hardware schedules them itself, so nothing is preempted first. If nothing happens to what an engine has of them
-//! for TdrDelay, the engine is asked whether it is at work:
+//! The hardware schedules them itself, so nothing is preempted first. If an engine's work of hardware queues makes no
+//! progress for TdrDelay, the kernel calls QueryEngineStatus:
 //!
 //! ```text
-//!   responsive       runs nothing: its work waits in hardware, or never writes its progress fence. The engine is not asked
+//!   responsive       runs nothing: its work waits in hardware, or never writes its progress fence. The kernel does not ask
 //!                    again before something is submitted, done or stored on the adapter
-//!                    runs something, for less than TdrDelay: the engine has another delay
-//!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); what other contexts have
-//!                    stays in the hardware and goes on after ResumeHwEngine (TDR-021)
+//!                    runs something, for less than TdrDelay: the engine gets another TdrDelay
+//!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); work of other contexts
+//!                    stays in the hardware and continues after ResumeHwEngine (TDR-021)
 //! ```
-//! While a queue that may take as long as it likes (SCH-016) has work there, nobody can say whose turn it is: there is
-//! no timeout, unless several VMs have work there. What is in the rings of user-mode submission the kernel does not see, but it knows two values: a ring has
-//! work while its progress fence is below the last-queued value (SCH-030), and progress is a greater value of that
-//! fence. The documents have no rule of their own for these; TDR-001 is for all work of an engine.
+//! While a queue with DisableGpuTimeout (SCH-016) has work there, the kernel cannot know which queue runs. Then there
+//! is no timeout, unless several VMs have work there. The kernel does not see the contents of user-mode rings, but
+//! knows two values. A ring has work while its progress fence is below the last-queued value (SCH-030), and a greater
+//! value of that fence is progress. The documents have no separate rule for rings; TDR-001 is for all work of an
+//! engine.
 
 use alloc::vec::Vec;
 
@@ -24,10 +25,10 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::{HwQueue, HwSubmission, Submitted};
 
-/// What a reset hit: a submission, or the hardware queues of a context.
+/// Work that a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
 pub(super) struct Hit {
-    /// Whose it was.
+    /// The devices that submitted it.
     pub devices: Vec<u32>,
     pub reason: Invalidation,
     pub is_paging: bool,
@@ -50,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
         self.hw_queues_of(engine).next().is_some()
     }
 
-    /// Whether an engine has anything to do, rings included.
+    /// Whether an engine has work, rings included.
     pub(crate) fn has_work(&self, engine: EngineId) -> bool {
         let known = self.vidsch.in_flight().engines.get(&engine);
         known.is_some_and(|engine| !engine.submitted.is_empty() || engine.hw_work.submissions_count() > 0)
@@ -62,7 +63,7 @@ impl<M: Miniport> Kernel<M> {
         Some(self.vidsch.queues()[queue].device)
     }
 
-    /// When what an engine has of hardware queues has taken too long.
+    /// When an engine's work of hardware queues times out.
     pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
         let since = engine.hw_since?;
@@ -77,7 +78,7 @@ impl<M: Miniport> Kernel<M> {
         Some(since.saturating_add(self.config.tdr.delay_ns))
     }
 
-    /// The suspend of a context was not acknowledged in time.
+    /// Recovers from a suspend that was not acknowledged in time.
     pub(crate) fn suspend_is_overdue(&mut self, context: u32, engine: EngineId) {
         let context = &self.vidsch.contexts()[context];
         let hw_queues = context.hardware.queues.iter().map(|id| self.vidsch.hw_queues()[*id].queue);
@@ -87,7 +88,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The hardware queues of contexts that the driver named in ResetHwEngine are empty.
+    /// Empties the hardware queues of contexts that the driver named in ResetHwEngine.
     pub(super) fn invalidate_hw_queues(
         &mut self,
         engine: EngineId,
@@ -113,7 +114,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The buffer that a hardware queue has on its engine ends here; those of other queues go on.
+    /// Ends one buffer of a hardware queue on its engine; buffers of other queues continue.
     pub(super) fn abort_hw_submission(&mut self, hw_queue: HwQueueId, progress_fence_id: u64) {
         let Some(hw_queue) = self.vidsch.hw_queues().get(hw_queue.0) else { return };
         let queue = hw_queue.queue;
@@ -126,7 +127,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine may be given work again.
+    /// Gives an engine work again after a reset.
     pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
         self.vidsch.work_mut().dispatch(engine);
         self.reset_ends_suspends(engine, effects);

@@ -1,8 +1,8 @@
-//! What a device loses with its health.
+//! What happens when a device is lost.
 //!
 //! ```text
 //!   state       HUNG, RESET, ERROR_DMAFAULT or ERROR_DMAPAGEFAULT; the process's status slot counts it
-//!   its queues  are emptied: nothing of them takes effect, CPU events among it are set (F-67)
+//!   its queues  are emptied: their packets have no effect, except that their CPU events are set (F-67)
 //!   its waits   CPU waits made through its handles end with DEVICE_REMOVED (TDR-031)
 //!   its fences  are poisoned, if a reset is the reason: see `poison.rs`
 //! ```
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 
-/// Devices that go into one state together.
+/// Devices that are lost together and get the same state.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Loss {
     pub devices: Vec<u32>,
@@ -23,7 +23,7 @@ pub(crate) struct Loss {
     pub poisons: bool,
 }
 
-/// A device that was lost: its index may be another's by now.
+/// A device that was lost. Handle and process identify it, because another device may have its index by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LostDevice {
     pub device: u32,
@@ -31,7 +31,7 @@ pub(crate) struct LostDevice {
     pub process: ProcessId,
 }
 
-/// How far the queues of a lost device are emptied.
+/// Progress in emptying the queues of a lost device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfQueues {
     pub of: LostDevice,
@@ -39,18 +39,18 @@ pub(crate) struct LossOfQueues {
     pub behind: Option<u32>,
 }
 
-/// What becomes of the fences of a lost device.
+/// An action on the fences of a lost device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum LostFences {
     /// CPU waits made through its opens end.
     WaitsEnd,
-    /// Hardware is told that those it may signal are, for ever.
+    /// The driver marks native fences that the device may signal as always signaled.
     NativeOnesAreSignaled,
-    /// Those it may signal are poisoned.
+    /// Fences that the device may signal are poisoned.
     AllAreSignaled,
 }
 
-/// What is to be done to the fences of a lost device; the backlog knows how far that is.
+/// An action on the fences of a lost device. The backlog keeps its progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LossOfFences {
     pub of: LostDevice,

@@ -12,15 +12,16 @@
 //!                ResetEngine, or ResetHwEngine and ResumeHwEngine, of the group in the order of engines
 //!                          |                                      |  it fails, or a paging packet was hit
 //!                          v                                      v
-//!        the devices of what was aborted are lost        ResetFromTimeout, eviction, RestartFromTimeout:
-//!        (HUNG), the rest is submitted again             every device of the adapter is lost
+//!        the devices of aborted work are lost            ResetFromTimeout, eviction, RestartFromTimeout:
+//!        (HUNG), other work is submitted again           every device of the adapter is lost
 //! ```
-//! Nothing here calls a DDI from inside of another: what is to be done is work (`vidsch/work.rs`) until the kernel is
-//! out of the driver.
+//! No DDI is called from inside another: recovery steps are queued as work (`vidsch/work.rs`) until the driver has
+//! returned.
 //!
-//! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
-//! engines, `hardware.rs` hardware queues with them, `adapter.rs` adapters; `device.rs` is what a lost device costs,
-//! `poison.rs` what becomes of its fences, `page_fault.rs` has the faults, `test_hooks.rs` what a test may force.
+//! State is here, in `loss.rs` and in `bugcheck.rs`; `back_off.rs` has the VMs whose work hung. `timeouts.rs` detects
+//! timeouts and runs the recovery that is due. `engine.rs` resets engines, `hardware.rs` hardware queues with them,
+//! `adapter.rs` adapters. `device.rs` handles lost devices, `poison.rs` their fences, `page_fault.rs` faults,
+//! `test_hooks.rs` timeouts that a test forces.
 
 mod adapter;
 mod back_off;
@@ -50,17 +51,17 @@ pub(crate) use loss::{Loss, LossOfFences, LossOfQueues, LostFences};
 use crate::ddi::{EngineId, Invalidation};
 use crate::{Nanos, VmId};
 
-/// What the kernel waits for from one engine.
+/// What the kernel expects from one engine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Watch {
-    /// Nothing was asked of it.
+    /// No request is pending.
     #[default]
     Running,
     /// It was asked to preempt and has not answered.
     Preempting { preemption_fence_id: u64, since: Nanos, time_is_up: bool },
-    /// It timed out: its interrupts are ignored, dependent engines are preempted until that time.
+    /// It timed out: its interrupts are ignored, and dependent engines have until `until` to be preempted.
     Resetting { until: Nanos, group: Vec<EngineId>, cause: Cause },
-    /// Its adapter is being reset, or its contexts may not run: it is given nothing.
+    /// It gets no work, because its adapter is being reset or its contexts may not run.
     Held,
 }
 
@@ -71,15 +72,15 @@ impl Watch {
     }
 }
 
-/// Why an engine is reset, and what that makes of the device that it hits.
+/// Why an engine is reset, and the resulting state of the device at fault.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cause {
     pub why: Cow<'static, str>,
     pub state: DeviceExecutionState,
     pub page_fault: Option<PageFaultState>,
-    /// It is a timeout: it counts against the process.
+    /// Whether it is a timeout, which counts against the process.
     pub timeout: bool,
-    /// The engine is not asked whether it is at work after all.
+    /// Whether the reset happens without QueryEngineStatus.
     pub is_certain: bool,
 }
 
@@ -95,7 +96,7 @@ impl Cause {
         Cause { why: Cow::Borrowed("a suspend is not acknowledged"), is_certain: true, ..Cause::TIMEOUT };
 }
 
-/// What is to be done as soon as no DDI runs.
+/// A recovery step that runs as soon as no DDI runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Recovery {
     /// After a bugcheck.
@@ -121,16 +122,16 @@ pub(crate) enum Recovery {
     Lose(Loss),
 }
 
-/// What the recovery remembers.
+/// State of the recovery.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tdr {
     /// Engines that are `Resetting`.
     waiting: Vec<EngineId>,
-    /// They, and the engines that depend on them.
+    /// These engines and the engines that depend on them.
     held: BTreeSet<EngineId>,
     /// Adapters between ResetFromTimeout and RestartFromTimeout.
     resetting: BTreeSet<u32>,
-    /// What the driver said in the ResetHwEngine that runs: contexts and why.
+    /// Contexts that the driver has invalidated in the present ResetHwEngine, and why.
     invalidated: Vec<(u32, Invalidation)>,
     /// When adapters were reset, for TdrLimitCount.
     recoveries: VecDeque<Nanos>,
@@ -138,9 +139,9 @@ pub(crate) struct Tdr {
     engine_resets: BTreeMap<u32, u64>,
     adapter_resets: BTreeMap<u32, u64>,
     back_offs: BackOffs,
-    /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
+    /// TdrDebugMode: the configuration's, until TDRDBGCTRL changes it.
     debug_mode: u32,
-    /// Adapters that are gone for their users, by ordinal.
+    /// Adapters that client processes can no longer use, by ordinal.
     stopped_adapters: BTreeSet<u32>,
     /// Adapters that did not start, and why.
     start_failures: BTreeMap<u32, String>,
@@ -153,7 +154,7 @@ impl Tdr {
         self.resetting.contains(&adapter)
     }
 
-    /// The ResetHwEngine that runs invalidates a context.
+    /// Records a context that the present ResetHwEngine invalidates.
     pub fn note_invalidated(&mut self, context: u32, reason: Invalidation) {
         self.invalidated.push((context, reason));
     }
@@ -174,12 +175,12 @@ impl Tdr {
             .sum()
     }
 
-    /// Whether work of others comes before this VM's, because its own hung.
+    /// Whether work of other VMs comes before this VM's, because its own hung.
     pub fn is_backed_off(&self, vm: VmId, now: Nanos) -> bool {
         self.back_offs.includes(vm, now)
     }
 
-    /// The VM is gone; another one with its number begins anew.
+    /// Forgets a VM that was detached, so that another one with its number starts fresh.
     pub fn forget_vm(&mut self, vm: VmId) {
         self.back_offs.forget(vm);
     }
@@ -211,17 +212,17 @@ impl Tdr {
         Tdr { debug_mode, stopped_adapters, start_failures, ..Tdr::default() }
     }
 
-    /// No reset waits for other engines.
+    /// Whether no reset waits for other engines.
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// True for the engines of a group one of which is about to be reset: they are given nothing.
+    /// Whether the engine is in a group that is about to be reset, so that it gets no work.
     pub fn holds(&self, engine: EngineId) -> bool {
         self.held.contains(&engine)
     }
 
-    /// Nothing of this adapter is under way any more.
+    /// Forgets the resets that are under way on an adapter.
     pub fn forget_adapter(&mut self, adapter: u32) {
         self.waiting.retain(|engine| engine.adapter != adapter);
         self.held.retain(|engine| engine.adapter != adapter);

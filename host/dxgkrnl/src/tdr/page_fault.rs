@@ -1,8 +1,8 @@
 //! Interrupts 4, 9 and 12: work that faulted (TDR-027 to TDR-029, TDR-035, TDR-036).
 //!
-//! A fault that names its fence id completes everything before it and becomes the last completed id itself; its
-//! device goes into error, and the engine goes on unless the driver wants it reset. A fault without an id is found
-//! by the reset that has to come with it.
+//! A fault that names its fence id completes everything before it and becomes the last completed id itself; its device
+//! goes into error, and the engine continues unless the driver requires a reset. For a fault without an id, the reset
+//! that has to come with it finds the work at fault.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -16,14 +16,14 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 
-/// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for a fence id that cannot be.
+/// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for an invalid fence id.
 const INVALID_FENCE_ID: (u32, u64) = (VIDEO_SCHEDULER_INTERNAL_ERROR, 1);
 
-/// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks and not with what code.
+/// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks, but not with which code.
 const FATAL: u32 = 0x113;
 
 impl<M: Miniport> Kernel<M> {
-    /// Whether a driver may name this id of an engine; a bugcheck if not.
+    /// Whether this id was submitted to the engine; raises a bugcheck if not.
     pub(crate) fn is_submitted_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
         let last = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.last);
         if id <= last {
@@ -132,14 +132,14 @@ impl<M: Miniport> Kernel<M> {
 
     fn fatal(&mut self, engine: EngineId, effects: &mut Effects) {
         let EngineId { adapter, node } = engine;
-        let why = format!("engine {adapter}.{node} met a fatal hardware error");
+        let why = format!("engine {adapter}.{node} reported a fatal hardware error");
         self.bugcheck(FATAL, [u64::from(adapter), u64::from(node), 0, 0], why, effects);
     }
 
-    /// What was submitted before this id is complete; it itself is over without being done. Its devices.
+    /// Completes the submissions before this id, and ends the faulted one without completing it. Returns its devices.
     fn fault_of(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> Vec<u32> {
         self.completed_up_to(engine, id.saturating_sub(1), effects);
-        // Its queue counts as running until its device is lost: nothing of it goes on meanwhile.
+        // Its queue counts as running until its device is lost, so that none of its packets runs meanwhile.
         let faulted = self.vidsch.in_flight_mut().complete(engine, self.now, id);
         match faulted {
             Some(faulted) if faulted.level.is_paging() => {

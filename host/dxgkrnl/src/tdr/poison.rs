@@ -1,13 +1,13 @@
 //! Poisoned fences (TDR-022 to TDR-026, F-61 to F-66).
 //!
-//! When a device is reset, each fence that it could have signaled - it has the fence open without NoSignal - goes
-//! to the largest value, unless the fence was created with NoSignalMaxValueOnTdr. That releases whoever waits for
-//! it, in every process. Being poisoned is a state of the object, not its value: a 64-bit fence may be signaled to
-//! the largest value by anybody (F-60), and all ones in 32 bits of storage do not unwrap to it.
+//! When a device is reset, each fence that it has open without NoSignal goes to the largest value, unless the fence was
+//! created with NoSignalMaxValueOnTdr. That releases its waits in every process. Poisoned is a state of the object, not
+//! its value: any process may signal a 64-bit fence to the largest value (F-60), and all ones in 32 bits of storage do
+//! not unwrap to it.
 //!
-//! F-66 says that signals of a poisoned native fence have no effect, and takes the same for monitored fences:
-//! policy `poisoned_fence`. With `signalable` the next signal makes a monitored fence an ordinary one again. The
-//! hardware is told that a native fence is signaled for ever, whatever took its device out of work (FEN-111).
+//! F-66 says that signals of a poisoned native fence have no effect, and assumes the same for monitored fences: policy
+//! `poisoned_fence`. With `signalable` the next signal makes a monitored fence an ordinary one again. The driver marks
+//! a native fence as always signaled, whatever put its device out of work (FEN-111).
 
 use alloc::{format, vec};
 
@@ -26,7 +26,7 @@ impl<M: Miniport> Kernel<M> {
         self.poison_telling(object, Self::update_current_value, effects);
     }
 
-    /// `tell` tells drivers of the value.
+    /// Poisons an object; `tell` passes the value to the drivers.
     fn poison_telling(&mut self, object: u32, tell: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
         let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)
@@ -41,7 +41,7 @@ impl<M: Miniport> Kernel<M> {
         self.evaluate(object, effects);
     }
 
-    /// If a device that was lost has yet to poison an object, it does so before anybody else signals it.
+    /// If a lost device has yet to poison an object, poisons it now, before another signal of it.
     #[inline(always)]
     pub(crate) fn comes_to_its_loss(&mut self, object: u32, effects: &mut Effects) {
         if self.vidsch.work().backlog().is_losing_fences() {
@@ -49,8 +49,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Poisons those fences of a call that a lost device has yet to poison: the call is judged by the values that they have
-    /// once the device is lost.
+    /// Poisons those fences of a call that a lost device has yet to poison: the call is checked against the values that
+    /// they have once the device is lost.
     #[inline(always)]
     pub(crate) fn poison_lost_fences_of(&mut self, process: ProcessId, call: &Call, effects: &mut Effects) {
         if self.vidsch.work().backlog().is_losing_fences() {
@@ -67,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// True if a new value for this object comes to nothing because it is poisoned.
+    /// Whether a new value has no effect on this object because it is poisoned.
     #[inline(always)]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
         self.comes_to_its_loss(object, effects);
@@ -85,7 +85,8 @@ impl<M: Miniport> Kernel<M> {
             }
     }
 
-    /// A device that has the object open was lost before this value came, and it is still to be poisoned.
+    /// Poisons an object if a lost device that has it open has yet to poison it. The loss came before the value at
+    /// hand.
     #[cold]
     fn poison_what_is_lost(&mut self, object: u32, effects: &mut Effects) {
         let backlog = self.vidsch.work().backlog();
@@ -108,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         for (device, what, child) in lost {
             self.vidsch.work_mut().backlog_mut().loses_early(device, what, child);
         }
-        // The value may be an engine's, in a callback.
+        // The value may come from an engine's callback, where no driver is called.
         self.poison_telling(object, Self::tell_of_current_value, effects);
     }
 
@@ -122,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
         false
     }
 
-    /// True if signals of this object have no effect, so that none can be wrong.
+    /// Whether signals of this object have no effect, so that none needs a check.
     pub(crate) fn is_beyond_signals(&self, object: u32) -> bool {
         if !self.sync.objects().is_poisoned(object) {
             return false;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   FORCETDR, VSYNCTDR, GPUTDR        the adapter is reset, as TdrLevel and TdrDebugMode have it after a timeout;
-//!                                     the devices that its engines work for are to blame
-//!   ENGINETDR                         one engine is: that of hContext, or the first that has work, or node 0
+//!                                     the devices of running work are at fault
+//!   ENGINETDR                         one engine is reset: that of hContext, or the first with work, or node 0
 //!   DISABLEBREAK, ENABLEBREAK,        TdrDebugMode 2, 0 and 3 from here on
 //!   UNCONDITIONAL
 //!   FORCEDODTDR, FORCEDODVSYNCTDR     are for display-only drivers, of which there are none here
 //! ```
-//! With TdrLevel 0 nothing times out, forced or not: refused.
+//! With TdrLevel 0 nothing times out, so a forced timeout is refused.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl Cause {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// Does what a value of `D3DKMT_TDRDBGCTRLTYPE` says, on this adapter; `context` is one of the caller's there.
+    /// Executes a value of `D3DKMT_TDRDBGCTRLTYPE` on this adapter; `context` is one of the caller's there.
     pub(crate) fn tdr_debug_control(
         &mut self,
         adapter: u32,

@@ -1,4 +1,4 @@
-//! Detection of timeouts, and the recovery work that is due once no DDI runs.
+//! Detection of timeouts, and the recovery steps that run once no DDI runs.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,24 +13,24 @@ use crate::vidsch::{OnEngine, QUANTUM_NS, Submitted, Submitter, VM_SLICE_NS};
 use crate::{AdapterConfig, Nanos, VidSchCaps};
 
 impl<M: Miniport> Kernel<M> {
-    /// Whether timeouts are looked for at all (TDR-005, TDR-006).
+    /// Whether timeouts are detected at all (TDR-005, TDR-006).
     pub(super) fn detects_timeouts(&self) -> bool {
         self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.tdr.bugcheck.is_none()
     }
 
-    /// Whether the oldest submission of an engine may take as long as it likes (SCH-016): not while another VM waits.
+    /// Whether the oldest submission of an engine is exempt from timeouts (SCH-016): not while another VM waits.
     fn is_exempt(&self, engine: &OnEngine) -> bool {
         let exempt = |one: &Submitted| self.is_queue_exempt(one.queue) && !engine.is_wanted_by_other(one.vm);
         engine.submitted.front().is_some_and(exempt)
     }
 
-    /// What the time of a queue's work counts for.
+    /// The VM that a queue's engine time is charged to, and whether the queue is exempt from timeouts.
     pub(crate) fn submitter(&self, queue: u32) -> Submitter {
         let vm = self.process(self.vidsch.queues()[queue].process).vm;
         Submitter { vm, is_exempt: self.is_queue_exempt(queue) }
     }
 
-    /// DisableGpuTimeout of a queue, its context or its device.
+    /// Whether a queue, its context or its device has DisableGpuTimeout.
     pub(super) fn is_queue_exempt(&self, queue: u32) -> bool {
         let queue = &self.vidsch.queues()[queue];
         let context = self.vidsch.contexts().get(queue.context);
@@ -49,7 +49,7 @@ impl<M: Miniport> Kernel<M> {
         match &engine.watch {
             Watch::Running if engine.submitted.is_empty() => None,
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
-                // Nobody asks for the engine if nobody wants it and the work may take as long as it likes.
+                // No preemption is due if no other work is ready and the running work is exempt from timeouts.
                 let wanted = engine.submitted.len() + engine.ready.len() > 1;
                 (wanted || self.times_out(engine)).then(|| engine.since.saturating_add(self.slice(engine)))
             }
@@ -66,7 +66,7 @@ impl<M: Miniport> Kernel<M> {
         self.detects_timeouts() && !self.is_exempt(engine)
     }
 
-    /// How long the oldest submission runs before the engine is asked for it.
+    /// How long the oldest submission runs before the engine is asked to preempt it.
     fn slice(&self, engine: &OnEngine) -> Nanos {
         match engine.submitted.front() {
             Some(one) if engine.is_wanted_by_other(one.vm) => VM_SLICE_NS,
@@ -74,8 +74,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// When work that has made no progress since then times out: after TdrDelay. Work that might take as long as it likes has
-    /// that long from when another VM came; work of a VM that hung before, less.
+    /// When work without progress since `since` times out: after TdrDelay. Exempt work has TdrDelay from the arrival of
+    /// another VM; work of a VM that is backed off has less.
     fn end_of_patience(&self, engine: &OnEngine, since: Nanos) -> Nanos {
         let delay = self.config.tdr.delay_ns;
         let in_time = since.saturating_add(delay);
@@ -89,7 +89,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether an engine refuses to give up work of a VM that hung before: that does not get TdrDelay while others wait.
+    /// Whether an engine is too slow to give up work of a VM that is backed off. Such work does not get TdrDelay while
+    /// other VMs wait.
     pub(super) fn is_impatient_with(&self, id: EngineId) -> bool {
         let Some(engine) = self.vidsch.in_flight().engines.get(&id) else { return false };
         let Watch::Preempting { since, .. } = engine.watch else { return false };
@@ -99,16 +100,16 @@ impl<M: Miniport> Kernel<M> {
             && self.miniport.running_context(id) != RunningContext::None
     }
 
-    /// When an engine has done nothing for what it was submitted: it gives everything back before it begins any.
+    /// When an engine times out that keeps giving back its submissions without beginning one.
     pub(super) fn unserved_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.vidsch.in_flight().engines.get(&id)?;
         let is_watched = !engine.submitted.is_empty() && !engine.watch.is_masked() && self.times_out(engine);
         let since = engine.unserved_since.filter(|_| is_watched)?;
-        // As late as if it had begun, and was asked to preempt.
+        // As late as for a submission that began and was then to be preempted.
         Some(since.saturating_add(QUANTUM_NS).saturating_add(self.config.tdr.delay_ns))
     }
 
-    /// When the scheduler next wants to look at an engine.
+    /// When the next watch of an engine is due.
     pub(crate) fn scheduler_deadline(&self) -> Option<Nanos> {
         if self.tdr.bugcheck.is_some() {
             return None;
@@ -123,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
         engines.map(due).fold(None, earliest)
     }
 
-    /// Looks at the engines whose time has come.
+    /// Acts on the engines whose watch is due.
     pub(crate) fn scheduler_due(&mut self, effects: &mut Effects) {
         let engines: Vec<EngineId> = self.vidsch.in_flight().engines.keys().copied().collect();
         for engine in engines {
@@ -145,13 +146,13 @@ impl<M: Miniport> Kernel<M> {
                 Watch::Running | Watch::Preempting { .. } => {
                     self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
                 }
-                // `reset_ready_group` finds that the time is over.
+                // `reset_ready_group` checks whether the time is over.
                 Watch::Resetting { .. } | Watch::Held => {}
             }
         }
     }
 
-    /// Whether an engine is at the oldest of its submissions. If so its time is looked at by [`Kernel::watch_due`] alone.
+    /// Whether an engine has begun its oldest submission. If so, only [`Kernel::watch_due`] watches its time.
     fn has_begun_oldest(&mut self, engine: EngineId) -> bool {
         let oldest = self.vidsch.engine_mut(engine).submitted.front().map(|one| one.id);
         let has_begun = oldest.is_none_or(|id| self.miniport.has_begun(engine, id));
@@ -167,13 +168,13 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.work_mut().recover(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
         } else {
             self.note_host(
-                format!("interrupt 16 of node {}: timeouts are not looked for", engine.node),
+                format!("interrupt 16 of node {}: timeout detection is off", engine.node),
                 effects,
             );
         }
     }
 
-    /// A thread did not come back from the driver for that long (TDR-002).
+    /// A thread was inside the driver for `nanos` (TDR-002).
     pub(crate) fn driver_was_stuck(&mut self, nanos: Nanos, effects: &mut Effects) {
         if self.config.tdr.level != 0 && nanos > self.config.tdr.ddi_delay_ns {
             let why = format!("a thread was inside of the driver for {nanos} ns, longer than TdrDdiDelay");
@@ -215,7 +216,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.recovers(&format!("engine {adapter}.{node}"), effects) {
             return;
         }
-        // An engine that only pages is no node that could be reset by itself: the adapter is (TDR-014).
+        // An engine that only pages is no node of its own, so the adapter is reset (TDR-014).
         let is_node = node != AdapterConfig::OWN_PAGING_NODE;
         if is_node && self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
             self.begin_engine_reset(engine, cause, effects);
@@ -225,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether what timed out is recovered from; else it is a bugcheck.
+    /// Whether the kernel recovers from a timeout of `what`; raises a bugcheck if not.
     pub(super) fn recovers(&mut self, what: &str, effects: &mut Effects) -> bool {
         let level = self.config.tdr.level;
         if matches!(level, 1 | 2) {
@@ -245,7 +246,8 @@ impl<M: Miniport> Kernel<M> {
             || self.vidsch.in_flight().engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 
-    /// The devices whose work an engine does: of the context that it says it runs, or else of the oldest submission.
+    /// The devices whose work an engine runs: that of the context it reports as running, or else of the oldest
+    /// submission.
     pub(super) fn devices_at_work(&self, engine: EngineId) -> Vec<u32> {
         if let RunningContext::Context(HwContext(context)) = self.miniport.running_context(engine)
             && let Some(context) = self.vidsch.contexts().get(context)

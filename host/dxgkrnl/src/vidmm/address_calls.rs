@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
     }
 
-    /// What is to stand at the first page.
+    /// The entry for the first page.
     fn page_to_map(
         &self,
         process: ProcessId,
@@ -263,7 +263,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
 
-    /// The update of a paging context is due. What is not there any more is left out.
+    /// Applies the update of a paging context. Skips ranges and allocations that are gone.
     pub(crate) fn update_page_tables(&mut self, queue: u32, updates: &[VaUpdate], effects: &mut Effects) {
         let (process, adapter) =
             (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);
@@ -285,7 +285,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What an update makes of the pages.
+    /// The entries that an update sets.
     fn pieces_of(
         &mut self,
         process: ProcessId,
@@ -325,7 +325,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A paging buffer that changes pages for engines has run: they see what calls have asked for up to now.
+    /// Updates page tables after a paging buffer has run: engines see what calls have mapped up to now.
     pub(crate) fn pages_change(&mut self, process: ProcessId, adapter: u32, change: PageChange) {
         let PageChange { base, end, range } = change;
         let Some(owner) = self.processes.get_mut(process) else { return };
@@ -352,7 +352,7 @@ impl<M: Miniport> Kernel<M> {
         self.miniport.update_page_table(adapter, process, base, end - base, entry);
     }
 
-    /// What engines find: memory only of what is resident, and of a process that is there.
+    /// The entry that engines see: memory only if it is resident, and if its process exists.
     fn page_table_entry(&self, page: Option<VaPage>) -> PageTableEntry {
         match page {
             None => PageTableEntry::NoAccess,
@@ -369,7 +369,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Engines are told anew of what is mapped of these allocations: whether it is there has changed.
+    /// Updates page tables where these allocations are mapped, because their residency has changed.
     pub(crate) fn tell_engines_of(&mut self, allocations: &[u32]) {
         let mut spaces: BTreeMap<(ProcessId, u32), BTreeSet<u32>> = BTreeMap::new();
         for allocation in allocations {
@@ -388,8 +388,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An open of an allocation ends: what was mapped by it is NoAccess, unless the kernel has an open of its own that it
-    /// goes on with (`ring.rs`).
+    /// Unmaps what was mapped by an open that ends, unless the kernel has an open of its own that keeps the mapping
+    /// (`ring.rs`).
     pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
         let AllocationOpen { device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         let adapter = self.processes.devices()[device].adapter;
@@ -410,7 +410,7 @@ impl<M: Miniport> Kernel<M> {
         self.count_address_bytes(process, adapter);
     }
 
-    /// The address space of a process on an adapter ends.
+    /// Removes the address space of a process on an adapter.
     pub(crate) fn end_address_space(&mut self, process: ProcessId, adapter: u32) {
         if self.process_mut(process).address_spaces.remove(&adapter).is_some() {
             let entry = PageTableEntry::NoAccess;
@@ -419,7 +419,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// All address spaces of a process that ends.
+    /// Removes all address spaces of a process that ends.
     pub(crate) fn end_address_spaces(&mut self, process: ProcessId) {
         let adapters: Vec<u32> = self.process(process).address_spaces.keys().copied().collect();
         for adapter in adapters {
@@ -431,7 +431,7 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).address_spaces.entry(adapter).or_default()
     }
 
-    /// What address spaces have of opens that are not there.
+    /// Reports an address space that maps an open which does not exist.
     pub(crate) fn addresses_miscounted(&self) -> Option<&'static str> {
         let lives = |process: ProcessId, open| {
             self.vidmm.memory.allocation_opens.get(open).is_some_and(|open| open.process == process)

@@ -6,9 +6,10 @@
 //!       CreateShared: a global handle ──QueryResourceInfo, OpenResource──▶ more opens, on other devices and
 //!                                                                          in other processes of the VM
 //! ```
-//! An allocation lives while it has an open, or its resource an NT handle. The open of a resource takes the opens of its allocations with it (W-259);
-//! an allocation that is destroyed by itself leaves its resource (W-257). All are children of their device. A global
-//! handle ends with the last open of its resource; what has NT handles lives as long as those (`sharing/`).
+//! An allocation lives while it has an open, or its resource an NT handle. The open of a resource takes the opens of
+//! its allocations with it (W-259); an allocation that is destroyed by itself leaves its resource (W-257). All are
+//! children of their device. A global handle ends with the last open of its resource; what has NT handles lives as long
+//! as those (`sharing/`).
 //!
 //! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
 //! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
@@ -25,17 +26,17 @@ use crate::{ProcessId, VmId};
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Allocation {
-    /// Who created it: its memory is of this process.
+    /// The process that created it, and whose memory it is.
     pub owner: ProcessId,
-    /// An address of the owner.
+    /// Its address in the owner.
     pub system_memory: u64,
     pub size: u64,
-    /// No two are alike.
+    /// Unique among all allocations, gone ones included.
     pub number: u64,
-    /// What it was created with.
+    /// The resource that it was created with.
     pub resource: Option<u32>,
     pub opens: BTreeSet<u32>,
-    /// Engines find it where it is mapped. See `residency.rs`.
+    /// Engines can access it where it is mapped. See `residency.rs`.
     pub resident: bool,
     /// `D3DDDI_ALLOCATIONPRIORITY`.
     pub priority: u32,
@@ -80,7 +81,7 @@ pub(crate) struct ResourceOpen {
     pub allocations: BTreeSet<Handle>,
 }
 
-/// All of them.
+/// All allocations and resources, and their opens.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub allocations: Slab<Allocation>,
@@ -106,7 +107,7 @@ impl Memory {
         }
     }
 
-    /// How many have a global handle.
+    /// Number of resources with a global handle.
     pub fn globals(&self) -> usize {
         self.resources.iter().filter(|(_, resource)| resource.global.is_some()).count()
     }

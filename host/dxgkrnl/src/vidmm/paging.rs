@@ -11,9 +11,9 @@
 //! The fence is a monitored fence like others: waited for by CPU and GPU. Only the paging engine signals it, so its
 //! open has NoSignal; it goes with its queue (FEN-091), and not before.
 //!
-//! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it - pages,
-//! allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is destroyed is
-//! drained: what it had outstanding takes effect at once.
+//! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it -
+//! pages, allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is
+//! destroyed is drained: what it had outstanding takes effect at once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
 //! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);

@@ -1,18 +1,18 @@
-//! What a step of the kernel leaves for later steps: no step is longer than its units of work, whatever ends, wakes or is let
-//! go in it.
+//! Work that a step of the kernel leaves for later steps. So no step exceeds its units of work, however much ends,
+//! wakes or is released in it.
 //!
 //! ```text
-//!   a step                   does what its input asks for, WORK_UNITS_PER_STEP of it; the rest is a task of the process it is for
+//!   a step                   handles its input, WORK_UNITS_PER_STEP at most; the rest is a task of the input's process
 //!   a step of the deadline   does as much of the tasks of one process: VMs take turns, and in a VM its processes
-//!   a call of a process      that has tasks comes after all of them: whoever hands calls in keeps it until then
-//!                            ([`crate::Kernel::is_behind`]), or it does them first, however long that takes
+//!   a call of a process      that has tasks comes after all of them: the host keeps the call until then
+//!                            ([`crate::Kernel::is_behind`]), or its step does them first, however long that takes
 //! ```
-//! So what ended has ended for its process at once, though it is still being cleared away. To others it looks as if the process
-//! had been slower: what it has queued does not go on ([`Backlog::is_ending`]), and what woke with a value stays woken
-//! whatever the value is by now ([`Reached`]).
+//! So a destroyed object is gone for its process at once, though it is still being cleared away. To other processes it
+//! looks as if the process were slower: its queued work does not run ([`Backlog::is_ending`]). A wait that a value has
+//! reached stays satisfied, whatever the value is by now ([`Reached`]).
 //!
-//! Tasks are done from the front. What one leaves goes in front of those that were there: a device has ended when all that it
-//! had has.
+//! Tasks run from the front. The rest of a task goes in front of the other tasks, so a device ends only after all its
+//! objects.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::ops::Bound;
@@ -28,17 +28,17 @@ use crate::sync::reached::{LookAtWaiters, Reached};
 use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
 use crate::{ProcessId, VmId};
 
-/// Packets that take no effect any more.
+/// Packets that are dropped without effect.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct DroppedPackets {
     pub packets: VecDeque<Packet>,
-    /// The index of their queue, if that is gone: waits among them name it.
+    /// The index of their queue, if that is gone. It stays reserved while waits among them name it.
     pub queue: Option<u32>,
-    /// What CPU events among them are set with; if there is none, they are never set.
+    /// The status with which CPU events among them are set; `None`: they are never set.
     pub status: Option<NtStatus>,
 }
 
-/// The rest of something that did not fit its step.
+/// The rest of an action that did not fit its step.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Task {
     EndProcess(EndOfProcess),
@@ -46,7 +46,7 @@ pub(crate) enum Task {
         device: u32,
         ending: Ending,
     },
-    /// The last handle of an adapter was closed: devices go, those with handles of this index first.
+    /// The last handle of an adapter was closed: its devices are destroyed, beginning with handles of index `from`.
     CloseAdapter {
         adapter: u32,
         from: u32,
@@ -58,13 +58,13 @@ pub(crate) enum Task {
     Waiters(LookAtWaiters),
     EmptyQueues(LossOfQueues),
     LoseFences(LossOfFences),
-    /// A mutex or semaphore can be had, and more in its line were to be asked than fitted.
+    /// A mutex or semaphore is free, and more acquires wait in its line than fit.
     AskLine(u32),
-    /// The head of a queue may be able to go on.
+    /// The head of a queue may be able to run.
     RunQueue(u32),
-    /// What this engine would be given next only ends.
+    /// The next command buffer of this engine is only to be dropped.
     Dispatch(EngineId),
-    /// A call of the process that waited for an idle GPU is to be made.
+    /// A call of the process that waited for an idle GPU has to run.
     IdleWait,
 }
 
@@ -75,45 +75,45 @@ struct OfVm {
     last: Option<ProcessId>,
 }
 
-/// The process whose tasks are done, and its VM.
+/// The process whose tasks run, and its VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub vm: VmId,
     pub process: ProcessId,
 }
 
-/// Of the step that is under way.
+/// State of the present step.
 #[derive(Default)]
 struct Step {
     units_left: u32,
-    /// Of those, what heads of queues may go on for.
+    /// Units that are left for heads of queues.
     heads_left: u32,
-    /// Otherwise [`limits::WORK_UNITS_PER_STEP`], both.
+    /// The two limits, if a test set them; otherwise both are [`limits::WORK_UNITS_PER_STEP`].
     set: Option<(u32, u32)>,
-    /// Since the kernel was made.
+    /// Units spent since the kernel was created or restored.
     spent: u64,
-    /// What was spent when the step began, and the most that one came to.
+    /// `spent` when the step began. `longest` is the most that one step spent.
     spent_before: u64,
     longest: u64,
-    /// The process that made the call, or has the queue that goes on.
+    /// The process that made the call, or owns the queue that runs.
     on_behalf_of: Option<ProcessId>,
     turn: Option<Turn>,
-    /// Something is being done to a fence of a lost device: what comes of that comes before what others do.
+    /// Whether an action on a fence of a lost device runs. Its effects come before actions of others.
     is_at_lost_fence: bool,
-    /// What the task that is being done leaves, in the order in which it is to be done.
+    /// Tasks that the running task leaves, in their order.
     left: VecDeque<Task>,
 }
 
-/// To which fences of a lost device it was done.
+/// Progress of an action on the fences of a lost device.
 #[derive(Default, Serialize, Deserialize)]
 struct LostSoFar {
-    /// The last child of the device that was looked at.
+    /// The last child of the device that was handled.
     up_to: Option<Handle>,
-    /// Those behind it whose turn came early: others signaled them.
+    /// Later children that were handled early, because others signaled them.
     ahead: BTreeSet<Handle>,
 }
 
-/// See the module.
+/// Tasks that steps left, by VM and process, and the objects that are being cleared away.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Backlog {
     vms: BTreeMap<VmId, OfVm>,
@@ -123,11 +123,11 @@ pub(crate) struct Backlog {
     ending_devices: BTreeSet<u32>,
     /// Lost devices whose queues are being emptied.
     losing_devices: BTreeSet<u32>,
-    /// Lost devices, and what is still to be done to some of their fences.
+    /// Lost devices, and actions that are still to be done on some of their fences.
     losing_fences: BTreeMap<(u32, LostFences), LostSoFar>,
-    /// VMs that are gone while processes of theirs are being cleared away.
+    /// VMs that were detached while their processes are still being cleared away.
     detached: BTreeSet<VmId>,
-    /// By object, oldest first: what its waits are still to be woken for.
+    /// By object, oldest first: values for which its waits still have to be woken.
     reached: BTreeMap<u32, VecDeque<Reached>>,
     #[serde(skip)]
     step: Step,
@@ -146,26 +146,26 @@ impl Backlog {
 
     // Units of work.
 
-    /// A step has its units from here on.
+    /// Begins a step with its full units.
     #[inline]
     pub fn begin_step(&mut self) {
         const MOST: u32 = limits::WORK_UNITS_PER_STEP;
         (self.step.units_left, self.step.heads_left) = self.step.set.unwrap_or((MOST, MOST));
     }
 
-    /// For tests: steps have so many units, and so many for the heads of queues, none of them 0.
+    /// For tests: sets the units of each step, and those for the heads of queues. Neither is 0.
     pub fn set_units(&mut self, units: u32, heads: u32) {
         self.step.set = Some((units, heads));
     }
 
-    /// An input comes, or is done with: its step had so many units.
+    /// Ends the count of a step's units.
     #[inline]
     pub fn count_step(&mut self) {
         self.step.longest = self.step.longest.max(self.step.spent - self.step.spent_before);
         self.step.spent_before = self.step.spent;
     }
 
-    /// The most units that a step came to.
+    /// The most units that a step has spent.
     pub fn longest_step(&self) -> u64 {
         self.step.longest
     }
@@ -182,19 +182,19 @@ impl Backlog {
         self.step.spent += u64::from(units);
     }
 
-    /// What is not done yet is to be left.
+    /// Whether the step has spent its units, so that the rest has to be left.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.step.units_left == 0
     }
 
-    /// Heads of queues are left as well.
+    /// Whether the step has spent its units for heads of queues, so that these are left as well.
     #[inline]
     pub fn leaves_heads(&self) -> bool {
         self.step.heads_left == 0
     }
 
-    /// What is done from here on is done for this process; for whom it was before.
+    /// Sets the process that the kernel acts for. Returns the previous one.
     #[inline]
     pub fn act_for(&mut self, process: Option<ProcessId>) -> Option<ProcessId> {
         core::mem::replace(&mut self.step.on_behalf_of, process)
@@ -206,21 +206,21 @@ impl Backlog {
 
     // Tasks.
 
-    /// Leaves a task. While one of the same process is done, in front of the others.
+    /// Leaves a task. While a task of the same process runs, it goes in front of the others.
     pub fn leave(&mut self, turn: Turn, task: Task) {
         if self.step.turn == Some(turn) {
             self.step.left.push_back(task);
             return;
         }
         let tasks = self.vms.entry(turn.vm).or_default().processes.entry(turn.process).or_default();
-        // What the end of a process leaves comes before that end is over, wherever it was noticed.
+        // Packets that an ending process drops come first: its end is complete only after them.
         match self.ending_processes.contains_key(&turn.process) {
             true if matches!(task, Task::DropPackets(_)) => tasks.push_front(task),
             _ => tasks.push_back(task),
         }
     }
 
-    /// Whose turn it is: the process behind the last one, of the VM behind the last one.
+    /// The next turn: the process after the last one, of the VM after the last one.
     pub fn next_turn(&mut self) -> Option<Turn> {
         let vm = next_after(&self.vms, self.last)?;
         let of_vm = self.vms.get_mut(&vm)?;
@@ -233,19 +233,19 @@ impl Backlog {
         self.vms.get(&vm).is_some_and(|of_vm| of_vm.processes.contains_key(&process))
     }
 
-    /// The first task of this process, which is done from here on.
+    /// Takes the first task of this process, which runs from now on.
     pub fn begin_task(&mut self, turn: Turn) -> Option<Task> {
         let task = self.vms.get_mut(&turn.vm)?.processes.get_mut(&turn.process)?.pop_front()?;
         self.step.turn = Some(turn);
         Some(task)
     }
 
-    /// Something is done for this process that is no task yet: what it leaves keeps its order.
+    /// Begins an action of this process that is no task, so that the tasks that it leaves keep their order.
     pub fn begin_turn(&mut self, turn: Turn) {
         self.step.turn = Some(turn);
     }
 
-    /// It is done, and what follows from it at once.
+    /// Ends the running task. The tasks that it left go to the front.
     pub fn end_task(&mut self) {
         let Some(Turn { vm, process }) = self.step.turn.take() else { return };
         let of_vm = self.vms.entry(vm).or_default();
@@ -265,7 +265,7 @@ impl Backlog {
         self.vms.values().flat_map(|of_vm| of_vm.processes.values().flatten())
     }
 
-    /// Packets of queues that are gone.
+    /// Packets of destroyed queues.
     pub fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.tasks().flat_map(|task| match task {
             Task::DropPackets(dropped) => dropped.packets.iter(),
@@ -305,17 +305,17 @@ impl Backlog {
         self.losing_devices.remove(&device);
     }
 
-    /// Something is to be done to each fence of a lost device; to all of them again, if that had begun before.
+    /// Begins an action on each fence of a lost device; starts over if it had begun before.
     pub fn begin_loss_of_fences(&mut self, loss: LossOfFences) {
         self.losing_fences.insert(loss.key(), LostSoFar::default());
     }
 
-    /// The last child of the device that was looked at; `None` if there is nothing to be done any more.
+    /// The last child of the device that was handled; `None` if the action is complete.
     pub fn fences_lost_up_to(&self, loss: LossOfFences) -> Option<Option<Handle>> {
         self.losing_fences.get(&loss.key()).map(|so_far| so_far.up_to)
     }
 
-    /// Goes on to a child of the device, until [`Self::leave_lost_fence`]; false if its turn came early.
+    /// Begins the action on a child of the device, until [`Self::leave_lost_fence`]; false if it was handled early.
     pub fn goes_on_to(&mut self, loss: LossOfFences, child: Handle) -> bool {
         self.step.is_at_lost_fence = true;
         self.losing_fences.get_mut(&loss.key()).is_none_or(|so_far| {
@@ -332,19 +332,19 @@ impl Backlog {
         self.losing_fences.remove(&loss.key());
     }
 
-    /// Whether something is still to be done to fences of lost devices, while others go on.
+    /// Whether an action on fences of lost devices is incomplete while other work runs.
     #[inline]
     pub fn is_losing_fences(&self) -> bool {
         !self.losing_fences.is_empty() && !self.step.is_at_lost_fence
     }
 
-    /// Whether that is still to be done to this child of a device.
+    /// Whether the action is still to be done on this child of a device.
     pub fn loses_fence(&self, device: u32, what: LostFences, child: Handle) -> bool {
         let so_far = self.losing_fences.get(&(device, what));
         so_far.is_some_and(|so_far| Some(child) > so_far.up_to && !so_far.ahead.contains(&child))
     }
 
-    /// It is done to this child of a device now, before those in front of it.
+    /// Marks a child of a device as handled early, before the children in front of it.
     pub fn loses_early(&mut self, device: u32, what: LostFences, child: Handle) {
         if let Some(so_far) = self.losing_fences.get_mut(&(device, what)) {
             so_far.ahead.insert(child);
@@ -356,7 +356,7 @@ impl Backlog {
         !self.losing_devices.is_empty() && self.losing_devices.contains(&device)
     }
 
-    /// Whether what this device of this process has queued does not go on.
+    /// Whether queued work of this device does not run, because the device or its process is ending or lost.
     #[inline]
     pub fn is_ending(&self, process: ProcessId, device: u32) -> bool {
         (!self.ending_processes.is_empty() && self.ending_processes.contains_key(&process))
@@ -364,7 +364,7 @@ impl Backlog {
             || self.is_losing(device)
     }
 
-    /// The VM is gone; true if processes of it are being cleared away.
+    /// Notes that a VM was detached; true if processes of it are being cleared away.
     pub fn detach(&mut self, vm: VmId) -> bool {
         let has_processes = self.ending_processes.values().any(|of| *of == vm);
         has_processes && self.detached.insert(vm)
@@ -374,18 +374,18 @@ impl Backlog {
         self.detached.contains(&vm)
     }
 
-    /// Whether the last process of a VM that is gone has been cleared away: said once.
+    /// Whether the last process of a detached VM has been cleared away. True only once.
     pub fn take_cleared(&mut self, vm: VmId) -> bool {
         !self.ending_processes.values().any(|of| *of == vm) && self.detached.remove(&vm)
     }
 
     // Values that reached more waits than fit a step.
 
-    /// True if that is news.
+    /// Adds a value that reached waits; true if it is not the last one added.
     pub fn note_reached(&mut self, object: u32, reached: Reached) -> bool {
         let of_object = self.reached.entry(object).or_default();
         if let Some(last) = of_object.back_mut().filter(|last| last.value == reached.value) {
-            // Those that were passed by may be among them now.
+            // Waits that were passed over may be among them now.
             (last.before, last.behind) = (reached.before, None);
             return false;
         }

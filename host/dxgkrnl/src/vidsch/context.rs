@@ -1,4 +1,4 @@
-//! Contexts: made, given command buffers, ended.
+//! The state of a context.
 
 use d3dkmt::{CreateContextFlags, Handle};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub priority: i32,
     /// `SetContextInProcessSchedulingPriority`, -7 to 7.
     pub in_process_priority: i32,
-    /// The context is the system's, for paging buffers: how important they are.
+    /// For a paging context of the system: the level of its paging buffers.
     pub paging: Option<Level>,
     pub hardware: HardwareSide,
 }

@@ -1,4 +1,4 @@
-//! Contexts are created and destroyed, and command buffers are submitted to them.
+//! The calls that create and destroy contexts, and submit command buffers to them.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 
-/// What the packets of one call take at most, without command buffers.
+/// Bytes that the packets of one call take at most, without command buffers.
 pub(super) const PACKETS_BYTES: u64 = 8192;
 
 impl<M: Miniport> Kernel<M> {
@@ -93,12 +93,12 @@ impl<M: Miniport> Kernel<M> {
         }))
     }
 
-    /// Tells the driver, the last that can refuse.
+    /// Creates the context in the driver, which is the last that can refuse it.
     pub(crate) fn announce_context(&mut self, id: u32) -> Result<(), Refusal> {
         let engine = self.vidsch.contexts[id].engine;
         match self.miniport.create_context(engine, HwContext(id)) {
             Ok(()) => Ok(()),
-            Err(status) => refuse(status, "the driver makes no context"),
+            Err(status) => refuse(status, "the driver failed to create the context"),
         }
     }
 
@@ -116,7 +116,7 @@ impl<M: Miniport> Kernel<M> {
         for queue in queues {
             self.end_hw_queue(queue, effects);
         }
-        // While the context is there: the engine may give back a buffer of it that ran behind its paging context's.
+        // Before the context is removed: the engine may give back a buffer of it that ran behind its paging context's.
         self.end_paging_context(id, effects);
         self.forget_suspend(id);
         self.remember_queue(self.vidsch.contexts[id].queue);
@@ -145,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(queue)
     }
 
-    /// A queue that can take one more packet, of a device that is at work.
+    /// Checks that a queue can take one more packet and that its device is active.
     pub(crate) fn require_room(&self, id: u32) -> Result<(), Refusal> {
         let Queue { process, device, context, packets, engine, .. } = &self.vidsch.queues[id];
         self.require_active(*device)?;

@@ -24,7 +24,7 @@ enum Next {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// A command buffer came to the head of its queue.
+    /// Makes a command buffer ready that has reached the head of its queue.
     pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
         let vm = self.vm_of_queue(id);
@@ -50,7 +50,7 @@ impl<M: Miniport> Kernel<M> {
         queue.ready = Some(command);
     }
 
-    /// What a queue has ready is taken back.
+    /// Takes back the command buffer that a queue has ready.
     pub(crate) fn unready(&mut self, id: u32) -> Option<ReadyCommand> {
         let queue = self.vidsch.queues.get_mut(id)?;
         let command = queue.ready.take()?;
@@ -62,7 +62,7 @@ impl<M: Miniport> Kernel<M> {
         Some(command)
     }
 
-    /// The priority of a queue's context has changed: what it has ready asks anew, in its old turn.
+    /// Moves a queue's ready command buffer after a change of its context's priority. It keeps its turn.
     pub(super) fn replace_ready(&mut self, id: u32) {
         if self.vidsch.contexts[self.vidsch.queues[id].context].paging.is_some() {
             return;
@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
         self.make_ready(id, command);
     }
 
-    /// Gives an engine the next of what it has room for, or takes back what it has.
+    /// Gives an engine the next command buffer if it has room, or asks it to preempt.
     pub(super) fn dispatch_engine(&mut self, engine: EngineId, effects: &mut Effects) {
         if self.tdr.bugcheck().is_some() {
             return;
@@ -113,22 +113,22 @@ impl<M: Miniport> Kernel<M> {
         }
         // The next paging buffer is chosen when the one before it is done (FEN-092).
         let room = room && !(first.level.is_paging() && engine.submitted.iter().any(is_paging));
-        // What would have to make way at once is not given to an engine that is at work for others.
+        // A buffer that would be preempted at once is not given to an engine that works for others.
         let room = room && !engine.submitted.front().is_some_and(|one| self.yields_to(first.vm, one.vm));
         room.then_some(Next::Submit(first))
     }
 
-    /// Whether work of `other` comes before that of `vm` at once, and not only with its turn.
+    /// Whether work of `other` comes before that of `vm` at once, not only in its turn.
     fn yields_to(&self, vm: VmId, other: VmId) -> bool {
         self.tdr.is_backed_off(vm, self.now) && !self.tdr.is_backed_off(other, self.now)
     }
 
-    /// The VM that a queue's engine time counts for.
+    /// The VM that a queue's engine time is charged to.
     fn vm_of_queue(&self, queue: u32) -> VmId {
         self.process(self.vidsch.queues[queue].process).vm
     }
 
-    /// The engine is asked again whether it has room.
+    /// Submits the next command buffer, and dispatches the engine again.
     fn submit_next(&mut self, engine: EngineId, first: First, effects: &mut Effects) {
         let Some(id) = self.vidsch.in_flight.engine(engine).ready.take(first) else { return };
         if self.ends_before_its_turn(id, effects) {
@@ -143,7 +143,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight.begin(engine, self.now, first.vm, id, first.counts_as, resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
-            // It may be one that comes at submission.
+            // The signal may take effect at submission.
             self.vidsch.work.run_queue(id);
         }
         let submission =
@@ -152,8 +152,8 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.dispatch(engine);
     }
 
-    /// The process of what comes next, if that only ends and the step has done its work: in later ones its engine is asked
-    /// again. An engine may have any number of such ones ready.
+    /// The process of the next command buffer, if that is only to be dropped and the step has spent its units. A later
+    /// step dispatches the engine again, because any number of such buffers may be ready.
     fn is_left_to_end(&self, engine: EngineId, first: First) -> Option<ProcessId> {
         if !self.vidsch.work.backlog().leaves_heads() {
             return None;
@@ -162,16 +162,16 @@ impl<M: Miniport> Kernel<M> {
         self.is_to_end(queue).then(|| self.vidsch.queues[queue].process)
     }
 
-    /// The device or process of this queue is being cleared away.
+    /// Whether the device or process of this queue is being cleared away.
     fn is_to_end(&self, queue: u32) -> bool {
         let Queue { process, device, context, .. } = self.vidsch.queues[queue];
         let backlog = self.vidsch.work.backlog();
-        // What the system does for a process is done while that is there.
+        // Paging work of the system runs as long as the process exists.
         backlog.is_losing(device)
             || backlog.is_ending(process, device) && self.vidsch.contexts[context].paging.is_none()
     }
 
-    /// What a queue that is to end has ready is not submitted any more.
+    /// Ends a queue that is being cleared away instead of submitting its ready buffer; true if it did.
     fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
         if !self.is_to_end(queue) {
             return false;
@@ -208,7 +208,7 @@ impl<M: Miniport> Kernel<M> {
         self.count_driver_bytes(process, adapter);
     }
 
-    /// Asks an engine to preempt what it has. `time_is_up`: the oldest submission goes to the end of its round.
+    /// Asks an engine to preempt its submissions. `time_is_up`: the oldest submission goes to the end of its round.
     pub(crate) fn request_preemption(&mut self, engine: EngineId, time_is_up: bool, effects: &mut Effects) {
         let preemption_fence_id = self.vidsch.in_flight.next_turn();
         let since = self.now;
@@ -223,7 +223,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The answer to a preemption request: what is left is ready again.
+    /// Handles the answer to a preemption request: incomplete submissions are ready again.
     pub(super) fn preempted(&mut self, id: EngineId, answered: u64) {
         let now = self.now;
         let engine = self.vidsch.in_flight.engine(id);
@@ -240,8 +240,8 @@ impl<M: Miniport> Kernel<M> {
         self.detach_backing(id, given_back, time_is_up);
     }
 
-    /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
-    /// first and under their own (SCH-008, TDR-019).
+    /// Makes submissions that the engine has given up ready again, to be submitted under new ids; paging buffers first
+    /// and under their own (SCH-008, TDR-019).
     pub(crate) fn detach_backing(
         &mut self,
         engine: EngineId,
@@ -266,7 +266,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.dispatch(engine);
     }
 
-    /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
+    /// Cancels command buffers that will not be submitted (`DxgkDdiCancelCommand`).
     pub(crate) fn cancel_commands<'a>(
         &mut self,
         engine: EngineId,
@@ -286,7 +286,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// No DDI of the scheduler class may fail (TDR-033).
+    /// Raises the bugcheck for a DDI of the scheduler class that failed (TDR-033).
     fn ddi_failed(&mut self, ddi: &str, status: NtStatus, parameters: [u64; 4], effects: &mut Effects) {
         let parameters = [parameters[0], u64::from(status.0), 0, 0];
         self.bugcheck(

@@ -1,15 +1,15 @@
 //! Doorbells: how a process submits to a hardware queue without a call.
 //!
-//! The process writes its buffers into a ring and then to the doorbell's address. Only while a *physical* doorbell is
-//! connected does that reach the engine; else the address is a dummy page, and nothing happens. So it reads the
-//! doorbell's status again after each ring (SCH-028); the status stands in a slot of its fence memory that only the
-//! kernel writes (SCH-027).
+//! The process writes its buffers into a ring and then to the doorbell's address. The write reaches the engine only
+//! while a *physical* doorbell is connected. Otherwise the address is a dummy page, and nothing happens. So the process
+//! reads the doorbell's status again after each ring (SCH-028). The status is in a slot of its fence memory that only
+//! the kernel writes (SCH-027).
 //!
 //! ```text
 //!                      ConnectDoorbell              CONNECTED 0
 //!   created: RETRY 2 -------------------------->    CONNECTED_NOTIFY 1 (each ring wants NotifyWorkSubmission)
 //!               ^                                        |
-//!               `---- made a victim (SCH-032), F1, D3 ---+--- device lost ---> ABORT 3: make everything anew
+//!               `---- made a victim (SCH-032), F1, D3 ---+--- device lost ---> ABORT 3: create everything again
 //! ```
 //! The status is stored before the physical doorbell is used for another queue.
 
@@ -35,7 +35,7 @@ impl DoorbellStatus {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Doorbell {
     pub status: DoorbellStatus,
-    /// Where the process reads the status, for the life of the doorbell (SCH-026).
+    /// The slot where the process reads the status, for the life of the doorbell (SCH-026).
     pub slot: u32,
     /// The kernel's opens of its ring buffer and of what controls that: see `ring.rs`.
     pub rings: Vec<u32>,

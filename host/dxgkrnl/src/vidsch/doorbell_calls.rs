@@ -1,4 +1,4 @@
-//! The calls of doorbells, and what a rung doorbell does. See `doorbell.rs` for the rules.
+//! The calls of doorbells, and the effect of a rung doorbell. See `doorbell.rs` for the rules.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -16,7 +16,7 @@ use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 
-/// What a buffer in a ring counts beside its commands.
+/// Bytes that a buffer in a ring counts besides its commands.
 const RING_BUFFER_BYTES: usize = 64;
 
 impl<M: Miniport> Kernel<M> {
@@ -56,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(reply);
         }
         if let Err(status) = self.miniport.create_doorbell(HwQueueId(id)) {
-            return refuse(status, "the driver makes no doorbell");
+            return refuse(status, "the driver failed to create the doorbell");
         }
         let Some(slot) = self.process_mut(process).slots.allocate_for_kernel() else {
             self.miniport.destroy_doorbell(HwQueueId(id));
@@ -157,14 +157,14 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// Disconnects by the kernel's will: the status is there before the driver hears of it.
+    /// Disconnects a doorbell by the kernel's decision: stores the status before it calls the driver.
     pub(crate) fn disconnect_doorbell(&mut self, id: u32, reason: DisconnectReason, effects: &mut Effects) {
         if self.store_disconnected(id, reason, effects) {
             self.miniport.disconnect_doorbell(HwQueueId(id));
         }
     }
 
-    /// Stores the reason; true if it was connected. ABORT is the last word: RETRY does not take it back.
+    /// Stores the reason; true if it was connected. ABORT is final: RETRY does not replace it.
     fn store_disconnected(&mut self, id: u32, reason: DisconnectReason, effects: &mut Effects) -> bool {
         let Some(doorbell) = &self.vidsch.hw_queues[id].doorbell else { return false };
         let was_connected = doorbell.status.is_connected();
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         self.miniport.doorbell_disconnected(hw_queue, status);
     }
 
-    /// Disconnects every doorbell of an engine, or of a device.
+    /// Disconnects every doorbell of an engine.
     pub(super) fn disconnect_engine(&mut self, engine: EngineId, effects: &mut Effects) {
         let here = self
             .vidsch
@@ -210,7 +210,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A device is lost: its doorbells say ABORT (TDR-039).
+    /// Sets the doorbells of a lost device to ABORT (TDR-039).
     pub(crate) fn abort_doorbells(&mut self, device: u32, effects: &mut Effects) {
         for queue in self.hw_queues_of_device(device) {
             self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
@@ -223,14 +223,14 @@ impl<M: Miniport> Kernel<M> {
         queues.filter_map(|queue| self.vidsch.queues[*queue].hw_queue).collect()
     }
 
-    /// The same of all devices of a process.
+    /// The hardware queues of all devices of a process, in the order of their numbers.
     pub(super) fn hw_queues_of_process(&self, process: ProcessId) -> BTreeSet<u32> {
         let owner = self.process(process);
         let devices = owner.devices.values().filter(|_| owner.hw_queues > 0);
         devices.flat_map(|device| self.hw_queues_of_device(*device)).collect()
     }
 
-    /// [`crate::Input::DoorbellRung`]: a write to the doorbell's address. Nobody is answered.
+    /// [`crate::Input::DoorbellRung`]: a write to the doorbell's address. It has no answer.
     pub(crate) fn doorbell_rung(
         &mut self,
         process: ProcessId,
@@ -256,7 +256,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         let id = self.user_mode_queue(process, handle)?;
-        // The value is memory: it is there whatever becomes of the ring.
+        // The value is in memory, so it counts even if the ring fails.
         let before = core::mem::replace(&mut self.vidsch.hw_queues[id].last_queued, last_queued);
         if last_queued < before {
             self.note(

@@ -1,6 +1,7 @@
-//! What is with the miniport, and what it reports.
+//! Work that engines have, and the completions that the miniport reports.
 //!
-//! An engine gets [`HARDWARE_QUEUE_DEPTH`] submissions at a time; the rest waits here, so that priority decides.
+//! An engine gets [`HARDWARE_QUEUE_DEPTH`] submissions at a time; other work waits in the kernel, where priority
+//! decides.
 //!
 //! ```text
 //!             ready                 dispatch               DMA_COMPLETED
@@ -9,8 +10,8 @@
 //!                         `------------------------'
 //!              DMA_PREEMPTED, or queued when its engine was reset: a new id (SCH-008, TDR-019)
 //! ```
-//! What an engine has of hardware queues is beside that: the hardware schedules it, it ends in any order, and the
-//! progress fences tell of its end.
+//! An engine's work of hardware queues is separate: the hardware schedules it, it completes in any order, and progress
+//! fences report its completion.
 //!
 //! Paging buffers are the memory manager's: they go before everything else, one at a time, and keep their ids.
 //!
@@ -28,20 +29,20 @@ use crate::ddi::EngineId;
 use crate::tdr::Watch;
 use crate::{Nanos, VmId};
 
-/// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
+/// Submissions that an engine has at a time: one that runs, and one that it can start at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitted {
     pub id: u64,
     pub vm: VmId,
-    /// Whose it is.
+    /// The queue that it came from.
     pub queue: u32,
-    /// Of when it was submitted.
+    /// Its level when it was submitted.
     pub level: Level,
 }
 
-/// What is known of one engine.
+/// The kernel's state of one engine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct OnEngine {
     pub last: u64,
@@ -53,14 +54,14 @@ pub(crate) struct OnEngine {
     /// Since when the oldest submission runs without progress.
     pub since: Nanos,
     pub watch: Watch,
-    /// Since when it has submissions and did nothing for the kernel: none ended, and none was found begun. `None`: it has
-    /// none, or is at one.
+    /// Since when the engine has submissions of which none completed or was found begun. `None`: it has none, or has
+    /// begun one.
     pub unserved_since: Option<Nanos>,
     pub shares: Shares,
-    /// When the last VM came that was not alone here.
+    /// When the last VM arrived that found work of another VM here.
     pub contended_since: Nanos,
     pub hw_work: HwWork,
-    /// Since when nothing happened to that. `None`: it is not expected that anything does.
+    /// Since when `hw_work` made no progress. `None`: no progress is expected.
     pub hw_since: Option<Nanos>,
 }
 
@@ -69,10 +70,10 @@ impl OnEngine {
         self.submitted.binary_search_by_key(&submission_fence_id, |one| one.id).is_ok()
     }
 
-    /// Its clock of hardware work begins again, if it has any.
+    /// Restarts the clock of hardware work, if there is any.
     pub fn restart_hw_clock(&mut self, now: Nanos) {
         self.hw_since = (!self.hw_work.is_empty()).then_some(now);
-        // It is at work, if not at what waits to begin.
+        // The engine is at work, though not on submissions that wait to begin.
         self.unserved_since = self.unserved_since.map(|_| now);
     }
 
@@ -96,21 +97,21 @@ impl OnEngine {
         self.vms().next().is_some_and(|first| self.is_wanted_by_other(first))
     }
 
-    /// Nothing is expected of it while it has no submission and none is ready for it.
+    /// Stops the clock of submissions that wait to begin, if there is none and none is ready.
     pub fn note_if_unwanted(&mut self) {
         if self.submitted.is_empty() && self.ready.len() == 0 {
             self.unserved_since = None;
         }
     }
 
-    /// A VM is about to have work here, for its contexts or in hardware.
+    /// Notes that a VM is about to have work here, of its contexts or in hardware.
     pub fn arrives(&mut self, vm: VmId, now: Nanos) {
         if !self.is_contended() && self.is_wanted_by_other(vm) {
             self.contended_since = now;
         }
     }
 
-    /// The same for the queue of a context, whose engine time counts.
+    /// [`Self::arrives`] for the queue of a context, whose engine time is charged.
     pub fn joins(&mut self, vm: VmId, now: Nanos) {
         self.arrives(vm, now);
         if !self.context_vms().any(|other| other == vm) {
@@ -118,7 +119,7 @@ impl OnEngine {
         }
     }
 
-    /// The time of the oldest submission so far is its VM's.
+    /// Charges the time of the oldest submission so far to its VM.
     pub fn charge_oldest(&mut self, now: Nanos) {
         if let Some(Submitted { vm, .. }) = self.submitted.front().copied() {
             let alone = !self.is_wanted_by_other(vm);
@@ -126,7 +127,7 @@ impl OnEngine {
         }
     }
 
-    /// Nothing that it has will complete.
+    /// Forgets the engine's work, none of which will complete.
     pub fn forget_work(&mut self) {
         self.submitted.clear();
         self.unserved_since = None;
@@ -134,7 +135,7 @@ impl OnEngine {
         self.hw_since = None;
     }
 
-    /// The oldest submission is another one, or there is none: that is progress.
+    /// Notes progress: the oldest submission has changed, or there is none.
     pub(super) fn moved_on(&mut self, now: Nanos) {
         self.since = now;
         self.unserved_since = (!self.submitted.is_empty()).then_some(now);
@@ -147,11 +148,11 @@ impl OnEngine {
     }
 }
 
-/// Every engine that was ever used.
+/// The state of each engine that was ever used.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     pub engines: BTreeMap<EngineId, OnEngine>,
-    /// Numbers the turns of what becomes ready, and preemption requests.
+    /// The last number of a ready buffer's turn, or of a preemption request.
     pub turns: u64,
 }
 
@@ -165,7 +166,8 @@ impl InFlight {
         self.turns
     }
 
-    /// The next `SubmissionFenceId` of an engine, or the one that a paging buffer had, for what this queue has ready.
+    /// Submits what this queue has ready. Returns the next `SubmissionFenceId` of the engine, or the one that a paging
+    /// buffer had.
     pub fn begin(
         &mut self,
         engine: EngineId,
@@ -189,7 +191,7 @@ impl InFlight {
         id
     }
 
-    /// The next `SubmissionFenceId` of an engine for the queue of a hardware queue.
+    /// Submits a buffer of a hardware queue, with the next `SubmissionFenceId` of the engine.
     pub fn begin_hw(&mut self, engine: EngineId, now: Nanos, queue: u32, by: Submitter) -> u64 {
         let engine = self.engine(engine);
         engine.last += 1;
@@ -199,14 +201,14 @@ impl InFlight {
         engine.last
     }
 
-    /// One of a hardware queue is over.
+    /// Ends a submission of a hardware queue.
     pub fn end_hw(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
         engine.hw_work.end(submission_fence_id);
         engine.restart_hw_clock(now);
     }
 
-    /// The ring of this queue has work.
+    /// Notes that the ring of this queue has work.
     pub fn ring_has_work(&mut self, engine: EngineId, now: Nanos, queue: u32, by: Submitter) {
         let engine = self.engine(engine);
         engine.arrives(by.vm, now);
@@ -214,7 +216,7 @@ impl InFlight {
         engine.hw_since.get_or_insert(now);
     }
 
-    /// The work in the ring of this queue made progress, or is over.
+    /// Notes that the work in the ring of this queue made progress, or is over.
     pub fn ring_progressed(&mut self, engine: EngineId, now: Nanos, queue: u32, is_over: bool) {
         let Some(engine) = self.engines.get_mut(&engine).filter(|engine| engine.hw_work.has_ring(queue))
         else {
@@ -226,7 +228,7 @@ impl InFlight {
         engine.restart_hw_clock(now);
     }
 
-    /// Something was stored that work in hardware may wait for.
+    /// Expects progress of work in hardware, which may wait for a value that was stored.
     pub fn expect_hw_progress(&mut self, adapter: u32, now: Nanos) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             if !engine.hw_work.is_empty() {
@@ -243,8 +245,8 @@ impl InFlight {
 
     /// Takes out the oldest submission of an engine up to this one.
     ///
-    /// Ids grow on each engine (SCH-005) and there is one last completed id of it (SCH-007): the report of
-    /// one is the report of all before it, should theirs have been lost.
+    /// Ids grow on each engine (SCH-005) and there is one last completed id of it (SCH-007). So the report of one id
+    /// also reports all earlier ones, whose interrupts may be lost.
     pub fn complete(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) -> Option<Submitted> {
         let engine = self.engines.get_mut(&engine)?;
         engine.completed = engine.completed.max(submission_fence_id);
@@ -255,7 +257,7 @@ impl InFlight {
         oldest
     }
 
-    /// This one will not complete.
+    /// Forgets a submission that will not complete.
     pub fn forget(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
         if let Ok(at) = engine.submitted.binary_search_by_key(&submission_fence_id, |one| one.id) {
@@ -269,7 +271,7 @@ impl InFlight {
         }
     }
 
-    /// Nothing of this adapter will complete.
+    /// Forgets the work of an adapter, none of which will complete.
     pub fn forget_adapter(&mut self, adapter: u32) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.forget_work();

@@ -1,15 +1,15 @@
-//! When the packet at the head of a queue can go on.
+//! Decides when the packet at the head of a queue can run.
 //!
 //! Three rules are finer than "no command runs":
 //!
-//! - SignalAtSubmission: the engine was given the command before it (`SubmitCommand`); that it is ready is not enough
-//!   (FEN-035). One that was preempted since was submitted all the same.
+//! - SignalAtSubmission: the command before it was submitted to the engine (`SubmitCommand`); a ready command is not
+//!   enough (FEN-035). A command that was preempted since counts as submitted.
 //! - A signal whose fences are all TopOfPipeline happens once the buffers before it were copied into the pipe, before
-//!   they complete (FEN-048). Here that is the moment at which the engine begins the last of them: until then it may
-//!   stand behind buffers of other queues, from then on the engine has read it. [`Miniport::has_begun`] is asked
-//!   after each step in which it could have changed.
-//! - A wait whose packet is looked at only when it is reached (policy `gpu_wait`) begins then, and latches on what
-//!   comes after.
+//!   they complete (FEN-048). Here that is the moment at which the engine begins the last of them. Until then that
+//!   buffer may wait behind buffers of other queues; afterwards the engine has read it. The kernel calls
+//!   [`Miniport::has_begun`] after each step in which its result could have changed.
+//! - A wait that is evaluated only when the queue reaches it (policy `gpu_wait`) begins then, and latches on later
+//!   values.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ use crate::policy::GpuWait;
 use crate::sync::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
-    /// Queues a wait, by the policy. What is satisfied when it is looked at leaves no packet.
+    /// Queues a wait as the policy requires. A wait that is satisfied at once leaves no packet.
     pub(crate) fn enqueue_wait(&mut self, queue: u32, items: Vec<WaitItem>) {
         match self.config.policy.gpu_wait {
             GpuWait::LatchesWhenQueued => {
@@ -39,26 +39,26 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A wait that was not looked at before is at the head.
+    /// Begins a wait that has reached the head and was not evaluated before.
     pub(super) fn begin_at_head(&mut self, queue: u32, items: Vec<WaitItem>) {
         let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
             self.put_back(queue, Packet::Wait(wait));
         }
-        // A wait that goes on holds its objects itself.
+        // A pending wait holds its objects itself.
         for object in objects {
             self.release_reference(object);
         }
     }
 
-    /// Whether the head packet of a queue can go on. Remembers a queue that waits for an engine to begin.
+    /// Whether the head packet of a queue can run. Remembers a queue that waits for an engine to begin.
     pub(super) fn head_is_ready(&mut self, id: u32) -> bool {
         let Some(queue) = self.vidsch.queues.get(id) else { return false };
         let idle = queue.is_idle();
         let signal = match queue.packets.front() {
             None => return false,
             Some(Packet::Wait(wait)) => return !self.sync.waits().contains(*wait),
-            // `legacy.rs` takes it, or leaves it.
+            // `legacy.rs` decides whether it can run.
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
             Some(Packet::HwCommand { .. }) => return self.may_start_hw_command(id),
@@ -88,7 +88,7 @@ impl<M: Miniport> Kernel<M> {
         self.has_hw_queue_room(id)
     }
 
-    /// Queues whose engine has begun what stands before their TopOfPipeline signal can go on: true if there were any.
+    /// Releases the queues whose engine has begun the buffer before their TopOfPipeline signal; true if there were any.
     pub(super) fn release_begun(&mut self) -> bool {
         let begun = |id: &u32| self.running_has_begun(*id);
         let begun: Vec<u32> = self.vidsch.work.awaiting_begin().iter().copied().filter(begun).collect();
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
         !begun.is_empty()
     }
 
-    /// True as well if nothing runs, or the queue is gone.
+    /// Whether the engine has begun the queue's latest submission. Also true if there is none, or the queue is gone.
     pub(crate) fn running_has_begun(&self, id: u32) -> bool {
         let Some(queue) = self.vidsch.queues.get(id) else { return true };
         let of_hw_queue = queue.in_flight.back().map(|submission| submission.submission_fence_id);

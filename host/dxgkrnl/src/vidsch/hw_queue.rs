@@ -1,9 +1,9 @@
-//! Hardware queues: made, given command buffers, ended.
+//! The state of a hardware queue, and the rules of its packets.
 //!
 //! A hardware queue belongs to a context that was created with HwQueueSupported and has a [`Queue`] of its own. Its
-//! *progress fence* says how far it is: a submission is complete when the fence has the submission's
-//! `HwQueueProgressFenceId` (SCH-013), whoever writes it (SCH-017). No DMA_COMPLETED comes for it: the kernel looks at
-//! the fence when it looks at the waits on it.
+//! *progress fence* shows how far it is: a submission is complete when the fence has the submission's
+//! `HwQueueProgressFenceId` (SCH-013), written by the driver or by the commands (SCH-017). There is no DMA_COMPLETED
+//! for it: the kernel checks the fence when it evaluates the waits on it.
 //!
 //! ```text
 //!   submitted                            with the engine                        complete
@@ -13,7 +13,7 @@
 //! NoBroadcastSignal and NoBroadcastWait are rules for the fences of a D3D12 command queue, which signals and waits in
 //! all of its hardware queues (SCH-015). The kernel sees a broadcast in `SubmitSignalSyncObjectsToHwQueue` alone: of
 //! two or more queues those with NoBroadcastSignal are left out. A wait names one queue and is never a broadcast:
-//! NoBroadcastWait is kept for whoever makes several ([`crate::view::views::HwQueueView::flags`]).
+//! NoBroadcastWait is only stored, for a caller that queues several waits ([`crate::view::views::HwQueueView::flags`]).
 
 use d3dkmt::{Handle, HwQueueFlags};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub(crate) struct HwQueue {
     pub context: u32,
     pub queue: u32,
     pub flags: HwQueueFlags,
-    /// The progress fence: its handle, which nobody else destroys, and the object.
+    /// The progress fence: its handle, which the process may not destroy, and the object.
     pub progress_fence: Handle,
     pub progress: u32,
     /// The greatest `HwQueueProgressFenceId` that was submitted.

@@ -56,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The rules of the flags, and what the node and the system offer.
+    /// Checks the flags against their rules, and against what the node and the system offer.
     fn check_hw_queue(&self, context: u32, flags: HwQueueFlags) -> Result<(), Refusal> {
         let context = &self.vidsch.contexts[context];
         let unsupported = |why| refuse(NtStatus::NOT_SUPPORTED, why);
@@ -159,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(self.vidsch.hw_queues[id].handle)
     }
 
-    /// Tells the driver, gives it logs to write (FEN-119, FEN-126), and the process a handle.
+    /// Creates the queue in the driver, gives the driver logs to write (FEN-119, FEN-126), and the process a handle.
     fn announce_hw_queue(
         &mut self,
         process: ProcessId,
@@ -168,7 +168,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         if let Err(status) = self.miniport.create_hw_queue(new) {
-            return refuse(status, "the driver makes no hardware queue");
+            return refuse(status, "the driver failed to create the hardware queue");
         }
         let result = self.new_logs(id).and_then(|()| self.insert_handle(process, HandleTarget::HwQueue(id)));
         match result {
@@ -185,8 +185,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// `D3DKMTDestroyHwQueue`. One of user-mode submission ends when it has done what was last queued (SCH-035): until
-    /// then its progress fence lives, and its handle is gone.
+    /// `D3DKMTDestroyHwQueue`. A queue of user-mode submission ends when its last queued work is done (SCH-035). Until
+    /// then its progress fence stays, but its handle is gone.
     pub(crate) fn destroy_hw_queue(
         &mut self,
         process: ProcessId,
@@ -335,7 +335,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`: all of them.
+    /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`: waits for all of the objects.
     pub(crate) fn wait_in_hw_queue(
         &mut self,
         process: ProcessId,
@@ -410,7 +410,7 @@ impl<M: Miniport> Kernel<M> {
         self.count_driver_bytes(self.vidsch.queues[queue].process, engine.adapter);
     }
 
-    /// The waits on a progress fence were looked at: submissions that it has passed are complete.
+    /// Completes the submissions that a progress fence has reached, once the waits on it were evaluated.
     pub(crate) fn complete_progress(&mut self, object: u32) {
         let Some(id) = self.vidsch.progress_fences.get(&object).copied() else { return };
         let value = self.sync.objects().value(object);

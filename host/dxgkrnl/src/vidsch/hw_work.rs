@@ -1,6 +1,6 @@
-//! What an engine has of hardware queues, and in the rings of user-mode submission.
+//! An engine's work of hardware queues and in the rings of user-mode submission.
 //!
-//! Every question of the scheduler's is answered from counts: what one client has in flight costs no other's step.
+//! Counts answer every query of the scheduler, so a client's work in flight does not make the steps of others longer.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::VmId;
 
-/// The VM that work is charged to, and whether it is exempt from time-outs.
+/// The VM that work is charged to, and whether it is exempt from timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitter {
     pub vm: VmId,
@@ -17,7 +17,7 @@ pub(crate) struct Submitter {
     pub is_exempt: bool,
 }
 
-/// See the module.
+/// Work of hardware queues and rings on one engine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct HwWork {
     /// Submissions by their id, which grows, and their queues.
@@ -83,7 +83,7 @@ impl HwWork {
         self.submissions().map(|(_, queue)| queue).chain(self.rings())
     }
 
-    /// Some of it may take as long as it likes.
+    /// Whether some of it is exempt from timeouts.
     pub fn any_exempt(&self) -> bool {
         self.exempt > 0
     }

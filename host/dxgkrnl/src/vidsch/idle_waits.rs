@@ -1,7 +1,7 @@
 //! Escapes with HardwareAccess that wait until the GPU of their adapter is idle (ESC-017): the tables.
 //!
 //! ```text
-//!   waiting ── its VM's turn ──▶ hold: the engines are given nothing ── they run nothing ──▶ DxgkDdiEscape, answer
+//!   waiting ── its VM's turn ──▶ hold: the engines get no new work ── they run nothing ──▶ DxgkDdiEscape, answer
 //!      ▲                           │
 //!      └─ HOLD_MAX, others want ───┘      waiting for WAIT_DELAYS times TdrDelay: STATUS_DEVICE_BUSY
 //! ```
@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, ProcessId, VmId};
 
-/// How long engines are held for a VM's escape while another VM has work ready for one of them. If they are still not idle,
-/// they are given work for as long, and the escape waits on.
+/// How long engines are held for a VM's escape while another VM has work ready for one of them. If they are not idle by
+/// then, they get work for as long, and the escape keeps waiting.
 pub(crate) const HOLD_MAX_NS: Nanos = 100_000_000;
 
-/// How many times TdrDelay an escape waits at most: what hangs is reset within one delay and a quantum.
+/// How many times TdrDelay an escape waits at most, because a hang is reset within one delay and a quantum.
 pub(crate) const WAIT_DELAYS: u64 = 2;
 
 /// Memory of a waiting escape beside its data.
 pub(crate) const IDLE_WAIT_BYTES: u64 = 512;
 
-/// An escape as its process asked for it.
+/// The arguments of an escape that waits.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct WaitingEscape {
     pub adapter: Handle,
@@ -54,7 +54,7 @@ pub(crate) struct IdleWait {
     pub escape: WaitingEscape,
 }
 
-/// The engines of an adapter are given nothing, for this VM.
+/// A hold of an adapter for this VM: the engines get no new work.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Hold {
     pub vm: VmId,
@@ -66,19 +66,19 @@ struct OfAdapter {
     /// Waiting calls in their order, by VM.
     waiting: BTreeMap<VmId, BTreeSet<u64>>,
     hold: Option<Hold>,
-    /// VMs whose last hold came to nothing, and when the next may begin.
+    /// VMs whose last hold ended before the engines were idle, and when their next one may begin.
     paused: BTreeMap<VmId, Nanos>,
     /// Queues of hardware queues whose head is held.
     held_queues: BTreeSet<u32>,
 }
 
-/// See the module.
+/// Escapes that wait for idle GPUs, and the holds of adapters.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct IdleWaits {
     calls: BTreeMap<u64, IdleWait>,
     adapters: BTreeMap<u32, OfAdapter>,
     begun: u64,
-    /// A call that waited is made now.
+    /// Whether a call that waited runs now.
     #[serde(skip)]
     is_served: bool,
 }
@@ -103,7 +103,7 @@ impl IdleWaits {
         &self.calls
     }
 
-    /// The number of the call.
+    /// Adds a waiting call. Returns its number.
     pub fn begin(&mut self, call: IdleWait) -> u64 {
         self.begun += 1;
         let of_adapter = self.adapters.entry(call.adapter).or_default();
@@ -112,7 +112,7 @@ impl IdleWaits {
         self.begun
     }
 
-    /// The call waits no longer.
+    /// Removes a call that waits no longer.
     pub fn end(&mut self, id: u64) -> Option<IdleWait> {
         let call = self.calls.remove(&id)?;
         if let Some(of_adapter) = self.adapters.get_mut(&call.adapter)
@@ -147,7 +147,7 @@ impl IdleWaits {
         self.adapters.get(&adapter)?.hold
     }
 
-    /// Whether the engines of an adapter are given nothing.
+    /// Whether the engines of an adapter get no new work.
     #[inline]
     pub fn holds(&self, adapter: u32) -> bool {
         !self.adapters.is_empty() && self.hold_of(adapter).is_some()
@@ -170,7 +170,7 @@ impl IdleWaits {
         self.adapters.get(&adapter).into_iter().flat_map(|of| of.held_queues.iter().copied())
     }
 
-    /// Ends the hold; its VM has the next one no earlier than this. Gives the queues that were held.
+    /// Ends the hold; the next one of its VM begins at `not_before` at the earliest. Returns the queues that were held.
     pub fn release(&mut self, adapter: u32, not_before: Option<Nanos>) -> BTreeSet<u32> {
         let Some(of_adapter) = self.adapters.get_mut(&adapter) else { return BTreeSet::new() };
         let held = core::mem::take(&mut of_adapter.held_queues);

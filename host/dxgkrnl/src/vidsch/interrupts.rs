@@ -14,7 +14,8 @@ use crate::kernel::Kernel;
 use crate::{DmaOp, MemoryRef, ProcessId};
 
 impl<M: Miniport> Kernel<M> {
-    /// What a miniport asked for. Calls no DDI of the scheduler's class: those are called when this DDI is over.
+    /// Handles a callback of a miniport. Calls no DDI of the scheduler's class: those run when the present DDI has
+    /// returned.
     pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {
         match callback {
             Callback::GpuStore { engine, process, gpu_address, value } => {
@@ -58,7 +59,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.interrupts = others;
     }
 
-    /// True while the kernel does not listen to this engine: it is about to be reset (TDR-012).
+    /// Whether the kernel ignores this engine's interrupts, because it is about to be reset (TDR-012).
     fn is_masked(&self, engine: EngineId) -> bool {
         self.vidsch.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
@@ -130,7 +131,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.dispatch(engine);
     }
 
-    /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
+    /// Evaluates every fence that an engine wrote, because an interrupt named an engine and no fence.
     pub(crate) fn evaluate_all_written(&mut self, effects: &mut Effects) {
         let processes: Vec<ProcessId> = self.processes.by_id().keys().copied().collect();
         for process in processes {
@@ -138,8 +139,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine wrote to memory: with I/O coherency the value is visible at once; waits are looked at on an interrupt.
-    /// `hw_queue` is the hardware queue whose commands did.
+    /// Applies an engine's write to memory. With I/O coherency the value is visible at once; waits are evaluated on an
+    /// interrupt. `hw_queue` is the hardware queue whose commands wrote.
     fn gpu_store(
         &mut self,
         engine: EngineId,
@@ -194,7 +195,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine read a fence: the value that stands there goes to memory.
+    /// Applies an engine's read of a fence: writes its value to `to`.
     fn gpu_load(
         &mut self,
         engine: EngineId,
@@ -220,8 +221,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A buffer of this process is done: its fences are looked at, also those that the engines of others wrote and have
-    /// not told of (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
+    /// Evaluates the fences of this process, one of whose buffers completed, that engines wrote for other processes
+    /// without an interrupt (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
     fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
         let opened = |object: &u32| {
             let state = self.sync.objects().get(*object);
@@ -242,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An interrupt tells of what an engine wrote to a fence.
+    /// Handles an engine's write to a fence once an interrupt reports it.
     fn evaluate_engine_write(&mut self, object: u32, effects: &mut Effects) {
         self.publish_engine_write(object, effects);
         self.propagate_current_value(object, None);
@@ -267,7 +268,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A queue of user-mode submission wrote its progress fence.
+    /// Notes progress of a queue of user-mode submission that wrote its progress fence.
     fn note_ring_progress(&mut self, hw_queue: Option<u32>, object: u32, value: u64) {
         let Some(hw_queue) = hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)) else { return };
         if hw_queue.user_mode() && hw_queue.progress == object {
@@ -280,7 +281,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(owner) = self.processes.get_mut(process) else { return };
         self.sync.forget_shared_writes(process);
         for object in core::mem::take(&mut owner.written) {
-            // It may be gone by now; whoever has its place loses nothing by being looked at.
+            // The object may be gone by now. Evaluating another object with its index does no harm.
             if self.sync.objects().get(object).is_some() {
                 self.evaluate_engine_write(object, effects);
             }

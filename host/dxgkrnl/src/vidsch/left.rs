@@ -1,4 +1,4 @@
-//! What does not fit a step is left, and gone on with in later ones. See `backlog.rs` for the rules.
+//! Leaves work that does not fit a step, and continues it in later steps. See `backlog.rs` for the rules.
 
 use alloc::vec::Vec;
 
@@ -10,19 +10,19 @@ use crate::kernel::Kernel;
 use crate::{Input, ProcessId, VmId};
 
 impl<M: Miniport> Kernel<M> {
-    /// Whether steps have left something: [`Input::Deadline`] goes on with it, and is due at once.
+    /// Whether steps have left work. [`Input::Deadline`] continues it, and is due at once.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         !self.vidsch.work.backlog().is_empty()
     }
 
-    /// Whether something that this process did is still being done. Its next call comes after that: whoever hands it in
-    /// before has it wait for all of it in one step.
+    /// Whether work of this process is left. Its next call comes after that work: a host that passes the call earlier
+    /// has one step do all of it.
     pub fn is_behind(&self, process: ProcessId) -> bool {
         self.has_backlog() && self.vidsch.work.backlog().has_tasks(self.turn_of(process))
     }
 
-    /// Whether a process has ended and is still being cleared away: nothing of it goes on, and it hears of nothing.
+    /// Whether a process has ended and is still being cleared away. Its queues do not run, and it gets no effects.
     pub fn is_ending(&self, process: ProcessId) -> bool {
         self.vidsch.work.backlog().ending_processes().contains_key(&process)
     }
@@ -38,19 +38,19 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.backlog().spent()
     }
 
-    /// The most units of work that the step of one input came to, since the kernel was made or restored.
+    /// The most units of work that the step of one input has spent, since the kernel was created or restored.
     pub fn longest_step(&self) -> u64 {
         self.vidsch.work.backlog().longest_step()
     }
 
-    /// Steps have so many units of work from here on, and so many before heads of queues are left, so that a test has much
-    /// left by little work.
+    /// For tests: sets the units of work of a step, and those for heads of queues, so that little work already leaves
+    /// tasks.
     #[doc(hidden)]
     pub fn set_work_units_per_step(&mut self, units: u32, heads: u32) {
         self.vidsch.work.backlog_mut().set_units(units, heads);
     }
 
-    /// For tests: does all that steps have left, at the time that it is.
+    /// For tests: does all work that steps have left, at the present time.
     #[doc(hidden)]
     pub fn finish_backlog(&mut self, effects: &mut Effects) {
         while self.has_backlog() {
@@ -63,7 +63,7 @@ impl<M: Miniport> Kernel<M> {
         Turn { vm: self.processes.get(process).map_or(VmId::HOST, |process| process.vm), process }
     }
 
-    /// A step, or a part of one, has its units of work from here on, and acts for nobody yet.
+    /// Begins a step, or a part of one, with its full units of work and no process to act for.
     #[inline]
     pub(crate) fn begin_work(&mut self) {
         let backlog = self.vidsch.work.backlog_mut();
@@ -71,13 +71,13 @@ impl<M: Miniport> Kernel<M> {
         backlog.act_for(None);
     }
 
-    /// Units of this step's work are done.
+    /// Spends units of this step.
     #[inline]
     pub(crate) fn spend(&mut self, units: u32) {
         self.vidsch.work.backlog_mut().spend(units);
     }
 
-    /// The step has done its work: what is not done yet is to be left.
+    /// Whether the step has spent its units, so that the rest has to be left.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.vidsch.work.backlog().is_spent()
@@ -88,13 +88,13 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.backlog_mut().act_for(Some(process));
     }
 
-    /// Leaves something to be done for a process.
+    /// Leaves a task of a process for later steps.
     pub(crate) fn leave(&mut self, process: ProcessId, task: Task) {
         let turn = self.turn_of(process);
         self.vidsch.work.backlog_mut().leave(turn, task);
     }
 
-    /// Once a step has done its work, queues go on in later ones.
+    /// Leaves the queues for later steps once this one has spent its units.
     pub(super) fn leave_queues_if_spent(&mut self) {
         if !self.vidsch.work.backlog().leaves_heads() {
             return;
@@ -110,7 +110,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Goes on with what earlier steps have left, as far as the units of this one reach.
+    /// Continues the work that earlier steps have left, as far as the units of this one reach.
     pub(crate) fn work_on_backlog(&mut self, effects: &mut Effects) {
         while !self.is_over() {
             let Some(turn) = self.vidsch.work.backlog_mut().next_turn() else { break };
@@ -122,7 +122,7 @@ impl<M: Miniport> Kernel<M> {
         self.is_spent() || self.vidsch.work.backlog().leaves_heads()
     }
 
-    /// Does all that has to be done before an input, however long it takes.
+    /// Does all work that comes before an input, however long it takes.
     #[cold]
     pub(crate) fn finish_what_comes_before(&mut self, input: &Input, effects: &mut Effects) {
         match input {
@@ -159,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Does the first task of a process and what follows from it; false if there is none.
+    /// Does the first task of a process and the work that follows from it; false if there is none.
     fn go_on_with(&mut self, turn: Turn, effects: &mut Effects) -> bool {
         let Some(task) = self.vidsch.work.backlog_mut().begin_task(turn) else { return false };
         self.act_for(turn.process);
@@ -189,12 +189,12 @@ impl<M: Miniport> Kernel<M> {
             Task::AskLine(object) => self.go_on_asking(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
             Task::Dispatch(engine) => self.vidsch.work.dispatch(engine),
-            // Made once nothing else is to be done.
+            // The call runs once no other work is left.
             Task::IdleWait => {}
         }
     }
 
-    /// A process that has ended hears of nothing while it is being cleared away.
+    /// Drops the effects for processes that have ended and are being cleared away.
     pub(crate) fn forget_effects_of_ended(&mut self, effects: &mut Effects) {
         if !self.vidsch.work.backlog().ending_processes().is_empty() {
             self.sync.forget_stores();

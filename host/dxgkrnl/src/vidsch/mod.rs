@@ -1,16 +1,16 @@
-//! VidSch: queues, the packets in them, and the way to the engines.
+//! VidSch, the scheduler: queues, the packets in them, and their way to the engines.
 //!
-//! A [`Queue`] holds packets in the order of their submission. Each context has one; each hardware queue of a
-//! context has one of its own (`hw_queue.rs`). What is said of a context below holds for either.
+//! A [`Queue`] holds packets in the order of their submission. Each context has one; each hardware queue of a context
+//! has one of its own (`hw_queue.rs`). The rules below are for both.
 //!
 //! ```text
-//!   queue                     head can go on when ..                 and then
+//!   queue                     head can run when ..                   and then
 //!   Wait(wait)                the wait has ended                     is gone
 //!   WaitAtHead(items)         no command runs                        is gone, or a Wait from now on
 //!   Acquire(..)               no command runs, and all of it can be  mutexes are owned, semaphores count
 //!                             had at once (`legacy.rs`)              down
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
-//!                             the engine was given the last one)
+//!                             the last one was submitted)
 //!   Broadcast(id)             as a Signal                            the last queue signals
 //!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
@@ -18,16 +18,17 @@
 //!   HwCommand{id, bytes}      MaxInFlightHwQueueBuffers allows       the miniport gets it; it runs until the
 //!                                                                    progress fence has the id
 //! ```
-//! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
-//! other up (FEN-024).
+//! Packets of one queue take effect in the order of submission (SCH-001); queues do not block each other (FEN-024).
 //!
-//! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (what is with the
-//! miniport), `ready.rs` (what comes next on an engine), `shares.rs` (the engine time of each VM), `hw_work.rs` (what hardware schedules), `idle_waits.rs` (calls that wait for an idle GPU), `work.rs` (what is still to be done),
-//! `backlog.rs` (what steps leave for later ones). Behaviour: `left.rs` leaves it and goes on with it, `run.rs` makes,
-//! ends and runs queues and has the loop that works everything off, `head.rs`
-//! decides when the head packet can go on, `context_calls.rs`, `signal.rs`, `priority_calls.rs`, `hw_queue_calls.rs`
-//! and `doorbell_calls.rs` are the calls, `dispatch.rs` gives engines their work, `interrupts.rs` takes it back,
-//! `suspend.rs` stops and resumes hardware contexts.
+//! State: `queue.rs`, `context.rs`, `hw_queue.rs`, `doorbell.rs`, `suspension.rs`, `engine.rs` (work that engines
+//! have), `ready.rs` (command buffers that wait for an engine), `shares.rs` (the engine time of each VM), `hw_work.rs`
+//! (work that hardware schedules), `idle_waits.rs` (calls that wait for an idle GPU), `work.rs` (work of the present
+//! step), `backlog.rs` (work left for later steps).
+//!
+//! Behaviour: `left.rs` leaves work for later steps and continues it. `run.rs` creates, runs and ends queues, and has
+//! the loop that runs all work. `head.rs` decides when the head packet can run. `context_calls.rs`, `signal.rs`,
+//! `priority_calls.rs`, `hw_queue_calls.rs` and `doorbell_calls.rs` are the calls. `dispatch.rs` gives engines their
+//! work, `interrupts.rs` handles their callbacks and completions, `suspend.rs` suspends and resumes hardware contexts.
 
 mod backlog;
 mod context;
@@ -89,7 +90,7 @@ pub(crate) struct VidSch {
     progress_fences: BTreeMap<u32, u32>,
     /// When suspends that are not acknowledged are overdue, and their contexts.
     suspend_deadlines: BTreeSet<(Nanos, u32)>,
-    /// Adapters on their way to D3, and whether they are there.
+    /// Adapters on their way to D3, and whether they have reached it.
     powered_down: BTreeMap<u32, bool>,
     /// Calls that wait for an idle GPU.
     idle_waits: IdleWaits,
@@ -127,7 +128,7 @@ impl VidSch {
         self.in_flight.engine(engine)
     }
 
-    /// The same as work for each engine of an adapter that was ever used.
+    /// Queues a dispatch for each engine of an adapter that was ever used.
     pub fn dispatch_all_of(&mut self, adapter: u32) {
         let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
         used.for_each(|engine| self.work.dispatch(*engine));
@@ -158,24 +159,24 @@ impl VidSch {
         &mut self.in_flight
     }
 
-    /// What was queued by doorbell is dropped with its queue.
+    /// Drops the work in the ring of a queue that ends.
     pub fn ring_ended(&mut self, queue: u32, now: Nanos) {
         self.in_flight.ring_progressed(self.queues[queue].engine, now, queue, true);
     }
 
-    /// What a hardware queue has on its engine is what the engine says that it has.
+    /// Forgets submissions of a hardware queue that its engine does not have any more.
     pub fn forget_ended_submissions(&mut self, queue: u32) {
         let queue = &mut self.queues[queue];
         let on_engine = &self.in_flight.engine(queue.engine).hw_work;
         queue.in_flight.retain(|one| on_engine.has(one.submission_fence_id));
     }
 
-    /// Interrupts of an adapter are lost before their DPC.
+    /// Drops the interrupts of an adapter that no DPC has processed.
     pub fn forget_interrupts(&mut self, adapter: u32) {
         self.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
     }
 
-    /// The VM is gone: it has used nothing.
+    /// Forgets the engine time of a VM that is gone.
     pub fn forget_vm(&mut self, vm: VmId) {
         for engine in self.in_flight.engines.values_mut() {
             engine.shares.forget(vm);

@@ -1,6 +1,6 @@
-//! The calls that set and read scheduling priorities (SCH-042).
+//! Scheduling priorities (SCH-042).
 //!
-//! A new priority holds at once for what waits for its engine; what the engine has keeps the one it came with.
+//! A new priority applies at once to buffers that wait for their engine. Submitted buffers keep their old one.
 
 /// `D3DKMT_SCHEDULINGPRIORITYCLASS`: IDLE 0, BELOW_NORMAL, NORMAL 2, ABOVE_NORMAL, HIGH, REALTIME 5.
 pub(crate) const CLASS_NORMAL: u32 = 2;

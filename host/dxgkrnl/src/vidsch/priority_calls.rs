@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 
 const CLASS_REALTIME: u32 = 5;
 
-/// Of a context, both kinds.
+/// Range of both priorities of a context.
 const PRIORITIES: core::ops::RangeInclusive<i32> = -7..=7;
 
 impl<M: Miniport> Kernel<M> {
@@ -46,7 +46,8 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::Priority(if in_process { context.in_process_priority } else { context.priority }))
     }
 
-    /// `SetProcessSchedulingPriorityClass`. What is above NORMAL is for VMs that may ([`crate::VmConfig::raised_priorities`]).
+    /// `SetProcessSchedulingPriorityClass`. Classes above NORMAL are for VMs with
+    /// [`crate::VmConfig::raised_priorities`].
     pub(crate) fn set_process_priority_class(&mut self, process: ProcessId, class: u32) -> CallResult {
         if class > CLASS_REALTIME {
             return invalid(format!("priority class {class} is not one of IDLE 0 to REALTIME 5"));

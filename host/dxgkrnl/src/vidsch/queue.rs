@@ -13,7 +13,7 @@ use crate::sync::legacy::Acquire;
 use crate::sync::waits::{WaitId, WaitItem};
 use crate::vidmm::address::VaUpdate;
 
-/// Packets in the order of their submission, and what the engine has of them.
+/// Packets in the order of their submission, and the submissions that the engine has.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Queue {
     pub process: ProcessId,
@@ -28,9 +28,9 @@ pub(crate) struct Queue {
     pub ready: Option<ReadyCommand>,
     /// Its turn when it was submitted last.
     pub turn: u64,
-    /// The hardware queue that it is the queue of.
+    /// The hardware queue that it belongs to, if any.
     pub hw_queue: Option<u32>,
-    /// What the engine has of this hardware queue, oldest first.
+    /// Submissions of this hardware queue that the engine has, oldest first.
     pub in_flight: VecDeque<HwSubmission>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct HwSubmission {
 pub(crate) enum Packet {
     Wait(WaitId),
     Acquire(Acquire),
-    /// A wait that begins when it is reached. Holds its objects.
+    /// A wait that begins when the queue reaches it. Holds its objects.
     WaitAtHead(Vec<WaitItem>),
     Signal(Signal),
     Broadcast(u32),
@@ -66,7 +66,7 @@ pub(crate) enum Packet {
 }
 
 impl Packet {
-    /// What it counts against the process's limit of queued bytes.
+    /// Bytes that it counts against the process's limit of queued bytes.
     pub(crate) fn weight(&self) -> usize {
         const PACKET_BYTES: usize = 144;
         PACKET_BYTES
@@ -81,7 +81,7 @@ impl Packet {
     }
 }
 
-/// What a signal packet does when it is reached.
+/// The action of a signal packet when the queue reaches it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub process: ProcessId,
@@ -101,7 +101,7 @@ pub(crate) struct Broadcast {
     pub remaining: u32,
     /// A queue ended before it: the signal never happens.
     pub broken: bool,
-    /// What its CPU event is set with if it never happens.
+    /// The status with which its CPU event is set if the signal never happens.
     pub status: Option<NtStatus>,
 }
 

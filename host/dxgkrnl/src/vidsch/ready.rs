@@ -11,11 +11,11 @@
 //! a VM: one for each priority of paging queues (FEN-092), one for what paging contexts have, and one for the
 //! buffer that the engine gave back (SCH-008).
 //!
-//! Levels do not starve what is below them: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is that which has waited longest,
-//! whatever its level. It counts as above all levels, so that only paging buffers preempt it.
+//! Levels do not starve lower ones: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is chosen by age, whatever its
+//! level. It counts as above all levels, so that only paging buffers preempt it.
 //!
-//! So the priority inside of a process never gets that process ahead of another. The documents give the two
-//! parts and not how they combine: that the class comes first is our reading.
+//! So the priority inside of a process never gets that process ahead of another. The documents give the two parts but
+//! not how they combine. That the class comes first is this model's reading.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -33,9 +33,9 @@ impl Level {
         Level(i64::from(class) * 16 + i64::from(priority))
     }
 
-    /// Of what was not chosen by its level: no other but paging preempts it.
+    /// A buffer that was chosen by age: only paging buffers preempt it.
     pub const OWED: Level = Level((1 << 48) - 1);
-    /// Companions of contexts.
+    /// Paging contexts.
     pub const PAGING_CONTEXT: Level = Level(1 << 48);
     /// A paging buffer that was preempted.
     pub const PAGING_AGAIN: Level = Level(i64::MAX);
@@ -50,12 +50,12 @@ impl Level {
     }
 }
 
-/// Where something that is ready stands.
+/// The position of a ready command buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ReadyPosition {
     pub level: Level,
     pub in_process: i32,
-    /// When it asked: smaller is older.
+    /// When it became ready: smaller is older.
     pub turn: u64,
 }
 
@@ -68,14 +68,14 @@ struct Round {
 #[derive(Default, Serialize, Deserialize)]
 struct OfProcess {
     turns: BTreeSet<u64>,
-    /// Lowest first: the negated priority, when it asked, and the queue.
+    /// Lowest first: the negated priority, when it became ready, and the queue.
     queues: BTreeSet<(i32, u64, u32)>,
 }
 
-/// One buffer of so many of a VM is not chosen by its level.
+/// Of so many buffers of a VM, one is chosen by age and not by its level.
 const BUFFERS_PER_ROUND: u32 = 16;
 
-/// What one VM has ready, paging buffers or others.
+/// Command buffers that one VM has ready: its paging buffers, or the others.
 #[derive(Default, Serialize, Deserialize)]
 struct OfVm {
     levels: BTreeMap<Level, Round>,
@@ -84,7 +84,8 @@ struct OfVm {
 impl OfVm {
     fn insert(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) {
         let round = self.levels.entry(place.level).or_default();
-        // Its turn may stand here for another context of its process, which this one went ahead of: the next is as good.
+        // Another context of the process may have this turn, because this one was chosen ahead of it. The next free
+        // turn serves as well.
         let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
         round.turns.insert(turn, process);
         let own = round.of_process.entry(process).or_default();
@@ -96,7 +97,7 @@ impl OfVm {
         Some(*self.levels.last_key_value()?.0)
     }
 
-    /// The level of what comes next, and the turn it has. `by_level`: of the highest, or of all the oldest.
+    /// The level and the turn of the next buffer: of the highest level if `by_level`, else the oldest of all.
     fn first(&self, by_level: bool) -> Option<(Level, u64)> {
         let first_of = |(level, round): (&Level, &Round)| Some((*level, *round.turns.first_key_value()?.0));
         if !by_level {
@@ -120,7 +121,7 @@ impl OfVm {
     }
 
     fn remove(&mut self, process: ProcessId, queue: u32, place: ReadyPosition) -> bool {
-        // Its own turn may have been taken by another context of its process: then that one's is left over.
+        // Another context of the process may have used its turn. Then that one's turn is left over.
         let left = |round: &Round| {
             let turns = &round.of_process.get(&process)?.turns;
             turns.get(&place.turn).or(turns.last()).copied()
@@ -147,12 +148,12 @@ impl OfVm {
     }
 }
 
-/// The next of what is ready.
+/// The next ready command buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct First {
     pub vm: VmId,
     pub level: Level,
-    /// What it is preempted by is above this: see the module.
+    /// Only a higher level preempts it: see the module.
     pub counts_as: Level,
 }
 
@@ -162,7 +163,7 @@ pub(crate) struct Ready {
     paging: BTreeMap<VmId, OfVm>,
     work: BTreeMap<VmId, OfVm>,
     count: usize,
-    /// Buffers of each VM that were chosen since the last that was not chosen by its level.
+    /// Buffers of each VM that were chosen since the last that was chosen by age.
     chosen: BTreeMap<VmId, u32>,
 }
 
@@ -180,7 +181,7 @@ impl Ready {
         self.count += 1;
     }
 
-    /// Each that is ready has a turn, and each turn somebody.
+    /// Whether the ready buffers of each process have as many turns.
     pub fn is_sound(&self) -> bool {
         let vms = || self.paging.values().chain(self.work.values());
         let rounds = || vms().flat_map(|vm| vm.levels.values());
@@ -197,17 +198,18 @@ impl Ready {
         self.paging.keys().chain(self.work.keys()).copied()
     }
 
-    /// The highest level of what a VM has ready, without paging buffers.
+    /// The highest level of a VM's ready buffers, without paging buffers.
     pub fn highest_of(&self, vm: VmId) -> Option<Level> {
         self.work.get(&vm)?.highest()
     }
 
-    /// A buffer that is chosen now is chosen by its level. Paging buffers always are: what the engine gave back has its old id.
+    /// Whether the next buffer of a VM is chosen by its level. Paging buffers always are, because one that the engine
+    /// gave back keeps its id.
     fn is_by_level(&self, vm: VmId) -> bool {
         !self.paging.is_empty() || self.chosen.get(&vm).is_none_or(|chosen| chosen + 1 < BUFFERS_PER_ROUND)
     }
 
-    /// What comes next: of the VM that `rank` puts first, of equal ones the one that asked first.
+    /// The next buffer: of the VM that `rank` puts first, of equal ones the oldest.
     pub fn first<R: Ord>(&self, rank: impl Fn(VmId) -> R) -> Option<First> {
         let class = if self.paging.is_empty() { &self.work } else { &self.paging };
         let of_vm = class.iter().filter_map(|(vm, of_vm)| {
@@ -219,14 +221,14 @@ impl Ready {
         of_vm.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, first)| first)
     }
 
-    /// The queue of what [`Ready::first`] said.
+    /// The queue of the buffer that [`Ready::first`] returned.
     pub fn queue_of(&self, first: First) -> Option<u32> {
         let class = if first.level.is_paging() { &self.paging } else { &self.work };
         let (_, queue, ..) = class.get(&first.vm)?.next(self.is_by_level(first.vm))?;
         Some(queue)
     }
 
-    /// Takes out what [`Ready::first`] said.
+    /// Removes the buffer that [`Ready::first`] returned. Returns its queue.
     pub fn take(&mut self, first: First) -> Option<u32> {
         let by_level = self.is_by_level(first.vm);
         let of_vm = self.class(first.level).get_mut(&first.vm)?;
@@ -239,19 +241,19 @@ impl Ready {
         Some(queue)
     }
 
-    /// A buffer of this VM has come back before it began: it counts as if it had not been chosen. `was_owed`: it was not
-    /// chosen by its level, and is still the next.
+    /// Counts a buffer of this VM that came back before it began as not chosen. `was_owed`: it was chosen by age, and
+    /// is still the next.
     pub fn came_back(&mut self, vm: VmId, was_owed: bool) {
         let chosen = self.chosen.entry(vm).or_default();
         *chosen = if was_owed { BUFFERS_PER_ROUND - 1 } else { chosen.saturating_sub(1) };
     }
 
-    /// The VM is gone.
+    /// Forgets a VM that is gone.
     pub fn forget(&mut self, vm: VmId) {
         self.chosen.remove(&vm);
     }
 
-    /// Takes out a queue that does not want to run any more.
+    /// Removes a queue whose buffer is no longer ready.
     pub fn remove(&mut self, vm: VmId, process: ProcessId, queue: u32, place: ReadyPosition) {
         let of_vm = self.class(place.level).get_mut(&vm);
         if of_vm.is_some_and(|of_vm| of_vm.remove(process, queue, place)) {

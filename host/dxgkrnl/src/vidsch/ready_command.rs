@@ -1,9 +1,9 @@
-//! From ready to submitted, and back by preemption.
+//! Command buffers that are ready, and the rules of their submission and preemption.
 //!
-//! An engine is given the highest priority first while it has room. If something with a higher priority than
-//! anything it has becomes ready, or a submission has run for [`QUANTUM_NS`], it is asked to preempt; until it
-//! answers it is given nothing. What it gives back is ready again: in its old place if it had to make way, at
-//! the end of its round if its time was up.
+//! While an engine has room, it gets the buffer with the highest priority. The kernel asks it to preempt when a buffer
+//! with a higher priority than one of its submissions is ready, or when a submission has run for [`QUANTUM_NS`]. Until
+//! it answers it gets no work. Buffers that it gives back are ready again: in their old place, or at the end of the
+//! round if the time was up.
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::ready::ReadyPosition;
 use crate::Nanos;
 
-/// How long a submission may run before its engine is asked to preempt it. The documents name no number: long
-/// beside the packets of a sound client, short beside TdrDelay.
+/// How long a submission may run before its engine is asked to preempt it. The documents name no number: it is long
+/// compared with the packets of a correct client, and short compared with TdrDelay.
 pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
 
 /// A command buffer of a queue that waits for its engine.

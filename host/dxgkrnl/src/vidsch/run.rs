@@ -1,4 +1,4 @@
-//! Queues are created, filled, run and ended; the loop that works off what is to be done.
+//! Creates, fills, runs and ends queues; has the loop that runs all work.
 
 use alloc::collections::VecDeque;
 
@@ -31,8 +31,7 @@ impl<M: Miniport> Kernel<M> {
         id
     }
 
-    /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and
-    /// then what is queued.
+    /// Ends the queue of a context: drops its submission on the engine, and then its queued packets.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let ready = self.unready(id);
         let queue = self.vidsch.queues.take(id).expect("its owner is live");
@@ -52,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
         });
         self.count_driver_bytes(queue.process, engine.adapter);
         if submitted.is_some() {
-            // A buffer that was dropped will not complete: what it wrote is looked at now.
+            // A dropped buffer will not complete, so its writes are evaluated now.
             self.evaluate_written(queue.process, effects);
         }
         let dropped = DroppedPackets { packets: queue.packets, queue: Some(id), status: None };
@@ -69,7 +68,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.run_queue(queue);
     }
 
-    /// What is left of the head of a queue is its head again.
+    /// Puts the rest of a head packet back to the head of its queue.
     pub(super) fn put_back(&mut self, queue: u32, packet: Packet) {
         let process = self.vidsch.queues[queue].process;
         self.processes.queue_bytes(process, packet.weight());
@@ -77,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.run_queue(queue);
     }
 
-    /// Drops what was queued in a queue of this process: no value changes. The index of a queue that is gone is free then.
+    /// Drops packets of a queue of this process: no value changes. Frees the index of a destroyed queue.
     pub(crate) fn drop_packets(
         &mut self,
         process: ProcessId,
@@ -86,7 +85,7 @@ impl<M: Miniport> Kernel<M> {
     ) {
         let packets = &mut dropped.packets;
         self.processes.unqueue_bytes(process, packets.iter().map(Packet::weight).sum::<usize>());
-        // It stands in lines, which others look at.
+        // It stands in lines that others evaluate.
         if let Some(Packet::Acquire(_)) = packets.front()
             && let Some(Packet::Acquire(acquire)) = packets.pop_front()
         {
@@ -95,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
         self.go_on_dropping(process, dropped, effects);
     }
 
-    /// Drops the rest of them.
+    /// Drops packets as far as the units of the step reach, and leaves the others.
     pub(super) fn go_on_dropping(
         &mut self,
         process: ProcessId,
@@ -134,7 +133,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Does all that is to be done: see `work.rs`.
+    /// Runs all work of the step: see `work.rs`.
     #[inline]
     pub(crate) fn run_to_idle(&mut self, effects: &mut Effects) {
         if !self.is_settled() {
@@ -142,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether there is nothing to do, as after most inputs.
+    /// Whether there is no work, as after most inputs.
     #[inline]
     fn is_settled(&self) -> bool {
         self.vidsch.work.is_empty()
@@ -168,8 +167,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Processes what drivers called back, and what they call back in answer, in the order in which they did. Not to be
-    /// used where a callback is processed: whoever goes on there would find another state than it left.
+    /// Processes the callbacks of drivers, and the callbacks that follow from them, in their order. Must not be called
+    /// while a callback is processed: the code that handles that one does not expect changes by others.
     pub(crate) fn process_callbacks(&mut self, effects: &mut Effects) {
         self.vidsch.work.begin_callbacks();
         loop {
@@ -199,7 +198,7 @@ impl<M: Miniport> Kernel<M> {
             Work::Recover(recovery) => self.recover(recovery, effects),
             Work::Dispatch(engine) => self.dispatch_engine(engine, effects),
             Work::RunPaged(queue) => {
-                // One head of it always goes on: the engine is not given something else first.
+                // At least one head of it runs, so that the engine gets nothing else before it.
                 if self.run_head(queue, effects) {
                     match self.vidsch.work.backlog().leaves_heads() {
                         true => self.leave_queue(queue),
@@ -215,7 +214,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Takes the head packet of a queue if it can go on; true if it did.
+    /// Runs the head packet of a queue if it can run; true if it did.
     pub(crate) fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
         let Some(queue) = self.vidsch.queues.get(id) else { return false };
         if self.vidsch.work.backlog().is_ending(queue.process, queue.device) {

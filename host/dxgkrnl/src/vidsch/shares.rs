@@ -1,7 +1,7 @@
 //! Engine time by VM (GPV-032): a VM is one client of an engine, however many contexts it has.
 //!
-//! The VM that has used the least is next. One that comes back after a time without work begins where the others are: it has
-//! no claim to what it did not use.
+//! The VM that has used the least is next. A VM that returns after a time without work starts level with the others:
+//! unused time gives no credit.
 
 use alloc::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, VmId};
 
-/// How long a VM's work runs before its engine is asked for it while another VM waits. The documents say that server
-/// virtualization gives fixed slices, and not how long they are.
+/// How long a VM's work runs while another VM waits, before its engine is asked to preempt it. The documents say that
+/// server virtualization gives fixed slices, but not how long they are.
 pub(crate) const VM_SLICE_NS: Nanos = 10_000_000;
 
-/// What the shortest buffer is charged: else a VM with work that takes no time would be next for ever.
+/// Charge of the shortest buffer. Without it, a VM with work that takes no time would always be next.
 const LEAST_CHARGE_NS: Nanos = 1_000;
 
 /// Time that each VM has used of one engine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Shares {
     used: BTreeMap<VmId, Nanos>,
-    /// What the VM that was served last had used, or more: it never falls.
+    /// At least the time that the VM served last had used. It never decreases.
     floor: Nanos,
 }
 
@@ -30,7 +30,7 @@ impl Shares {
         self.used.get(&vm).copied().unwrap_or(0)
     }
 
-    /// What a VM has used `alone` is no debt: a VM that comes later begins there.
+    /// Charges engine time to a VM. Time used `alone` is no debt: a VM that comes later starts from there.
     pub fn charge(&mut self, vm: VmId, nanos: Nanos, alone: bool) {
         let used = self.used.entry(vm).or_default();
         *used = used.saturating_add(nanos.max(LEAST_CHARGE_NS));
@@ -39,18 +39,18 @@ impl Shares {
         }
     }
 
-    /// A VM without work for the engine has some: it begins where the one is that was served last.
+    /// Adds a VM that had no work for the engine: it starts level with the VM that was served last.
     pub fn join(&mut self, vm: VmId) {
         let used = self.used.entry(vm).or_default();
         *used = (*used).max(self.floor);
     }
 
-    /// A buffer of this VM is given to the engine.
+    /// Notes that the engine gets a buffer of this VM.
     pub fn serve(&mut self, vm: VmId) {
         self.floor = self.floor.max(self.used(vm));
     }
 
-    /// The VM is gone.
+    /// Forgets a VM that is gone.
     pub fn forget(&mut self, vm: VmId) {
         self.used.remove(&vm);
     }

@@ -71,8 +71,8 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// Queues a signal for these queues, which keeps its objects alive. Fences that signal earlier than the others are
-    /// not held up by them.
+    /// Queues a signal in these queues, which keeps its objects alive. TopOfPipeline fences get packets of their own,
+    /// so that other fences do not delay them.
     pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
         for (object, _) in &signal.targets {
             self.sync.hold(*object);
@@ -144,7 +144,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// The objects of a queued signal or wait, checked.
+    /// Resolves and checks the objects of a queued signal or wait.
     pub(crate) fn resolve(
         &self,
         process: ProcessId,
@@ -180,8 +180,8 @@ impl<M: Miniport> Kernel<M> {
         objects.iter().zip(values).map(resolve_one).collect()
     }
 
-    /// A signal that this queue was the last to reach. What it says of an object whose line is still being asked, because it
-    /// names the object twice, is the head of the queue again.
+    /// Applies a signal that this queue was the last to reach. If it names an object twice whose line is still being
+    /// asked, the rest of the signal becomes the head of the queue again.
     pub(super) fn apply_signal(&mut self, queue: u32, mut signal: Signal, effects: &mut Effects) {
         for at in 0..signal.targets.len() {
             let (object, value) = signal.targets[at];
@@ -213,7 +213,7 @@ impl<M: Miniport> Kernel<M> {
         self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);
     }
 
-    /// The packet is over: its event is set if there is a status to say, and it keeps nothing alive.
+    /// Ends a signal packet: sets its event if there is a status, and releases its objects.
     pub(super) fn drop_signal(&mut self, signal: Signal, status: Option<NtStatus>, effects: &mut Effects) {
         if let (Some(event), Some(status)) = (signal.event, status) {
             self.wake(signal.process, event, status, effects);
@@ -223,7 +223,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// One more queue reached a broadcast signal, or, if none is named, ended with it.
+    /// Counts a queue that reached a broadcast signal, or (`None`) that ended before it.
     pub(super) fn reach_broadcast(&mut self, queue: Option<u32>, id: u32, effects: &mut Effects) {
         self.vidsch.broadcasts[id].remaining -= 1;
         if self.vidsch.broadcasts[id].remaining > 0 {

@@ -1,4 +1,4 @@
-//! Hardware contexts are suspended and resumed. See `suspension.rs` for the rules.
+//! Suspends and resumes hardware contexts. See `suspension.rs` for the rules.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -33,7 +33,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Interrupt 17, or the DDI's own SUCCESS.
+    /// Handles the acknowledgement of a suspend: interrupt 17, or the DDI's own SUCCESS.
     pub(super) fn suspend_acknowledged(
         &mut self,
         context: HwContext,
@@ -96,7 +96,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The driver did not acknowledge a suspend in time: the engine is reset (SCH-021).
+    /// Resets the engine of a context whose suspend the driver did not acknowledge in time (SCH-021).
     fn suspend_timed_out(&mut self, id: u32, effects: &mut Effects) {
         let context = &self.vidsch.contexts[id];
         let (node, fence) = (context.engine.node, context.hardware.suspend_fence);
@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
         self.suspend_is_overdue(id, engine);
     }
 
-    /// The engine was reset: nothing of its contexts runs, so those that were to be suspended are.
+    /// Completes the pending suspends of an engine that was reset, because none of its contexts runs.
     pub(crate) fn reset_ends_suspends(&mut self, engine: EngineId, effects: &mut Effects) {
         let here = self.vidsch.contexts.iter().filter(|(_, context)| context.engine == engine);
         let contexts: Vec<u32> = here.map(|(id, _)| id).collect();
@@ -120,7 +120,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A context is about to be destroyed: nothing is expected of it any more.
+    /// Forgets the pending suspend of a context that is about to be destroyed.
     pub(super) fn forget_suspend(&mut self, id: u32) {
         if let Suspension::Pending { deadline } = self.vidsch.contexts[id].hardware.suspension {
             self.vidsch.suspend_deadlines.remove(&(deadline, id));
@@ -135,7 +135,7 @@ impl<M: Miniport> Kernel<M> {
         of_adapter.map(|(id, _)| id).collect()
     }
 
-    /// To D3 and back. Work of software contexts keeps an adapter in D0.
+    /// Moves an adapter to D3 or back to D0. Work of software contexts keeps it in D0.
     pub(crate) fn set_power(&mut self, adapter: u32, on: bool, effects: &mut Effects) {
         if on {
             self.wake_adapter(adapter, effects);
@@ -156,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
         self.enter_d3_if_quiet(adapter);
     }
 
-    /// An adapter on its way to D3 is there when all of its contexts are suspended.
+    /// Puts an adapter that is on its way to D3 into D3 once all of its contexts are suspended.
     pub(super) fn enter_d3_if_quiet(&mut self, adapter: u32) {
         if self.vidsch.powered_down.get(&adapter) != Some(&false) {
             return;
@@ -180,8 +180,8 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// A process died with queues of user-mode submission: its devices are in error, the contexts are suspended and
-    /// the doorbells disconnected, before all is destroyed (SCH-035).
+    /// Stops the queues of user-mode submission of a process that died: its devices go into error, contexts are
+    /// suspended and doorbells disconnected, before all is destroyed (SCH-035).
     pub(crate) fn abandon_user_mode_queues(&mut self, process: ProcessId, effects: &mut Effects) {
         let own = self.hw_queues_of_process(process).into_iter().map(|id| &self.vidsch.hw_queues[id]);
         let contexts: BTreeSet<u32> =

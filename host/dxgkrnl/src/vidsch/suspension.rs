@@ -1,4 +1,4 @@
-//! Suspending contexts, and power states, which do that to all of an adapter.
+//! Suspension of contexts, and power states, which suspend all contexts of an adapter.
 //!
 //! ```text
 //!             suspend n                       interrupt 17 {context, n}, or the DDI said SUCCESS
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// What a context has beside its software queue.
+/// The hardware queues of a context, and its suspension.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct HardwareSide {
     pub queues: BTreeSet<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct HardwareSide {
     pub suspension: Suspension,
 }
 
-/// See the module.
+/// Whether a context is suspended: see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Suspension {
     #[default]

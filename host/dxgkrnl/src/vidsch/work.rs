@@ -1,23 +1,23 @@
-//! What the kernel has still to do.
+//! Work that the kernel has still to do.
 //!
-//! Whatever calls back, ends, frees or wakes puts work here. One loop takes it out again
-//! ([`crate::Kernel::work_off`]), the most urgent first, until nothing is left:
+//! Callbacks, completions and ended objects put work here. One loop ([`crate::Kernel::run_to_idle`]) takes it out
+//! again, the most urgent first, until none is left:
 //!
 //! ```text
 //!   work                       put in by                                what is done
 //!   Called                     a DDI; the DPC behind each interrupt     stores, interrupts, completions, events
-//!   TellAdapters               a cross-adapter fence has a new value    the other adapters look at their waits
+//!   TellAdapters               a cross-adapter fence has a new value    the other adapters evaluate their waits
 //!   EndHwQueue, EndObject      the last use of it is over               it is taken out of every table
 //!   Recover                    a timeout, a fault, a bugcheck           one step of the recovery
-//!   RunPaged                   a paging buffer is done                  its queue's head goes on, before the next is chosen
-//!   Dispatch                   an engine may have room                  it is given one command buffer, or preempted
-//!   RunQueue                   a wait or a command buffer is over       its head goes on if it can
+//!   RunPaged                   a paging buffer is done                  its queue's head runs, before the next is chosen
+//!   Dispatch                   an engine may have room                  it gets one command buffer, or is preempted
+//!   RunQueue                   a wait or a command buffer is over       its head runs if it can
 //! ```
-//! A DDI that is called while a callback is processed adds its callbacks behind those that are there: what drivers did is
-//! processed in the order in which they did it, and nothing ends while a function still looks at it.
+//! A DDI that is called while a callback is processed adds its callbacks behind those that are there. So callbacks are
+//! processed in their order, and no object ends while a function still uses it.
 //!
-//! Queues whose head waits for an engine to begin stand here, too; no driver says when, so they are asked last. What does
-//! not fit a step goes on in later ones: see `backlog.rs`.
+//! Queues whose head waits for an engine to begin are here, too. No driver reports that, so the kernel checks them
+//! last. Work that does not fit a step continues in later ones: see `backlog.rs`.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ pub(crate) enum Caller {
     Isr,
 }
 
-/// What drivers asked for, and what follows at once.
+/// A callback of a driver, or work that follows from it at once.
 pub(crate) enum DeferredCallback {
     Back(Callback),
     /// `DxgkCbSignalEvent` of an interrupt service routine.
@@ -48,7 +48,7 @@ pub(crate) enum DeferredCallback {
     Dpc {
         adapter: u32,
     },
-    /// The driver has brought the native fence logs of a hardware queue up to date.
+    /// The driver has updated the native fence logs of a hardware queue.
     LogsAreWritten {
         engine: EngineId,
         hw_queue: u32,
@@ -64,10 +64,10 @@ pub(crate) enum Work {
     RunQueue(u32),
 }
 
-/// See the module.
+/// The work of the present step, and the backlog.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct WorkQueue {
-    /// Worked off in the step in which it came.
+    /// Processed in the step in which it came.
     #[serde(skip)]
     called: VecDeque<DeferredCallback>,
     /// Cross-adapter fences that have a new value, and the adapter whose engine stored it if that has them natively.
@@ -110,7 +110,7 @@ impl WorkQueue {
             && self.awaiting_begin.is_empty()
     }
 
-    /// What a DDI called back, in its order.
+    /// Adds the callbacks of a DDI, in their order.
     pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>, by: Caller) {
         for callback in callbacks.drain(..) {
             if let (Callback::SignalEvent { adapter, signal }, Caller::Isr) = (&callback, by) {
@@ -139,7 +139,7 @@ impl WorkQueue {
         }
     }
 
-    /// Behind what it called back, the logs of a hardware queue are read.
+    /// Reads the logs of a hardware queue after the callbacks that are queued.
     pub fn read_logs(&mut self, engine: EngineId, hw_queue: u32) {
         self.called.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
     }
@@ -157,7 +157,7 @@ impl WorkQueue {
         self.called.pop_front()
     }
 
-    /// The other adapters that have a cross-adapter fence are to look at their waits.
+    /// Has the other adapters with a cross-adapter fence evaluate their waits.
     pub fn tell_adapters(&mut self, object: u32, from: Option<u32>) {
         self.told.push_back((object, from));
     }
@@ -166,17 +166,17 @@ impl WorkQueue {
         self.told.pop_front()
     }
 
-    /// A hardware queue of user-mode submission has done what was last queued, and nobody has a handle of it.
+    /// Ends a hardware queue of user-mode submission that has done its last queued work and has no handle.
     pub fn end_hw_queue(&mut self, hw_queue: u32) {
         self.ended_hw_queues.insert(hw_queue);
     }
 
-    /// It ended otherwise.
+    /// Forgets a hardware queue that ended otherwise.
     pub fn forget_hw_queue(&mut self, hw_queue: u32) {
         self.ended_hw_queues.remove(&hw_queue);
     }
 
-    /// Nothing names this object any more.
+    /// Ends an object that nothing names any more.
     pub fn end_object(&mut self, object: u32) {
         self.ended_objects.push_back(object);
     }
@@ -185,7 +185,7 @@ impl WorkQueue {
         self.recoveries.push_back(recovery);
     }
 
-    /// Before every other recovery.
+    /// Stops every adapter, before every other recovery.
     pub fn stop_everything(&mut self) {
         self.recoveries.push_front(Recovery::StopEverything);
     }
@@ -209,7 +209,7 @@ impl WorkQueue {
         self.engines.insert(engine);
     }
 
-    /// A queue may be able to go on.
+    /// A queue may be able to run.
     #[inline]
     pub fn run_queue(&mut self, queue: u32) {
         self.queues.push_back(queue);
@@ -221,7 +221,7 @@ impl WorkQueue {
         self.queues.push_front(queue);
     }
 
-    /// The head of a queue waits for its engine to begin what stands before it (FEN-048).
+    /// The head of a queue waits for its engine to begin the buffer before it (FEN-048).
     pub fn await_begin(&mut self, queue: u32) {
         self.awaiting_begin.insert(queue);
     }
@@ -239,12 +239,12 @@ impl WorkQueue {
         self.ended_objects.pop_front()
     }
 
-    /// The queues whose heads could go on, in the order in which they came.
+    /// Takes the queues whose heads may be able to run, in their order.
     pub fn take_queues(&mut self) -> VecDeque<u32> {
         core::mem::take(&mut self.queues)
     }
 
-    /// The most urgent of it.
+    /// Takes the most urgent work.
     pub fn next(&mut self) -> Option<Work> {
         let ended = self.ended_hw_queues.pop_first().map(Work::EndHwQueue);
         ended

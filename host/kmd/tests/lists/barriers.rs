@@ -1,5 +1,6 @@
 //! The effect of barriers, and the bytes that are read where one is missing.
 
+use covers::covers;
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, BufferBarrier, Kernel,
     LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags,
@@ -116,9 +117,9 @@ fn what_a_type_wrote_it_reads() {
     assert_eq!((gpu.word(0), gpu.word(64)), (6, 7));
 }
 
-// covers: BAR-012, BAR-107
 #[test]
 fn the_end_of_a_submission_writes_everything_back_and_forgets_what_was_read() {
+    covers!("BAR-012", "BAR-107");
     let mut gpu = Gpu::new(1);
     let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
     gpu.run(&[copy(a, c, 0), fill(a, 5, 10)]);
@@ -127,9 +128,9 @@ fn the_end_of_a_submission_writes_everything_back_and_forgets_what_was_read() {
     assert_eq!(gpu.word(64), 5);
 }
 
-// covers: BAR-108
 #[test]
 fn two_lists_of_a_submission_are_one_scope() {
+    covers!("BAR-108");
     let list = |name: &str| Packet::BeginList {
         queue: QueueType::Direct,
         flags: ListFlags::empty(),
@@ -183,9 +184,9 @@ fn held_up_by(policy: Policy, kind: WorkKind, accesses: (A, A), sync_after: S) -
     gpu.word(64)
 }
 
-// covers: BAR-007
 #[test]
 fn sync_after_all_holds_up_work_of_every_kind_and_another_scope_only_its_own() {
+    covers!("BAR-007");
     let kinds = [
         (WorkKind::Copy, (A::COPY_SOURCE, A::COPY_DEST), S::COPY),
         (WorkKind::Resolve, (A::RESOLVE_SOURCE, A::RESOLVE_DEST), S::RESOLVE),
@@ -202,9 +203,9 @@ fn sync_after_all_holds_up_work_of_every_kind_and_another_scope_only_its_own() {
     }
 }
 
-// covers: BAR-004, BAR-005, BAR-007, BAR-008
 #[test]
 fn a_barrier_waits_for_the_scopes_that_it_names_and_for_no_others() {
+    covers!("BAR-004", "BAR-005", "BAR-007", "BAR-008");
     let expected = [
         (WorkKind::Draw, A::COMMON, S::DRAW, 1),
         (WorkKind::Draw, A::RENDER_TARGET, S::DRAW, 1),
@@ -295,9 +296,9 @@ fn by_stage(kind: WorkKind, stage: UseFlags, sync: S) -> (u32, u32) {
     (written(stage), read(stage))
 }
 
-// covers: BAR-006
 #[test]
 fn vertex_shading_is_the_scope_of_every_stage_before_the_rasterizer() {
+    covers!("BAR-006");
     let stages = [
         (WorkKind::Draw, UseFlags::VERTEX_STAGE),
         (WorkKind::Draw, UseFlags::HULL_STAGE),
@@ -334,9 +335,9 @@ fn vertex_shading_is_the_scope_of_every_stage_before_the_rasterizer() {
     assert_eq!(by_stage(WorkKind::DispatchMesh, UseFlags::empty(), S::DRAW), (5, 5));
 }
 
-// covers: BAR-044
 #[test]
 fn a_clear_of_an_unordered_access_view_is_not_in_the_scope_of_shaders() {
+    covers!("BAR-044");
     let read = |sync_before| {
         let mut gpu = Gpu::new(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
@@ -371,9 +372,9 @@ fn a_barrier_waits_for_the_one_that_holds_up_what_it_waits_for() {
     }
 }
 
-// covers: BAR-099
 #[test]
 fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
+    covers!("BAR-099");
     for (same, expected) in [(true, 5), (false, 0)] {
         let mut gpu = Gpu::new(1);
         let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
@@ -393,9 +394,9 @@ fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
     }
 }
 
-// covers: BAR-013
 #[test]
 fn a_ranged_barrier_is_about_a_part_or_about_the_whole_cache() {
+    covers!("BAR-013");
     let read = |resource: u32, (offset, bytes): (u64, u64), flags| {
         let mut gpu = Gpu::new(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
@@ -478,9 +479,9 @@ fn a_split_barrier_waits_at_its_begin_and_holds_up_at_its_end() {
     }
 }
 
-// covers: BAR-015
 #[test]
 fn the_older_barrier_does_what_its_translation_does() {
+    covers!("BAR-015");
     let read = |barrier: fn(u32) -> LegacyBarrier| {
         let mut gpu = Gpu::new(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));

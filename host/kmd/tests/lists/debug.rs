@@ -1,5 +1,6 @@
 //! The debug layer as a client process uses it: turned on, read, full, and destroyed.
 
+use covers::covers;
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, Packet};
 use d3dkmt::{NtStatus, limits};
 use dxgkrnl::Config;
@@ -161,9 +162,9 @@ fn resources_that_come_and_go_are_followed_and_all_ends_with_the_process() {
     assert_eq!(set(&mut gpu, 2), NtStatus::INVALID_PARAMETER, "no process");
 }
 
-// covers: BAR-018
 #[test]
 fn a_driver_below_wddm_3_has_no_enhanced_barriers() {
+    covers!("BAR-018");
     const R001: u32 = 1;
     for (wddm_version, expected) in [(2900, true), (3000, false)] {
         let mut config = Config::default();

@@ -1,5 +1,6 @@
 //! Commands that an engine cannot run, and which bytes reach memory.
 
+use covers::covers;
 use d3dkmt::isa::{self, BarrierAccess as A, Kernel, Packet, Use, WorkKind};
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{
@@ -213,9 +214,9 @@ fn an_injected_page_fault_or_hang_meets_commands_as_packets() {
 }
 
 /// Preemption waits for the running commands; no command starts, and written bytes are in memory.
-// covers: SCH-011
 #[test]
 fn a_list_is_preempted_between_commands_with_its_caches_written_back() {
+    covers!("SCH-011");
     let mut gpu = Gpu::new(1);
     let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
     let first = gpu.submit(

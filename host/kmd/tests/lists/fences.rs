@@ -1,6 +1,7 @@
 //! Fence barriers in a live system: the debug layer tracks native fences, their descriptions by the process, and every
 //! store.
 
+use covers::covers;
 use d3dkmt::NtStatus;
 use d3dkmt::isa::{FenceValue, Packet};
 use d3dkmt::list_escape::{self, FenceFlags};
@@ -70,9 +71,9 @@ fn wait(gpu_address: u64, value: u64) -> Packet {
     Packet::WaitBarrier { fences: vec![FenceValue { gpu_address, value }], groups: vec![] }
 }
 
-// covers: BAR-119
 #[test]
 fn a_wait_for_a_fence_of_command_lists_that_nobody_signaled_is_told() {
+    covers!("BAR-119");
     for said_first in [true, false] {
         let mut gpu = Gpu::new(1);
         add(&mut gpu, OUT);
@@ -92,9 +93,9 @@ fn a_wait_for_a_fence_of_command_lists_that_nobody_signaled_is_told() {
     }
 }
 
-// covers: BAR-119
 #[test]
 fn what_the_cpu_stored_is_heard_of_and_a_fence_that_is_opened_anew_is_the_same() {
+    covers!("BAR-119");
     let mut gpu = Gpu::new(1);
     add(&mut gpu, OUT);
     assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
@@ -116,9 +117,9 @@ fn what_the_cpu_stored_is_heard_of_and_a_fence_that_is_opened_anew_is_the_same()
     assert_eq!(rules(&mut gpu), [102]);
 }
 
-// covers: BAR-113 BAR-114
 #[test]
 fn the_tier_is_what_the_hardware_can_do() {
+    covers!("BAR-113", "BAR-114");
     let found = |change: &dyn Fn(&mut Config)| {
         let mut config = Config::default();
         change(&mut config);
@@ -138,9 +139,9 @@ fn the_tier_is_what_the_hardware_can_do() {
     assert_eq!(found(&native), [96; 4]);
 }
 
-// covers: BAR-123
 #[test]
 fn a_chain_that_comes_back_is_found_while_both_run() {
+    covers!("BAR-123");
     let mut gpu = Gpu::new(1);
     [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
     debug(&mut gpu);
@@ -158,9 +159,9 @@ fn a_chain_that_comes_back_is_found_while_both_run() {
 }
 
 /// Flags of `D3D12_FENCE_FLAGS`, by their published values.
-// covers: FEN-131
 #[test]
 fn a_flag_that_fences_do_not_have_is_an_error() {
+    covers!("FEN-131");
     let mut gpu = Gpu::new(1);
     add(&mut gpu, OUT);
     let previews = (LISTS | BOTH).bits();
@@ -187,9 +188,9 @@ fn a_flag_that_fences_do_not_have_is_an_error() {
     }
 }
 
-// covers: FEN-132
 #[test]
 fn a_wait_for_zero_is_worth_a_warning() {
+    covers!("FEN-132");
     let mut gpu = Gpu::new(1);
     [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
     debug(&mut gpu);
@@ -203,9 +204,9 @@ fn a_wait_for_zero_is_worth_a_warning() {
     assert_eq!(rules(&mut gpu), []);
 }
 
-// covers: BAR-115 BAR-116
 #[test]
 fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
+    covers!("BAR-115", "BAR-116");
     let mut gpu = Gpu::new(1);
     add(&mut gpu, OUT);
     let wrong = [

@@ -1,5 +1,6 @@
 //! Which commands run in parallel, in which order, and when.
 
+use covers::covers;
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, FenceValue, Kernel, Packet, Use, WorkKind};
 use d3dkmt::limits::{COMMANDS_AT_ONCE_MAX, LIST_WINDOW_MAX, ORDERED_USES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::{
@@ -73,9 +74,9 @@ fn the_engine_looks_so_far_ahead_and_no_further() {
     assert!(!starts_at_once(LIST_WINDOW_MAX - 2));
 }
 
-// covers: BAR-077
 #[test]
 fn fixed_stages_keep_the_order_of_the_list_without_barriers() {
+    covers!("BAR-077");
     for (access, seed) in [A::RENDER_TARGET, A::DEPTH_STENCIL_WRITE, A::STREAM_OUTPUT]
         .into_iter()
         .flat_map(|access| (0..30).map(move |seed| (access, seed)))
@@ -132,9 +133,9 @@ fn unordered_writes_come_in_an_order_that_the_seed_decides() {
     assert_eq!(outcomes, (1..60).map(outcome).collect::<Vec<_>>(), "and always the same");
 }
 
-// covers: SCH-045
 #[test]
 fn markers_between_commands_say_what_has_started_and_what_is_done() {
+    covers!("SCH-045");
     let mut gpu = Gpu::new(1);
     let marker_in = |value| Packet::MarkerIn { gpu_address: 0x2000, value };
     let marker_out = |value| Packet::MarkerOut { gpu_address: 0x3000, value };

@@ -3,9 +3,9 @@
 //! ```text
 //!  runner ──▶ LiveWorld ──orders──▶ scenario-client (a process, or a process of a guest)
 //!    ▲           │                     │ libdxcore.so
-//! │           ├── LiveBackend: local.rs, vm.rs (starts, kills, freezes; the daemon)
+//!    │           ├── LiveBackend: local.rs, vm.rs (starts, kills, freezes; the daemon)
 //!    │           ▼                     ▼
-//! └────── Watch ◀──observer── KernelHost (the daemon's kernel, with a virtual clock)
+//!    └────── Watch ◀──observer── KernelHost (the daemon's kernel, with a virtual clock)
 //! ```
 //!
 //! Time is virtual here too: the daemon's clock advances only when the scenario says so. Nothing waits for a time: a

@@ -62,7 +62,9 @@ impl Pipes for GuestPipes {
             Err(RecvTimeoutError::Timeout) => {
                 bail!("no report for {} s", at_most.unwrap_or_default().as_secs())
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("it exited unexpectedly in the guest ({})", self.name),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("it exited unexpectedly in the guest ({})", self.name)
+            }
         }
     }
 

@@ -197,7 +197,9 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn handles_are_closed(&self) -> Done {
         match self.watch.wait_until_handles(self.nt_handle_owners.count()) {
             true => Ok(()),
-            false => Err(Trouble::Broken("the daemon still has an NT handle that every process has closed".into())),
+            false => {
+                Err(Trouble::Broken("the daemon still has an NT handle that every process has closed".into()))
+            }
         }
     }
 

@@ -16,8 +16,10 @@ pub struct Driver {
 
 impl Driver {
     pub fn start() -> anyhow::Result<Driver> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build().context("cannot create an asynchronous runtime")?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot create an asynchronous runtime")?;
         let (handle, stop) = (runtime.handle().clone(), Arc::new(Notify::new()));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()

@@ -55,7 +55,10 @@ fn check(cache: &Cache) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    bail!("this machine cannot run guests yet:{}\n  or install everything: gpupv doctor --fix", missing.concat())
+    bail!(
+        "this machine cannot run guests yet:{}\n  or install everything: gpupv doctor --fix",
+        missing.concat()
+    )
 }
 
 /// Installs what is missing to run guests.

@@ -1,4 +1,4 @@
-//! Campaigns: many seeds, on some threads, with the same report whatever their number.
+//! Campaigns: run many seeds on several threads. The report is the same for any number of threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,36 +14,36 @@ use crate::program::Program;
 use crate::run::{Ended, Verdict};
 use crate::script::{self, print};
 
-/// The seed that is run first, with each of the planted bugs: it fails, or the checkers are blind. One
-/// that fails on every backend here.
+/// The seed that is run first, with each of the planted bugs. If it passes, the checkers are blind. This one fails on
+/// every backend of this crate.
 pub const CANARY: u64 = 931;
 
-/// Seeds that a thread takes at a time.
+/// Number of seeds that a thread takes at a time.
 const CHUNK: u64 = 32;
-/// Seeds that a shrunk program is tried with, on backends where the seed has a say in how it runs.
+/// Number of seeds that a shrunk program is tried with, on backends whose runs depend on the seed.
 const SHRINK_SEEDS: u64 = 4;
 
 /// What to explore.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Each seed draws a program, if there is none.
+    /// The program to run; with `None` each seed draws one.
     pub program: Option<Program>,
-    /// With a program: each seed draws a crash too.
+    /// Each seed also draws a crash of the program.
     pub crashes: bool,
     pub seeds: Range<u64>,
-    /// Threads.
+    /// Number of threads.
     pub jobs: usize,
-    /// Only part `k` of `n`, from 0: see [`shard`].
+    /// Run only part `k` of `n`, from 0: see [`shard`].
     pub shard: Option<(u64, u64)>,
-    /// For tests of the checkers: a bug in the kernel.
+    /// A bug to plant in the kernel, to test the checkers.
     pub planted: Option<PlantedBug>,
-    /// Ends after the seed of so many failures; 0 never ends early.
+    /// Stop after this many failures; 0 never stops early.
     pub stop_after: usize,
-    /// What is explored, for the report.
+    /// The commit, for the report.
     pub commit: String,
 }
 
-/// How far it is.
+/// Progress of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     pub done: u64,
@@ -53,7 +53,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Seeds a second.
+    /// Seeds per second.
     pub fn rate(&self) -> f64 {
         self.done as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-/// Why there is no report.
+/// Reason why there is no report.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     #[error("the canary lives: seed {seed} passes with the planted bug {bug}, the checkers see nothing")]
@@ -74,16 +74,15 @@ pub enum Refused {
     NoSeeds(u64, u64),
 }
 
-/// Part `k` of `n` of the seeds: stretches one after the other, as even as can be. Not every n-th seed:
-/// a shard's seeds then are a range that anybody can run again by `--seeds`, and a merged report stops where
-/// the whole one does.
+/// Returns part `k` of `n` of the seeds: consecutive ranges, as even as possible. A shard is not every n-th seed, so
+/// that `--seeds` can run it again, and a merged report stops where the whole one does.
 pub fn shard(seeds: &Range<u64>, k: u64, n: u64) -> Range<u64> {
     let count = u128::from(seeds.end - seeds.start);
     let border = |k: u64| seeds.start + (count * u128::from(k) / u128::from(n)) as u64;
     border(k)..border(k + 1)
 }
 
-/// Runs the canary: each planted bug must be seen.
+/// Runs the canary: the checkers must detect each planted bug.
 pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
     let program = random(CANARY);
     for bug in PlantedBug::ALL {
@@ -95,7 +94,7 @@ pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Runs the plan. `progress` is told now and then, by any of the threads.
+/// Runs the plan. `progress` is called now and then, by any of the threads.
 pub fn campaign<M: Make>(
     make: &M,
     plan: &Plan,
@@ -118,7 +117,7 @@ pub fn campaign<M: Make>(
     Ok(report)
 }
 
-/// All seeds in order, a report for each chunk, up to the last that counts and perhaps some more.
+/// Runs all seeds in order and returns a report for each chunk, up to the last that counts and possibly some more.
 fn run_all<M: Make>(
     make: &M,
     plan: &Plan,
@@ -135,7 +134,7 @@ fn run_all<M: Make>(
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            // Chunks are taken in order and each that is taken is finished: in the end there is no hole.
+            // Chunks are taken in order, and each taken chunk is finished: the result has no gap.
             let chunk = next.fetch_add(1, Ordering::Relaxed);
             let from = seeds.start + chunk.saturating_mul(CHUNK).min(total);
             if from >= seeds.end {
@@ -162,7 +161,7 @@ fn run_all<M: Make>(
     chunks.into_inner().expect("no thread panicked").into_values().collect()
 }
 
-/// The program that the seed stands for.
+/// Returns the program of a seed.
 pub fn program_of(plan: &Plan, seed: u64) -> Program {
     match &plan.program {
         None => random(seed),
@@ -192,7 +191,7 @@ fn run_chunk<M: Make>(make: &M, plan: &Plan, seeds: Range<u64>) -> Report {
     report
 }
 
-/// How a run ended, for the histogram.
+/// Returns the result of a run as a word for the histogram.
 fn in_a_word(program: &Program, ended: &Ended) -> String {
     match &ended.verdict {
         Verdict::Failed(failure) => Class::of(failure).name().into(),
@@ -206,7 +205,7 @@ fn outcome(program: &Program, ended: &Ended) -> Option<String> {
     Some(script::write_outcome(program, outcome))
 }
 
-/// Each failure comes with the smallest program that fails like it.
+/// Adds to each failure the smallest program that fails like it.
 fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
     let next: Mutex<std::slice::IterMut<'_, Found>> = Mutex::new(failures.iter_mut());
     let work = || {
@@ -216,7 +215,7 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
             let program = program_of(plan, found.seed);
             let wanted = FailureMode::new(found.class, &found.what);
             let mut failing_seed = found.seed;
-            // Fewer choices are other choices: where the seed matters, some more of them are tried.
+            // A smaller program makes other choices: where the seed matters, a few seeds are tried.
             let mut still_fails = |candidate: &Program| {
                 for seed in (0..SHRINK_SEEDS).map(|more| found.seed.wrapping_add(more)) {
                     let mut choose = Counting { inner: chooser(seed), asked: false };
@@ -243,7 +242,7 @@ fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
     });
 }
 
-/// Knows whether there ever was anything to choose.
+/// A chooser that records whether there was ever a choice.
 struct Counting {
     inner: crate::choose::Random,
     asked: bool,

@@ -1,29 +1,29 @@
-//! What kind of failure it is: a shrunk program must fail in the same way, not in some other.
+//! Classes of failures: a shrunk program must fail in the same way, not in another.
 
 use crate::run::Failure;
 
 /// A class of failures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Somebody is asleep who should not be.
+    /// A wait sleeps although its condition holds.
     LostWake,
-    /// Somebody was woken for a value that never was there.
+    /// A wait was woken for a value that was never reached.
     EarlyWake,
-    /// An event came that nobody waits for.
+    /// An event was set that no wait is for.
     DoubleWake,
-    /// Memory and the kernel do not have the same value.
+    /// Fence memory differs from the kernel's value.
     StaleValue,
     /// A call was answered more than once, or never.
     Answers,
-    /// Something of those who ended is still there.
+    /// Something of an ended process is left.
     LeftBehind,
-    /// A race ended as it must not.
+    /// A race had a forbidden outcome.
     Outcome,
-    /// A line of the file expects something else.
+    /// An expectation of the file failed.
     Expectation,
     /// The code panicked.
     Panic,
-    /// The backend failed, or cannot do what the program asks for.
+    /// The backend failed, or does not support what the program requests.
     Backend,
 }
 
@@ -56,13 +56,13 @@ impl Class {
         }
     }
 
-    /// The class of this name. Reports of version 0.1 have `arm` for [`Class::Backend`].
+    /// Returns the class of this name. Reports of version 0.1 have `arm` for [`Class::Backend`].
     pub fn from_name(name: &str) -> Option<Class> {
         let name = if name == "arm" { Class::Backend.name() } else { name };
         Class::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// By what a failure says.
+    /// Derives the class from a failure's text.
     pub fn of(failure: &Failure) -> Class {
         let what = failure.what.as_str();
         let begins = |word: Class| what.starts_with(word.name());
@@ -87,12 +87,12 @@ impl Class {
     }
 }
 
-/// How something fails: what a shrunk program must keep.
+/// A failure's class and reason, which a shrunk program must keep.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FailureMode {
     pub class: Class,
-    /// Of an expectation: the kernel's own words on the refusal, every number in them as `#`. Two lines
-    /// can answer INVALID_PARAMETER, each for a reason of its own.
+    /// For an expectation: the kernel's note on the refusal, with every number replaced by `#`. Two lines can answer
+    /// INVALID_PARAMETER for different reasons.
     reason: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl FailureMode {
         FailureMode::new(Class::of(failure), &failure.what)
     }
 
-    /// From the text of a failure, with its line or without.
+    /// Derives it from the text of a failure, with or without its line.
     pub(super) fn new(class: Class, what: &str) -> FailureMode {
         let words = || what.split_once("found: answers ")?.1.split_once(" (")?.1.strip_suffix(')');
         let reason = (class == Class::Expectation).then(words).flatten();
@@ -109,7 +109,8 @@ impl FailureMode {
     }
 }
 
-/// Handles and values go another way when something is taken out. A digit within a word is no number.
+/// Replaces numbers by `#`, because handles and values change when something is removed. A digit within a word is no
+/// number.
 fn without_numbers(text: &str) -> String {
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut masked = String::new();

@@ -1,14 +1,13 @@
-//! A crash in a file's scenario: at some step some process is killed, and from there on only the checkers
-//! judge.
+//! Adds a crash to a file's scenario: some process is killed at some step, and from there on only the checkers judge.
 
 use super::repair::repair;
 use crate::choose::Random;
 use crate::program::{Act, Action, Expected, Fault, Process, Program, Race, Step};
 
-/// The program with a crash that the seed draws: a process is killed before a step of it, or with one call
-/// under way that its stream still holds. Expectations from there on are dropped, and whatever the process
-/// would have done; the others go on, and in the end nothing may be left. A race becomes steps in an order
-/// that the seed draws: a crash can come between any two. `None` if no process runs.
+/// Returns the program with a crash that the seed draws: a process is killed before one of its steps, or while its
+/// stream holds one of its calls. Later expectations and the process's later steps are dropped. The other processes
+/// continue, and at the end nothing may be left. The steps of a race get an order that the seed draws, so that a crash
+/// can be between any two. Returns `None` if no process runs.
 pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
     let mut random = Random::new(Random::new(seed ^ 0x6372_6173_6865_7321).number());
     let mut changed = program.clone();
@@ -35,7 +34,7 @@ pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
     Some(repair(changed))
 }
 
-/// The steps of a race, one after the other. Calls may sleep there, so that nothing is expected of them.
+/// Appends the steps of a race one after another. Calls may sleep there, so their results are not checked.
 fn flatten(race: Race, steps: &mut Vec<Step>, random: &mut Random) {
     let mut columns: Vec<_> = race.columns.into_iter().map(|column| column.steps.into_iter()).collect();
     while !columns.is_empty() {
@@ -68,7 +67,8 @@ fn alive(steps: &[Step]) -> Vec<Process> {
     alive
 }
 
-/// A thread that goes on is not known to be in a call: that it returned is no longer expected of anybody.
+/// Replaces `blocks` by `anything` for a thread with later steps. The crash drops the expectations that its call
+/// returned, and without them the thread would count as still in the call.
 fn unblock(steps: &mut [Step], rest: &[Step]) {
     let goes_on =
         |thread| rest.iter().any(|step| matches!(&step.action, Action::Act(act) if act.thread == thread));
@@ -82,7 +82,7 @@ fn unblock(steps: &mut [Step], rest: &[Step]) {
     }
 }
 
-/// The step without what it expects; none if it was nothing else.
+/// Returns the step without its expectations; `None` if it was only an expectation.
 fn free(mut step: Step) -> Option<Step> {
     match &mut step.action {
         Action::Expect(_) => return None,

@@ -1,4 +1,4 @@
-//! A program being drawn: what it has declared so far, and roughly what that has come to.
+//! A draft of a random program: its declarations so far, and roughly the resulting state.
 
 use d3dkmt::{CallOf, CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 
@@ -10,17 +10,17 @@ use crate::program::{
 };
 use crate::script::by_hand::new_context;
 
-/// A fence of a process: its own, or one that it opened.
+/// A fence of a process, created or opened by it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fence {
     pub binding: Binding,
     pub device: Binding,
-    /// Index into [`Draft::values`]: opens of one fence have the same.
+    /// Index into [`Draft::values`]; all opens of one fence share it.
     pub value: usize,
     pub shared: bool,
 }
 
-/// A process as far as it has been drawn.
+/// The drawn state of a process.
 #[derive(Debug)]
 pub(super) struct ClientProcess {
     pub process: Process,
@@ -30,43 +30,43 @@ pub(super) struct ClientProcess {
     pub held: bool,
     pub threads: u32,
     pub devices: Vec<Binding>,
-    /// Each with its device.
+    /// Contexts, each with its device.
     pub contexts: Vec<(Binding, Binding)>,
     pub fences: Vec<Fence>,
     pub events: Vec<Binding>,
-    /// Keyed mutexes, its own and opened ones.
+    /// Keyed mutexes, created and opened.
     pub mutexes: Vec<Binding>,
     /// Mutexes and semaphores for queues.
     pub queued: Vec<Binding>,
     /// Hardware queues, each with the last id submitted.
     pub queues: Vec<(Binding, u64)>,
-    /// Of its escapes; opened with the first.
+    /// Adapter for its escapes; opened with the first.
     pub adapter: Option<Binding>,
-    /// Objects whose events the driver signals, each with the escape that told it what for.
+    /// Objects whose events the driver signals, each with the escape that announced its usage.
     pub cpu_events: Vec<(Binding, Binding)>,
-    /// Of its command lists; made with the first.
+    /// Memory of its command lists; created with the first.
     pub memory: Option<Memory>,
-    /// What has been destroyed, and objects of other types: operands that are refused.
+    /// Destroyed objects and objects of other types: operands that are refused.
     pub odd: Vec<Binding>,
 }
 
-/// A shared fence that others can open.
+/// A shared fence that other processes can open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared {
     pub binding: Binding,
     pub value: usize,
 }
 
-/// See the module.
+/// A draft of a program.
 pub(super) struct Draft {
     pub program: Program,
     pub random: Random,
     pub guests: Vec<ClientProcess>,
     pub shares: Vec<Shared>,
-    /// Of each fence: the value it has, if all went as it looks.
+    /// Value of each fence, if all calls succeeded.
     pub values: Vec<u64>,
     pub vms_alive: Vec<Vm>,
-    /// Adapters that a device may be of.
+    /// Number of adapters that a device may use.
     pub adapters: u32,
     counts: [u32; KINDS.len()],
 }
@@ -91,7 +91,7 @@ const KINDS: [(Kind, &str); 17] = [
     (Kind::Register, "x"),
 ];
 
-/// The creation of an object.
+/// Returns the call that creates an object.
 pub(super) fn create_object(device: Binding, info: ObjectSpec) -> NamedCall {
     CallOf::CreateSynchronizationObject { device: HandleRef::Bound(device), info, legacy: false }
 }
@@ -110,7 +110,7 @@ impl Draft {
         }
     }
 
-    /// The program, its steps numbered by the lines they are printed on.
+    /// Returns the program, with steps numbered by their printed lines.
     pub fn finish(mut self) -> Program {
         let head = crate::script::head_lines(&self.program);
         for (at, step) in self.program.steps.iter_mut().enumerate() {
@@ -182,14 +182,14 @@ impl Draft {
         binding
     }
 
-    /// A call of the process's first thread that gives nothing a name.
+    /// Adds a call of the process's first thread that names nothing.
     pub fn call(&mut self, guest: usize, operation: impl Into<Operation>) {
         let operation = operation.into();
         let thread = self.guests[guest].main;
         self.push(Action::Act(Act { thread, binding: None, operation, expected: Expected::Any }));
     }
 
-    /// A call that gives something a name.
+    /// Adds a call that names something.
     pub fn named(&mut self, thread: Thread, kind: Kind, operation: impl Into<Operation>) -> Binding {
         let operation = operation.into();
         let binding = self.name(kind, thread);
@@ -254,13 +254,13 @@ impl Draft {
         guest.frozen = false;
     }
 
-    /// Guests that can take a step.
+    /// Returns the processes that can take a step.
     pub fn able(&self) -> Vec<usize> {
         let able = |at: &usize| self.guests[*at].alive && !self.guests[*at].frozen;
         (0..self.guests.len()).filter(able).collect()
     }
 
-    /// Something of the list, as a copy.
+    /// Returns a copy of a random element.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         self.random.pick(from).copied()
     }

@@ -7,10 +7,10 @@ use super::draft::create_object;
 use super::random::Drawer;
 use crate::program::{Action, AdapterNumber, Binding, Fault, HandleRef, Kind, NamedCall, ObjectSpec, Piece};
 
-/// What events are for: few, so that what goes bad concerns several.
+/// Number of event usages: few, so that a bad object concerns several events.
 const USAGES: u64 = 3;
 const CPU_EVENTS_MAX: usize = 4;
-/// `D3DKMT_ESCAPETYPE`: the driver's, two of the system's, none.
+/// `D3DKMT_ESCAPETYPE`: one of the driver, two of the system, one undefined.
 const TYPES: [u32; 4] = [0, 2, 3, 40];
 
 /// Commands of the simulated driver, as `gpupv_escape.h` has them.
@@ -20,7 +20,7 @@ const OBJECT_BAD: u32 = 3;
 const COMMANDS: u64 = 6;
 
 impl Drawer {
-    /// Some VMs are secure, others have no escapes of their own.
+    /// Sets up the VMs: some are secure, others have no escapes.
     pub fn settings_of_vms(&mut self) {
         for name in self.draft.program.vms.clone() {
             let (secure, escapes) = match self.below(4) {
@@ -33,7 +33,7 @@ impl Drawer {
         }
     }
 
-    /// Something between a process and its driver.
+    /// Adds an escape, or an event of the driver.
     pub fn escape(&mut self, guest: usize) {
         match self.below(12) {
             0..3 => self.make_cpu_event(guest),
@@ -60,7 +60,7 @@ impl Drawer {
         self.below(USAGES) as u32
     }
 
-    /// An escape of Type DRIVERPRIVATE that names the adapter alone.
+    /// Returns an escape of type DRIVERPRIVATE that names only the adapter.
     fn escape_of(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) -> NamedCall {
         let adapter = match self.draft.guests[guest].adapter {
             Some(adapter) => adapter,
@@ -84,7 +84,7 @@ impl Drawer {
         self.draft.call(guest, escape);
     }
 
-    /// An object of an event, and what it is for; now and then it is told anew.
+    /// Creates an event object and announces its usage; sometimes announces it again.
     fn make_cpu_event(&mut self, guest: usize) {
         let own = self.draft.guests[guest].cpu_events.clone();
         let again = own.len() >= CPU_EVENTS_MAX || self.one_in(4);
@@ -115,7 +115,7 @@ impl Drawer {
         self.draft.guests[guest].cpu_events.push((object, told));
     }
 
-    /// By the name that the driver gave the event: mostly one of the process's own, which may be gone.
+    /// Has the driver signal an event by its kernel-mode name: mostly one of the process's own, which may be destroyed.
     fn driver_signals(&mut self, guest: usize) {
         let own = self.draft.guests[guest].cpu_events.clone();
         let all: Vec<_> = self.draft.guests.iter().flat_map(|guest| guest.cpu_events.clone()).collect();
@@ -132,7 +132,7 @@ impl Drawer {
         self.draft.call(guest, CallOf::DestroySynchronizationObject { object: HandleRef::Bound(object) });
     }
 
-    /// Any type, flag, handles and data: most of it is refused.
+    /// Adds an escape with any type, flags, handles and data; most are refused.
     fn other_escape(&mut self, guest: usize) {
         let command = if self.one_in(2) { ECHO } else { self.below(COMMANDS) as u32 };
         let flags = if self.one_in(2) { 0 } else { 1 << self.below(10) };

@@ -1,4 +1,4 @@
-//! Exhaustive exploration: every interleaving of a litmus file, and every outcome it allows.
+//! Exhaustive exploration: runs every interleaving of a litmus file, and checks every outcome that it allows.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::program::Program;
 use crate::run::Failure;
 use crate::script;
 
-/// What there was to see.
+/// Result of an exhaustive exploration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExhaustiveReport {
     pub interleavings: u64,
-    /// Each allowed outcome as the file writes it, with how many interleavings end in it.
+    /// Each allowed outcome as the file writes it, with the number of interleavings that end in it.
     pub histogram: Vec<(String, u64)>,
-    /// Lines that the backend has no way to check, each with the reason.
+    /// Lines that the backend cannot check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
 }
 
-/// Why a race is not as its file says.
+/// Difference between a race and its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unlike {
     /// An interleaving fails, or ends in what is not allowed.
@@ -31,7 +31,7 @@ pub enum Unlike {
         failure: Failure,
         log: String,
     },
-    /// The file allows what no interleaving comes to.
+    /// The file allows an outcome that no interleaving reaches.
     NeverReached {
         line: u32,
         outcome: String,
@@ -43,7 +43,7 @@ pub enum Unlike {
 }
 
 impl Unlike {
-    /// As the failure of one run.
+    /// Converts it to the failure of one run.
     pub fn into_failure(self) -> Failure {
         match self {
             Unlike::Fails { failure, .. } => failure,
@@ -81,7 +81,7 @@ pub fn every_way<M: Make>(
     every_way_up_to(make, program, planted, INTERLEAVINGS_MAX)
 }
 
-/// The same with another limit.
+/// As [`every_way`], with another limit.
 pub fn every_way_up_to<M: Make>(
     make: &M,
     program: &Program,
@@ -108,7 +108,7 @@ pub fn every_way_up_to<M: Make>(
             counts[outcome] += 1;
         }
         if !choose.next_way() {
-            // What it cannot check stands before the race, where every interleaving is the same.
+            // Unchecked lines are before the race, where every interleaving is the same.
             break ended.unchecked;
         }
     };

@@ -1,4 +1,4 @@
-//! Random programs: what disturbs - time, ends at bad moments, faults, objects of other types.
+//! Random programs: disturbances - time, process ends at bad moments, faults, objects of other types.
 
 use d3dkmt::{CallOf, SyncObjectFlags, SyncObjectType};
 use dxgkrnl::Fault as Hardware;
@@ -6,7 +6,7 @@ use dxgkrnl::Fault as Hardware;
 use super::random::{DURATIONS_NS, Drawer};
 use crate::program::{Action, Engine, Fault, HandleRef, Kind, ObjectSpec, Operation, Share, Vm};
 
-/// Types that a create may name, the last one of no object at all.
+/// Types for object creation; the last one is undefined.
 const TYPES: [SyncObjectType; 7] = [
     SyncObjectType::MUTEX,
     SyncObjectType::SEMAPHORE,
@@ -23,7 +23,7 @@ impl Drawer {
         self.draft.push(Action::Advance(nanos));
     }
 
-    /// An object of another type, or of the same with settings of another.
+    /// Creates an object of another type, or a fence with other settings.
     pub fn odd_object(&mut self, guest: usize) {
         let devices = self.draft.guests[guest].devices.clone();
         let Some(device) = self.draft.pick(&devices) else { return };
@@ -50,7 +50,7 @@ impl Drawer {
         self.draft.guests[guest].odd.push(object);
     }
 
-    /// Something goes while others may still use it, now and then twice.
+    /// Destroys something that may still be in use, sometimes twice.
     pub fn destroy(&mut self, guest: usize) {
         let state = &mut self.draft.guests[guest];
         match self.draft.random.below(8) {
@@ -93,7 +93,7 @@ impl Drawer {
         self.draft.call(guest, CallOf::DestroyDevice { device: HandleRef::Bound(device) });
     }
 
-    /// Somebody who is frozen thaws, or the guest freezes.
+    /// Thaws a frozen process, or freezes this one.
     pub fn freeze(&mut self, guest: usize) {
         match self.draft.guests.iter().position(|guest| guest.alive && guest.frozen) {
             Some(frozen) => self.thaw(frozen),
@@ -111,7 +111,7 @@ impl Drawer {
         self.draft.push(Action::Fault(Fault::Thaw(process)));
     }
 
-    /// Somebody's stream that is held goes on, or the guest's is held.
+    /// Releases a held stream, or holds this process's.
     pub fn hold(&mut self, guest: usize) {
         let held = self.draft.guests.iter().position(|guest| guest.alive && guest.held);
         let at = held.unwrap_or(guest);
@@ -121,7 +121,7 @@ impl Drawer {
         self.draft.push(Action::Fault(fault));
     }
 
-    /// A process ends in one of the ways there are, or the daemon does.
+    /// Ends a process in one of the possible ways, or restarts the daemon.
     pub fn end(&mut self, guest: usize) {
         let process = self.draft.guests[guest].process;
         let vm = self.draft.program.processes[process.index()].vm;
@@ -141,7 +141,7 @@ impl Drawer {
                     self.draft.gone(guest);
                 }
                 self.draft.shares.clear();
-                // A VM that the old daemon knew is not attached to the new one.
+                // A VM that was attached to the old daemon is not attached to the new one.
                 self.draft.vms_alive.clear();
             }
             _ => self.draft.push(Action::Fault(Fault::Cut(process))),
@@ -159,7 +159,7 @@ impl Drawer {
         }
     }
 
-    /// An engine or the adapter fails.
+    /// Adds a fault of an engine or the adapter.
     pub fn hardware(&mut self) {
         let engine = Engine { adapter: 0, node: self.below(6) as u32 };
         let fault = match self.below(8) {

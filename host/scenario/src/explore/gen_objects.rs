@@ -12,7 +12,7 @@ use crate::program::{
 };
 use crate::script::by_hand::new_context;
 
-/// Keys are few, so that acquires and releases meet.
+/// Number of keys: few, so that acquires and releases match.
 const KEYS: u64 = 3;
 
 fn acquire(mutex: HandleRef, key: u64, timeout: Timeout) -> NamedCall {
@@ -20,7 +20,7 @@ fn acquire(mutex: HandleRef, key: u64, timeout: Timeout) -> NamedCall {
 }
 
 impl Drawer {
-    /// Now and then the registry has been touched.
+    /// Sometimes changes the TDR settings of the registry.
     pub fn tdr(&mut self) {
         let tdr = &mut self.draft.program.setting.kernel.tdr;
         match self.draft.random.below(6) {
@@ -30,7 +30,7 @@ impl Drawer {
         }
     }
 
-    /// Something with a keyed mutex: its own, or one that somebody else of its VM made.
+    /// Adds a call on a keyed mutex: its own, or one of another process of its VM.
     pub fn keyed_mutex(&mut self, guest: usize) {
         let main = self.draft.guests[guest].main;
         let own = self.draft.guests[guest].mutexes.clone();
@@ -74,7 +74,7 @@ impl Drawer {
         }
     }
 
-    /// A mutex or a semaphore, acquired or released in a queue.
+    /// Adds an acquire or a release of a mutex or a semaphore in a queue.
     pub fn queued_object(&mut self, guest: usize) {
         let own = self.draft.guests[guest].queued.clone();
         let Some(object) = self.draft.pick(&own).filter(|_| !self.draft.random.one_in(4)) else {
@@ -108,7 +108,7 @@ impl Drawer {
         self.draft.guests[guest].queued.push(object);
     }
 
-    /// Something in a hardware queue, made if there is none.
+    /// Adds work for a hardware queue, and creates one if there is none.
     pub fn hw_queue(&mut self, guest: usize) {
         let own = self.draft.guests[guest].queues.clone();
         let Some((queue, id)) = self.draft.pick(&own).filter(|_| !self.draft.random.one_in(6)) else {

@@ -1,4 +1,4 @@
-//! Random programs: memory that engines use, resources in it, command lists, and the settings of the kernel.
+//! Random programs: memory of engines, resources in it, command lists, and settings of the kernel.
 
 use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierSync, BufferBarrier, Kernel, ListFlags, Packet, QueueType,
@@ -15,12 +15,12 @@ use crate::program::{
 use crate::script::settings;
 
 const PAGE_BYTES: u64 = 0x1000;
-/// Pages of a process's memory, one for each of its resources.
+/// Pages of a process's memory, one for each resource.
 const PAGES: u64 = 4;
 /// `Write` of D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
 const WRITE: u64 = 1;
 
-/// What a process has for command lists, all of one device.
+/// Objects of a process for command lists, all of one device.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     device: Binding,
@@ -41,7 +41,7 @@ fn make_resident(queue: Binding, allocation: Binding) -> NamedCall {
 }
 
 impl Drawer {
-    /// Policy switches and a second adapter, of a program that has such settings.
+    /// Draws policy switches and a second adapter.
     pub fn kernel_settings(&mut self, seed: u64) {
         let mut random = crate::choose::Random::new(seed.rotate_left(32) ^ !seed);
         let kernel = &mut self.draft.program.setting.kernel;
@@ -49,7 +49,7 @@ impl Drawer {
             kernel.adapters = settings::adapters(2);
             self.draft.adapters = 2;
         }
-        // Each switch by itself: all together would be a kernel that nobody has.
+        // Each switch is drawn by itself: with all of them changed, the kernel would be one that no system has.
         let bits =
             (0..Policy::SWITCHES.len()).filter(|_| random.one_in(4)).fold(0, |bits, at| bits | 1 << at);
         kernel.policy = Policy::from_bits(bits).expect("as many bits as switches");
@@ -60,7 +60,7 @@ impl Drawer {
         }
     }
 
-    /// Something with memory or lists: made, recorded, submitted, evicted, destroyed.
+    /// Adds a call on memory or lists: create, record, submit, evict, destroy.
     pub fn list_work(&mut self, guest: usize) {
         let Some(memory) = self.draft.guests[guest].memory.clone() else { return self.memory(guest) };
         match self.below(12) {
@@ -86,8 +86,8 @@ impl Drawer {
         }
     }
 
-    /// A paging queue, memory, its mapping, and resources in it. What an engine finds there before the paging engine has
-    /// mapped it is a fault.
+    /// Creates a paging queue, memory, its mapping, and resources in it. An engine's access before the paging engine
+    /// has mapped the memory is a fault.
     fn memory(&mut self, guest: usize) {
         let Some(device) = self.device(guest) else { return };
         let (main, of_device) = (self.draft.guests[guest].main, HandleRef::Bound(device));
@@ -134,7 +134,7 @@ impl Drawer {
         self.draft.call(guest, call);
     }
 
-    /// A command list of a few dispatches, copies and barriers. Some race: nobody orders them.
+    /// Records a command list of a few dispatches, copies and barriers. Some race, because nothing orders them.
     fn list(&mut self, guest: usize, memory: &Memory) {
         let main = self.draft.guests[guest].main;
         let new = Operation::NewList { queue: QueueType::Direct, flags: ListFlags::empty(), label: None };
@@ -152,7 +152,7 @@ impl Drawer {
     fn list_command(&mut self, memory: &Memory) -> Option<ListCommand> {
         let resources = [self.draft.pick(&memory.resources)?, self.draft.pick(&memory.resources)?];
         let resources = resources.map(HandleRef::Bound);
-        // A line names each resource once, however often it uses it.
+        // A line names each resource once, even if it uses it several times.
         let (names, second) = match resources {
             [first, second] if first == second => (vec![first], 1),
             both => (both.to_vec(), 2),

@@ -1,10 +1,10 @@
-//! The log of a run: everything it did, as text, byte for byte the same for the same program and seed.
+//! The log of a run: all its events as text, identical for the same program and seed.
 //!
 //! ```text
-//! > p  D = device -> anything          a step begins
-//!   [0] p1 #1 OpenAdapterFromLuid ..   what goes into the kernel, and when
-//!   [0] store p1 slot 0 = 5            what comes of it: moves, stores, answers, wakes, notes
-//!   way 1 of 3                         what the chooser chose
+//! > p  D = device -> anything          a step starts
+//!   [0] p1 #1 OpenAdapterFromLuid ..   an input of the kernel, with its time
+//!   [0] store p1 slot 0 = 5            its effects: moves, stores, answers, wakes, notes
+//!   way 1 of 3                         a choice of the chooser
 //! < p  D = device -> ok                an answer arrives
 //! passed
 //! ```
@@ -20,12 +20,12 @@ use crate::run::Ended;
 use crate::script;
 use crate::world::World;
 
-/// The log of the program's run with this seed.
+/// Returns the log of the program's run with this seed.
 pub fn log<M: Make>(make: &M, program: &Program, planted: Option<PlantedBug>, seed: u64) -> String {
     logged(make, program, planted, seed, &mut chooser(seed)).1
 }
 
-/// A run and its log.
+/// Returns a run and its log.
 pub(super) fn logged<M: Make>(
     make: &M,
     program: &Program,
@@ -48,7 +48,7 @@ pub(super) fn logged<M: Make>(
     (ended, log)
 }
 
-/// FNV-1a, 64 bits: tells logs apart, on every machine the same way.
+/// FNV-1a, 64 bits: a fingerprint of a log, the same on every machine.
 pub fn digest(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)

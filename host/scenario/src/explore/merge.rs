@@ -1,10 +1,10 @@
-//! Shrinking: two of a kind become one - threads, processes, handles.
+//! Shrinking: merges two threads, processes or handles into one.
 
 use super::parts;
 use super::shrink::Shrinker;
 use crate::program::{Act, Action, Binding, Process, Program, Step, Thread};
 
-/// What a thread does, an earlier one of its process does; if that is in a call, it stays undone.
+/// Moves the steps of a thread to an earlier thread of its process, except steps while that is in a call.
 pub(super) fn threads(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     let mut at = shrinker.best.threads.len();
@@ -30,7 +30,7 @@ pub(super) fn threads(shrinker: &mut Shrinker<'_>) -> bool {
     shrunk
 }
 
-/// What a process does, an earlier one does: its first thread, or one more.
+/// Moves the steps of a process to an earlier process: to its first thread, or to a new one.
 pub(super) fn processes(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     let mut at = shrinker.best.processes.len();
@@ -68,7 +68,7 @@ pub(super) fn processes(shrinker: &mut Shrinker<'_>) -> bool {
     shrunk
 }
 
-/// Where a name stands, an earlier one of its kind stands, and the later one is gone.
+/// Replaces a name by an earlier one of its kind, and removes its declaration.
 pub(super) fn bindings(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     let mut at = shrinker.best.bindings.len();
@@ -106,7 +106,7 @@ fn has_column(program: &Program, thread: Thread) -> bool {
     columns.any(|column| column.thread == thread)
 }
 
-/// Every act of the program, those of a race too.
+/// Visits every act of the program, including those of a race.
 fn acts(program: &mut Program, each: &mut dyn FnMut(&mut Act)) {
     for step in &mut program.steps {
         if let Action::Act(act) = &mut step.action {

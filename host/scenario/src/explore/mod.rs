@@ -1,4 +1,4 @@
-//! Simulation by seed: draw, run, find, shrink.
+//! Simulation by seed: draws programs, runs them, finds failures, shrinks them.
 //!
 //! ```text
 //!            ┌─ random(seed) ───────┐                          ┌─ every_way: a litmus file, all interleavings
@@ -8,8 +8,8 @@
 //!                          shrink ◀── the same class of failure
 //! ```
 //!
-//! Everything here is a function of a program and a seed: no clock, no thread and no machine has a part in
-//! it. A backend joins by [`Make`].
+//! Everything here is a function of a program and a seed: no clock, thread or machine influences it. A backend
+//! implements [`Make`].
 
 mod campaign;
 mod class;
@@ -54,23 +54,23 @@ use crate::program::Program;
 use crate::run::{Ended, Failure, Verdict, run};
 use crate::world::World;
 
-/// A backend, as the explorer needs it: something that makes a world for each run.
+/// A backend for the explorer: it makes a world for each run.
 ///
-/// The world must be a function of what it is given: no clock, no randomness but the seed's.
+/// The world must be a function of its arguments: no clock, and no randomness but the seed's.
 pub trait Make: Sync {
     type World<'a>: World
     where
         Self: 'a;
 
-    /// A new world. What behaviour of its own the backend draws - delays, orders, faults of a link - it draws
-    /// from the seed. `planted` goes into the kernel.
+    /// Makes a world. The backend draws its own behaviour, such as delays, orders and faults of a link, from the seed.
+    /// `planted` goes into the kernel.
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> Self::World<'a>;
 }
 
-/// The model backend. It draws nothing: a call is one step there.
+/// The model backend. It draws nothing, because a call is one step there.
 #[derive(Clone, Debug, Default)]
 pub struct ModelBackend {
-    /// The drivers that programs may name.
+    /// Drivers that programs may name.
     pub drivers: Registry,
 }
 
@@ -82,11 +82,11 @@ impl Make for ModelBackend {
     }
 }
 
-/// The link backend. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
-/// chooser's affair.
+/// The link backend. It draws the sizes of the pieces in which bytes arrive; the chooser decides which stream is served
+/// next.
 #[derive(Clone, Debug, Default)]
 pub struct LinkBackend {
-    /// The drivers that programs may name.
+    /// Drivers that programs may name.
     pub drivers: Registry,
 }
 
@@ -98,7 +98,7 @@ impl Make for LinkBackend {
     }
 }
 
-/// The chooser of a seed. Programs, worlds and choosers draw from one seed and share no numbers.
+/// Returns the chooser of a seed. Programs, worlds and choosers draw from one seed and share no numbers.
 pub fn chooser(seed: u64) -> Random {
     Random::new(Random::new(!seed).number())
 }
@@ -118,7 +118,7 @@ fn run_in<W: World>(world: &mut W, program: &Program, choose: &mut dyn Choose) -
     caught(|| run(program, world, choose))
 }
 
-/// A run whose panic is its failure. Whoever panicked is thrown away with its world.
+/// Runs the closure; a panic becomes its failure. The world of a panic is discarded.
 fn caught(run: impl FnOnce() -> Ended) -> Ended {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let failure = Failure { line: 0, what: format!("panic: {}", panic_words(&*panic)) };
@@ -126,7 +126,7 @@ fn caught(run: impl FnOnce() -> Ended) -> Ended {
     })
 }
 
-/// The failure of a run, if it was one.
+/// Returns the failure of a run, if it failed.
 pub fn failure(ended: &Ended) -> Option<&Failure> {
     match &ended.verdict {
         Verdict::Failed(failure) => Some(failure),

@@ -1,17 +1,18 @@
-//! The orders in which the steps of a recording could have come as well.
+//! Computes the legal orders of a recording's steps.
 //!
 //! ```text
-//!   a stream     the steps of one process, one VM, the hardware or the clock come in their order
-//!   names        what gives a name comes before what uses it; its end, and that of its process, behind that
-//!   wakes        what woke a process comes before what that process did next
+//!   a stream     the steps of one process, one VM, the hardware or the clock keep their order
+//!   names        a step that creates a name is before its uses; its end, and that of its process, is after them
+//!   wakes        a step that woke a process is before that process's next step
 //! ```
-//! Nothing else orders two steps: a process is not taken to have looked at its fence memory. Time is a stream like
-//! others: how fast a process is, compared with the engines, is anybody's guess.
+//! Nothing else orders two steps: a process is assumed not to have read its fence memory. Time is a stream like others:
+//! the speed of a process, compared with the engines, is unknown.
 //!
-//! Two steps of different streams that are about one object, and that nothing orders, race. Their other order is that of
-//! the recording with the first of them, and what it leads to, put off until behind the second. What takes more than one
-//! race the wrong way round is looked for by priorities (as in "A Randomized Scheduler with Probabilistic Guarantees of
-//! Finding Bugs", Burckhardt and others, 2010): the stream with the highest that can go on does, until it is given the lowest.
+//! Two steps of different streams race if both are about one object and nothing orders them. Their other order is the
+//! recorded one with the first of them, and its consequences, postponed until after the second. Failures that need more
+//! than one reversed race are searched by priorities (as in "A Randomized Scheduler with Probabilistic Guarantees of
+//! Finding Bugs", Burckhardt and others, 2010): the runnable stream with the highest priority is next, until it gets
+//! the lowest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,39 +22,39 @@ use super::parts;
 use crate::choose::Random;
 use crate::program::{Act, Action, Binding, Fault, HandleRef, Kind, Operation, Process, Program, Vm};
 
-/// See the module. Steps are places in the program, from 0.
+/// The order constraints of a recording. Steps are positions in the program, from 0.
 pub(super) struct Orders {
     streams: usize,
-    /// Of each step.
+    /// Stream of each step.
     stream: Vec<usize>,
     position: Vec<u32>,
-    /// What each step comes directly behind.
+    /// The steps that each step directly depends on.
     behind: Vec<Vec<usize>>,
-    /// Of each step: how many of each stream it comes behind, itself included.
+    /// Vector clock of each step: the number of steps of each stream that it is after, itself included.
     clock: Vec<Vec<u32>>,
-    /// Pairs that race, the first one first.
+    /// Racing pairs, the first step first.
     pub races: Vec<(usize, usize)>,
 }
 
-/// What is known of the steps so far.
+/// State while the constraints are built.
 struct Builder<'a> {
     program: &'a Program,
     last: Vec<Option<usize>>,
     given: Vec<Option<usize>>,
-    /// Who used a name so far.
+    /// Steps that used each name so far.
     used: Vec<Vec<usize>>,
-    /// What woke a process since its last step.
+    /// Steps that woke each process since its last step.
     woken: Vec<Vec<usize>>,
     /// One number for each object, whatever names it has.
     object: Vec<Option<usize>>,
-    /// What names of NT handles are of.
+    /// Object of each name of an NT handle.
     named: BTreeMap<String, usize>,
-    /// Of each object: the steps that are about it.
+    /// Steps about each object.
     touched: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Orders {
-    /// Of a program that a recording came to; `woken` are the steps that woke somebody.
+    /// Builds the constraints of a recording's program; `woken` lists the steps that woke a process.
     pub fn new(program: &Program, woken: &[(usize, Process)]) -> Orders {
         let (processes, vms) = (program.processes.len(), program.vms.len());
         let streams = processes + vms + 2;
@@ -104,12 +105,12 @@ impl Orders {
         self.clock.push(clock);
     }
 
-    /// Whether nothing lets the second come first.
+    /// Whether the first step is always before the second.
     fn is_before(&self, first: usize, second: usize) -> bool {
         self.clock[second][self.stream[first]] > self.position[first]
     }
 
-    /// Of each step the last before it of each other stream that is about the same, if nothing orders the two.
+    /// Returns, for each step, the last unordered step before it of each other stream about the same object.
     fn races_of<'a>(&self, touched: impl Iterator<Item = &'a Vec<usize>>) -> Vec<(usize, usize)> {
         let mut races = BTreeSet::new();
         for steps in touched {
@@ -126,7 +127,7 @@ impl Orders {
         races.into_iter().map(|(second, first)| (first, second)).collect()
     }
 
-    /// The recorded order with this race the other way round.
+    /// Returns the recorded order with this race reversed.
     pub fn reversed(&self, (first, second): (usize, usize)) -> Vec<usize> {
         let put_off = |at: &usize| *at >= first && *at < second && self.is_before(first, *at);
         let all = 0..self.stream.len();
@@ -136,10 +137,10 @@ impl Orders {
         order
     }
 
-    /// An order by priorities, which change so often.
+    /// Returns an order by priorities, which change `changes` times.
     pub fn by_priorities(&self, random: &mut Random, changes: u64) -> Vec<usize> {
         let count = self.stream.len();
-        // The higher the sooner; who is given the lowest goes below all before.
+        // A higher number is sooner; a stream that gets the lowest priority goes below all others.
         let mut priority: Vec<i64> = (0..self.streams as i64).collect();
         for at in (1..priority.len()).rev() {
             priority.swap(at, random.below(at as u64 + 1) as usize);
@@ -172,7 +173,7 @@ impl Orders {
         order
     }
 
-    /// Whether an order keeps what has to be kept.
+    /// Whether an order keeps all constraints.
     #[cfg(test)]
     pub fn allows(&self, order: &[usize]) -> bool {
         let mut done = vec![false; self.stream.len()];
@@ -189,7 +190,7 @@ impl Builder<'_> {
         self.program.processes.len() + vm.index()
     }
 
-    /// The stream of a step, and what it comes directly behind.
+    /// Returns the stream of a step, and its direct dependencies.
     fn step(&mut self, at: usize, action: &Action) -> (usize, Vec<usize>) {
         let hardware = self.program.processes.len() + self.program.vms.len();
         let clock = hardware + 1;
@@ -248,7 +249,7 @@ impl Builder<'_> {
         (stream, behind)
     }
 
-    /// What others opened of a process they opened before its end.
+    /// The end of a process depends on the opens of its objects by other processes.
     fn end(&self, process: Process, behind: &mut Vec<usize>) -> usize {
         let of_process = (0..self.used.len()).filter(|at| self.program.owner(Binding(*at as u32)) == process);
         behind.extend(of_process.flat_map(|at| self.used[at].iter().copied()));
@@ -290,7 +291,7 @@ impl Builder<'_> {
         if !of_objects(self.program.bindings[given.index()].kind) {
             return;
         }
-        // What is opened is what it was made of.
+        // An opened name stands for the object that was shared.
         let by_name = match &act.operation {
             Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named.get(name).copied(),
             _ => None,

@@ -1,4 +1,4 @@
-//! The operands of an operation, all of them in one place: what it refers to, and its fence values.
+//! Visits the operands of an operation, in one place: its references and its fence values.
 
 use d3dkmt::Values;
 use d3dkmt::names::Visit;
@@ -8,28 +8,28 @@ use crate::program::{
     Operation, Piece, Share,
 };
 
-/// One operand that shrinking looks at.
+/// An operand, as shrinking sees it.
 enum OperandMut<'a> {
-    /// The operation cannot do without it.
+    /// A required handle.
     Handle(&'a mut HandleRef),
     Name(&'a mut Binding),
     Address(&'a mut Address),
-    /// It can be left out.
+    /// An optional event.
     Event(&'a mut Option<Binding>),
     OptionalHandle(&'a mut Option<HandleRef>),
-    /// Lists: an item can be left out, but not the last.
+    /// A list of handles: items can be removed, except the last one.
     Handles(&'a mut Vec<HandleRef>),
-    /// One for each handle of the list before.
+    /// Values, one for each handle of the preceding list.
     Values(&'a mut Values),
     Commands(&'a mut Vec<Command>),
     Ranges(&'a mut Vec<GpuVaRange>),
     /// A list that may be empty.
     Pieces(&'a mut Vec<Piece>),
-    /// A fence value that stands alone.
+    /// A single fence value.
     Value(&'a mut u64),
 }
 
-/// Hands each part to a function.
+/// Passes each operand to a function.
 struct EachPart<'a>(&'a mut dyn FnMut(OperandMut<'_>));
 
 impl Visit<Bindings> for EachPart<'_> {
@@ -106,7 +106,7 @@ impl Visit<Bindings> for EachPart<'_> {
     }
 }
 
-/// Every operand.
+/// Visits every operand.
 fn each_part(operation: &mut Operation, each: &mut dyn FnMut(OperandMut<'_>)) {
     match operation {
         Operation::Call(call) => call.visit_names(&mut EachPart(each)),
@@ -140,7 +140,7 @@ fn each_part(operation: &mut Operation, each: &mut dyn FnMut(OperandMut<'_>)) {
     }
 }
 
-/// Which items of a list of handles stay; their values stay with them.
+/// Decides which items of a list of handles stay; their values stay with them.
 #[derive(Default)]
 struct RetainedHandles(Vec<bool>);
 
@@ -159,7 +159,7 @@ impl RetainedHandles {
     }
 }
 
-/// Takes out what refers to a binding that is not to be kept; false if the operation cannot do without it.
+/// Removes references to bindings that are not kept; false if the operation requires one of them.
 pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) -> bool {
     let handle = |handle: &HandleRef| match handle {
         HandleRef::Bound(binding) => keep(*binding),
@@ -169,7 +169,7 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
         Address::Bound(binding) => keep(*binding),
         Address::Number(_) => true,
     };
-    // An operation whose list is empty by that goes too.
+    // An operation whose list becomes empty is removed too.
     fn list<T>(items: &mut Vec<T>, keep: impl Fn(&T) -> bool) -> bool {
         let before = items.len();
         items.retain(keep);
@@ -214,7 +214,7 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
     stays
 }
 
-/// How many items the lists of an operation have.
+/// Returns the number of items in the lists of an operation.
 pub(super) fn item_count(operation: &mut Operation) -> usize {
     let mut count = 0;
     retain_items(operation, &mut |_| {
@@ -224,7 +224,7 @@ pub(super) fn item_count(operation: &mut Operation) -> usize {
     count
 }
 
-/// Keeps the items of an operation's lists that `keep` says yes to; it is told their numbers.
+/// Keeps the items of an operation's lists for which `keep` returns true; its argument is the item's number.
 pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize) -> bool) {
     let (mut at, mut kept) = (0, RetainedHandles::default());
     each_part(operation, &mut |part| {
@@ -248,7 +248,7 @@ pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize
     });
 }
 
-/// The fence values of an operation, to look at or to change.
+/// Visits the fence values of an operation, mutably.
 pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) {
     each_part(operation, &mut |part| match part {
         OperandMut::Value(value) => each(value),
@@ -272,7 +272,7 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
     });
 }
 
-/// Every name that an operation refers to, to look at or to change.
+/// Visits every name that an operation refers to, mutably.
 pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Binding)) {
     fn handle(handle: &mut HandleRef, each: &mut dyn FnMut(&mut Binding)) {
         match handle {

@@ -1,8 +1,8 @@
 //! Random programs: a whole scenario drawn by seed.
 //!
-//! Each seed draws a profile first - how many processes, fences and steps there are and how often each kind
-//! of step comes, never for some - so that programs differ in kind and not only in detail. Then it draws
-//! steps over what the draft has by then. Nothing is expected of any call: the checkers judge.
+//! Each seed first draws a profile: the number of processes, fences and steps, and how often each kind of step occurs,
+//! possibly never. So programs differ in kind and not only in detail. Then it draws steps over the current draft. No
+//! result is expected of any call: the checkers judge.
 
 use d3dkmt::{CallOf, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags};
 use dxgkrnl::Nanos;
@@ -14,7 +14,7 @@ use crate::program::{
 };
 use crate::script::words::GENERIC_ALL;
 
-/// What can come next.
+/// Kinds of steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kinds {
     Signal,
@@ -40,7 +40,7 @@ enum Kinds {
     List,
 }
 
-/// How often each comes, of a profile that has all.
+/// Weight of each kind, for a profile that has all kinds.
 const WEIGHTS: [(Kinds, u64); 21] = [
     (Kinds::Signal, 24),
     (Kinds::Wait, 24),
@@ -73,13 +73,13 @@ const STEPS_MAX: u64 = 48;
 pub(super) const DURATIONS_NS: [Nanos; 6] = [1_000, 20_000, 100_000, 1_000_000, 16_000_000, 2_500_000_000];
 const ODD_VALUES: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, 0];
 
-/// Fences, and a value for each.
+/// Fences, each with a value.
 pub(super) type Pairs = (Vec<HandleRef>, Values);
 
-/// Draws the program of this seed: the same on every machine, today and tomorrow.
+/// Draws the program of this seed: always the same, on every machine.
 pub fn random(seed: u64) -> Program {
     let mut drawer = Drawer { draft: Draft::new(seed), odd: 0, escapes: false, lists: false };
-    // Decided apart: a seed without them has the program that it always had.
+    // Drawn from a generator of its own, so that a seed without these features keeps its old program.
     let mut apart = Random::new(!seed);
     drawer.escapes = apart.one_in(4);
     drawer.lists = apart.one_in(3);
@@ -102,11 +102,11 @@ pub(super) fn submission(contexts: Vec<HandleRef>, private_data: Vec<Command>) -
 
 pub(super) struct Drawer {
     pub draft: Draft,
-    /// One operand in so many is not what it should be; never, if 0.
+    /// One operand in this many is wrong; 0: none.
     pub odd: u64,
     /// The program has escapes, and events that a driver signals.
     pub escapes: bool,
-    /// It has command lists, and memory for them.
+    /// The program has command lists, and memory for them.
     pub lists: bool,
 }
 
@@ -119,7 +119,7 @@ impl Drawer {
         self.draft.random.below(end)
     }
 
-    /// The kinds of step this program has, each with its weight.
+    /// Returns the kinds of steps of this program, each with its weight.
     fn profile(&mut self) -> Vec<(Kinds, u64)> {
         let [hardware, odd, newer, escapes] = [self.one_in(6), self.one_in(2), self.one_in(3), self.escapes];
         self.odd = if odd { 12 } else { 0 };
@@ -141,7 +141,7 @@ impl Drawer {
         weights
     }
 
-    /// VMs, processes, and something to work with in each.
+    /// Starts VMs and processes, and creates basic objects in each.
     fn begin(&mut self) {
         let vms = self.below(3);
         for _ in 0..vms {
@@ -230,7 +230,7 @@ impl Drawer {
         }
     }
 
-    /// Nobody can do anything: somebody thaws or starts.
+    /// No process can take a step: thaws or starts one.
     fn without_guests(&mut self) {
         match self.draft.guests.iter().position(|guest| guest.frozen) {
             Some(guest) => self.thaw(guest),
@@ -246,7 +246,7 @@ impl Drawer {
         self.draft.pick(&devices)
     }
 
-    /// A handle where `meant` should be; now and then another.
+    /// Returns `meant` as an operand; sometimes another handle.
     pub fn handle(&mut self, guest: usize, meant: Binding) -> HandleRef {
         if self.odd == 0 || !self.one_in(self.odd) {
             return HandleRef::Bound(meant);
@@ -260,7 +260,7 @@ impl Drawer {
         }
     }
 
-    /// Some of a process's fences, the same one twice now and then.
+    /// Returns some of a process's fences, sometimes one twice.
     fn fences(&mut self, guest: usize) -> Vec<Fence> {
         let all = self.draft.guests[guest].fences.clone();
         let count = [1, 1, 2, 2, 3][self.below(5) as usize];
@@ -272,7 +272,7 @@ impl Drawer {
         self.handle(guest, device)
     }
 
-    /// A value to wait for: about what the fence has.
+    /// Returns a value to wait for, near the fence's value.
     fn awaited(&mut self, fence: Fence) -> u64 {
         if self.odd > 0 && self.one_in(20) {
             return ODD_VALUES[self.below(6) as usize];
@@ -285,7 +285,7 @@ impl Drawer {
         }
     }
 
-    /// A value to signal, and whether it goes back.
+    /// Returns a value to signal, and whether it rewinds the fence.
     pub fn signalled(&mut self, fence: Fence) -> (u64, bool) {
         if self.odd > 0 && self.one_in(40) {
             return (ODD_VALUES[self.below(6) as usize], self.one_in(2));
@@ -299,7 +299,7 @@ impl Drawer {
         }
     }
 
-    /// Fences with the values they come to, and the flags that takes.
+    /// Returns fences with the values to signal, and the flags that this requires.
     pub fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs, SignalFlags)> {
         let fences = self.fences(guest);
         let mut flags = SignalFlags::empty();
@@ -337,7 +337,7 @@ impl Drawer {
         let Some((fences, (objects, values))) = self.items(guest) else { return };
         let device = self.device_of(guest, &fences);
         let flags = if self.one_in(3) { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
-        // Who waits without an event may sleep for good: a thread does nothing but that.
+        // A wait without an event may never return, so a separate thread makes it.
         let with_event = self.draft.guests[guest].threads >= THREADS_MAX || self.one_in(2);
         let (thread, event) =
             if with_event { self.with_event(guest) } else { (self.draft.start_thread(guest), None) };
@@ -355,7 +355,7 @@ impl Drawer {
         (main, Some(event))
     }
 
-    /// A context, made if there is none; sometimes two of a device.
+    /// Returns a context, created if there is none; sometimes two of a device.
     pub fn contexts(&mut self, guest: usize) -> Option<Vec<HandleRef>> {
         if self.draft.guests[guest].contexts.is_empty() {
             let device = self.device(guest)?;

@@ -1,12 +1,12 @@
-//! Recordings as programs: what one of them comes to, and the smallest that comes to the same.
+//! Treats recordings as programs: finds their failures, and the smallest program with the same failures.
 //!
 //! ```text
-//!   recording ──from_trace──▶ Program ──plain──▶ nothing is expected, time passes in as few steps as can be
-//!                                │ coarse: without actors, without stretches of steps; nothing is printed or read
+//!   recording ──from_trace──▶ Program ──plain──▶ no expectations, time passes in as few steps as possible
+//!                                │ coarse: removes actors, then ranges of steps; without printing and reading
 //!                                ▼
-//!                             some hundred steps ──shrink──▶ as for any other program ──told──▶ with what is wrong
+//!                             some hundred steps ──shrink──▶ as for any other program ──told──▶ with the failure
 //! ```
-//! A step that is taken out takes with it what hangs on it ([`sound`]): so each candidate is causally closed.
+//! Removing a step also removes the steps that depend on it ([`repair`]): so each candidate is causally closed.
 
 use std::fmt;
 
@@ -21,14 +21,14 @@ use crate::program::{Action, Expectation, Expected, Process, Program, Step};
 use crate::run::{AtEnd, Ended, Waiting, run_to_end};
 use crate::script::{parse, print};
 
-/// What is wrong with a recording, and has to stay.
+/// A failure of a recording that must be kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// Something waits at the end, with this verdict: one of [`why::Verdict::NAMES`].
+    /// A process waits at the end with this verdict: one of [`why::Verdict::NAMES`].
     Waits(&'static str),
-    /// Something is noted that has this text.
+    /// A note contains this text.
     Note(String),
-    /// A law of the model is broken, or the kernel panics.
+    /// An invariant of the model is broken, or the kernel panics.
     Broken(FailureMode),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Why a text does not say what is to stay.
+/// The text names no failure to keep.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is nothing to keep: write a verdict ({verdicts}) or note=TEXT", verdicts = why::Verdict::NAMES.join(", "))]
 pub struct NothingToKeep(String);
@@ -58,7 +58,7 @@ impl std::str::FromStr for Kept {
     }
 }
 
-/// A program with nothing expected of it, in as few steps as can be: what a recording does, whatever it leads to.
+/// Returns the program without expectations, in as few steps as possible: what a recording does, whatever the results.
 fn plain(program: &Program) -> Program {
     let mut plain = program.clone();
     plain.steps.retain(|step| !matches!(step.action, Action::Expect(_)));
@@ -67,7 +67,7 @@ fn plain(program: &Program) -> Program {
     plain
 }
 
-/// No call has to come to anything.
+/// Removes all expectations.
 pub(super) fn expect_nothing(program: &mut Program) {
     for step in &mut program.steps {
         if let Action::Act(act) = &mut step.action
@@ -78,7 +78,7 @@ pub(super) fn expect_nothing(program: &mut Program) {
     }
 }
 
-/// Times that pass one after the other pass at once.
+/// Merges consecutive advances of time.
 fn at_once(program: &mut Program) {
     program.steps.dedup_by(|next, step| match (&next.action, &mut step.action) {
         (Action::Advance(more), Action::Advance(nanos)) => {
@@ -89,7 +89,7 @@ fn at_once(program: &mut Program) {
     });
 }
 
-/// Runs a program that expects nothing on the model.
+/// Runs a program without expectations on the model.
 pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
     let world = ModelWorld::with_drivers(program, drivers, None);
     let mut world = if checked { world } else { world.unchecked() };
@@ -102,7 +102,7 @@ pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Opt
     (ended, seen)
 }
 
-/// What is wrong with a program that expects nothing: what of it is broken, or else each verdict of what is stuck.
+/// Returns the failures of a program without expectations: the broken invariant, or else each verdict of a stuck wait.
 pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
     let (ended, seen) = look(program, drivers, true);
     if let Some(failure) = failure(&ended) {
@@ -118,38 +118,38 @@ pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
     wrong
 }
 
-/// A recording that was made small.
+/// A reduced recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Smallest {
     pub program: Program,
-    /// As a file, which passes as long as all that was to stay happens; if a law is broken, it fails with that.
+    /// The scenario file. It passes as long as all kept failures occur; with a broken invariant, it fails with that.
     pub text: String,
-    /// Programs that were run.
+    /// Number of programs that were run.
     pub tried: u64,
 }
 
-/// Steps from which on stretches are taken out with nothing printed and read.
+/// Above this number of steps, ranges are removed without printing and reading.
 const FEW_STEPS: usize = 64;
 
 struct Reducer<'a> {
     best: Program,
     kept: &'a [Kept],
     drivers: &'a Registry,
-    /// In the order of their lines the steps must not come to it.
+    /// The failure must not occur in the order of the lines.
     by_order: bool,
     tried: u64,
 }
 
-/// Why there is no smallest one.
+/// Reason why there is no reduced program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotReduced {
-    #[error("as a scenario it does not come to {0}")]
+    #[error("the recording, run as a scenario, does not show {0}")]
     Otherwise(String),
-    #[error("what it comes to cannot be said in a scenario")]
+    #[error("its failure cannot be expressed in a scenario")]
     NotSaid,
 }
 
-/// The smallest program that comes to what is to be kept.
+/// Returns the smallest program with these failures.
 pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Smallest, NotReduced> {
     let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: false, tried: 0 };
     for one in kept {
@@ -164,8 +164,8 @@ pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Sm
     Ok(Smallest { program, text, tried: reducer.tried })
 }
 
-/// The scenario of the fewest steps that come to this in the order in which they stand, and not in that of their lines:
-/// `None` if it cannot be said.
+/// Returns the smallest scenario with this failure in the program's order, and not in the order of its lines; `None` if
+/// it cannot be expressed.
 pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -> Option<String> {
     let kept = std::slice::from_ref(kept);
     let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order: true, tried: 0 };
@@ -175,7 +175,7 @@ pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -
     Some(told(&reducer.best, kept, drivers)?.1)
 }
 
-/// How a program ends that comes to all of this.
+/// Returns the result of a program that has all these failures.
 fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
     let (ended, seen) = look(program, drivers, checked);
@@ -187,13 +187,13 @@ fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ende
             seen.as_ref().is_some_and(|seen| seen.notes.iter().any(|note| note.contains(text)))
         }
     };
-    // What fails otherwise is another thing.
+    // A run that fails differently has another failure.
     let only_so = failed.is_none() || checked;
     (only_so && kept.iter().all(happens)).then_some(ended)
 }
 
 impl Reducer<'_> {
-    /// How a program ends that comes to all that is to be kept.
+    /// Returns the result of a candidate that has all kept failures.
     fn keeps(&mut self, candidate: &Program) -> Option<Ended> {
         self.tried += 1;
         let ended = look_for(candidate, self.kept, self.drivers)?;
@@ -228,7 +228,7 @@ impl Reducer<'_> {
         self.takes(candidate)
     }
 
-    /// Without actors, then without ever shorter stretches of steps, until few are left or none goes.
+    /// Removes actors, then ever shorter ranges of steps, until few are left or none can be removed.
     fn coarse(&mut self) {
         loop {
             let before = self.best.steps.len();
@@ -246,7 +246,7 @@ impl Reducer<'_> {
         }
     }
 
-    /// Without halves of the processes, quarters, and so on to single ones.
+    /// Removes halves of the processes, quarters, and so on to single ones.
     fn actors(&mut self) {
         let mut length = self.best.processes.len().div_ceil(2).max(1);
         loop {
@@ -266,7 +266,7 @@ impl Reducer<'_> {
         }
     }
 
-    /// From the end: what comes behind goes first.
+    /// Removes ranges from the end first, because steps after the failure are not needed.
     fn stretches(&mut self, length: usize) {
         let mut end = self.best.steps.len();
         while end > 0 {
@@ -277,13 +277,14 @@ impl Reducer<'_> {
     }
 }
 
-/// What waits with this verdict.
+/// Returns the process that waits with this verdict.
 fn waits<'a>(seen: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
     let of = || seen.waiting.iter().filter(|waiting| waiting.verdict.name() == verdict);
     of().find(|waiting| waiting.root.is_some()).or_else(|| of().next())
 }
 
-/// The program with what was kept as its last lines, and as text that was read and run: it does what it says.
+/// Returns the program with the kept failures as its last lines, and its text. The text was read and run, so it does
+/// show them.
 pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
     let (_, seen) = look(program, drivers, false);
     let mut last = Vec::new();

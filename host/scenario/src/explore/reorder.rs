@@ -1,4 +1,4 @@
-//! What a recording could have come to: its other legal orders are run, and held against the recorded one.
+//! Runs other legal orders of a recording, and compares their outcomes with the recorded one.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,37 +15,37 @@ use crate::run::{AtEnd, Ended, Waiting};
 use crate::script;
 use crate::script::words::write_status;
 
-/// How many orders, and which.
+/// Number and seed of the orders to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Other orders than the recorded one.
+    /// Number of orders besides the recorded one.
     pub orders: u64,
-    /// Of those that are drawn.
+    /// Seed of the drawn orders.
     pub seed: u64,
 }
 
 /// How an order differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The first of these recorded steps came behind the second.
+    /// The first of these recorded steps was moved after the second.
     Race { first: usize, second: usize },
-    /// By priorities of processes: the number of the draw.
+    /// Priorities of streams: the number of the draw.
     Priorities { draw: u64 },
 }
 
-/// What came of an order, and does not come of the recorded one.
+/// An outcome of an order that differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// When all has been done that was recorded, something waits that does not in the recorded order.
+    /// At the end, a process waits that does not wait in the recorded order.
     Waits { process: String, verdict: &'static str, root: Option<(String, u64)> },
-    /// A law of the model is broken, or the kernel panics.
+    /// An invariant of the model is broken, or the kernel panics.
     Broken { what: String },
-    /// Fences that have other values: name, recorded, found.
+    /// Fences with other values: name, recorded, found.
     OtherValues { fences: Vec<(String, u64, u64)> },
 }
 
 impl Outcome {
-    /// One of its kind is enough to see: the same fences, whatever their values.
+    /// Whether both are of one kind, of which one example is enough: the same fences, whatever their values.
     fn is_like(&self, other: &Outcome) -> bool {
         match (self, other) {
             (
@@ -65,7 +65,7 @@ impl Outcome {
         }
     }
 
-    /// It is a failure, whatever was meant.
+    /// Whether it is a failure in any program.
     pub fn is_failure(&self) -> bool {
         !matches!(self, Outcome::OtherValues { .. })
     }
@@ -91,35 +91,34 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The first order that came to something.
+/// The first order with an outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     pub outcome: Outcome,
     pub change: Change,
-    /// How many orders came to it.
+    /// Number of orders with this outcome.
     pub orders: u64,
-    /// The first call that was answered otherwise than recorded, in words: from there on its program would perhaps
-    /// have done something else.
+    /// The first call with another answer than recorded, as text: its program might have continued differently from
+    /// there.
     pub answered: Option<String>,
     /// The program in that order.
     pub program: Program,
-    /// The scenario of the fewest steps that come to the same in this order and not in the recorded one, if it is a
-    /// failure.
+    /// For a failure: the smallest scenario that has it in this order and not in the recorded one.
     pub smallest: Option<String>,
 }
 
-/// See the module.
+/// The result of running other orders.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reordered {
-    /// Pairs of steps about one object that nothing orders.
+    /// Number of unordered pairs of steps on one object.
     pub races: usize,
-    /// Different orders that were run.
+    /// Number of different orders that were run.
     pub orders: u64,
-    /// Each outcome once: failures first, each in the order it was found.
+    /// Each outcome once: failures first, otherwise in the order of discovery.
     pub found: Vec<Found>,
 }
 
-/// Explores other orders of a recording. `progress` is told how many were run.
+/// Runs other orders of a recording. `progress` is called with the number of orders run.
 pub fn reorder(
     converted: &Converted,
     budget: Budget,
@@ -142,7 +141,7 @@ pub fn reorder(
         orders: 0,
         found: Vec::new(),
     };
-    // Some orders are left to priorities, which find what no single race does.
+    // Some orders are drawn by priorities, which find failures that no single race shows.
     let of_races = if orders.races.is_empty() { 0 } else { budget.orders.div_ceil(2) };
     let mut random = Random::new(budget.seed);
     let mut races = orders.races.clone();
@@ -167,7 +166,7 @@ pub fn reorder(
     Reordered { races: orders.races.len(), orders: explorer.orders, found: explorer.found }
 }
 
-/// The steps of the program that woke somebody. What happened in time that passed is woken by the passing.
+/// Returns the program's steps that woke a process. A wake-up while time passes belongs to the step that advances time.
 pub(super) fn woken(converted: &Converted) -> Vec<(usize, crate::program::Process)> {
     let Converted { program, origins, wakes, .. } = converted;
     let place_of = |step: usize| {
@@ -220,7 +219,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Steps of the program as those of the recording, from 0.
+    /// Converts steps of the program to steps of the recording, from 0.
     fn in_recorded_steps(&self, change: &Change) -> Change {
         let origins = &self.converted.origins;
         match *change {
@@ -229,7 +228,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// What is not as in the recorded order, and what of it a smaller program has to keep.
+    /// Returns the differences from the recorded order, each with the failure that a smaller program must keep.
     fn outcomes(&self, ended: &Ended, seen: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
         let (recorded, at_recorded_end) = &self.as_recorded;
         if let Some(broken) = failure(ended) {

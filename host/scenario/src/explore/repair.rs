@@ -1,7 +1,7 @@
-//! A program with parts taken out, made whole: whatever hung on them goes with them.
+//! Repairs a program from which parts were removed: steps that depend on them are removed too.
 //!
-//! What is left obeys the language's rules: names are declared before they are used, those who ended or are
-//! frozen do nothing, who thaws was frozen.
+//! The result obeys the language's rules: names are declared before use, ended or frozen processes take no steps, and
+//! only a frozen process is thawed.
 
 use super::parts;
 use crate::program::{
@@ -16,7 +16,7 @@ enum Life {
     Ended,
 }
 
-/// What is known at a step.
+/// State while the steps are checked in order.
 struct Sieve<'a> {
     program: &'a mut Program,
     vms: Vec<bool>,
@@ -26,7 +26,7 @@ struct Sieve<'a> {
     bindings: Vec<bool>,
 }
 
-/// The program without what has lost its ground.
+/// Returns the program without steps whose prerequisites are gone.
 pub(super) fn repair(mut program: Program) -> Program {
     let steps = std::mem::take(&mut program.steps);
     let race = program.race.take();
@@ -150,7 +150,7 @@ impl Sieve<'_> {
                 }
                 self.vms[vm.index()]
             }
-            // Its processes outlive it.
+            // Processes outlive the daemon.
             Fault::RestartDaemon => true,
             Fault::Fill(context) => {
                 let owner = self.program.owner(context);

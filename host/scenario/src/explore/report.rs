@@ -1,4 +1,4 @@
-//! What a campaign came to, as a value, as JSON, and put together from shards.
+//! The report of a campaign: as a value, as JSON, and merged from shards.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Class, Plan};
 
-/// How often each end was seen: `passed`, an outcome of a race, a class of failures.
+/// Number of each result: `passed`, an outcome of a race, a class of failures.
 pub type Histogram = BTreeMap<String, u64>;
 
 /// A seed that fails.
@@ -18,43 +18,43 @@ pub struct Found {
     pub what: String,
     /// A scenario file that fails in the same way.
     pub shrunk: String,
-    /// The seed that it fails with; the same, where seeds have no say in how a file runs.
+    /// The seed with which the shrunk scenario fails; the same, where the run does not depend on the seed.
     pub shrunk_seed: u64,
     /// The report's histogram up to this seed.
     pub so_far: Histogram,
 }
 
-/// See the module.
+/// The report of a campaign or a shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub commit: String,
-    /// The seeds it was to run.
+    /// The seeds of this shard.
     pub seeds: Range<u64>,
-    /// The seeds that all shards are to run together.
+    /// The seeds of all shards together.
     pub planned: Range<u64>,
     pub seeds_run: u64,
     pub stop_after: usize,
-    /// By seed.
+    /// Failures, ordered by seed.
     pub failures: Vec<Found>,
     pub histogram: Histogram,
 }
 
-/// Why reports do not go together, or are none.
+/// Reason why reports cannot be merged, or a value is no report.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mismatch {
-    #[error("there is no report to merge")]
+    #[error("no report to merge")]
     Nothing,
     #[error("reports of different code: {0} and {1}")]
     Commits(String, String),
     #[error("reports that stop after different numbers of failures: {0} and {1}")]
     StopAfter(usize, usize),
-    #[error("seeds {0} to {1} are in no report")]
+    #[error("seeds {0} to {1} are missing: add the report of their shard")]
     Gap(u64, u64),
     #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
     Plans(Range<u64>, Range<u64>),
     #[error("seed {0} is in two reports")]
     Overlap(u64),
-    #[error("no report of a campaign: {0}")]
+    #[error("the file is no report of a campaign: {0}")]
     NoReport(String),
 }
 
@@ -159,8 +159,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The report of the whole, from those of its shards in any order: exactly what one run over all seeds
-/// reports. A shard that is missing is refused, also the first and the last.
+/// Merges the reports of shards, in any order: the result is exactly the report of one run over all seeds. A missing
+/// shard is refused, also the first and the last.
 pub fn merge(reports: &[Report]) -> Result<Report, Mismatch> {
     let whole = join(reports)?;
     let Range { start, end } = whole.planned;
@@ -173,10 +173,10 @@ pub fn merge(reports: &[Report]) -> Result<Report, Mismatch> {
     Ok(whole)
 }
 
-/// Reports of stretches that lie side by side, as one.
+/// Joins the reports of adjacent ranges.
 pub(super) fn join(reports: &[Report]) -> Result<Report, Mismatch> {
     let mut parts: Vec<&Report> = reports.iter().collect();
-    // Of more shards than seeds some have none.
+    // With more shards than seeds, some have none.
     parts.sort_by_key(|report| (report.seeds.start, report.seeds.end));
     let (first, last) = (parts.first().ok_or(Mismatch::Nothing)?, parts.last().ok_or(Mismatch::Nothing)?);
     let mut whole = Report {

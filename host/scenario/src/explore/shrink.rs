@@ -1,10 +1,9 @@
-//! Shrinking: the smallest program that still fails in the same way.
+//! Shrinking: finds the smallest program that still fails in the same way.
 //!
-//! A candidate is the program with something taken out or made smaller, made whole again, printed and read:
-//! so whatever comes out of this is a scenario file, and one that fails. Passes go from big to small -
-//! processes, stretches of steps, single steps, items, settings, values, names - until none finds
-//! anything. Every step makes the program smaller, none is drawn: the same program shrinks the same way
-//! everywhere.
+//! A candidate is the program with something removed or made smaller, then repaired, printed and read. So every result
+//! is a scenario file, and one that fails. Passes go from big to small - processes, ranges of steps, single steps,
+//! items, settings, values, names - until none succeeds. Every accepted candidate is smaller, and nothing is random:
+//! the same program shrinks in the same way everywhere.
 
 use std::collections::HashSet;
 
@@ -17,10 +16,10 @@ use crate::program::{Act, Action, AdapterNumber, Expected, Operation, Program};
 use crate::run::Ended;
 use crate::script::{parse, print};
 
-/// Runs a program; how that ended, if it failed in the way that is looked for.
+/// Runs a program, and returns its result if it failed in the wanted way.
 pub type StillFails<'a> = &'a mut dyn FnMut(&Program) -> Option<Ended>;
 
-/// Shrinks a program that fails. If it does not fail when printed and read, it comes back as it is.
+/// Shrinks a failing program. A program that does not fail after printing and reading is returned unchanged.
 pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
     let Some(first) = read_back(program) else { return program.clone() };
     let Some(ended) = still_fails(&first) else { return program.clone() };
@@ -44,14 +43,14 @@ pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
     shrinker.best
 }
 
-/// Engines as they are if nothing is said of them.
+/// Resets the engines to their defaults.
 fn plain_engines(program: &mut Program) {
     for adapter in &mut program.setting.kernel.adapters {
         adapter.nodes = dxgkrnl::AdapterConfig::default().nodes;
     }
 }
 
-/// One adapter as it is if nothing is said of it, which all devices are of.
+/// Resets to one default adapter, which all devices use.
 fn one_plain_adapter(program: &mut Program) {
     program.setting.kernel.adapters = dxgkrnl::Config::default().adapters;
     for step in &mut program.steps {
@@ -61,23 +60,23 @@ fn one_plain_adapter(program: &mut Program) {
     }
 }
 
-/// The program as it is read from its own text.
+/// Returns the program as parsed from its own text.
 pub(super) fn read_back(program: &Program) -> Option<Program> {
     parse(&print(program)).ok()?.pop()
 }
 
-/// The smallest program so far, and the judge.
+/// The smallest program so far, and the test for candidates.
 pub(super) struct Shrinker<'a> {
     pub best: Program,
-    /// Its run.
+    /// Result of its run.
     pub ended: Ended,
-    /// Texts that were tried: passes come again, most of what they try does not.
+    /// Texts that were tried: passes repeat, but most of their candidates do not.
     tried: HashSet<String>,
     still_fails: StillFails<'a>,
 }
 
 impl Shrinker<'_> {
-    /// Takes a candidate if it is another program and still fails.
+    /// Accepts a candidate if it differs and still fails.
     pub fn takes(&mut self, candidate: Program) -> bool {
         let text = print(&repair(candidate));
         if !self.tried.insert(text.clone()) {
@@ -97,7 +96,7 @@ impl Shrinker<'_> {
         self.takes(candidate)
     }
 
-    /// Where there are acts.
+    /// Returns the positions of all acts.
     pub fn places(&self) -> Vec<ActPosition> {
         let is_act = |action: &Action| matches!(action, Action::Act(_));
         let steps = self.best.steps.iter().enumerate().filter(|(_, step)| is_act(&step.action));
@@ -108,7 +107,7 @@ impl Shrinker<'_> {
         places
     }
 
-    /// Nothing is expected any more, if that is not what fails.
+    /// Removes the expectations that are not the failure.
     fn free(&mut self) {
         let mut candidate = self.best.clone();
         candidate.steps.retain(|step| !matches!(step.action, Action::Expect(_)));
@@ -127,7 +126,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// What describes, and what the hardware and the daemon are like.
+    /// Simplifies the head of the file: description, hardware, daemon.
     fn head(&mut self) -> bool {
         let mut shrunk = false;
         let changes: [fn(&mut Program); 12] = [
@@ -152,7 +151,7 @@ impl Shrinker<'_> {
         shrunk
     }
 
-    /// Without a VM, a process, a thread, and all that is theirs.
+    /// Removes a VM, a process or a thread with all its steps.
     fn actors(&mut self) -> bool {
         let mut shrunk = false;
         let mut at = 0;
@@ -177,8 +176,8 @@ impl Shrinker<'_> {
         self.takes(candidate)
     }
 
-    /// Without stretches of steps: halves, quarters, and so on to single steps. From the end: what comes
-    /// after a failure goes first.
+    /// Removes ranges of steps: halves, quarters, and so on to single steps. It works from the end, because steps after
+    /// a failure are removed most easily.
     fn stretches(&mut self) -> bool {
         let mut shrunk = false;
         let mut length = self.best.steps.len().div_ceil(2).max(1);
@@ -196,7 +195,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Without an item of a list, and without a step of a race.
+    /// Removes an item of a list, or a step of a race.
     fn items(&mut self) -> bool {
         let mut shrunk = false;
         for place in self.places().into_iter().rev() {
@@ -220,7 +219,7 @@ impl Shrinker<'_> {
     }
 }
 
-/// Where an act stands.
+/// Position of an act.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ActPosition {
     Step(usize),

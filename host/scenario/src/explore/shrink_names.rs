@@ -1,5 +1,4 @@
-//! Shrinking, at the end: names as a person gives them, the statuses that were seen, no name that nobody
-//! uses.
+//! The last pass of shrinking: conventional names, the statuses that were observed, and no unused names.
 
 use super::shrink::{ActPosition, Shrinker, act_at};
 use crate::program::{Action, Expected, Kind, Program, fence_name};
@@ -8,7 +7,7 @@ const PROCESSES: [&str; 4] = ["p", "q", "r", "s"];
 const THREADS: [&str; 4] = ["t", "u", "v", "w"];
 const VMS: [&str; 2] = ["A", "B"];
 
-/// First names of each kind. With more, the first one's letter and a number.
+/// First names of each kind. Further names are the first one's letter and a number.
 const fn names(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Adapter => &["L"],
@@ -78,7 +77,7 @@ fn rename(shrinker: &mut Shrinker<'_>) {
     shrinker.takes(candidate);
 }
 
-/// What was seen becomes what is expected: of all calls, or else of those where it can be said.
+/// Makes the observed results the expected ones: for all calls, or else for those that can be expressed.
 fn fill(shrinker: &mut Shrinker<'_>) {
     let mut whole = shrinker.best.clone();
     for at in 0..whole.steps.len() {
@@ -98,7 +97,7 @@ fn fill(shrinker: &mut Shrinker<'_>) {
     }
 }
 
-/// What a call that may say anything came to.
+/// Returns the observed result of a call without an expectation.
 fn seen(shrinker: &Shrinker<'_>, at: usize) -> Option<Expected> {
     let step = shrinker.best.steps.get(at)?;
     match &step.action {

@@ -1,5 +1,4 @@
-//! Shrinking: settings go to what they are if nothing is said, values to small integers, durations to short
-//! ones.
+//! Shrinking: resets settings to their defaults, and reduces values to small integers and durations to short ones.
 
 use d3dkmt::{CallOf, CreateContextFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
 use dxgkrnl::Nanos;
@@ -11,7 +10,7 @@ use crate::script::forms;
 
 const SHORT_NS: [Nanos; 3] = [1_000, 1_000_000, 1_000_000_000];
 
-/// Flags, options, engines, durations.
+/// Removes flags, options, engines and durations.
 pub(super) fn settings(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     for place in shrinker.places() {
@@ -43,7 +42,7 @@ pub(super) fn settings(shrinker: &mut Shrinker<'_>) -> bool {
     shrunk
 }
 
-/// The operation with one setting less, in each way there is.
+/// Returns the operation with one setting removed, for each setting.
 fn plainer(operation: &Operation) -> Vec<Operation> {
     match operation {
         Operation::Call(call) => {
@@ -76,7 +75,7 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
     }
 }
 
-/// Calls without a form: with flags, engines, events, and time less. A call that is not here has no setting.
+/// Returns calls without a form with one flag, engine, event or time removed. Other calls have no settings.
 fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
     let mut all = Vec::new();
     let mut with = |change: &dyn Fn(&mut NamedCall)| {
@@ -122,7 +121,7 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
                 }
             });
         }
-        // A form says that it may be left out, and not that polling is plainer still.
+        // The form allows omitting the time-out; it does not know that polling is simpler still.
         CallOf::AcquireKeyedMutex { .. } => with(&|changed| set_timeout(changed, Timeout::Poll)),
         CallOf::SubmitCommand { .. } | CallOf::SubmitCommandToHwQueue { .. } => {
             for short in SHORT_NS {
@@ -167,7 +166,7 @@ fn submitted(call: &mut NamedCall) -> Option<&mut Vec<Command>> {
     }
 }
 
-/// Busy times down to `short`.
+/// Reduces busy times to `short`.
 fn shorten(commands: &mut [Command], short: Nanos) {
     for command in commands {
         match command {
@@ -178,7 +177,7 @@ fn shorten(commands: &mut [Command], short: Nanos) {
     }
 }
 
-/// Busy times instead of command lists, each of which has steps of its own.
+/// Replaces command lists, each of which has its own steps, by busy times.
 fn replace_lists(commands: &mut [Command], duration_ns: Nanos) {
     for command in commands.iter_mut().filter(|command| matches!(command, Command::List(_))) {
         *command = Command::Busy { duration_ns };
@@ -201,7 +200,7 @@ fn plainer_specs(spec: &ObjectSpec) -> Vec<ObjectSpec> {
     ]
 }
 
-/// Fence values: first all that are as high go down together, by as much as goes, then each by itself.
+/// Reduces fence values: first all values from some level up together, as far as possible, then each by itself.
 pub(super) fn values(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     for threshold in distinct(&mut shrinker.best).into_iter().rev() {
@@ -263,7 +262,7 @@ fn every_value(program: &mut Program, each: &mut dyn FnMut(&mut u64)) {
     }
 }
 
-/// The values there are, from low to high.
+/// Returns the distinct values in ascending order.
 fn distinct(program: &mut Program) -> Vec<u64> {
     let mut all = Vec::new();
     every_value(program, &mut |value| all.push(*value));

@@ -1,4 +1,4 @@
-//! Calls as operations: names of the scenario for the numbers of a trace.
+//! Converts recorded calls to operations: numbers of a trace become names of the scenario.
 
 use d3dkmt::isa::{CommandBuffer, Packet, decode};
 use d3dkmt::names::{Numbers, Rename};
@@ -15,11 +15,11 @@ use crate::program::{
 };
 use crate::script::forms::{self, Form};
 
-/// What no scenario can say, in words.
+/// A result; the error says what a scenario cannot express.
 pub(super) type Lifted<T> = Result<T, &'static str>;
 
 impl Builder<'_> {
-    /// The call with names for its numbers.
+    /// Returns the call with names for its numbers.
     pub(super) fn operation(&mut self, process: ProcessId, call: &Call) -> Lifted<Operation> {
         if let Form::None(why) = Form::new(call.form()) {
             return Err(why);
@@ -28,7 +28,7 @@ impl Builder<'_> {
         Ok(Operation::Call(forms::as_written(&named)))
     }
 
-    /// What a command buffer has. Bytes of no format of ours are that many bytes.
+    /// Returns the commands of a buffer. A buffer in an unknown format becomes `opaque` of its size.
     pub(super) fn commands(&self, process: ProcessId, bytes: &[u8]) -> Lifted<Vec<Command>> {
         let opaque = vec![Command::Opaque { bytes: bytes.len() as u32 }];
         let Ok(CommandBuffer::Packets(packets)) = decode(bytes) else { return Ok(opaque) };
@@ -51,7 +51,7 @@ impl Builder<'_> {
     }
 }
 
-/// Gives names for the numbers of a process's call.
+/// Replaces the numbers of a process's call by names.
 struct NamesOf<'b, 'a> {
     builder: &'b mut Builder<'a>,
     process: ProcessId,
@@ -205,10 +205,10 @@ impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
     }
 }
 
-/// Numbers that a line has room for.
+/// Maximum count of numbers in a line.
 const WORDS_MAX: usize = 500;
 
-/// Bytes as numbers of 32 bits, zeros in one.
+/// Returns bytes as numbers of 32 bits; runs of zeros become one piece.
 fn pieces(data: &[u8]) -> Result<Vec<Piece>, &'static str> {
     let zeros = |count: usize| (count > 0).then_some(Piece::Zeros(count as u32));
     if data.iter().all(|byte| *byte == 0) {
@@ -223,7 +223,7 @@ fn pieces(data: &[u8]) -> Result<Vec<Piece>, &'static str> {
     Ok(numbers.into_iter().chain(zeros(rest.len())).collect())
 }
 
-/// Private data as text, if it is such.
+/// Returns private data as text, if it is text.
 fn text(data: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok().filter(|text| !text.is_empty())?;
     text.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ').then(|| text.to_owned())

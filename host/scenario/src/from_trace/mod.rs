@@ -1,8 +1,8 @@
-//! From a recording to a scenario: what the kernel was told becomes what actors do.
+//! Converts a recording to a scenario: inputs of the kernel become steps of actors.
 //!
-//! Handles become names where they were given, waits become waits with an event, times become virtual ones. What a
-//! scenario cannot say is left out, and told: [`Omitted`]. What the backends do by themselves is not said either: fence
-//! memory, the system's clock, the deadlines of engines.
+//! Handles become names where they were created, waits become waits with an event, and times become virtual. Steps that
+//! a scenario cannot express are omitted and reported: [`Omitted`]. Inputs that backends generate themselves are also
+//! left out: fence memory, the system's clock, the deadlines of engines.
 
 mod calls;
 
@@ -18,26 +18,26 @@ use crate::program::{
 };
 use crate::script::verbs::STATEMENTS;
 
-/// A step that a scenario cannot say.
+/// A step that a scenario cannot express.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Omitted {
-    /// Its place among the steps, from 0.
+    /// Index of the step, from 0.
     pub step: usize,
     pub why: &'static str,
 }
 
-/// What a recording comes to.
+/// The result of a conversion.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Converted {
     pub program: Program,
-    /// Of each step of the program: the place of the recorded step that it is for, from 0.
+    /// For each step of the program: index of its recorded step, from 0.
     pub origins: Vec<usize>,
-    /// Which recorded steps woke which processes.
+    /// Recorded steps that woke a process, with that process.
     pub wakes: Vec<(usize, Process)>,
     pub omitted: Vec<Omitted>,
 }
 
-/// The scenario of these steps, over a kernel of this configuration.
+/// Returns the scenario of these steps, for a kernel of this configuration.
 pub fn program<'a>(
     title: &str,
     config: &Config,
@@ -55,7 +55,7 @@ pub fn program<'a>(
         wakes.extend(woken.map(|process| (step, *process)));
         (last, end) = (step, end.max(now));
     }
-    // What was due at the end happens too.
+    // Deadlines that were due at the end are included.
     builder.advance(end);
     origins.resize(builder.program.steps.len(), last);
     Converted { program: builder.program, origins, wakes, omitted }
@@ -66,17 +66,17 @@ struct Builder<'a> {
     program: Program,
     now: Nanos,
     vms: BTreeMap<VmId, Vm>,
-    /// What the guests' kernels know of, where they said so.
+    /// Features that the guests' kernels negotiated.
     features: BTreeMap<Vm, Features>,
     processes: BTreeMap<ProcessId, Process>,
     handles: BTreeMap<(ProcessId, Handle), Binding>,
-    /// What a global handle is of.
+    /// Process and local handle of each global handle.
     globals: BTreeMap<Handle, (ProcessId, Handle)>,
     shares: BTreeMap<ShareToken, Binding>,
     events: BTreeMap<(ProcessId, EventId), Binding>,
-    /// Which fence lies at a GPU address of a process.
+    /// Fence at each GPU address of a process.
     fences: BTreeMap<(ProcessId, u64), Binding>,
-    /// GPU addresses that were given.
+    /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
                 let thread = self.program.bindings[share.index()].thread;
                 let holder = self.program.process_of(thread);
                 if !self.processes.values().any(|alive| *alive == holder) {
-                    // The holder's end was its end.
+                    // The end of its owner closed it.
                     return Ok(());
                 }
                 let act = Act {
@@ -169,7 +169,7 @@ impl<'a> Builder<'a> {
                 };
                 self.push(Action::Act(act));
             }
-            // What the backends do by themselves.
+            // Inputs that the backends generate themselves.
             Input::FenceMemoryAdded { .. }
             | Input::FenceMemoryMapped { .. }
             | Input::MemoryChanged { .. }
@@ -179,7 +179,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A setting of the VM, which it has from its start on.
+    /// Sets the features of a VM, which apply from its start.
     fn guest_features(&mut self, vm: VmId, features: Features) -> Result<(), &'static str> {
         let vm = self.vms.get(&vm).ok_or("the features of a VM whose start is not there")?;
         if self.features.insert(*vm, features).is_some_and(|before| before != features) {
@@ -207,7 +207,7 @@ impl<'a> Builder<'a> {
         self.push(Action::StartProcess(process));
     }
 
-    /// A name that a scenario can have and that no actor has: like this one, or with a number.
+    /// Returns an unused name that is legal in a scenario: `wanted`, or one with a number.
     fn unused(&self, wanted: &str, otherwise: &str) -> String {
         let plain = wanted.starts_with(|letter: char| letter.is_ascii_alphabetic())
             && wanted.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -222,7 +222,7 @@ impl<'a> Builder<'a> {
         names.find(|name| !taken(name)).unwrap_or_default()
     }
 
-    /// A step of a process's first thread.
+    /// Adds a step of a process's first thread.
     fn act(
         &mut self,
         process: ProcessId,
@@ -255,7 +255,7 @@ impl<'a> Builder<'a> {
             .map_or(HandleRef::Raw(handle.0), |binding| HandleRef::Bound(*binding))
     }
 
-    /// An event of the process for this number of the guest's.
+    /// Returns the process's event for this number of the guest, created on first use.
     fn event(&mut self, process: ProcessId, event: EventId) -> Result<Binding, &'static str> {
         if let Some(known) = self.events.get(&(process, event)) {
             return Ok(*known);
@@ -275,7 +275,7 @@ impl<'a> Builder<'a> {
         let operation = self.operation(process, call)?;
         let succeeded = answer.filter(|(status, _)| status.is_success());
         let binding = match operation.gives() {
-            // What nothing refers to needs no name.
+            // An unused result needs no name.
             Kind::Call => None,
             kind => succeeded.map(|_| self.bind(process, kind)).transpose()?,
         };
@@ -286,7 +286,7 @@ impl<'a> Builder<'a> {
             return self.blocked(process, operation);
         }
         let expected = match answer {
-            // A wait with an event may be over before it has begun: its status says no more than that it was taken.
+            // A wait with an event may complete at once: its status only says that it was accepted.
             Some((status, _)) if !matches!(call, d3dkmt::Call::WaitFromCpu { .. }) => {
                 Expected::Status(status)
             }
@@ -295,7 +295,7 @@ impl<'a> Builder<'a> {
         self.act(process, operation, binding, expected)
     }
 
-    /// A call that does not return for now: on a thread of its own.
+    /// Adds a call that does not return yet, on a thread of its own.
     fn blocked(&mut self, process: ProcessId, operation: Operation) -> Result<(), &'static str> {
         let of = *self.processes.get(&process).ok_or(NO_PROCESS)?;
         let thread = Thread(self.program.threads.len() as u32);
@@ -307,7 +307,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The names of what a call gave.
+    /// Names the objects that a call returned.
     fn give(&mut self, process: ProcessId, call: &d3dkmt::Call, reply: &Reply, binding: Binding) {
         let mut name = |handle: Handle, binding: Binding| self.handles.insert((process, handle), binding);
         match reply {

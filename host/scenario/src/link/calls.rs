@@ -1,4 +1,4 @@
-//! The calls of the link backend, as the C ABI makes them of the client core.
+//! Makes calls of the link backend as the C ABI does: through the client core.
 
 use std::rc::Rc;
 
@@ -80,7 +80,7 @@ pub(super) async fn perform(
     }
 }
 
-/// What makes or ends objects that the client core keeps track of, and what it only passes on.
+/// Makes calls that create or destroy objects of the client core, and calls that it only forwards.
 async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Option<SimulatedEvent>) -> Answer {
     match call {
         Call::CreateSynchronizationObject { device, info, legacy } => {
@@ -127,7 +127,7 @@ async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Optio
             answer_of(made, |made| Reply::PagingQueue { queue: made.queue, fence: of_fence(made.fence) })
         }
         Call::DestroyPagingQueue { queue } => only(session.destroy_paging_queue(queue).await),
-        // The client core keeps nothing of these.
+        // The client core keeps no state of these.
         other => {
             let client::Answer { status, reply } = session.call(&other).await;
             Answer { status, reply }

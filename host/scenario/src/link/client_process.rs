@@ -21,7 +21,7 @@ use super::calls::perform;
 
 type Operation = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// Bytes on their way in one direction, each piece with the time it is there.
+/// Bytes in transit in one direction, each piece with its arrival time.
 #[derive(Default)]
 struct Stream(VecDeque<(Nanos, Vec<u8>)>);
 
@@ -36,7 +36,7 @@ impl Stream {
         self.0.front().is_some_and(|(due, _)| *due <= now)
     }
 
-    /// The first piece, or the head of it.
+    /// Takes the first piece, or the head of it.
     fn take(&mut self, size: impl FnOnce(usize) -> usize) -> Vec<u8> {
         let Some((_, bytes)) = self.0.front_mut() else { return Vec::new() };
         let rest = bytes.split_off(size(bytes.len()));
@@ -48,17 +48,17 @@ impl Stream {
     }
 }
 
-/// See the module.
+/// A client process.
 pub(super) struct ClientProcess {
     session: Rc<Session<SimulatedPort>>,
     memory: Rc<SimulatedMemory>,
-    /// Where each fence stands in it.
+    /// Slot of each fence in the process's memory.
     slots: BTreeMap<Handle, u32>,
     threads: Vec<(Thread, Operation)>,
     events: Vec<(u32, SimulatedEvent)>,
     to_host: Stream,
     to_guest: Stream,
-    /// What the host has of a frame that is not whole yet.
+    /// The host's buffer of an incomplete frame.
     frames: FrameBuffer,
     pub attached: bool,
     pub frozen: bool,
@@ -102,12 +102,12 @@ impl ClientProcess {
         self.memory.store(slot, value);
     }
 
-    /// A fence as the process reads it from its memory, which stays when its stream is gone.
+    /// Returns a fence value as the process reads it from its memory, which stays after its stream is lost.
     pub fn value(&self, object: Handle) -> Option<u64> {
         self.slots.get(&object).and_then(|slot| self.memory.load(*slot))
     }
 
-    /// What stands in a slot of the process's memory.
+    /// Returns the value of a slot of the process's memory.
     pub fn slot(&self, slot: u32) -> Option<u64> {
         self.memory.load(slot)
     }
@@ -134,7 +134,7 @@ impl ClientProcess {
         }
     }
 
-    /// When the next piece is there that is not held back.
+    /// Returns the arrival time of the next piece that is not held.
     pub fn next_arrival(&self) -> Option<Nanos> {
         let first = |stream: &Stream| stream.0.front().map(|(due, _)| *due);
         let to_guest = if self.frozen { None } else { first(&self.to_guest) };
@@ -149,12 +149,12 @@ impl ClientProcess {
         }
     }
 
-    /// Bytes of the host arrive.
+    /// Delivers bytes from the host.
     pub fn receive(&self, bytes: &[u8]) {
         self.session.port().receive(bytes);
     }
 
-    /// Bytes of this process arrive at the host: the calls that are whole now.
+    /// Delivers bytes of this process to the host; returns the calls that are now complete.
     pub fn calls(&mut self, bytes: &[u8]) -> Vec<(u64, Call)> {
         let mut calls = Vec::new();
         self.frames.extend(bytes);
@@ -202,13 +202,13 @@ impl ClientProcess {
         self.events.iter().find(|(known, _)| *known == event).map(|(_, event)| event.clone())
     }
 
-    /// A thread makes a call.
+    /// Starts a call on a thread.
     pub fn begin(&mut self, thread: Thread, call: Call, event: Option<u32>) {
         let event = event.and_then(|event| self.event(event));
         self.threads.push((thread, Box::pin(perform(self.session.clone(), call, event))));
     }
 
-    /// Lets every thread go as far as it can; what they write is on its way.
+    /// Polls every thread until it blocks; what they write is in transit.
     pub fn poll(&mut self, now: Nanos, answers: &mut [Option<Answer>]) {
         if self.frozen {
             return;

@@ -1,15 +1,15 @@
-//! The link backend: the real guest client core and the kernel, with a simulated stream between.
+//! The link backend: the real client core of a guest and the kernel, with a simulated stream between them.
 //!
 //! ```text
-//!   Session (guest/client) ──frames──▶ [under way to the host] ──▶ kernel ──▶ checker
-//!        ▲       ▲                                                   │
-//!        │       └──── [under way to the guest] ◀── answers, wakes ──┤
-//!        └── fence memory ◀────────────────────────── stores, at once ┘
+//!   Session (guest/client) ──frames──▶ [in transit to the host] ──▶ kernel ──▶ checker
+//!        ▲       ▲                                                    │
+//!        │       └──── [in transit to the guest] ◀── answers, wakes ──┤
+//!        └── fence memory ◀─────────────────────────── stores, at once ┘
 //! ```
 //!
-//! Each direction of each process's stream keeps its order; which stream is served next is a choice of the
-//! runner's chooser ([`World::moves`]). With a seed other than 0 bytes arrive in pieces of any size too. A
-//! store is seen at once, while answers and wakes are still under way: as with shared memory.
+//! Each direction of each process's stream keeps its order. The runner's chooser decides which stream is served next
+//! ([`World::moves`]). With a seed other than 0, bytes also arrive in pieces of any size. A store is visible at once,
+//! while answers and wakes are still in transit, as with shared memory.
 
 mod calls;
 mod client_process;
@@ -26,31 +26,31 @@ use crate::world::{Answer, Done, Request, World};
 
 use client_process::ClientProcess;
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
     ToHost,
     ToGuest,
 }
 
-/// See the module.
+/// The world of one run.
 pub struct LinkWorld<'a> {
     program: &'a Program,
     host: Host<'a>,
     guests: Vec<Option<ClientProcess>>,
     answers: Vec<Option<Answer>>,
-    /// Draws the sizes of pieces; `None`: frames arrive whole.
+    /// Draws the sizes of pieces; with `None` frames arrive whole.
     pieces: Option<Random>,
     reversed: bool,
 }
 
 impl<'a> LinkWorld<'a> {
-    /// `seed` 0: every frame arrives whole.
+    /// With `seed` 0 every frame arrives whole.
     pub fn new(program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
         LinkWorld::with_drivers(program, &Registry::default(), planted, seed)
     }
 
-    /// The same over drivers of one's own.
+    /// As [`LinkWorld::new`], with your own drivers.
     pub fn with_drivers(
         program: &'a Program,
         registry: &Registry,
@@ -72,7 +72,7 @@ impl<'a> LinkWorld<'a> {
         self.guests.get_mut(at)?.as_mut()
     }
 
-    /// One step of the kernel; what it asks for is stored, or on its way.
+    /// Runs one step of the kernel; its stores are done, and its messages are in transit.
     fn input(&mut self, input: Input) {
         self.host.input(input);
         let now = self.host.now;
@@ -95,7 +95,7 @@ impl<'a> LinkWorld<'a> {
         self.host.effects = effects;
     }
 
-    /// Every stream on which something can arrive now, in the order they are served.
+    /// Returns every stream on which something can arrive now, in the order in which they are served.
     fn ways(&self) -> Vec<(usize, Direction)> {
         let now = self.host.now;
         let mut ways = Vec::new();
@@ -140,7 +140,7 @@ impl<'a> LinkWorld<'a> {
         self.go_on(at);
     }
 
-    /// Lets the threads of a process go as far as they can.
+    /// Runs the threads of a process until they block.
     fn go_on(&mut self, at: usize) {
         loop {
             let now = self.host.now;
@@ -155,7 +155,7 @@ impl<'a> LinkWorld<'a> {
         }
     }
 
-    /// The kernel has nothing of the process any more.
+    /// Handles a process that the kernel has removed.
     fn detach(&mut self, at: usize) {
         let attached = self.guests[at].as_mut().is_some_and(|guest| std::mem::take(&mut guest.attached));
         if attached {
@@ -171,7 +171,7 @@ impl<'a> LinkWorld<'a> {
         self.guests[process.index()] = None;
     }
 
-    /// The stream is gone at both ends.
+    /// Breaks the stream at both ends.
     fn cut(&mut self, at: usize) {
         self.detach(at);
         if let Some(guest) = self.guests[at].as_mut() {
@@ -180,7 +180,7 @@ impl<'a> LinkWorld<'a> {
         self.go_on(at);
     }
 
-    /// Everything that can arrive at this time does, in the plain order.
+    /// Delivers everything that can arrive at this time, in the plain order.
     fn drain(&mut self) {
         while let Some((at, way)) = self.ways().first().copied() {
             self.arrive(at, way);
@@ -229,7 +229,7 @@ impl World for LinkWorld<'_> {
                 let status = self.host.memory.store(id, allocation, (first, count), word);
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
-            // A doorbell is memory: nothing has to arrive.
+            // A doorbell is memory, so no message is in transit.
             Request::Ring { queue, last_queued, buffers } => {
                 let attached = guest.attached;
                 if attached {
@@ -238,7 +238,8 @@ impl World for LinkWorld<'_> {
                 }
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            // An NT handle is a descriptor: closing it is no call. With the last one the broker tells the host.
+            // An NT handle is a descriptor: closing it is no call. When the last one is closed, the broker informs the
+            // host.
             Request::CloseShare { token } => {
                 let (status, closed) = self.host.close(self.host.id(Process(at as u32)), token);
                 closed.into_iter().for_each(|input| self.input(input));

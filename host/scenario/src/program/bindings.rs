@@ -1,4 +1,4 @@
-//! The names that a scenario has for the parameters of calls.
+//! Parameters of calls with names of the scenario instead of numbers.
 
 use d3dkmt::names::Names;
 use d3dkmt::{CallOf, SyncObjectFlags, SyncObjectType, Values};
@@ -9,7 +9,7 @@ use super::{Binding, Command, Piece};
 /// A call whose handles, NT handles, events and addresses are names of the scenario.
 pub type NamedCall = CallOf<Bindings>;
 
-/// Parameters as a scenario gives them.
+/// The parameter types of a scenario.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Bindings {}
 
@@ -17,13 +17,13 @@ impl Names for Bindings {
     type Handle = HandleRef;
     type Handles = Vec<HandleRef>;
     type HandleList = Vec<HandleRef>;
-    /// The object whose global handle it is.
+    /// The object whose global handle is meant.
     type SharedHandle = HandleRef;
     type Luid = AdapterNumber;
-    /// `None`: the call returns when the wait is over.
+    /// `None`: the call returns when the wait ends.
     type WaitEvent = Option<Binding>;
     type Token = Share;
-    /// What the call gives a name to.
+    /// The call's own name stands for the new NT handle.
     type NewToken = ();
     type FenceValue = u64;
     type FenceValues = Values;
@@ -45,7 +45,7 @@ impl Names for Bindings {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HandleRef {
     Bound(Binding),
-    /// A number written out; 0 is `null`.
+    /// A literal number; 0 is `null`.
     Raw(u32),
 }
 
@@ -74,7 +74,7 @@ impl Default for Share {
     }
 }
 
-/// Bytes of a buffer that is all zeros.
+/// Size of a zeroed buffer, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BufferSize(pub u32);
 
@@ -82,10 +82,10 @@ pub struct BufferSize(pub u32);
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MutexText(pub Option<String>);
 
-/// A buffer for such data.
+/// A buffer for private runtime data of a keyed mutex.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MutexBuffer {
-    /// At least.
+    /// Minimum size in bytes.
     pub size: u32,
     pub data: MutexText,
 }
@@ -94,7 +94,7 @@ pub struct MutexBuffer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     Bound(Binding),
-    /// A number written out; 0 is anywhere.
+    /// A literal number; 0 is any address.
     Number(u64),
 }
 
@@ -104,7 +104,7 @@ impl Default for Address {
     }
 }
 
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION` of an address and a size.
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION` with an address and a size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GpuVaRange {
     /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
@@ -113,16 +113,16 @@ pub struct GpuVaRange {
     pub bytes: u64,
 }
 
-/// An existing heap.
+/// An allocation of an existing heap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AllocationSpec {
     pub device: HandleRef,
     pub bytes: u64,
-    /// Of a resource that NT handles can be of.
+    /// It is part of a resource that can have NT handles.
     pub shared: bool,
 }
 
-/// What a GPU signal packet does.
+/// Action of a GPU signal packet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum GpuSignalSpec {
     Monitored { objects: Vec<HandleRef>, values: Values },
@@ -136,7 +136,7 @@ impl Default for GpuSignalSpec {
     }
 }
 
-/// What `object` and `fence` create.
+/// The object that `object` and `fence` create.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ObjectSpec {
     pub object_type: SyncObjectType,
@@ -147,21 +147,21 @@ pub struct ObjectSpec {
     pub initial_value: u64,
     pub engine_affinity: u32,
     pub event: Option<Binding>,
-    /// Of a periodic fence: the adapter of its display target.
+    /// For a periodic fence: the adapter of its display target.
     pub adapter: Option<HandleRef>,
     pub target: u32,
-    /// Of a periodic fence: how long before each vsync, in units of 100 ns.
+    /// For a periodic fence: lead time before each vsync, in units of 100 ns.
     pub time_100ns: u64,
 }
 
-/// How long an acquire of a keyed mutex waits.
+/// Time-out of an acquire of a keyed mutex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Timeout {
     #[default]
     Forever,
     Poll,
-    /// From now on.
+    /// Relative to now.
     Within(Nanos),
-    /// Until the system's clock is that far after the scenario's start.
+    /// Absolute: this time after the scenario's start by the system's clock.
     Until(Nanos),
 }

@@ -1,5 +1,5 @@
-//! Command lists: what a line of one records. Resources and fences have no numbers before the program runs, so a command
-//! names them by their place among the line's names.
+//! Lines of command lists. Resources and fences have no numbers before the program runs, so a command refers to them by
+//! their position among the line's names.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,13 +10,13 @@ use super::HandleRef;
 /// One command of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListCommand {
-    /// Where it has a resource's number or a fence's address, it has 1 for the first of `names`, and so on; 0 is none.
-    /// A timestamp has the offset from the address that is its name.
+    /// The packet. A resource number or fence address is the 1-based position in `names`; 0 is none. A timestamp has
+    /// the offset from its named address.
     pub packet: Packet,
     pub names: Vec<HandleRef>,
 }
 
-/// What a name in a packet is.
+/// Kind of a name in a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Named {
     Resource,
@@ -30,7 +30,7 @@ impl Hash for ListCommand {
 }
 
 impl ListCommand {
-    /// The packet with every name replaced by what it stands for.
+    /// Returns the packet with every name replaced by its number.
     pub fn packet(&self, of: impl Fn(Named, HandleRef) -> u64) -> Packet {
         let mut packet = self.packet.clone();
         if let Packet::Timestamp { gpu_address } = &mut packet {
@@ -56,7 +56,7 @@ impl ListCommand {
     }
 }
 
-/// Every place of a packet that names a resource, and every one that names a fence.
+/// Visits every field of a packet that names a resource, and every one that names a fence.
 fn names(packet: &mut Packet, resource: &mut dyn FnMut(&mut u32), fence: &mut dyn FnMut(&mut u64)) {
     match packet {
         Packet::Work { uses, .. } => uses.iter_mut().for_each(|one| resource(&mut one.resource)),

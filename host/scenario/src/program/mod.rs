@@ -1,7 +1,7 @@
-//! A scenario as the runner sees it: names resolved to indexes, matrices expanded, everything checked.
+//! A scenario in the runner's form: names resolved to indexes, matrices expanded, everything checked.
 //!
-//! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer
-//! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
+//! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer draws programs,
+//! the shrinker removes steps, and [`crate::script::print`] writes them as text.
 
 mod bindings;
 mod list;
@@ -42,7 +42,7 @@ indexes! {
     Process,
     /// A thread of a guest process. The first thread of a process carries its name.
     Thread,
-    /// Something with a name: a handle, an event, an NT handle, a call under way, a value that was read.
+    /// A named value: a handle, an event, an NT handle, a pending call, a value that was read.
     Binding
 }
 
@@ -76,7 +76,7 @@ impl Backend {
     }
 }
 
-/// What a name stands for.
+/// Kind of a named value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     Adapter,
@@ -85,17 +85,17 @@ pub enum Kind {
     /// A synchronization object of any type.
     Object,
     KeyedMutex,
-    /// It brings its fence, which has its name and `.fence`.
+    /// A paging queue. Its fence has its name and `.fence`.
     PagingQueue,
-    /// It brings its progress fence, which has its name and `.fence`.
+    /// A hardware queue. Its progress fence has its name and `.fence`.
     HwQueue,
     /// Memory of the process that engines may use.
     Allocation,
-    /// What commands name by number.
+    /// A resource, which commands name by number.
     Resource,
-    /// A command list: what its lines record, `submit` takes.
+    /// A command list: its lines record commands, and `submit` submits them.
     List,
-    /// What the debug layer said.
+    /// Messages of the debug layer.
     Messages,
     /// A doorbell's status.
     Doorbell,
@@ -106,7 +106,7 @@ pub enum Kind {
     Event,
     /// A call that may block.
     Call,
-    /// A value that `read` took (litmus registers).
+    /// A value that `read` loaded (a litmus register).
     Register,
 }
 
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// First letter of names of this kind, where nobody has chosen them.
+    /// First letter of generated names of this kind.
     pub const fn letter(self) -> char {
         match self {
             Kind::Adapter => 'L',
@@ -156,7 +156,7 @@ impl Kind {
         }
     }
 
-    /// It has a D3DKMT handle, so it can stand wherever one is taken, also where another is meant.
+    /// Whether it has a D3DKMT handle. Such a name can be any handle operand, also one of another kind.
     pub const fn is_handle(self) -> bool {
         match self {
             Kind::Adapter
@@ -179,19 +179,19 @@ impl Kind {
         }
     }
 
-    /// It brings a fence of its own.
+    /// Whether it has a fence of its own.
     pub const fn has_fence(self) -> bool {
         matches!(self, Kind::PagingQueue | Kind::HwQueue)
     }
 }
 
-/// What a call is expected to come to.
+/// Expected result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Expected {
     Status(NtStatus),
-    /// It does not return for now.
+    /// The call does not return yet.
     Blocks,
-    /// Whatever it says: the checkers judge.
+    /// Any result: only the checkers judge.
     Any,
 }
 
@@ -204,7 +204,7 @@ pub struct Act {
     pub expected: Expected,
 }
 
-/// What is done to an actor, the link or the hardware.
+/// A fault of an actor, the link or the hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
     /// SIGKILL.
@@ -215,24 +215,24 @@ pub enum Fault {
     Thaw(Process),
     /// The process's stream breaks.
     Cut(Process),
-    /// Nothing of the process's stream arrives, either way, until it is released.
+    /// The process's stream is held in both directions until it is released.
     Hold(Process),
     Release(Process),
-    /// What is sent from now on arrives that much later.
+    /// Messages that are sent from now on arrive this much later.
     Delay(Process, Nanos),
-    /// Of what is under way now, the streams' last arrives first; within a stream the order stays.
+    /// The streams with messages in transit are served last first; within a stream the order stays.
     Reorder,
-    /// The VM dies.
+    /// The VM is killed.
     CrashVm(Vm),
     Hardware(dxgkrnl::Fault),
-    /// The system's clock is set, so far after the scenario's start.
+    /// The system's clock is set to this time after the scenario's start.
     SetClock(Nanos),
     /// The context's process submits until a queue is full.
     Fill(Binding),
     RestartDaemon,
 }
 
-/// An event's count of sets since it was last looked at.
+/// Number of times that an event was set since it was last checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EventCount {
     Clear,
@@ -240,7 +240,7 @@ pub enum EventCount {
     Times(u64),
 }
 
-/// What an engine is expected to do.
+/// Expected state of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EngineIs {
     Idle,
@@ -248,10 +248,10 @@ pub enum EngineIs {
     Hung,
 }
 
-/// What must hold now.
+/// A condition that must hold now.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expectation {
-    /// The owner of the handle reads this from its fence memory; or the number that a call gave back.
+    /// The value that the handle's owner reads from its fence memory; or the number that a call returned.
     Value {
         object: Binding,
         value: u64,
@@ -267,12 +267,12 @@ pub enum Expectation {
         event: Binding,
         count: EventCount,
     },
-    /// The private data that the call gave back: of a keyed mutex, of an escape.
+    /// The private data that the call returned: of a keyed mutex, of an escape.
     Data {
         call: Binding,
         data: Vec<Piece>,
     },
-    /// What the doorbell's status memory says.
+    /// The status in the doorbell's status memory.
     Doorbell {
         doorbell: Binding,
         status: u32,
@@ -286,56 +286,56 @@ pub enum Expectation {
         engine: Engine,
         is: EngineIs,
     },
-    /// A note with this text was given since reports were last looked at.
+    /// A note with this text exists since reports were last checked.
     Report {
         text: String,
     },
     NoReport,
-    /// Words of 32 bits of an allocation, from the first one on, up to its end without a count.
+    /// Words of 32 bits of an allocation, from the first one on; without a count, to its end.
     Words {
         allocation: Binding,
         first: u64,
         count: Option<u64>,
         word: u32,
     },
-    /// The debug layer said this, among what was read.
+    /// The messages that were read contain this one.
     Message(WantedMessage),
-    /// It said nothing.
+    /// No messages were read.
     NoMessage {
         messages: Binding,
     },
-    /// A race was told that has all these texts, since races were last looked at.
+    /// A race report with all these texts exists since races were last checked.
     Race {
         texts: Vec<String>,
     },
     NoRace,
-    /// Frames that the process sent since this was last asked.
+    /// Number of frames that the process sent since the last check.
     Messages {
         process: Process,
         count: u64,
     },
-    /// Wakes for the process since this was last asked.
+    /// Number of wakes for the process since the last check.
     Wakes {
         process: Process,
         count: u64,
     },
-    /// CPU waits pending in the kernel.
+    /// Number of CPU waits pending in the kernel.
     Waits {
         count: u64,
     },
-    /// Something that the process waits for has this verdict, by its word; and comes down to this value of the object.
+    /// A wait of the process has this verdict, by name; and its root is this value of the object.
     Why {
         process: Process,
         verdict: &'static str,
         root: Option<(Binding, u64)>,
     },
-    /// The kernel has nothing of the process, or of anybody.
+    /// The kernel has no object of the process, or of any process.
     NothingLeft {
         process: Option<Process>,
     },
 }
 
-/// A message of the debug layer, as far as somebody says what it is.
+/// A message of the debug layer, as far as it is specified.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct WantedMessage {
     pub messages: Binding,
@@ -347,12 +347,12 @@ pub struct WantedMessage {
     pub text: Option<String>,
 }
 
-/// The name of the fence that a queue brings.
+/// Returns the name of a queue's fence.
 pub fn fence_name(queue: &str) -> String {
     format!("{queue}.fence")
 }
 
-/// One thing the runner does.
+/// One action of the runner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     StartVm(Vm),
@@ -365,21 +365,21 @@ pub enum Action {
         command: ListCommand,
     },
     Advance(Nanos),
-    /// The process ends in order.
+    /// The process exits in order.
     Exit(Process),
     Fault(Fault),
     Expect(Expectation),
 }
 
-/// An action and the line it stands on.
+/// An action and its line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
-    /// From 1; 0 for what was not written by anybody.
+    /// Line number from 1; 0 for a generated step.
     pub line: u32,
     pub action: Action,
 }
 
-/// A condition on the end of a race.
+/// A condition on the outcome of a race.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Term {
     /// A register holds this value.
@@ -399,7 +399,7 @@ pub struct Outcome {
     pub terms: Vec<Term>,
 }
 
-/// Columns that run at the same time, and how that may end.
+/// Columns that run concurrently, and their allowed and forbidden outcomes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Race {
     pub line: u32,
@@ -408,14 +408,14 @@ pub struct Race {
     pub forbidden: Vec<Outcome>,
 }
 
-/// What one thread does in a race.
+/// The steps of one thread in a race.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Column {
     pub thread: Thread,
     pub steps: Vec<(u32, Act)>,
 }
 
-/// A name with what it stands for, and the thread that brought it about.
+/// A name with its kind, and the thread that created it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Named {
     pub name: String,
@@ -436,7 +436,7 @@ pub struct ThreadInfo {
     pub process: Process,
 }
 
-/// What the hardware and the daemon are like.
+/// Settings of the hardware and the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
     pub kernel: Config,
@@ -445,7 +445,8 @@ pub struct Setting {
 }
 
 impl Program {
-    /// Whether GPU signals, GPU waits and submissions of this process are one-way: everybody's are, or its VM's.
+    /// Whether GPU signals, GPU waits and submissions of this process are one-way, by the program's setting or its
+    /// VM's.
     pub fn is_asynchronous(&self, process: Process) -> bool {
         let vm = self.processes[process.index()].vm.map(|vm| &self.vms[vm.index()]);
         let of_vm = vm.is_some_and(|name| self.setting.kernel.vm(name).asynchronous);
@@ -461,7 +462,7 @@ pub struct Program {
     pub case: String,
     pub covers: Vec<String>,
     pub tags: Vec<String>,
-    /// Backends it is not for, with the reason.
+    /// Backends that it skips, with the reason.
     pub not_on: Vec<(Backend, String)>,
     pub setting: Setting,
     pub vms: Vec<String>,
@@ -485,13 +486,13 @@ impl Program {
         &self.bindings[binding.index()].name
     }
 
-    /// The fence that a queue of this name brings: the name after its own.
+    /// Returns the fence of a queue: the binding after the queue's.
     pub fn fence_of(&self, queue: Binding) -> Option<Binding> {
         let has_fence = self.bindings[queue.index()].kind.has_fence();
         has_fence.then_some(Binding(queue.0 + 1))
     }
 
-    /// The name was given with a queue's.
+    /// Whether the name is that of a queue's fence.
     pub fn is_fence_of_queue(&self, fence: Binding) -> bool {
         let before = fence.index().checked_sub(1).and_then(|before| self.bindings.get(before));
         before.is_some_and(|before| before.kind.has_fence())

@@ -1,4 +1,4 @@
-//! What actors do, with its operands.
+//! Operations of actors, with their operands.
 
 use d3dkmt::isa::{ListFlags, QueueType, ResourceDesc};
 use d3dkmt::list_escape::FenceFlags;
@@ -7,22 +7,22 @@ use dxgkrnl::Nanos;
 
 use super::{AdapterNumber, Address, Binding, HandleRef, Kind, NamedCall, Share};
 
-/// `D3D12_WRITEBUFFERIMMEDIATE_MODE`: when a write of a command buffer is done.
+/// `D3D12_WRITEBUFFERIMMEDIATE_MODE`: the time of a write of a command buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum WriteMode {
-    /// Where it stands.
+    /// In order.
     #[default]
     Default,
-    /// When all that is before it has started.
+    /// When all earlier commands have started.
     MarkerIn,
-    /// When all that is before it is complete.
+    /// When all earlier commands are complete.
     MarkerOut,
 }
 
 impl WriteMode {
     pub const ALL: [WriteMode; 3] = [WriteMode::Default, WriteMode::MarkerIn, WriteMode::MarkerOut];
 
-    /// The word of scenarios.
+    /// Returns the word in scenarios.
     pub const fn name(self) -> &'static str {
         match self {
             WriteMode::Default => "write",
@@ -45,15 +45,15 @@ pub enum Command {
         duration_ns: Nanos,
     },
     Hang,
-    /// What a command list has recorded.
+    /// The commands that a list has recorded.
     List(Binding),
-    /// A whole command buffer of somebody else's format, of that many bytes.
+    /// A whole command buffer in an unknown format, of this many bytes.
     Opaque {
         bytes: u32,
     },
 }
 
-/// What an actor does: one D3DKMT call, or something of the program's own.
+/// An operation of an actor: a D3DKMT call, or an action of the program itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     Call(NamedCall),
@@ -61,7 +61,7 @@ pub enum Operation {
     Device {
         adapter: AdapterNumber,
     },
-    /// What the D3D12 runtime does for `ID3D12Fence::GetCompletedValue`: `D3DKMTGetDeviceState` and a load.
+    /// The runtime's implementation of `ID3D12Fence::GetCompletedValue`: `D3DKMTGetDeviceState` and a load.
     Completed {
         device: HandleRef,
         object: HandleRef,
@@ -70,13 +70,13 @@ pub enum Operation {
     CloseShare {
         share: Share,
     },
-    /// The store to the doorbell, behind one command buffer in the ring.
+    /// A command buffer in the ring and the store to the doorbell.
     RingDoorbell {
         queue: HandleRef,
         id: u64,
         commands: Vec<Command>,
     },
-    /// An escape of the driver: a resource, `desc.gpu_address` bytes behind the address.
+    /// An escape that creates a resource, `desc.gpu_address` bytes after the address.
     CreateResource {
         device: HandleRef,
         at: Address,
@@ -86,18 +86,18 @@ pub enum Operation {
         device: HandleRef,
         resource: Binding,
     },
-    /// What the process says of a native fence's flags.
+    /// An escape that declares a native fence's flags.
     DescribeFence {
         device: HandleRef,
         fence: HandleRef,
         flags: FenceFlags,
     },
-    /// Turns the debug layer on or off.
+    /// An escape that sets the level of the debug layer.
     SetDebug {
         device: HandleRef,
         level: u32,
     },
-    /// Reads what it said.
+    /// An escape that reads the messages of the debug layer.
     ReadMessages {
         device: HandleRef,
     },
@@ -108,13 +108,13 @@ pub enum Operation {
         count: Option<u64>,
         word: u32,
     },
-    /// A command list, with no line yet.
+    /// An empty command list.
     NewList {
         queue: QueueType,
         flags: ListFlags,
         label: Option<String>,
     },
-    /// An event of the program (`eventfd`).
+    /// A new event of the program (`eventfd`).
     NewEvent,
     /// One load of a fence value.
     Read {
@@ -129,7 +129,7 @@ impl From<NamedCall> for Operation {
 }
 
 impl Operation {
-    /// What a name before `=` stands for.
+    /// Returns the kind of the operation's result.
     pub const fn gives(&self) -> Kind {
         match self {
             Operation::Call(call) => kind_of_call(call),
@@ -149,7 +149,7 @@ impl Operation {
         }
     }
 
-    /// It is a call, with a status; else the program's own affair.
+    /// Whether it is a call, with a status.
     pub const fn is_call(&self) -> bool {
         !matches!(
             self,
@@ -160,13 +160,13 @@ impl Operation {
         )
     }
 
-    /// It gives something that is of no use without a name.
+    /// Whether its result needs a name.
     pub const fn needs_name(&self) -> bool {
         matches!(self, Operation::NewEvent | Operation::NewList { .. } | Operation::Read { .. })
     }
 }
 
-/// The kind of what a call gives.
+/// Returns the kind of a call's result.
 pub(crate) const fn kind_of_call(call: &NamedCall) -> Kind {
     match call.reply().gives() {
         Gives::Adapter => Kind::Adapter,

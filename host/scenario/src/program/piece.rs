@@ -1,34 +1,34 @@
-//! Bytes that are passed to a call, or expected of it, written piece by piece.
+//! Bytes of a call's data, given or expected, written piece by piece.
 
 use super::{Binding, HandleRef};
 
-/// A few bytes, numbers little-endian.
+/// A piece of data; numbers are little-endian.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Piece {
-    /// Numbers of 32 bits; a name stands for its handle.
+    /// Numbers of 32 bits; a name means its handle.
     U32(Vec<HandleRef>),
     U64(u64),
-    /// That many zeros.
+    /// This many zeros.
     Zeros(u32),
     Text(String),
-    /// `D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE`: `hKmdCpuEvent` is 0, and so is what is left out of `Usage`.
+    /// `D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE`: `hKmdCpuEvent` is 0, and so are omitted words of `Usage`.
     CpuEventUsage {
         object: HandleRef,
         usage: Vec<u32>,
     },
-    /// The 64 bits of `hKmdCpuEvent` in what this call gave back.
+    /// The 64 bits of `hKmdCpuEvent` in the result of this call.
     KmdCpuEvent(Binding),
-    /// Expected only: that many bytes, whatever they are.
+    /// Expected only: this many bytes of any value.
     Any(u32),
-    /// Expected only: that many bytes, one of them not zero.
+    /// Expected only: this many bytes, not all zero.
     Some(u32),
 }
 
-/// Numbers of `Usage`.
+/// Number of words of `Usage`.
 pub const USAGE_WORDS: usize = 8;
 
 impl Piece {
-    /// How long it is.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Piece::U32(words) => 4 * words.len(),
@@ -39,7 +39,7 @@ impl Piece {
         }
     }
 
-    /// The names in it.
+    /// Returns the names in it.
     pub fn bindings(&mut self) -> Vec<&mut Binding> {
         fn bound(handle: &mut HandleRef) -> Option<&mut Binding> {
             match handle {

@@ -7,8 +7,8 @@ use crate::report::{CaseResult, Results};
 use crate::run::Verdict;
 
 impl Results {
-    /// `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "left_out": 0}`; of a
-    /// result `line` and `what` are those of a failure, `reason` that of a skip, and null in others.
+    /// Returns `{"results": [..], "divergences": [..], "passed": 4, "failed": 1, "skipped": 3, "left_out": 0}`. In a
+    /// result, `line` and `what` are set for a failure, `reason` for a skip; otherwise they are null.
     pub fn json(&self) -> Value {
         let counts = self.counts();
         let results: Vec<Value> = self.cases.iter().map(result).collect();

@@ -1,4 +1,4 @@
-//! Results as JUnit XML, for continuous integration: a suite for each backend.
+//! Results as JUnit XML, for continuous integration. Each backend is a suite.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::run::Verdict;
 type Xml = Writer<Vec<u8>>;
 
 impl Results {
-    /// The class name of a test case is the file, its name the case, or the title where there is no matrix.
+    /// Returns the XML. The class name of a test case is the file; its name is the case, or the title without a matrix.
     pub fn junit(&self) -> String {
         let mut xml = Writer::new_with_indent(Vec::new(), b' ', 2);
         self.write_junit(&mut xml).expect("memory takes every write");
@@ -43,7 +43,7 @@ impl Results {
     }
 }
 
-/// An element that sums up results.
+/// Starts an element with the counts of results.
 fn with_counts<'a>(
     xml: &'a mut Xml,
     element: &'a str,
@@ -104,7 +104,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64())
 }
 
-/// XML has no way to say control characters.
+/// Replaces control characters, which XML cannot express.
 fn sound(text: &str) -> String {
     let is_sound = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
     text.chars().map(|letter| if is_sound(letter) { letter } else { '\u{FFFD}' }).collect()

@@ -1,8 +1,8 @@
-//! What a run of scenarios came to, for people and for programs.
+//! The results of a run of scenarios, for people and for programs.
 //!
-//! [`Results`] holds a result for each case on each backend. It is written as text ([`Results::text`]), JSON
-//! ([`Results::json`]), JUnit XML ([`Results::junit`]) and TAP 14 ([`Results::tap`]). None of them lets pass
-//! what a backend could not look at: such lines are in every form, with the reason.
+//! [`Results`] has a result for each case on each backend. It is written as text ([`Results::text`]), JSON
+//! ([`Results::json`]), JUnit XML ([`Results::junit`]) and TAP 14 ([`Results::tap`]). Every format lists the lines that
+//! a backend could not check, with the reason.
 
 mod json;
 mod junit;
@@ -16,25 +16,25 @@ use std::time::Duration;
 use crate::program::Backend;
 use crate::run::Verdict;
 
-/// What one case came to on one backend.
+/// The result of one case on one backend.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaseResult {
-    /// The file as it was named.
+    /// The file's path as given.
     pub file: String,
     /// Empty if the file has no matrix.
     pub case: String,
     pub title: String,
     pub backend: Backend,
     pub verdict: Verdict,
-    /// Lines that the backend has no way to check, each with the reason.
+    /// Lines that the backend cannot check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
-    /// The line of the file that failed, as it is written there.
+    /// Text of the failing line.
     pub source: Option<String>,
     pub duration: Duration,
 }
 
 impl CaseResult {
-    /// `waits.scn [value=5]`
+    /// Returns `waits.scn [value=5]`.
     pub fn name(&self) -> String {
         if self.case.is_empty() { self.file.clone() } else { format!("{} [{}]", self.file, self.case) }
     }
@@ -43,7 +43,7 @@ impl CaseResult {
         matches!(self.verdict, Verdict::Failed(_))
     }
 
-    /// `passed`, `failed` or `skipped`.
+    /// Returns `passed`, `failed` or `skipped`.
     pub fn word(&self) -> &'static str {
         match self.verdict {
             Verdict::Passed => "passed",
@@ -52,13 +52,13 @@ impl CaseResult {
         }
     }
 
-    /// `waits.scn:7`; the file alone where no line is to blame.
+    /// Returns `waits.scn:7`, or only the file if no line is to blame.
     fn place(&self, line: u32) -> String {
         if line == 0 { self.file.clone() } else { format!("{}:{line}", self.file) }
     }
 }
 
-/// How many results there are of each kind.
+/// Number of results of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     pub passed: usize,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub skipped: usize,
 }
 
-/// A case that passed on some backends and failed on others: the backends are to agree.
+/// A case that passed on some backends and failed on others; the backends must agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Divergence {
     /// The case, as [`CaseResult::name`] gives it.
@@ -82,7 +82,7 @@ pub struct Divergence {
 pub struct Results {
     /// Ordered by file, case and backend.
     pub cases: Vec<CaseResult>,
-    /// Runs that were left out after the first failure.
+    /// Number of runs skipped after the first failure.
     pub left_out: usize,
 }
 
@@ -99,7 +99,7 @@ impl Results {
         counts
     }
 
-    /// The results of each case together.
+    /// Returns the results grouped by case.
     fn by_case(&self) -> impl Iterator<Item = &[CaseResult]> {
         self.cases.chunk_by(|one, next| one.file == next.file && one.case == next.case)
     }
@@ -122,7 +122,7 @@ impl Results {
     }
 }
 
-/// `model, link`
+/// Returns names like `model, link`.
 fn backend_names(backends: &[Backend]) -> String {
     backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
-//! Results as TAP 14 (Test Anything Protocol): a plan, then a line for each result; of failures and of what
-//! was not checked a block of YAML below, whose strings are JSON strings, which YAML reads as well.
+//! Results as TAP 14 (Test Anything Protocol): a plan, then a line for each result. Failures and unchecked lines have a
+//! block of YAML below; its strings are JSON strings, which YAML accepts.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::report::{CaseResult, Results};
 use crate::run::Verdict;
 
 impl Results {
-    /// Has no durations: two runs that come to the same give the same bytes.
+    /// Returns the TAP text. It has no durations, so that runs with equal results give equal bytes.
     pub fn tap(&self) -> String {
         let mut tap = format!("TAP version 14\n1..{}\n", self.cases.len());
         for (number, result) in (1..).zip(&self.cases) {
@@ -55,7 +55,7 @@ fn block(result: &CaseResult) -> String {
     block
 }
 
-/// A `#` would begin a directive, and a line end the next point.
+/// Escapes a text: a `#` would begin a directive, and a line end the next point.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('#', "\\#").replace(['\n', '\r'], " ")
 }

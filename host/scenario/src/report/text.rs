@@ -1,4 +1,4 @@
-//! Results as people read them. The last line is the count.
+//! Results as text for people. The last line has the counts.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ impl Results {
         text
     }
 
-    /// Each failure of a case once, with the backends it was seen on.
+    /// Formats each failure of a case once, with the backends that had it.
     fn failures(&self) -> String {
         let mut text = String::new();
         let mut count = 0;
@@ -62,7 +62,7 @@ impl Results {
         text
     }
 
-    /// What backends could not look at, by backend and reason.
+    /// Writes the lines that backends could not check, by backend and reason.
     fn write_unchecked(&self, text: &mut String) {
         let mut groups: Vec<(Backend, &str, usize, Vec<String>)> = Vec::new();
         for result in &self.cases {
@@ -94,7 +94,7 @@ impl Results {
         }
     }
 
-    /// Skips by backend and reason.
+    /// Writes the skipped cases by backend and reason.
     fn write_skips(&self, text: &mut String) {
         let mut groups: Vec<(Backend, &str, usize)> = Vec::new();
         for result in &self.cases {

@@ -1,4 +1,4 @@
-//! What there is to see when every step of a program is done and nobody has ended yet.
+//! The state of a run when every step is done and no process has ended yet.
 
 use dxgkrnl::ProcessId;
 use dxgkrnl::why::Verdict;
@@ -8,41 +8,41 @@ use crate::world::World;
 
 use super::{Checked, Run};
 
-/// Something that a process waits for, as an expectation of scenarios says it.
+/// A wait of a process, in the terms of `expect why`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
     pub process: Process,
     pub verdict: Verdict,
-    /// What it comes down to: a value of a fence that has a name.
+    /// Root of the wait: a value of a named fence.
     pub root: Option<(Binding, u64)>,
 }
 
-/// See the module.
+/// The state at the end of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AtEnd {
-    /// By process, who has waited longest first.
+    /// Waits by process, the longest first.
     pub waiting: Vec<Waiting>,
-    /// The fences that can be read, and their values.
+    /// Readable fences with their values.
     pub values: Vec<(Binding, u64)>,
-    /// Everything that was noted.
+    /// All notes.
     pub notes: Vec<String>,
 }
 
 impl AtEnd {
-    /// What no work that is under way ends.
+    /// Returns the waits that no pending work will end.
     pub fn lasting(&self) -> impl Iterator<Item = &Waiting> {
         let ends = |verdict| matches!(verdict, Verdict::Progressing { .. } | Verdict::Unknown { .. });
         self.waiting.iter().filter(move |waiting| !ends(waiting.verdict))
     }
 
-    /// What nothing that is under way, and no process that is free to act, ends.
+    /// Returns the waits that neither pending work nor a process that is free to act will end.
     pub fn stuck(&self) -> impl Iterator<Item = &Waiting> {
         self.waiting.iter().filter(|waiting| waiting.verdict.is_stuck())
     }
 }
 
 impl<W: World> Run<'_, W> {
-    /// What waits, and for what.
+    /// Returns the waits of all processes.
     pub(super) fn waiting(&mut self) -> Vec<Waiting> {
         let mut all = Vec::new();
         for at in 0..self.alive.len() {
@@ -51,7 +51,7 @@ impl<W: World> Run<'_, W> {
             }
             let process = Process(at as u32);
             for cause in self.world.why(process).causes {
-                // Of a cycle each wait is one; the first one's is told.
+                // Each wait of a cycle is a root; the first one is reported.
                 let of_first = || cause.waiters.first().and_then(|waiter| waiter.missing.first());
                 let missing = cause.root.as_ref().or_else(of_first);
                 let root = missing.and_then(|missing| {
@@ -64,7 +64,7 @@ impl<W: World> Run<'_, W> {
         all
     }
 
-    /// The name of a synchronization object that is open by this handle in a process.
+    /// Returns the name of the synchronization object with this handle in a process.
     fn name_of(&self, (process, handle): (ProcessId, d3dkmt::Handle)) -> Option<Binding> {
         let named = self.program.bindings.iter().zip(&self.bound).position(|(named, bound)| {
             let owner = self.program.process_of(named.thread);
@@ -75,7 +75,7 @@ impl<W: World> Run<'_, W> {
         named.map(|at| Binding(at as u32))
     }
 
-    /// Everything.
+    /// Returns the state at the end.
     pub(super) fn at_end(&mut self) -> Checked<AtEnd> {
         let waiting = self.waiting();
         let mut values = Vec::new();

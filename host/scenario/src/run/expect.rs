@@ -1,4 +1,4 @@
-//! `expect`: what must hold, held against what is there.
+//! `expect`: compares an expectation with the actual state.
 
 use d3dkmt::Handle;
 use d3dkmt::list_escape::DebugMessage;
@@ -39,7 +39,7 @@ impl<W: World> Run<'_, W> {
                 let found = self.bound[call.index()].data.as_deref();
                 let is_so = found.is_some_and(|found| self.are(found, data));
                 let wanted = script::write_data(self.program, data);
-                holds(is_so, &wanted, found.map_or_else(|| "it gave none".into(), shown_bytes))
+                holds(is_so, &wanted, found.map_or_else(|| "it returned none".into(), shown_bytes))
             }
             Expectation::Doorbell { doorbell, status } => self.expect_doorbell(*doorbell, *status),
             Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
@@ -62,7 +62,7 @@ impl<W: World> Run<'_, W> {
             Expectation::Wakes { process, count } => {
                 let total = self.world.wakes(*process);
                 let before = std::mem::replace(&mut self.wakes[process.index()], total);
-                // Another daemon counts anew.
+                // A new daemon starts its counters at 0.
                 let found = total.checked_sub(before).unwrap_or(total);
                 same("wakes", *count, found)
             }
@@ -83,7 +83,7 @@ impl<W: World> Run<'_, W> {
         let name = self.program.name(call);
         match self.bound[call.index()].answer {
             None if self.is_under_way(call) => Ok(()),
-            None => failed(format!("expected that {name} is blocked, found: nobody is in this call")),
+            None => failed(format!("expected that {name} is blocked, found: no thread is in this call")),
             Some(status) => {
                 let status = write_status(status);
                 failed(format!("expected that {name} is blocked, found: it has returned {status}"))
@@ -100,7 +100,7 @@ impl<W: World> Run<'_, W> {
         same("messages", count, found)
     }
 
-    /// Of memory, of the debug layer, of races.
+    /// Checks expectations about memory, the debug layer and races.
     fn expect_of_lists(&mut self, expectation: &Expectation) -> Checked {
         match expectation {
             Expectation::Words { allocation, first, count, word } => {
@@ -122,11 +122,11 @@ impl<W: World> Run<'_, W> {
                 let found = self.take_races();
                 holds(found.is_empty(), "no race", format!("{found:?}"))
             }
-            _ => unreachable!("it is about something else"),
+            _ => unreachable!("no expectation about lists"),
         }
     }
 
-    /// Notes since they were last looked at.
+    /// Returns the notes since the last check.
     fn take_notes(&mut self) -> Vec<String> {
         self.hear_notes();
         std::mem::take(&mut self.notes)
@@ -183,7 +183,7 @@ impl<W: World> Run<'_, W> {
             Some(found) => {
                 holds(found == state, &format!("device state {}", state_name(state)), state_name(found))
             }
-            None => failed("expected a device, found: there is none of that handle"),
+            None => failed("expected a device, found: no device has that handle"),
         }
     }
 
@@ -195,7 +195,7 @@ impl<W: World> Run<'_, W> {
         });
         let comes_down_to = |cause: &Cause, (handle, value): ((ProcessId, Handle), u64)| {
             let is_it = |one: &Missing| one.thing.handles.contains(&handle) && one.needed == value;
-            // A cycle has no end: each of its waits is one.
+            // A cycle has no single root: each of its waits is one.
             let mut waiters = cause.waiters.iter().filter(|_| verdict == "cycle");
             cause.root.as_ref().is_some_and(is_it) || waiters.any(|waiter| waiter.missing.iter().any(is_it))
         };
@@ -254,7 +254,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// What is expected is there, or the failure that says what is there instead.
+/// Succeeds if the expectation holds; otherwise fails with the actual state.
 fn holds(is_so: bool, wanted: &str, found: String) -> Checked {
     if is_so { Ok(()) } else { failed(format!("expected {wanted}, found: {found}")) }
 }
@@ -271,7 +271,7 @@ fn expected_count(count: EventCount) -> String {
     }
 }
 
-/// Bytes as the text that they are, or as numbers.
+/// Formats bytes as text if they are text, otherwise as numbers.
 fn shown_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
@@ -287,7 +287,7 @@ fn state_name(state: u32) -> String {
     named.map_or_else(|| state.to_string(), |(name, _)| name.into())
 }
 
-/// What the kernel still has, of one process or of all, in words.
+/// Lists what the kernel still has, of one process or of all.
 pub(super) fn remains(snapshot: &dxgkrnl::Snapshot, of: Option<u32>) -> Vec<String> {
     let counts = |what: &str, all: Vec<u32>| {
         let count = all.into_iter().filter(|process| of.is_none_or(|of| of == *process)).count();

@@ -1,4 +1,4 @@
-//! The runner: takes a program through a world, step by step, and gives the verdict.
+//! The runner: executes a program on a world, step by step, and returns the verdict.
 
 mod at_end;
 mod calls;
@@ -23,10 +23,10 @@ use crate::world::{Answer, Request, Trouble, World, declared_skip};
 pub use at_end::{AtEnd, Waiting};
 use expect::remains;
 
-/// Where and how a run went wrong.
+/// A failure of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Line of the file; 0 where no line is to blame.
+    /// Line of the file; 0 if no line is to blame.
     pub line: u32,
     pub what: String,
 }
@@ -36,29 +36,29 @@ pub struct Failure {
 pub enum Verdict {
     Passed,
     Failed(Failure),
-    /// With the reason that the file declares.
+    /// Skipped, with the reason that the file declares.
     Skipped(String),
 }
 
-/// A verdict with what the backend could not look at.
+/// The result of a run: the verdict, and the lines that the backend could not check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
     pub verdict: Verdict,
-    /// Lines that this backend has no way to check, each with the reason.
+    /// Lines that this backend cannot check, each with the reason.
     pub unchecked: Vec<(u32, &'static str)>,
-    /// Which of the race's allowed outcomes it was.
+    /// Index of the allowed outcome that the race had.
     pub outcome: Option<usize>,
-    /// What each act of a step had come to when the next one began: its line, and the status if it had one.
+    /// The status of each act of a step at the start of the next step, by line; `None` if it had none.
     pub answers: Vec<(u32, Option<NtStatus>)>,
 }
 
 impl Ended {
-    /// Only a verdict.
+    /// Returns a result with only a verdict.
     pub fn of(verdict: Verdict) -> Ended {
         Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
     }
 
-    /// It was not run, for this reason.
+    /// Returns the result of a skipped run.
     pub fn skipped(reason: impl Into<String>) -> Ended {
         Ended::of(Verdict::Skipped(reason.into()))
     }
@@ -73,35 +73,35 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a name stands for at the moment.
+/// The current meaning of a name.
 #[derive(Clone, Default)]
 struct Bound {
     handle: Handle,
-    /// The global handle, of what has one.
+    /// The global handle, for objects that have one.
     global: Handle,
     gpu_address: u64,
-    /// Of a register.
+    /// The value of a register.
     value: Option<u64>,
-    /// The number that a call gave back: an address, a fence value, a state, a priority.
+    /// The number that a call returned: an address, a fence value, a state, a priority.
     number: Option<u64>,
-    /// Private runtime data that a call gave back.
+    /// Private runtime data that a call returned.
     data: Option<Vec<u8>>,
-    /// What a command list has recorded.
+    /// Packets that a command list has recorded.
     list: Vec<isa::Packet>,
-    /// What was read of the debug layer.
+    /// Messages that were read from the debug layer.
     messages: Vec<DebugMessage>,
-    /// Of a device: the adapter it was made on.
+    /// For a device: its adapter.
     adapter: Handle,
-    /// Of a doorbell: where its status stands in the process's fence memory.
+    /// For a doorbell: the slot of its status in the process's fence memory.
     status_slot: Option<u32>,
-    /// Of a native fence: what its process said of it.
+    /// For a native fence: the flags that its process declared.
     fence_flags: FenceFlags,
-    /// What the call came to, once it returned.
+    /// The status of the call, once it returned.
     answer: Option<NtStatus>,
 }
 
 impl Bound {
-    /// Keeps what a reply brought.
+    /// Stores the results of a reply.
     fn keep(&mut self, operation: &Operation, reply: &Reply) -> Checked {
         match reply.given() {
             Given::Nothing => {}
@@ -125,15 +125,15 @@ impl Bound {
             Reply::KeyedMutexData { private_data, .. } => self.data = Some(private_data.clone()),
             Reply::Doorbell { status_slot } => self.status_slot = Some(*status_slot),
             Reply::FenceMemoryExhausted => {
-                return failed("a caller saw FenceMemoryExhausted, which stays inside");
+                return failed("a caller got FenceMemoryExhausted, which the library must handle");
             }
-            // All that there is to keep of any other is what it gives.
+            // Other replies have only the result that the operation names.
             _ => {}
         }
         Ok(())
     }
 
-    /// What an escape brought.
+    /// Stores the data of an escape.
     fn keep_data(&mut self, operation: &Operation, data: &[u8]) {
         match operation {
             Operation::CreateResource { .. } => self.number = list_escape::number(data).map(u64::from),
@@ -144,19 +144,19 @@ impl Bound {
     }
 }
 
-/// One run under way.
+/// A run in progress.
 struct Run<'a, W> {
     program: &'a Program,
     world: &'a mut W,
     bound: Vec<Bound>,
-    /// The act each thread is in.
+    /// The current act of each thread.
     busy: Vec<Option<&'a Act>>,
     alive: Vec<bool>,
     frozen: Vec<bool>,
     messages: Vec<u64>,
     wakes: Vec<u64>,
     notes: Vec<String>,
-    /// Notes that tell of races, since those were last looked at.
+    /// Notes about races since races were last checked.
     races: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
     answers: Vec<(u32, Option<NtStatus>)>,
@@ -180,7 +180,7 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
     Err(Stop::Failed(what.into()))
 }
 
-/// What a note says of a race, if it does: what its driver found at a command, or the kernel told it of.
+/// Returns a note's report of a race, if it has one: from the driver at a command, or from the kernel.
 fn race_in(note: &str) -> Option<&str> {
     let text = match note.strip_prefix("driver of adapter ") {
         Some(rest) => rest.split_once(": ")?.1,
@@ -194,7 +194,7 @@ pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) 
     run_looking(program, world, choose, &mut |_| Ok(()))
 }
 
-/// The same, and what there was to see before everybody ended; nothing if it did not come so far.
+/// As [`run`], and returns the state before the processes were ended, if the run reached its end.
 pub fn run_to_end<W: World>(
     program: &Program,
     world: &mut W,
@@ -208,7 +208,7 @@ pub fn run_to_end<W: World>(
     (ended, seen)
 }
 
-/// Looks at a run when its steps are done.
+/// Inspects a run when its steps are done.
 type Look<'l, 'a, W> = &'l mut dyn FnMut(&mut Run<'a, W>) -> Checked;
 
 fn run_looking<'a, W: World>(
@@ -242,7 +242,8 @@ fn run_looking<'a, W: World>(
         Ok(outcome) => (Verdict::Passed, outcome),
         Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), None),
         Err(Stop::Trouble(Trouble::Unsupported(what))) => {
-            let what = format!("the {} backend {what}: say `skip {} \"..\"`", backend.name(), backend.name());
+            let name = backend.name();
+            let what = format!("the {name} backend {what}: add `skip {name} \"..\"` to the file");
             (Verdict::Failed(Failure { line, what }), None)
         }
         Err(Stop::Trouble(Trouble::Broken(what))) => (
@@ -304,7 +305,7 @@ impl<'a, W: World> Run<'a, W> {
         Ok(())
     }
 
-    /// A line for the log, if one is kept.
+    /// Writes a line to the log, if one is kept.
     fn say(&mut self, text: impl FnOnce(&Program) -> String) {
         let program = self.program;
         if let Some(log) = self.world.log() {
@@ -313,7 +314,7 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// Which way to go on, of so many.
+    /// Chooses one of `ways` alternatives.
     fn way(&mut self, choose: &mut dyn Choose, ways: usize) -> usize {
         let way = choose.choose(ways);
         if ways > 1 {
@@ -322,7 +323,7 @@ impl<'a, W: World> Run<'a, W> {
         way
     }
 
-    /// The world makes all the moves it can.
+    /// Has the world make all its moves.
     fn make_moves(&mut self, choose: &mut dyn Choose) -> Checked {
         loop {
             match self.world.moves() {
@@ -345,18 +346,18 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// A thread has made this call, and is in it.
+    /// Whether a thread is in this call.
     fn is_under_way(&self, call: Binding) -> bool {
         self.busy.iter().flatten().any(|act| act.binding == Some(call))
     }
 
-    /// Until nothing more happens by itself.
+    /// Runs until nothing more happens by itself.
     fn run_to_idle(&mut self, choose: &mut dyn Choose) -> Checked {
         self.make_moves(choose)?;
         self.collect()
     }
 
-    /// Takes the answers that have come.
+    /// Collects the answers that have arrived.
     fn collect(&mut self) -> Checked {
         for at in 0..self.busy.len() {
             let Some(act) = self.busy[at] else { continue };
@@ -381,7 +382,7 @@ impl<'a, W: World> Run<'a, W> {
         self.judge(act, answer)
     }
 
-    /// A thread that is in a call takes no step. Where anything may happen, it is left out.
+    /// Handles a step of a thread that is in a call: an error, or skipped if any result is allowed.
     fn cannot(&mut self, act: &Act) -> Checked {
         match (&act.operation, act.expected) {
             (operation, expected) if !operation.is_call() || expected == Expected::Any => {
@@ -414,7 +415,7 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// The kernel's own words on the refusal, if the call was refused.
+    /// Returns the kernel's note on a refused call.
     fn last_reason(&mut self, status: Option<NtStatus>) -> String {
         if status.is_none_or(NtStatus::is_success) {
             return String::new();
@@ -423,14 +424,14 @@ impl<'a, W: World> Run<'a, W> {
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
     }
 
-    /// Notes that have come since the last time.
+    /// Collects new notes.
     fn hear_notes(&mut self) {
         let new = self.world.take_notes();
         self.races.extend(new.iter().filter_map(|note| race_in(note)).map(str::to_owned));
         self.notes.extend(new);
     }
 
-    /// A line of a list: its names are what they stand for now.
+    /// Records a line of a list, with its names replaced by their current numbers.
     fn record(&mut self, list: Binding, command: &ListCommand) {
         let of = |named: NamedIn, name: HandleRef| match name {
             HandleRef::Raw(raw) => raw.into(),
@@ -445,12 +446,12 @@ impl<'a, W: World> Run<'a, W> {
         self.bound[list.index()].list.push(packet);
     }
 
-    /// Opens an adapter and makes a device on it.
+    /// Opens an adapter and creates a device on it.
     fn device(&mut self, act: &'a Act, adapter: AdapterNumber, choose: &mut dyn Choose) -> Checked {
         let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
         let opened = self.one_call(act.thread, call, choose)?;
         let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
-            // What is asleep opens an adapter one day, and no device: the thread is in that call until then.
+            // A sleeping call may open the adapter later, but no device: the thread stays in that call until then.
             self.busy[act.thread.index()] = opened.is_none().then_some(act);
             let status = opened.map(|answer| answer.status);
             self.answers.push((self.line, status));
@@ -477,7 +478,7 @@ impl<'a, W: World> Run<'a, W> {
         Ok(answer)
     }
 
-    /// Begins an act and lets the world come to rest; the status if it has returned by then.
+    /// Starts an act and runs the world until it is idle. Returns the status if the act has returned.
     fn perform(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.begin(act)?;
         if let Operation::Read { .. } | Operation::NewList { .. } = act.operation {
@@ -486,7 +487,7 @@ impl<'a, W: World> Run<'a, W> {
         self.answer_of(act, choose)
     }
 
-    /// The status of an act under way, if it has returned when the world comes to rest.
+    /// Returns the status of a started act, if it has returned when the world is idle.
     fn answer_of(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.make_moves(choose)?;
         let answer = self.world.returned(act.thread);
@@ -518,7 +519,7 @@ impl<'a, W: World> Run<'a, W> {
         Ok(self.world.begin(act.thread, request)?)
     }
 
-    /// Keeps what an answer brought.
+    /// Stores the results of an answer.
     fn bind(&mut self, act: &Act, answer: &Answer) -> Checked {
         self.say(|program| {
             let thread = &program.threads[act.thread.index()].name;
@@ -554,8 +555,8 @@ impl<'a, W: World> Run<'a, W> {
         bound.keep(&act.operation, &answer.reply)
     }
 
-    /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64), and
-    /// of a fence of command lists alone at all times.
+    /// Returns the D3D12 runtime's completed value of a fence: UINT64_MAX once the device is removed, whatever is in
+    /// memory (F-64), and always for a fence that only command lists use.
     fn completed_value(&mut self, act: &Act, object: HandleRef, answer: &Answer) -> Checked<Option<u64>> {
         if let (HandleRef::Bound(fence), Reply::DeviceState(_)) = (object, &answer.reply)
             && self.bound[fence.index()].fence_flags.is_command_list_scoped()
@@ -595,7 +596,7 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
+            // Processes outlive their daemon: their objects and pending calls end with DEVICE_REMOVED.
             Fault::RestartDaemon
             | Fault::Cut(_)
             | Fault::Hold(_)
@@ -608,7 +609,7 @@ impl<'a, W: World> Run<'a, W> {
         Ok(())
     }
 
-    /// Submits the biggest buffers there are until the queue takes no more.
+    /// Submits the biggest possible buffers until the queue is full.
     fn fill(&mut self, context: Binding, choose: &mut dyn Choose) -> Checked {
         const BYTES: usize = 64 * 1024;
         let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / BYTES + 2;
@@ -628,7 +629,7 @@ impl<'a, W: World> Run<'a, W> {
                 None => return failed("a submission does not return"),
             }
         }
-        failed("the queue never is full")
+        failed("the queue never becomes full")
     }
 
     fn check_violations(&mut self) -> Checked {
@@ -638,7 +639,7 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// Everybody ends; nothing may be left.
+    /// Ends all processes; nothing may be left.
     fn end(&mut self, choose: &mut dyn Choose) -> Checked {
         for at in 0..self.alive.len() {
             let process = Process(at as u32);

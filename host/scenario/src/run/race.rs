@@ -1,4 +1,4 @@
-//! Races: columns side by side, and how they ended.
+//! Races: runs columns concurrently, and checks their outcome.
 
 use d3dkmt::NtStatus;
 
@@ -10,7 +10,7 @@ use crate::world::World;
 use super::{Checked, Run, failed};
 
 impl<'a, W: World> Run<'a, W> {
-    /// Runs the columns of a race, one choice after the other.
+    /// Runs the columns of a race, one choice after another.
     pub(super) fn race(&mut self, columns: &'a [Column], choose: &mut dyn Choose) -> Checked {
         let mut next = vec![0; columns.len()];
         let live = matches!(self.world.backend(), Backend::Local | Backend::Vm);
@@ -24,7 +24,7 @@ impl<'a, W: World> Run<'a, W> {
                 break;
             }
             if live {
-                // All at once: the machine chooses.
+                // All columns at once: the machine decides the order.
                 for at in able {
                     let (line, act) = &columns[at].steps[next[at]];
                     self.line = *line;
@@ -55,7 +55,7 @@ impl<'a, W: World> Run<'a, W> {
         self.judge_columns(columns)
     }
 
-    /// A call of the race without a name is judged when it returns: nothing keeps its answer.
+    /// Checks a call without a name when it returns, because its answer is not kept.
     pub(super) fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
         let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
         let mut steps = race.columns.iter().flat_map(|column| &column.steps);
@@ -68,7 +68,7 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// Every call of the race that has returned must have said what its line expects.
+    /// Checks that every returned call of the race has the status that its line expects.
     pub(super) fn judge_columns(&mut self, columns: &[Column]) -> Checked {
         for (line, act) in columns.iter().flat_map(|column| &column.steps) {
             let answer = act.binding.and_then(|binding| self.bound[binding.index()].answer);
@@ -121,7 +121,7 @@ impl<'a, W: World> Run<'a, W> {
         Ok(true)
     }
 
-    /// How it ended, in the terms that an outcome speaks of, and what of it never came to its turn.
+    /// Returns the actual outcome in the terms of the file, with the calls that never started.
     pub(super) fn ended_in(&mut self, like: &Outcome) -> Checked<String> {
         let (mut terms, mut never) = (Vec::new(), Vec::new());
         for term in &like.terms {
@@ -145,7 +145,7 @@ impl<'a, W: World> Run<'a, W> {
             };
             match found {
                 Ok(term) => terms.push(term),
-                Err(binding) => never.push(format!("{} never begun", self.program.name(binding))),
+                Err(binding) => never.push(format!("{} never started", self.program.name(binding))),
             }
         }
         let ended =

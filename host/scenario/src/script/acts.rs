@@ -1,4 +1,4 @@
-//! What an actor does: `[NAME =] VERB OPERANDS -> EXPECTED`.
+//! Parses acts: `[NAME =] VERB OPERANDS -> EXPECTED`.
 
 use d3dkmt::CallOf;
 
@@ -11,14 +11,14 @@ use crate::script::token::Token;
 use crate::script::verbs::VERBS;
 use crate::script::{by_hand, forms, lists};
 
-/// Where an act stands: a race asks for statuses only.
+/// Context of an act: the acts of a race may expect only statuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActContext {
     Steps,
     Race,
 }
 
-/// Reads what comes after the actor's name.
+/// Parses an act after the actor's name.
 pub(crate) fn act(
     names: &mut Names,
     thread: Thread,
@@ -50,7 +50,7 @@ pub(crate) fn act(
     Ok(Act { thread, binding, operation, expected })
 }
 
-/// Events and fence memory are the process's own.
+/// Checks that events and fence memory belong to the thread's process.
 fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Cursor<'_>) -> Parsed<()> {
     let own = match operation {
         Operation::Read { object: HandleRef::Bound(object) } => Some(*object),
@@ -82,7 +82,7 @@ fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expec
     }
 }
 
-/// `-> STATUS`, `-> blocks`, `-> anything`. What is no call to the kernel has none.
+/// Parses `-> STATUS`, `-> blocks` or `-> anything`. An operation that is no kernel call has none.
 fn expected(
     operation: &Operation,
     verb: &Token,

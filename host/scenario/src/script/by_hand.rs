@@ -1,5 +1,5 @@
-//! Calls whose operands no form of a row can say: lists of fences with their values, command buffers, two calls of one
-//! verb.
+//! Parses calls whose operands no form of a row can express: lists of fences with their values, command buffers, two
+//! calls of one verb.
 
 use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 use d3dkmt::{
@@ -21,7 +21,7 @@ use crate::script::operands::{
 use crate::script::token::TokenKind;
 use crate::script::words::{self, ESCAPE_KINDS};
 
-/// Reads the operands of a verb; `None` if it is no call by hand.
+/// Parses the operands of a verb; `None` if its call has a form.
 pub(super) fn read(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<NamedCall>> {
     Ok(Some(match verb {
         "context" => context(names, cursor)?,
@@ -95,7 +95,7 @@ fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
         let error = ScriptError::new(token.place, "a context is on its device's adapter");
         return Err(error.help(format!("write `{}`", shortened(bare))));
     }
-    // A number that no node has is a case worth testing; a name is meant to be one.
+    // A number without a node is a useful test case; a name must be one.
     let node = match words::engine(&token.text, config).map(|engine| engine.node) {
         Some(node) => node,
         None => {
@@ -116,7 +116,7 @@ fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     Ok(new_context(device, node, flags))
 }
 
-/// A context without private data.
+/// Returns a call that creates a context without private data.
 pub(crate) fn new_context(device: HandleRef, node: u32, flags: CreateContextFlags) -> NamedCall {
     CallOf::CreateContextVirtual {
         device,
@@ -128,7 +128,7 @@ pub(crate) fn new_context(device: HandleRef, node: u32, flags: CreateContextFlag
     }
 }
 
-/// The call as its verb can write it.
+/// Returns the call as its verb can express it.
 pub(super) fn as_written(call: &NamedCall) -> NamedCall {
     let mut written = call.clone();
     match &mut written {
@@ -142,7 +142,7 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
         CallOf::SignalFromGpu { signal: GpuSignalSpec::CpuEvent { .. }, flags, .. } => {
             *flags |= SignalFlags::ENQUEUE_CPU_EVENT;
         }
-        // Objects stand beside their values.
+        // Objects are written with their values.
         CallOf::SignalFromCpu { objects, values, .. }
         | CallOf::WaitFromCpu { objects, values, .. }
         | CallOf::WaitFromGpu { objects, values, .. }
@@ -158,7 +158,7 @@ pub(super) fn as_written(call: &NamedCall) -> NamedCall {
     written
 }
 
-/// A resource of one standard allocation has no private data.
+/// Returns the call that opens a resource of one standard allocation, which has no private data.
 pub(crate) fn open_allocation(device: HandleRef, token: Share) -> NamedCall {
     let info = ResourceInfo { allocations: 1, ..ResourceInfo::default() };
     CallOf::OpenResourceFromNtHandle { device, token, info, mutex_buffer: MutexBuffer::default() }
@@ -181,7 +181,7 @@ fn object_type(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectType> {
     }
 }
 
-/// What is created, and whether by the first form of the call.
+/// Parses the created object, and whether the first form of the call creates it.
 fn object(names: &Names, cursor: &mut Cursor<'_>, object_type: SyncObjectType) -> Parsed<(ObjectSpec, bool)> {
     let mut spec = ObjectSpec { object_type, ..ObjectSpec::default() };
     let mut legacy = false;
@@ -220,7 +220,7 @@ fn object(names: &Names, cursor: &mut Cursor<'_>, object_type: SyncObjectType) -
     Ok((spec, legacy))
 }
 
-/// What a signal names.
+/// The operands of a signal.
 struct Targets {
     objects: Vec<HandleRef>,
     values: Values,
@@ -228,7 +228,7 @@ struct Targets {
     event: Option<Binding>,
 }
 
-/// `F=V G=V ..` and flags; with `events`, `event=E` too.
+/// Parses `F=V G=V ..` and flags; with `events`, also `event=E`.
 fn targets(names: &Names, cursor: &mut Cursor<'_>, events: bool) -> Parsed<Targets> {
     let (mut objects, mut values) = (Vec::new(), Values::new());
     let (mut flags, mut set) = (SignalFlags::empty(), None);
@@ -276,7 +276,7 @@ fn signal_flag(
     }
 }
 
-/// `F>=V G>=V ..`
+/// Parses `F>=V G>=V ..`.
 fn items(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<(Vec<HandleRef>, Values)> {
     let (mut objects, mut values) = (Vec::new(), Values::new());
     while cursor.peek_second().is_some_and(|next| next.is_symbol(">=")) {
@@ -314,14 +314,14 @@ fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     Ok(CallOf::WaitFromCpu { device, objects, values, flags, event: set })
 }
 
-/// Operands of the types before the monitored fence.
+/// Operands of the object types before the monitored fence.
 struct Legacy {
     objects: Vec<HandleRef>,
     fence_value: u64,
     flags: SignalFlags,
 }
 
-/// `legacy S [T ..] [value=V] [FLAG ..]`, after `legacy`.
+/// Parses `S [T ..] [value=V] [FLAG ..]` after `legacy`.
 fn legacy(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Legacy> {
     let objects = handles(names, cursor, Kind::Object)?;
     let (mut fence_value, mut flags) = (0, SignalFlags::empty());
@@ -372,7 +372,7 @@ fn gpu_signal(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     }
 }
 
-/// `Q id=N COMMAND ..`: the queue, the value of its progress fence, the command buffer.
+/// Parses `Q id=N COMMAND ..`: the queue, the value of its progress fence, the command buffer.
 pub(super) fn queued_buffer(
     names: &Names,
     cursor: &mut Cursor<'_>,
@@ -383,7 +383,7 @@ pub(super) fn queued_buffer(
     Ok((queue, id, commands(names, cursor)?))
 }
 
-/// A command buffer, to the end of the operands.
+/// Parses a command buffer, up to the end of the operands.
 pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Command>> {
     const COMMANDS: [&str; 7] = ["list", "write", "marker_in", "marker_out", "busy", "hang", "opaque"];
     let mut commands = Vec::new();
@@ -498,7 +498,7 @@ fn priority(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<NamedCall> {
     })
 }
 
-/// A number that may stand below zero.
+/// Parses a number that may be negative.
 fn signed(cursor: &mut Cursor<'_>) -> Parsed<i32> {
     let place = cursor.place();
     let below_zero = cursor.take_symbol("-");

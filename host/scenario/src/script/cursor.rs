@@ -1,4 +1,4 @@
-//! A place in a line while it is read.
+//! A cursor over the tokens of a line.
 
 use d3dkmt::NtStatus;
 use dxgkrnl::duration;
@@ -33,7 +33,7 @@ impl<'a> Cursor<'a> {
         Some(token)
     }
 
-    /// Where the next word stands, or would stand.
+    /// Returns the place of the next word, or where it would be.
     pub fn place(&self) -> Span {
         match (self.peek(), self.tokens.last()) {
             (Some(token), _) => token.place,
@@ -45,7 +45,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where the word before stands.
+    /// Returns the place of the previous word.
     pub fn last_place(&self) -> Span {
         match self.at.checked_sub(1).and_then(|before| self.tokens.get(before)) {
             Some(token) => token.place,
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The last word of the line that is this one.
+    /// Returns the last occurrence of this word in the line.
     pub fn find(&self, word: &str) -> Option<&'a Token> {
         self.tokens.iter().rfind(|token| token.is_word(word))
     }
@@ -67,7 +67,7 @@ impl<'a> Cursor<'a> {
         Err(ScriptError::new(self.place(), format!("expected {what}, found {found}")))
     }
 
-    /// The next word, which `what` describes.
+    /// Returns the next word; `what` describes it in errors.
     pub fn atom(&mut self, what: &str) -> Parsed<&'a Token> {
         self.next_of(TokenKind::Atom, what)
     }
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         self.peek().is_some_and(|token| token.is_symbol(symbol))
     }
 
-    /// Takes the symbol if it is next.
+    /// Consumes the symbol if it is next.
     pub fn take_symbol(&mut self, symbol: &str) -> bool {
         let is_next = self.is_symbol(symbol);
         self.at += usize::from(is_next);
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
         if self.take_symbol(symbol) { Ok(()) } else { self.expected(&format!("`{symbol}`")) }
     }
 
-    /// Takes the word if it is next.
+    /// Consumes the word if it is next.
     pub fn take_word(&mut self, word: &str) -> bool {
         let is_next = self.peek().is_some_and(|token| token.kind == TokenKind::Atom && token.text == word);
         self.at += usize::from(is_next);
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A status by its name, or as a number; `others` may stand there too.
+    /// Parses a status by name or number; `others` are also accepted.
     pub fn status(&mut self, what: &str, others: &[&'static str]) -> Parsed<NtStatus> {
         let token = self.atom(what)?;
         words::status(&token.text).ok_or_else(|| {
@@ -150,7 +150,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// One of the known words.
+    /// Parses one of the known words.
     pub fn choice<T: Copy>(&mut self, what: &str, known: &[(&'static str, T)]) -> Parsed<T> {
         let token = self.atom(what)?;
         let found = known.iter().find(|(name, _)| *name == token.text);
@@ -160,13 +160,13 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Nothing is left.
+    /// Fails unless the line is at its end.
     pub fn end(&self) -> Parsed<()> {
         if self.peek().is_none() { Ok(()) } else { self.expected("the end of the line") }
     }
 }
 
-/// `word` is not among what is known.
+/// Returns the error for an unknown word.
 pub(crate) fn unknown<'a>(
     token: &Token,
     what: &str,

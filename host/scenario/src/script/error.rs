@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! Errors of a file, with their places.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ pub struct Span {
     pub width: u32,
 }
 
-/// One thing that is wrong.
+/// One error of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScriptError {
     pub place: Span,
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
-/// Characters of a message, or of a line, that are shown.
+/// Maximum characters of a message, or of a line, that are shown.
 const SHOWN_MAX: usize = 600;
 const LINE_SHOWN_MAX: usize = 120;
-/// Names that a suggestion compares with, and lists.
+/// Maximum number of names that a suggestion compares and lists.
 const COMPARED_MAX: usize = 2000;
 const LISTED_MAX: usize = 24;
 
@@ -38,7 +38,7 @@ impl ScriptError {
         self
     }
 
-    /// The error with its line, the character pointed at:
+    /// Formats the error with its line, and marks the characters:
     ///
     /// ```text
     /// waits.scn:7:4: there is no verb `singal`
@@ -46,7 +46,7 @@ impl ScriptError {
     ///     |    ^^^^^^ did you mean `signal`?
     /// ```
     ///
-    /// Of a long line it is the part around the place. Nothing of the file reaches a terminal raw.
+    /// A long line is cut to the part around the place. Control characters of the file are replaced.
     pub fn render(&self, file: &str, text: &str) -> String {
         let Span { line, column, width } = self.place;
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
@@ -68,7 +68,7 @@ impl ScriptError {
     }
 }
 
-/// The part of a line around a place, and where in it the place is.
+/// Returns the part of a line around a place, and the place's position in it.
 fn part_around(line: &str, at: usize) -> (String, usize) {
     let length = line.chars().count();
     if length <= LINE_SHOWN_MAX {
@@ -81,14 +81,15 @@ fn part_around(line: &str, at: usize) -> (String, usize) {
     (format!("{before}{}{after}", tidy(&part)), at - begin + before.len())
 }
 
-/// True for a character that a terminal shows as itself, in its own place.
+/// Whether a terminal shows the character as itself, in one cell.
 pub(crate) fn is_printable(letter: char) -> bool {
     let moves_others = matches!(letter, '\u{AD}' | '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
         | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
     !letter.is_control() && !moves_others
 }
 
-/// Fit for a terminal: a tab is a space, what does not print a question mark; too much is cut.
+/// Makes a text safe for a terminal: a tab becomes a space, an unprintable character a question mark; a long text is
+/// cut.
 fn tidy(text: &str) -> String {
     let shown = |letter| match letter {
         '\t' => ' ',
@@ -115,7 +116,7 @@ impl fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
-/// A word of the file for a message; a long one shortened.
+/// Returns a word of the file for a message, shortened if it is long.
 pub(crate) fn shortened(word: &str) -> String {
     match word.char_indices().nth(NAME_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}..", &word[..end]),
@@ -123,14 +124,14 @@ pub(crate) fn shortened(word: &str) -> String {
     }
 }
 
-/// The known word that is nearest to what was written, if one is near.
+/// Returns the known word nearest to the written one, if one is near.
 pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = written.chars().count();
     if length > NAME_CHARACTERS_MAX {
         return None;
     }
     let written = written.to_lowercase();
-    // A short name is near only to itself in other letters: one fence is not a misspelling of another.
+    // A short name matches only itself in another case: one fence is not a misspelling of another.
     let near_enough = |word: &str| match word.chars().count() {
         0..=2 => 0,
         3 => 1,
@@ -146,7 +147,7 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
         .map(|(_, word)| word)
 }
 
-/// "did you mean", or else all there are.
+/// Returns "did you mean", or a list of all known words.
 pub fn suggestion<'a>(written: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(word) = nearest(written, known.clone()) {
         return format!("did you mean `{word}`?");

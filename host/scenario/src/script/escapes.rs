@@ -1,4 +1,4 @@
-//! Bytes that are written piece by piece.
+//! Parses and writes data piece by piece.
 
 use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 
@@ -11,7 +11,7 @@ use crate::script::print::quoted;
 use crate::script::token::TokenKind;
 use crate::script::words::{self, write_number};
 
-/// Where bytes are written: only what is expected may be left open.
+/// Context of data: only expected data may have open parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bytes {
     Given,
@@ -21,7 +21,7 @@ pub(super) enum Bytes {
 pub(super) const GIVEN: [&str; 5] = ["u32", "u64", "zeros", "cpu_event_usage", "kmd_cpu_event"];
 const EXPECTED: [&str; 7] = ["u32", "u64", "zeros", "cpu_event_usage", "kmd_cpu_event", "any", "some"];
 
-/// Pieces as far as they go.
+/// Parses as many pieces as there are.
 pub(super) fn pieces(names: &Names, cursor: &mut Cursor<'_>, bytes: Bytes) -> Parsed<Vec<Piece>> {
     let (mut pieces, mut total) = (Vec::new(), 0);
     while let Some(token) = cursor.peek().filter(|token| token.kind != TokenKind::Symbol) {
@@ -49,7 +49,7 @@ pub(super) fn pieces(names: &Names, cursor: &mut Cursor<'_>, bytes: Bytes) -> Pa
     Ok(pieces)
 }
 
-/// What stands between the brackets.
+/// Parses the contents of the parentheses.
 fn piece(names: &Names, word: &str, cursor: &mut Cursor<'_>) -> Parsed<Piece> {
     Ok(match word {
         "u32" => {
@@ -85,7 +85,7 @@ fn word32(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<HandleRef> {
     }
 }
 
-/// Pieces as they are written, each with a space before it.
+/// Writes pieces, each with a space before it.
 pub(super) fn write_pieces(pieces: &[Piece], name: &dyn Fn(HandleRef) -> String) -> String {
     let list = |words: &[u32]| words.iter().map(|word| format!(", {word}")).collect::<String>();
     let word = |word: &HandleRef| match word {

@@ -1,4 +1,4 @@
-//! `expect CONDITION`, `fault ..`, and the outcomes of races.
+//! Parses `expect CONDITION`, `fault ..`, and the outcomes of races.
 
 use dxgkrnl::Fault as Hardware;
 use dxgkrnl::why::Verdict;
@@ -15,7 +15,7 @@ use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
 
-/// Reads what comes after `expect`.
+/// Parses the condition after `expect`.
 pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = match cursor.peek() {
         Some(token) if token.kind == TokenKind::Atom => token,
@@ -88,7 +88,7 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
     Ok(expectation)
 }
 
-/// `PROCESS = N`, behind a word.
+/// Parses `PROCESS = N` after a word.
 fn count_of_process(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<(Process, u64)> {
     cursor.next();
     let token = cursor.atom("a process")?;
@@ -171,7 +171,7 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
     }
 }
 
-/// `set [N]` or `clear`
+/// Parses `set [N]` or `clear`.
 fn event_count(cursor: &mut Cursor<'_>) -> Parsed<EventCount> {
     if cursor.take_word("clear") {
         return Ok(EventCount::Clear);
@@ -185,7 +185,7 @@ fn event_count(cursor: &mut Cursor<'_>) -> Parsed<EventCount> {
     }
 }
 
-/// `PROCESS VERDICT [F>=V]`
+/// Parses `PROCESS VERDICT [F>=V]`.
 fn why(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = cursor.atom("a process")?;
     let process = names.process(token)?;
@@ -215,7 +215,7 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
     })
 }
 
-/// Reads what comes after `fault`.
+/// Parses the fault after `fault`.
 pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Fault> {
     let faults = || FAULTS.iter().map(|word| word.name).collect::<Vec<_>>().join(", ");
     let token = cursor.atom("a fault").map_err(|error| error.help(format!("there are: {}", faults())))?;
@@ -293,7 +293,7 @@ fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {
     Ok(Hardware::PageFault { engine, gpu_address, flags })
 }
 
-/// A process that the fault brings into a state, or out of it.
+/// Parses a process and changes its state, as the fault does.
 fn changed(
     names: &mut Names,
     cursor: &mut Cursor<'_>,
@@ -331,7 +331,7 @@ fn process(
     Ok(process)
 }
 
-/// Sets of terms with commas between.
+/// Parses sets of terms, separated by commas.
 pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Vec<Outcome>> {
     let mut outcomes = vec![Outcome { line, terms: Vec::new() }];
     loop {

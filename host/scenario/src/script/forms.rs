@@ -1,8 +1,8 @@
-//! Calls that are written as their row in the table of calls says.
+//! Parses and writes calls by the form in their row of the table of calls.
 //!
 //! A row's form is `verb` and operands: `"device_state {device} [type={state_type:1}]"`; `d3dkmt`'s `table.rs` explains it.
-//! Each type of field is an [`Operand`]: it reads and writes itself, and a form says where. What is written `verb ..` is
-//! read and written elsewhere in this module's parent.
+//! Each field type is an [`Operand`], which parses and writes itself; a form determines its position. The parent module
+//! parses and writes the calls with the form `verb ..`.
 
 use d3dkmt::CallOf;
 
@@ -19,17 +19,17 @@ use crate::script::token::{Token, TokenKind};
 pub(crate) struct Slot {
     /// The field of the call.
     pub field: &'static str,
-    /// What a word without a key calls the field.
+    /// Name of the field's word, if it has no key.
     pub word: &'static str,
-    /// It stands behind `KEY=`.
+    /// Its key, in `KEY=`.
     pub key: Option<&'static str>,
-    /// It may be left out.
+    /// It may be omitted.
     pub optional: bool,
-    /// What it is if it is left out.
+    /// Its value if omitted.
     pub default: Option<&'static str>,
-    /// Names for its numbers: the name of a list in [`super::words::number_names`].
+    /// Names of its numbers: a list in [`super::words::number_names`].
     pub names: Option<&'static str>,
-    /// The names are for bits.
+    /// The names stand for bits.
     pub bits: bool,
 }
 
@@ -55,13 +55,13 @@ impl Slot {
         Slot { field, word, key, optional, default, names, bits: value.contains('&') }
     }
 
-    /// The field's name as words.
+    /// Returns the field's name as words.
     pub fn what(&self) -> String {
         self.field.replace('_', " ")
     }
 }
 
-/// The operands of a form. Spaces are between them, and in ` as `.
+/// Returns the operands of a form. They are separated by spaces, except in ` as `.
 fn slots(operands: &'static str) -> Vec<Slot> {
     let mut slots = Vec::new();
     let mut rest = operands;
@@ -74,11 +74,11 @@ fn slots(operands: &'static str) -> Vec<Slot> {
     slots
 }
 
-/// How a call is written.
+/// Form of a call.
 pub(crate) enum Form {
-    /// No scenario can make the call, and why.
+    /// No scenario can make the call; with the reason.
     None(&'static str),
-    /// Its operands are read and written by hand.
+    /// Its operands are parsed and written by hand.
     ByHand(&'static str),
     Operands(&'static str, Vec<Slot>),
 }
@@ -95,7 +95,7 @@ impl Form {
         }
     }
 
-    /// How the reference page writes the call of this name: `device_state D [type=N]`.
+    /// Returns the call's form on the reference page: `device_state D [type=N]`.
     pub fn page(&self, name: &str) -> Option<(&'static str, String)> {
         let Form::Operands(verb, slots) = self else { return None };
         let mut call = blank(name)?;
@@ -123,7 +123,7 @@ macro_rules! fields_of_calls {
         $(-> $reply:ident)?
         $(, $effect:ident)?
         => $form:literal;)+) => {
-        /// The call of this name, with every field at its default.
+        /// Returns the call of this name, with every field at its default.
         fn blank(name: &str) -> Option<NamedCall> {
             Some(match name {
                 $(stringify!($name) => CallOf::$name {
@@ -134,7 +134,7 @@ macro_rules! fields_of_calls {
             })
         }
 
-        /// The fields of a call, in the order of its row.
+        /// Returns the fields of a call, in the order of its row.
         fn operands(call: &mut NamedCall) -> Fields<'_> {
             match call {
                 $(CallOf::$name { $($($field),+)? $($bare)? } => vec![
@@ -144,7 +144,7 @@ macro_rules! fields_of_calls {
             }
         }
 
-        /// What each call does: the doc of its row.
+        /// Descriptions of the calls: the docs of their rows.
         pub(super) const DOCS: &[(&str, &[&str])] = &[$((stringify!($name), &[$($doc),*])),+];
     };
 }
@@ -161,7 +161,7 @@ fn field_mut<'a, 'f>(fields: &'a mut Fields<'f>, slot: &Slot) -> &'a mut (dyn Op
     &mut *found.unwrap_or_else(|| panic!("a form names the field {}, which its call has not", slot.field)).1
 }
 
-/// Reads the operands of a verb; `None` if no form has it.
+/// Parses the operands of a verb; `None` if no form has it.
 pub(super) fn read(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Option<NamedCall>> {
     let forms = NamedCall::FORMS.iter().map(|(name, form)| (*name, Form::new(form)));
     let found = forms.into_iter().find_map(|(name, form)| match form {
@@ -184,7 +184,7 @@ pub(super) fn read(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Pars
     Ok(Some(call))
 }
 
-/// What stands behind a key, and words that may be left out.
+/// Parses keyed operands, and words that may be omitted.
 fn options(
     fields: &mut Fields<'_>,
     slots: &[Slot],
@@ -226,7 +226,7 @@ fn options(
     }
 }
 
-/// A call as its form has it; `None` if it is written by hand.
+/// Writes a call in its form; `None` if it is written by hand.
 pub(super) fn write(printer: &Printer<'_>, call: &NamedCall) -> Option<String> {
     let Form::Operands(verb, slots) = Form::new(call.form()) else { return None };
     let mut call = call.clone();
@@ -243,7 +243,7 @@ pub(super) fn write(printer: &Printer<'_>, call: &NamedCall) -> Option<String> {
     Some(text)
 }
 
-/// The call with one option less, in each way that there is.
+/// Returns the call with one option removed, for each option.
 pub(crate) fn with_one_option_less(call: &NamedCall) -> Vec<NamedCall> {
     let Form::Operands(_, slots) = Form::new(call.form()) else { return Vec::new() };
     let less = slots.iter().filter(|slot| slot.optional).map(|slot| {
@@ -254,7 +254,7 @@ pub(crate) fn with_one_option_less(call: &NamedCall) -> Vec<NamedCall> {
     less.filter(|less| less != call).collect()
 }
 
-/// The call as a scenario can write it: fields that its form does not have are at their defaults.
+/// Returns the call as a scenario can express it: fields outside its form have their defaults.
 pub fn as_written(call: &NamedCall) -> NamedCall {
     let Form::Operands(_, slots) = Form::new(call.form()) else { return by_hand::as_written(call) };
     let mut plain = call.clone();
@@ -274,7 +274,7 @@ mod tests {
     use crate::Program;
     use crate::program::{Binding, Bindings, Named, Share, Thread};
 
-    /// Gives NT handles the first name of a program.
+    /// Replaces NT handles by the first name of a program.
     struct FirstShare;
 
     impl Visit<Bindings> for FirstShare {

@@ -1,4 +1,4 @@
-//! The statements that describe a scenario: title, rules, tags, backends, settings.
+//! Parses the statements that describe a scenario: title, rules, tags, backends, settings.
 
 use d3dkmt::limits;
 use dxgkrnl::{AdapterConfig, Policy};

@@ -1,4 +1,4 @@
-//! Faults by the words of `fault ..`, for a daemon that is running and has no scenario.
+//! Parses faults in the words of `fault ..`, for a running daemon without a scenario.
 
 use dxgkrnl::{Config, Fault as Hardware};
 
@@ -9,7 +9,7 @@ use crate::script::expects;
 use crate::script::names::Names;
 use crate::script::token::tokens;
 
-/// What a live daemon can be made to meet.
+/// A fault for a live daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Injected {
     Hardware(Hardware),
@@ -20,12 +20,12 @@ pub enum Injected {
     },
 }
 
-/// Faults of scenarios that need none: what goes wrong with hardware.
+/// Hardware faults, which need no scenario.
 const HARDWARE: [&str; 8] =
     ["hang", "lose_interrupt", "stop_adapter", "page_fault", "reset_fails", "power", "f1", "object_bad"];
 
-/// Reads a fault as it stands behind `fault` in a scenario, over the adapters of this configuration. The first word
-/// may have `-` for `_`.
+/// Parses a fault as written after `fault` in a scenario, for the adapters of this configuration. The first word may
+/// have `-` instead of `_`.
 pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
     let text = text.trim_start();
     let (first, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));

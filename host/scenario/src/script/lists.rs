@@ -1,4 +1,4 @@
-//! Resources, command lists line by line, the debug layer, and words of memory.
+//! Parses resources, lines of command lists, the debug layer's statements, and words of memory.
 
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, BufferBarrier,
@@ -33,7 +33,7 @@ pub(crate) const OTHERS: [&str; 11] = [
     "assert_layout",
 ];
 
-/// Reads the operands of a verb of lists; `None` if it is none.
+/// Parses the operands of a verb about lists; `None` for another verb.
 pub(super) fn operation(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<Operation>> {
     let device = |cursor: &mut Cursor<'_>| handle(names, cursor, Kind::Device);
     Ok(Some(match verb {
@@ -86,7 +86,7 @@ pub(super) fn operation(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> P
     }))
 }
 
-/// `[FIRST..END]`, in words of 32 bits.
+/// Parses `[FIRST..END]`, in words of 32 bits.
 pub(super) fn word_range(cursor: &mut Cursor<'_>) -> Parsed<(u64, Option<u64>)> {
     let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) else {
         return Ok((0, None));
@@ -160,7 +160,7 @@ fn resource(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
     Ok(Operation::CreateResource { device, at, desc })
 }
 
-/// What comes after `M message`.
+/// Parses the expectation after `M message`.
 pub(super) fn wanted_message(
     names: &Names,
     messages: Binding,
@@ -206,7 +206,7 @@ pub(super) fn wanted_message(
     Ok(crate::program::Expectation::Message(wanted))
 }
 
-/// A line of a list while it is read: the names that its packet has by their places.
+/// A line of a list while it is parsed, with the names of its packet by position.
 struct Line<'n> {
     names: &'n Names,
     named: Vec<HandleRef>,
@@ -224,7 +224,7 @@ impl Line<'_> {
         at as u32 + 1
     }
 
-    /// A resource by its name, a number, or `null`.
+    /// Parses a resource: its name, a number, or `null`.
     fn resource(&mut self, cursor: &mut Cursor<'_>) -> Parsed<u32> {
         let token = cursor.atom("the name of a resource")?;
         if token.text == "null" {
@@ -240,7 +240,7 @@ impl Line<'_> {
         Ok(self.place(name))
     }
 
-    /// A GPU address, which is named, and the offset behind it.
+    /// Parses a named GPU address, and an offset from it.
     fn address(&mut self, cursor: &mut Cursor<'_>) -> Parsed<u64> {
         let token = cursor.atom("a GPU address")?;
         let base = self.names.binding(token, "a GPU address", |kind| kind == Kind::Address)?;
@@ -256,7 +256,7 @@ impl Line<'_> {
     }
 }
 
-/// What stands behind a list's name.
+/// Parses a command after a list's name.
 pub(super) fn list_command(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<ListCommand> {
     let verb = cursor.atom("a command")?;
     let mut line = Line { names, named: Vec::new() };
@@ -341,7 +341,7 @@ fn sub(cursor: &mut Cursor<'_>) -> Parsed<u32> {
     if cursor.take_word("sub") { value32(cursor, "a subresource") } else { Ok(ALL_SUBRESOURCES) }
 }
 
-/// `[KERNEL] ACCESS=R[(OPTION ..)] .. [time=DURATION]`
+/// Parses `[KERNEL] ACCESS=R[(OPTION ..)] .. [time=DURATION]`.
 fn work(kind: WorkKind, line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Packet> {
     const PLAIN_DURATION_NS: u64 = 1000;
     let (mut kernel, mut operand, mut duration_ns) = (default_kernel(kind), 0, PLAIN_DURATION_NS);
@@ -420,7 +420,7 @@ fn barriers_if_any(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<B
     if cursor.peek().is_none() { Ok(Vec::new()) } else { barriers(line, cursor) }
 }
 
-/// Barriers with commas between; those of one type that follow each other are a group.
+/// Parses barriers, separated by commas; consecutive barriers of one type form a group.
 fn barriers(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<BarrierGroup>> {
     let mut groups: Vec<BarrierGroup> = Vec::new();
     loop {
@@ -437,9 +437,9 @@ fn barriers(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<Vec<BarrierG
     }
 }
 
-/// `[R] SYNC -> SYNC ACCESS -> ACCESS [LAYOUT -> LAYOUT ..]`: of a texture with layouts, of a buffer without.
+/// Parses `[R] SYNC -> SYNC ACCESS -> ACCESS [LAYOUT -> LAYOUT ..]`: for a texture with layouts, for a buffer without.
 fn barrier(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<BarrierGroup> {
-    // A scope is followed by an arrow, or by another scope.
+    // A scope is followed by an arrow, or by `|` and another scope.
     if cursor.peek_second().is_some_and(|next| next.is_symbol("->") || next.is_symbol("|")) {
         return Ok(BarrierGroup::Global(vec![words_of_barrier(cursor)?]));
     }
@@ -466,7 +466,7 @@ fn barrier(line: &mut Line<'_>, cursor: &mut Cursor<'_>) -> Parsed<BarrierGroup>
     Ok(BarrierGroup::Texture(vec![texture]))
 }
 
-/// `sub=N`, `mips=A..B`, `slices=A..B`, `planes=A..B`; of what is not said, the first.
+/// Parses `sub=N`, `mips=A..B`, `slices=A..B` or `planes=A..B`; each omitted range is the first element.
 fn subresource_range(range: &mut SubresourceRange, cursor: &mut Cursor<'_>) -> Parsed<()> {
     let key = cursor.atom("a part of a texture")?;
     if key.text == "sub" {
@@ -522,7 +522,7 @@ fn words_of_barrier(cursor: &mut Cursor<'_>) -> Parsed<Barrier> {
     Ok(Barrier { sync_before, sync_after, access_before, access_after: access(cursor)? })
 }
 
-/// `A`, `A|B`, or bits as a number; `none` stands for no bit.
+/// Parses `A`, `A|B`, or bits as a number; `none` is no bit.
 fn bits(
     cursor: &mut Cursor<'_>,
     what: &str,

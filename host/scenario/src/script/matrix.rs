@@ -1,5 +1,5 @@
-//! Matrices: `matrix NAME = VALUE ..` lines span cases, `given NAME = VALUE when ..` lines compute what a
-//! case expects. What they name stands in other lines as `$NAME`.
+//! Matrices: `matrix NAME = VALUE ..` lines define cases, `given NAME = VALUE when ..` lines compute what a case
+//! expects. Other lines use their names as `$NAME`.
 //!
 //! ```text
 //! matrix value = 4 5 6
@@ -7,7 +7,7 @@
 //! given  comes = blocks otherwise
 //! ```
 //!
-//! Any other line may end in `when AXIS is VALUE and ..`: it stands in those cases only.
+//! Any other line may end in `when AXIS is VALUE and ..`: it is then part of those cases only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::script::error::{ScriptError, Span, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words::number;
 
-/// `matrix NAME = VALUE ..`
+/// One axis: `matrix NAME = VALUE ..`.
 struct Axis {
     name: Token,
     values: Vec<Token>,
@@ -35,27 +35,27 @@ pub(super) struct Condition {
     values: Vec<String>,
 }
 
-/// `given NAME = VALUE when ..`: without conditions it is `otherwise`.
+/// `given NAME = VALUE when ..`; `otherwise` has no conditions.
 struct Given {
     name: Token,
     value: Vec<Token>,
     conditions: Vec<Condition>,
 }
 
-/// All matrix lines of a file.
+/// All matrix and given lines of a file.
 #[derive(Default)]
 pub(crate) struct Matrix {
     axes: Vec<Axis>,
     given: Vec<Given>,
 }
 
-/// A line that is none of matrices.
+/// Another line of the file, with its conditions.
 pub(super) struct Line {
     pub tokens: Vec<Token>,
     conditions: Vec<Condition>,
 }
 
-/// What each name stands for in one case.
+/// The value of each name in one case.
 #[derive(Clone, Default)]
 pub(crate) struct Case {
     pub name: String,
@@ -78,7 +78,7 @@ fn name_and_rest<'a>(tokens: &'a [Token], form: &str) -> Result<(&'a Token, &'a 
     }
 }
 
-/// Names of matrices are apart from those of actors and handles: any word will do.
+/// Checks the name of a matrix. These names are separate from those of actors and handles, so any word is allowed.
 fn check_name(name: &Token) -> Result<(), ScriptError> {
     let fit = name.text.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.text.len() <= NAME_CHARACTERS_MAX
@@ -91,7 +91,7 @@ fn check_name(name: &Token) -> Result<(), ScriptError> {
         .help("names begin with a letter; `$` stands where they are used"))
 }
 
-/// A value is a word as it stands.
+/// Checks that values are literal words.
 fn check_no_name(values: &[Token]) -> Result<(), ScriptError> {
     match values.iter().find(|value| value.kind == TokenKind::Atom && value.text.starts_with('$')) {
         None => Ok(()),
@@ -118,7 +118,7 @@ impl Given {
 }
 
 impl Matrix {
-    /// Every name stands somewhere: in a line, or in a condition.
+    /// Checks that every name is used: in a line, or in a condition.
     pub fn check_used(&self, lines: &[Line]) -> Result<(), ScriptError> {
         let mut used: BTreeSet<&str> = self.given.iter().flat_map(Given::names).collect();
         used.extend(lines.iter().flat_map(|line| &line.conditions).map(|one| one.name.text.as_str()));
@@ -136,7 +136,7 @@ impl Matrix {
         }
     }
 
-    /// Takes a line that begins with `matrix`.
+    /// Adds a line that begins with `matrix`.
     pub fn axis(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
         let (name, values) = name_and_rest(tokens, FORM)?;
         check_name(name)?;
@@ -174,7 +174,7 @@ impl Matrix {
         Ok(())
     }
 
-    /// Takes a line that begins with `given`.
+    /// Adds a line that begins with `given`.
     pub fn given(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
         let (name, rest) = name_and_rest(tokens, GIVEN_FORM)?;
         check_name(name)?;
@@ -207,12 +207,12 @@ impl Matrix {
         Ok(())
     }
 
-    /// `AXIS is VALUE and ..`, after `when`.
+    /// Parses `AXIS is VALUE and ..` after `when`.
     fn conditions(&self, tokens: &[Token], when: &Token) -> Result<Vec<Condition>, ScriptError> {
         tokens.split(|token| token.is_word("and")).map(|part| self.condition(part, when)).collect()
     }
 
-    /// A line, and when it stands there.
+    /// Splits a line from its conditions.
     pub fn line(&self, mut tokens: Vec<Token>) -> Result<Line, ScriptError> {
         let Some(at) = tokens.iter().skip(1).position(|token| token.is_word("when")).map(|at| at + 1) else {
             return Ok(Line { tokens, conditions: Vec::new() });
@@ -268,7 +268,7 @@ impl Matrix {
             .chain(self.given.iter().map(|given| given.name.text.as_str()))
     }
 
-    /// Every combination of the axes' values, the last axis the fastest.
+    /// Returns every combination of the axes' values; the last axis varies fastest.
     pub fn cases(&self) -> Result<Vec<Case>, ScriptError> {
         let mut cases = vec![Case::default()];
         for axis in &self.axes {
@@ -334,13 +334,13 @@ impl Case {
         case
     }
 
-    /// Whether the line stands in this case.
+    /// Whether the line is part of this case.
     pub fn has(&self, line: &Line) -> bool {
         line.conditions.iter().all(|one| one.holds(self))
     }
 
-    /// The tokens with every `$NAME` replaced; what comes from a value keeps the place of its `$NAME`.
-    /// `words` is what is left of the file's limit.
+    /// Returns the tokens with every `$NAME` replaced; the words of a value get the place of their `$NAME`. `words` is
+    /// the rest of the file's limit.
     pub fn substitute(&self, tokens: &[Token], words: &mut usize) -> Result<Vec<Token>, ScriptError> {
         let mut replaced = Vec::with_capacity(tokens.len());
         for token in tokens {

@@ -1,7 +1,7 @@
-//! The scenario language: text to [`Program`]s, and back.
+//! The scenario language: parses text to [`Program`]s, and prints them.
 //!
-//! One statement a line. Names are declared before they are used, so a file is read once, top to
-//! bottom, for each case of its matrix. docs/SCENARIOS.md is the reference, an example for each construct.
+//! One statement per line. Names are declared before use, so a file is read once, from top to bottom, for each case of
+//! its matrix. docs/SCENARIOS.md is the reference, with an example for each construct.
 
 mod acts;
 pub(crate) mod by_hand;

@@ -1,4 +1,4 @@
-//! Names of one case, and what is known of each thread while the file is read.
+//! Names of one case, and the state of each thread while the file is parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,27 +30,27 @@ impl Meaning {
     }
 }
 
-/// Why a thread takes no steps.
+/// Reason why a thread takes no steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
     In { call: Binding, line: u32 },
 }
 
-/// What the reader knows of one case.
+/// The parser's state of one case.
 #[derive(Default)]
 pub(crate) struct Names {
     pub program: Program,
     names: BTreeMap<String, (Meaning, u32)>,
     blocked: BTreeMap<Thread, Blocked>,
-    /// Processes that have ended, and where.
+    /// Processes that have ended, with the line and the reason.
     ended: BTreeMap<Process, (u32, &'static str)>,
     frozen: BTreeMap<Process, u32>,
     held: BTreeMap<Process, u32>,
-    /// Names of lines that could not be read: what uses them is no second mistake.
+    /// Names declared by lines with errors: their uses are no further errors.
     failed: BTreeSet<String>,
 }
 
-/// Words that stand where names do.
+/// Words of the language that occur where names do.
 const RESERVED: [&str; 25] = [
     "null",
     "max",
@@ -80,7 +80,7 @@ const RESERVED: [&str; 25] = [
 ];
 
 impl Names {
-    /// Checks that a name is new and fit to be one.
+    /// Checks that a name is new and legal.
     fn check_new(&self, token: &Token) -> Result<(), ScriptError> {
         let text = &token.text;
         if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
@@ -155,7 +155,7 @@ impl Names {
         Ok(binding)
     }
 
-    /// The names that `wanted` takes, for suggestions.
+    /// Returns the names that `wanted` accepts, for suggestions.
     fn known(&self, wanted: impl Fn(Meaning) -> bool) -> Vec<&str> {
         self.names.iter().filter(|(_, (named, _))| wanted(*named)).map(|(name, _)| name.as_str()).collect()
     }
@@ -191,7 +191,7 @@ impl Names {
         }
     }
 
-    /// A process, or one of its threads.
+    /// Returns the thread of this name; a process's name is its first thread.
     pub fn thread(&self, token: &Token) -> Option<Thread> {
         match self.look_up(&token.text)? {
             Meaning::Process(process) => Some(self.program.processes[process.index()].main),
@@ -200,7 +200,7 @@ impl Names {
         }
     }
 
-    /// A command list, which lines record into.
+    /// Returns the command list of this name, for lines that record into it.
     pub fn list(&self, token: &Token) -> Option<Binding> {
         match self.look_up(&token.text)? {
             Meaning::Binding(binding) if self.kind(binding) == Kind::List => Some(binding),
@@ -212,7 +212,7 @@ impl Names {
         self.known(|named| matches!(named, Meaning::Process(_) | Meaning::Thread(_)))
     }
 
-    /// A binding that `fits`.
+    /// Returns the binding of a name whose kind `fits`.
     pub fn binding(
         &self,
         token: &Token,
@@ -229,7 +229,7 @@ impl Names {
         }
     }
 
-    /// Something of the thread's own process: its event, its fence memory.
+    /// Checks that a binding belongs to the thread's process: its event, its fence memory.
     pub fn check_own(&self, binding: Binding, thread: Thread, token: &Token) -> Result<(), ScriptError> {
         let (owner, process) = (self.program.owner(binding), self.program.process_of(thread));
         if owner == process {
@@ -310,7 +310,7 @@ impl Names {
         finish(&mut self.held, process, token, "held")
     }
 
-    /// A line could not be read: the names it would have brought are left out of further complaints.
+    /// Marks the names that a line with errors would have declared, so that they cause no further errors.
     pub fn line_failed(&mut self, tokens: &[Token]) {
         let pairs = tokens.windows(2).filter_map(|pair| match pair {
             [first, name] if ["vm", "process", "thread"].contains(&first.text.as_str()) => Some(name),
@@ -320,7 +320,7 @@ impl Names {
         self.failed.extend(pairs.map(|name| name.text.clone()));
     }
 
-    /// The error comes of a name whose line could not be read.
+    /// Whether an error follows from a name whose line had errors.
     pub fn follows(&self, error: &ScriptError, tokens: &[Token]) -> bool {
         let at_fault = tokens.iter().find(|token| token.place == error.place);
         at_fault.is_some_and(|token| self.failed.contains(&token.text) && self.look_up(&token.text).is_none())
@@ -350,7 +350,7 @@ fn finish(since: &mut Since, process: Process, token: &Token, what: &str) -> Res
     }
 }
 
-/// "process named q"
+/// Returns text like "process named q".
 fn quoted(what: &str, name: &str) -> String {
     let bare = what.strip_prefix("a ").or_else(|| what.strip_prefix("an ")).unwrap_or(what);
     format!("{bare} named {name}")

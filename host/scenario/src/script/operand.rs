@@ -1,4 +1,4 @@
-//! Fields of calls as operands: how each type is read and written.
+//! Operands of calls: parses and writes each type of field.
 
 use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 use d3dkmt::{
@@ -20,25 +20,25 @@ use crate::program::{
     HandleRef, Kind, MutexBuffer, MutexText, ObjectSpec, Piece, Share, Timeout,
 };
 
-/// Where operands are read from.
+/// The source of operands.
 pub(super) struct Reader<'r, 'n, 'c> {
     pub names: &'n Names,
     pub cursor: &'r mut Cursor<'c>,
 }
 
-/// A field of a call. The defaults are those of a field that no form names.
+/// A field of a call. The default methods are those of a field that no form names.
 pub(super) trait Operand {
-    /// Reads the value that must stand here.
+    /// Parses the value that must be here.
     fn read(&mut self, _: &mut Reader<'_, '_, '_>, slot: &Slot) -> Parsed<()> {
         panic!("a form names the field {}, which has no written form", slot.field)
     }
 
-    /// Takes the next word if it is an option of this field that has no key.
+    /// Consumes the next word if it is an option of this field without a key.
     fn accept(&mut self, _: &mut Reader<'_, '_, '_>, slot: &Slot) -> Parsed<bool> {
         panic!("a form names the field {}, which needs a key", slot.field)
     }
 
-    /// The words that `accept` takes, for suggestions.
+    /// Returns the words that `accept` consumes, for suggestions.
     fn words(&self, _: &Slot) -> Vec<&'static str> {
         Vec::new()
     }
@@ -47,21 +47,21 @@ pub(super) trait Operand {
         panic!("a form names the field {}, which has no written form", slot.field)
     }
 
-    /// What stands for it on the reference page.
+    /// Returns its placeholder on the reference page.
     fn form(&self, slot: &Slot) -> String {
         panic!("a form names the field {}, which has no written form", slot.field)
     }
 
-    /// It is what it is if the slot is left out.
+    /// Whether it has the value of an omitted slot.
     fn is_default(&self, slot: &Slot) -> bool;
 
     fn set_default(&mut self, slot: &Slot);
 
-    /// What it is in a call of which nothing is said.
+    /// Resets it to the value of an empty call.
     fn clear(&mut self);
 }
 
-/// Whether a field has the default of its type, and how it gets it.
+/// Implements the defaults of a field by its type's default.
 macro_rules! plain_default {
     () => {
         fn is_default(&self, _: &Slot) -> bool {
@@ -78,7 +78,7 @@ macro_rules! plain_default {
     };
 }
 
-/// Types that only calls with a form by hand show.
+/// Implements types that only calls with a form by hand use.
 macro_rules! by_hand {
     ($($type:ty),+ $(,)?) => {
         $(impl Operand for $type {
@@ -93,7 +93,7 @@ by_hand! {
 }
 
 impl Slot {
-    /// The kind of thing that a handle of this field is meant to name.
+    /// Returns the kind of object that a handle of this field should name.
     fn kind(&self) -> Kind {
         match self.field {
             "adapter" => Kind::Adapter,
@@ -344,7 +344,7 @@ impl Operand for Timeout {
     }
 }
 
-/// A number of some width.
+/// A number of a certain width.
 trait Number: Copy + TryFrom<i128> + Into<i128> + Default {
     const BITS: &'static str;
 }
@@ -361,7 +361,7 @@ impl Number for i32 {
     const BITS: &'static str = "32 bits with a sign";
 }
 
-/// A number with a name may stand for itself; others are numbers.
+/// A number, or its name if the slot has names.
 impl<T: Number> Operand for T {
     fn read(&mut self, reader: &mut Reader<'_, '_, '_>, slot: &Slot) -> Parsed<()> {
         let place = reader.cursor.place();
@@ -456,11 +456,11 @@ fn default_number(slot: &Slot) -> i128 {
 
 /// A flag word: names of its bits, and `flags=N`.
 trait FlagWord: Copy + PartialEq + Default {
-    /// Names for bits; those of several bits come first.
+    /// Names of bits; names of several bits are first.
     fn names() -> Vec<(&'static str, Self)>;
     fn bits(self) -> u32;
     fn from_bits(bits: u32) -> Self;
-    /// Bits without a name.
+    /// Returns the bits without a name.
     fn unknown(self) -> u32;
 }
 

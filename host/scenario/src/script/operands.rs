@@ -1,4 +1,4 @@
-//! Operands of verbs: handles, NT handles, addresses, numbers.
+//! Parses operands of verbs: handles, NT handles, addresses, numbers.
 
 use d3dkmt::limits;
 
@@ -9,10 +9,10 @@ use crate::script::names::{Meaning, Names};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
-/// Operands of one list: one more than the interface takes, and some.
+/// Maximum operands of one list: more than the interface accepts, so that its limit can be tested.
 const OPERANDS_MAX: usize = 4 * limits::BROADCAST_CONTEXTS_MAX;
 
-/// `=N` after a key.
+/// Parses `=N` after a key.
 pub(super) fn value32(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
     cursor.symbol("=")?;
     cursor.number32(what)
@@ -34,7 +34,7 @@ pub(super) fn adapter_number(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<A
     Err(ScriptError::new(place, message).help("`config adapters = N` makes more"))
 }
 
-/// A handle operand. Any handle will do: that the wrong kind is refused is worth a test.
+/// Parses a handle operand. Any kind of handle is accepted, because the refusal of a wrong kind is worth a test.
 pub(super) fn handle(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<HandleRef> {
     let token = cursor.atom(&format!("the name of {}", meant.name()))?;
     if token.text == "null" {
@@ -62,7 +62,7 @@ pub(super) fn check_count(token: &Token, count: usize) -> Parsed<()> {
     Err(ScriptError::new(token.place, format!("a call takes at most {OPERANDS_MAX} operands of a kind here")))
 }
 
-/// Handles that stand by themselves, one at least.
+/// Parses one or more handles without values.
 pub(super) fn handles(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<Vec<HandleRef>> {
     let mut handles = vec![handle(names, cursor, meant)?];
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {

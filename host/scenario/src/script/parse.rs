@@ -1,4 +1,4 @@
-//! A file, line by line.
+//! Parses a file, line by line.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::script::token::{Token, TokenKind, tokens};
 use crate::script::verbs::{STATEMENTS, VERBS};
 use crate::script::words;
 
-/// Reads the bytes of a file: a program for each case of its matrix, or everything that is wrong with it.
+/// Parses the bytes of a file: returns a program for each case of its matrix, or all its errors.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Vec<Program>, Vec<ScriptError>> {
     let start = Span { line: 1, column: 1, width: 1 };
     if bytes.len() > FILE_BYTES_MAX {
@@ -43,9 +43,9 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Vec<Program>, Vec<ScriptError>> {
     }
 }
 
-/// Reads a text: a program for each case of its matrix, or everything that is wrong with it.
+/// Parses a text: returns a program for each case of its matrix, or all its errors.
 pub fn parse(text: &str) -> Result<Vec<Program>, Vec<ScriptError>> {
-    // Some editors put a byte order mark before everything.
+    // Some editors write a byte order mark at the start.
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut lines = Vec::new();
     let mut errors = Vec::new();
@@ -74,23 +74,23 @@ pub fn parse(text: &str) -> Result<Vec<Program>, Vec<ScriptError>> {
     cases.iter().map(|case| Reader::new(case, &mut words).read(&lines)).collect()
 }
 
-/// Reads one case.
+/// The parser of one case.
 pub(super) struct Reader<'a> {
     case: &'a Case,
-    /// Words that the file may have yet.
+    /// Words left of the file's limit.
     words: &'a mut usize,
     pub names: Names,
     pub race: RaceState,
     pub is_litmus: bool,
-    /// Statements that describe come before those that do.
+    /// A step was parsed, so no describing statement may follow.
     begun: bool,
-    /// Nothing more is read after an error that every further line would bring again.
+    /// An error occurred that every further line would repeat, so parsing stops.
     pub is_over: bool,
-    /// Settings and where they were made.
+    /// Settings, each with its line.
     pub settings: BTreeMap<String, u32>,
     /// Virtual time so far.
     now: u64,
-    /// Steps so far, those of a race too.
+    /// Steps so far, including those of a race.
     steps: usize,
 }
 
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
         Err(ScriptError::new(at.place, format!("more than {PROCESSES_MAX} {what}, the limit")))
     }
 
-    /// One step more, if there may be.
+    /// Counts a step, up to the limit.
     pub fn count_step(&mut self, place: Span) -> Parsed<()> {
         self.steps += 1;
         self.is_over = self.steps > STEPS_MAX;
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
         Ok(Action::StartProcess(process))
     }
 
-    /// What describes the scenario stands before what happens in it.
+    /// Checks that a describing statement is before the first step.
     pub fn check_early(&self, first: &Token) -> Parsed<()> {
         if !self.begun {
             return Ok(());

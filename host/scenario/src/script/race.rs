@@ -1,4 +1,4 @@
-//! Litmus files: a race, step by step of each column, and how it may end.
+//! Parses races of litmus files: the steps of each column, and the outcomes.
 
 use crate::limits::OUTCOMES_MAX;
 use crate::program::{Column, Expected, Race, Thread};
@@ -9,7 +9,7 @@ use crate::script::expects::outcomes;
 use crate::script::parse::Reader;
 use crate::script::token::Token;
 
-/// What has been read of a race.
+/// The part of a race that has been parsed.
 pub(super) enum RaceState {
     None,
     Rows,
@@ -18,7 +18,7 @@ pub(super) enum RaceState {
 
 impl Reader<'_> {
     pub fn race(&mut self, first: &Token, cursor: &mut Cursor<'_>, line: u32) -> Parsed<()> {
-        // Whatever comes after it belongs to the race.
+        // All following lines belong to the race.
         self.is_over = true;
         if !self.is_litmus {
             return Err(ScriptError::new(first.place, "a race needs a file that begins with `litmus`"));
@@ -46,7 +46,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// One step of each column; an empty cell is none.
+    /// Parses a row: one step of each column; an empty cell is no step.
     pub fn row(&mut self, tokens: &[Token], line: u32) -> Parsed<()> {
         let threads: Vec<Thread> = match &self.names.program.race {
             Some(race) => race.columns.iter().map(|column| column.thread).collect(),

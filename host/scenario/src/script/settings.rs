@@ -1,8 +1,8 @@
-//! Settings of adapters, engines, display targets, the registry, features, VMs, the system and TDR: read and written by the
-//! names that the configuration's own types give their fields.
+//! Parses and writes settings of adapters, engines, display targets, the registry, features, VMs, the system and TDR,
+//! by the field names of the configuration's types.
 //!
-//! Each is a list of words: a flag stands by itself, or behind `not`; what has a value is `key=VALUE`. A key is the name of the
-//! field, without `_ns` if it is a time, or the shorter one of [`SHORTER`].
+//! Each is a list of words: a flag by itself, or after `not`; a value as `key=VALUE`. A key is the name of the field,
+//! without `_ns` for a time, or the shorter name of [`SHORTER`].
 
 use std::fmt::Write as _;
 
@@ -22,11 +22,11 @@ use crate::script::print::quoted;
 use crate::script::token::{Token, TokenKind, tokens};
 use crate::script::words;
 
-/// Settings that may be said several times.
+/// Settings that may be given several times.
 pub(super) const SEVERAL: [&str; 10] =
     ["adapter", "engine", "engines", "target", "registry", "feature", "tdr", "grant", "vm", "system"];
 
-/// Words that stand for longer names of fields.
+/// Shorter words for names of fields.
 const SHORTER: [(&str, &str); 5] = [
     ("physical", "physical_adapters"),
     ("local", "local_budget_bytes"),
@@ -35,13 +35,13 @@ const SHORTER: [(&str, &str); 5] = [
     ("opaque", "opaque_packet_ns"),
 ];
 
-/// Fields that have lines or words of their own.
+/// Fields with their own lines or words.
 const BY_THEMSELVES: [&str; 3] = ["name", "engine", "adapters"];
 
-/// Which adapters a VM has: one field, two words.
+/// The adapters of a VM: one field with two words.
 const OF_VMS: [&str; 2] = ["adapters", "adapter"];
 
-/// A part of the configuration, by the names of its fields.
+/// A part of the configuration, by name of field.
 type Fields = Map<String, Value>;
 
 fn word_of(field: &str) -> &str {
@@ -49,7 +49,7 @@ fn word_of(field: &str) -> &str {
     shorter.map_or(field.strip_suffix("_ns").unwrap_or(field), |(word, _)| word)
 }
 
-/// Whether a field is set by its word.
+/// Whether a field is set by a word of its name.
 fn has_word(field: &str, value: &Value) -> bool {
     !BY_THEMSELVES.contains(&field) && !value.is_array() && (field == "luid" || !value.is_object())
 }
@@ -61,14 +61,14 @@ fn fields(part: &impl Serialize) -> Fields {
     }
 }
 
-/// The adapters of a scenario that has so many.
+/// Returns the default configuration of this number of adapters.
 pub(crate) fn adapters(count: u32) -> Vec<AdapterConfig> {
     let first = AdapterConfig::default();
     let luid = |number: u32| Luid { low: first.luid.low + number, high: 0 };
     (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() }).collect()
 }
 
-/// The names of a set of flags, by its field.
+/// Returns the names of the flags of a field.
 fn flags_of(field: &str) -> Vec<&'static str> {
     match field {
         "caps" => VidSchCaps::all().iter_names().map(|(name, _)| name).collect(),
@@ -77,7 +77,7 @@ fn flags_of(field: &str) -> Vec<&'static str> {
     }
 }
 
-/// Reads what comes after `config KEY`.
+/// Parses the setting after `config KEY`.
 pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
     match key.text.as_str() {
         "adapter" => items(adapter(config, cursor)?, "a setting of an adapter", "caps", cursor)?,
@@ -114,7 +114,7 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
     config.check().map_err(|flaw| ScriptError::new(cursor.last_place(), flaw.message))
 }
 
-/// Reads `[not] WORD` and `KEY=VALUE`, one at least: fields of a part, and names of its set of flags.
+/// Parses one or more of `[not] WORD` and `KEY=VALUE`: fields of a part, and names of its flags.
 fn items<T>(part: &mut T, what: &str, flags: &str, cursor: &mut Cursor<'_>) -> Parsed<()>
 where
     T: Serialize + DeserializeOwned,
@@ -139,7 +139,7 @@ where
     }
 }
 
-/// Sets what one word says. `false`: there is no such word.
+/// Applies one word; `false` if it is unknown.
 fn item_of(
     all: &mut Fields,
     flags: &str,
@@ -183,7 +183,7 @@ fn item_of(
     Ok(true)
 }
 
-/// The adapters of a VM: `[not] adapters`, and `adapter=N` for each.
+/// Parses the adapters of a VM: `[not] adapters`, or `adapter=N` for each.
 fn of_adapters(ordinals: &mut Value, word: &str, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
     if word == "adapters" {
         *ordinals = if is_on { Value::Null } else { Value::Array(Vec::new()) };
@@ -199,7 +199,7 @@ fn of_adapters(ordinals: &mut Value, word: &str, is_on: bool, cursor: &mut Curso
     Ok(())
 }
 
-/// A word, or a text in quotes.
+/// Parses a word, or a text in quotes.
 fn name_of(cursor: &mut Cursor<'_>, what: &str) -> Parsed<String> {
     match cursor.peek() {
         Some(token) if token.kind == TokenKind::Text => Ok(cursor.text(what)?.text.clone()),
@@ -217,18 +217,18 @@ fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mu
     })
 }
 
-/// `on N`, or the first.
+/// Parses `on N`; without it the first adapter is meant.
 fn on_adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut AdapterConfig> {
     if cursor.take_word("on") { adapter(config, cursor) } else { Ok(&mut config.adapters[0]) }
 }
 
-/// The VM of this name, as the host has it: one that nothing was said of yet is plain.
+/// Returns the host's settings of this VM, created with defaults on first use.
 fn vm<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut VmConfig> {
     let name = name_of(cursor, "the name of a VM")?;
     Ok(config.vm_mut(&name))
 }
 
-/// `TYPE TYPE .. [on N]`: these nodes instead of the six that there are.
+/// Parses `TYPE TYPE .. [on N]`: these nodes instead of the default six.
 fn engines(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     let mut nodes = Vec::new();
     while nodes.is_empty() || cursor.peek().is_some_and(|token| !token.is_word("on")) {
@@ -242,7 +242,7 @@ fn engines(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// `ID vsync=TIME [on N]`: another target, or this one with another frequency; `ID none [on N]`: not this one.
+/// Parses `ID vsync=TIME [on N]`, which adds or changes a target, or `ID none [on N]`, which removes it.
 fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     let id = cursor.number32("the number of a display target")?;
     if cursor.take_word("none") {
@@ -260,7 +260,7 @@ fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     Ok(())
 }
 
-/// `service|adapter "NAME" dword=N|qword=N|text="TEXT"|binary="HEX" [on N]`.
+/// Parses `service|adapter "NAME" dword=N|qword=N|text="TEXT"|binary="HEX" [on N]`.
 fn registry(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
     let keys = [("service", RegistryKey::Service), ("adapter", RegistryKey::Adapter)];
     let key = cursor.choice("a key of the registry", &keys)?;
@@ -291,7 +291,7 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The lines that make the default what it is here.
+/// Writes the lines that change the default configuration to this one.
 pub(super) fn write(config: &Config) -> String {
     let mut head = String::new();
     let count = config.adapters.len();
@@ -358,7 +358,7 @@ pub(super) fn write(config: &Config) -> String {
     head
 }
 
-/// The line of what differs, if anything does.
+/// Writes a line with the differing fields, if there are any.
 fn write_line(head: &mut String, key: &str, flags: &str, now: &Fields, plain: &Fields) {
     let mut line = String::new();
     for name in flags_of(flags) {
@@ -388,7 +388,7 @@ fn write_line(head: &mut String, key: &str, flags: &str, now: &Fields, plain: &F
     }
 }
 
-/// The adapters of a VM that has not all of them.
+/// Writes the adapters of a VM that does not have all of them.
 fn write_adapters(line: &mut String, ordinals: &Value) -> std::fmt::Result {
     match ordinals.as_array().map(Vec::as_slice) {
         Some([]) => line.write_str(" not adapters"),
@@ -397,13 +397,13 @@ fn write_adapters(line: &mut String, ordinals: &Value) -> std::fmt::Result {
     }
 }
 
-/// A LUID as one number.
+/// Returns a LUID as one number.
 fn number_of(luid: &Fields) -> u64 {
     let half = |name: &str| luid.get(name).and_then(Value::as_i64).unwrap_or_default();
     u64::from(half("high") as u32) << 32 | u64::from(half("low") as u32)
 }
 
-/// By itself if it reads as one word.
+/// Writes a text without quotes if it reads as one word.
 fn word_or_text(text: &str) -> String {
     match tokens(1, text).as_deref() {
         Ok([token]) if token.kind == TokenKind::Atom && token.text == text => text.into(),

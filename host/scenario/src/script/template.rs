@@ -1,8 +1,8 @@
-//! What `gpupv scenario new` writes.
+//! The template of `gpupv scenario new`.
 
 use crate::script::print::quoted;
 
-/// A scenario to begin with: it passes on every backend and says what its lines are for.
+/// Returns a template of a scenario: it passes on every backend and explains its lines.
 pub fn template(title: &str) -> String {
     let title = if title.trim().is_empty() { "one process waits for another" } else { title };
     format!("scenario {}\n{BODY}", quoted(title))

@@ -1,4 +1,4 @@
-//! Words of a line.
+//! Splits a line into tokens.
 
 use crate::limits::LINE_CHARACTERS_MAX;
 use crate::script::error::{ScriptError, Span, is_printable};
@@ -7,7 +7,7 @@ use crate::script::error::{ScriptError, Span, is_printable};
 pub(crate) enum TokenKind {
     /// A name, a number, a duration, a rule id: letters, digits and `_ . ^ $`, with `-` inside.
     Atom,
-    /// Between double quotes, without them; `\"` and `\\` stand for `"` and `\`.
+    /// A text in double quotes, without them; `\"` and `\\` stand for `"` and `\`.
     Text,
     Symbol,
 }
@@ -31,7 +31,7 @@ impl Token {
 
 const SYMBOLS: [&str; 10] = ["->", ">=", "=", ">", "<", "|", ",", "(", ")", "+"];
 
-/// What editors and habits put where the language has something else.
+/// Characters that editors and habits produce instead of those of the language.
 const MISTAKEN: [(&[char], &str); 7] = [
     (&['\u{201C}', '\u{201D}', '\u{201E}', '\'', '`'], "a text stands between `\"` and `\"`"),
     (&['\u{2192}'], "write `->`"),
@@ -46,7 +46,7 @@ fn in_atom(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '^' | '$')
 }
 
-/// Cuts a line into words; what comes after `#` is a comment.
+/// Splits a line into words; text after `#` is a comment.
 pub(crate) fn tokens(line: u32, text: &str) -> Result<Vec<Token>, ScriptError> {
     let count = text.chars().count();
     if count > LINE_CHARACTERS_MAX {
@@ -87,7 +87,7 @@ impl Scanner {
         Ok(Some(Token { kind, text, place: self.place(begin, self.at) }))
     }
 
-    /// A number below zero: priorities alone have them, and stand by themselves.
+    /// A negative number: only priorities have them, and they are words of their own.
     fn begins_a_sign(&self) -> bool {
         let after_space = self.at.checked_sub(1).is_some_and(|before| self.letters[before] == ' ');
         after_space && self.letters.get(self.at + 1).is_some_and(char::is_ascii_digit)
@@ -158,7 +158,7 @@ impl Scanner {
     }
 }
 
-/// A character in a message: itself, or its number.
+/// Returns a character for a message: itself, or its number.
 fn named(letter: char) -> String {
     if is_printable(letter) && !letter.is_whitespace() {
         format!("`{letter}`")

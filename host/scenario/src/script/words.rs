@@ -1,4 +1,4 @@
-//! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
+//! Words of the field that the language uses: statuses, types, flags, engines, states, rule ids.
 
 use d3dkmt::isa::{Kernel, ListFlags, QueueType, ResourceKind, WorkKind};
 use d3dkmt::{CreateContextFlags, FeatureId, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
@@ -27,7 +27,7 @@ pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
     ("ERROR_DMA_PAGE_FAULT", 7),
 ];
 
-/// Rights to ask for with an NT handle. What is not said is GENERIC_ALL.
+/// Access rights of an NT handle. The default is GENERIC_ALL.
 const ACCESS: [(&str, i64); 7] = [
     ("GENERIC_ALL", GENERIC_ALL as i64),
     ("GENERIC_READ", 0x8000_0000),
@@ -52,7 +52,7 @@ pub(crate) const PAGE_FAULT_FLAGS: [(&str, u32); 8] = [
     ("PROCESS_HANDLE_VALID", 0x80),
 ];
 
-/// What a doorbell's status memory says (SCH-027).
+/// Values of a doorbell's status memory (SCH-027).
 pub(crate) const DOORBELL_STATUSES: [(&str, u32); 4] =
     [("CONNECTED", 0), ("CONNECTED_NOTIFY", 1), ("DISCONNECTED_RETRY", 2), ("DISCONNECTED_ABORT", 3)];
 
@@ -66,7 +66,7 @@ pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] =
 /// `D3DDDI_DEVICEERROR_REASON`.
 const ERROR_REASONS: [(&str, i64); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];
 
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, of a range without an allocation.
+/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, for a range without an allocation.
 const PROTECTIONS: [(&str, i64); 4] = [("WRITE", 0x1), ("EXECUTE", 0x2), ("ZERO", 0x4), ("NO_ACCESS", 0x8)];
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`.
@@ -76,7 +76,7 @@ const RESIDENT_FLAGS: [(&str, i64); 2] = [("CANT_TRIM_FURTHER", 0x1), ("MUST_SUC
 pub(crate) const VA_OPERATIONS: [(&str, u32); 4] =
     [("map", 0), ("unmap", 1), ("copy", 2), ("map_protect", 3)];
 
-/// `D3DKMT_ESCAPETYPE`, the ones that are named.
+/// `D3DKMT_ESCAPETYPE`, the named ones.
 pub(crate) const ESCAPE_KINDS: [(&str, u32); 2] = [
     ("DRIVERPRIVATE", d3dkmt::escape::kind::DRIVER_PRIVATE),
     ("TDRDBGCTRL", d3dkmt::escape::kind::TDR_DEBUG_CONTROL),
@@ -100,7 +100,7 @@ pub(crate) const RESOURCE_KINDS: [(&str, ResourceKind); 4] = [
     ("texture3d", ResourceKind::Texture3D),
 ];
 
-/// Commands that work.
+/// Commands that do work.
 pub(crate) const WORK_KINDS: [(&str, WorkKind); 21] = [
     ("draw", WorkKind::Draw),
     ("draw_indexed", WorkKind::DrawIndexed),
@@ -125,7 +125,7 @@ pub(crate) const WORK_KINDS: [(&str, WorkKind); 21] = [
     ("dispatch_mesh", WorkKind::DispatchMesh),
 ];
 
-/// What becomes of bytes.
+/// Kernels: what a command does with bytes.
 pub(crate) const KERNELS: [(&str, Kernel); 6] = [
     ("nothing", Kernel::None),
     ("move", Kernel::Copy),
@@ -135,7 +135,7 @@ pub(crate) const KERNELS: [(&str, Kernel); 6] = [
     ("sum", Kernel::Sum),
 ];
 
-/// What a command does with bytes if nobody says it.
+/// Returns the default kernel of a command.
 pub(crate) fn default_kernel(kind: WorkKind) -> Kernel {
     match kind {
         WorkKind::Copy | WorkKind::Resolve | WorkKind::CopyRtas => Kernel::Copy,
@@ -161,10 +161,10 @@ const FEATURES: [(&str, i64); 12] = [
     ("NATIVE_FENCE", FeatureId::NATIVE_FENCE.0 as i64),
 ];
 
-/// `D3DDDI_NATIVEFENCE_TYPE` (FEN-105), but for DEFAULT.
+/// `D3DDDI_NATIVEFENCE_TYPE` (FEN-105), except DEFAULT.
 const NATIVE_TYPES: [(&str, i64); 1] = [("INTRA_GPU", 1)];
 
-/// The names that a form of a call has for numbers, by the name that the form has for them.
+/// Returns a list of names for numbers in forms, by the name of the list.
 pub(crate) fn number_names(list: &str) -> &'static [(&'static str, i64)] {
     match list {
         "ACCESS" => &ACCESS,
@@ -178,7 +178,7 @@ pub(crate) fn number_names(list: &str) -> &'static [(&'static str, i64)] {
     }
 }
 
-/// The name of a number, or the number.
+/// Returns the name of a number, or the number.
 pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(
     known: &[(&'static str, T)],
     number: T,
@@ -187,7 +187,7 @@ pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(
     named.map_or_else(|| number.to_string(), |(name, _)| (*name).into())
 }
 
-/// A status by its name without `STATUS_`, as `ok`, or as a number.
+/// Parses a status: its name without `STATUS_`, `ok`, or a number.
 pub(crate) fn status(word: &str) -> Option<NtStatus> {
     if word == "ok" {
         return Some(NtStatus::SUCCESS);
@@ -213,7 +213,7 @@ pub(crate) fn write_status(status: NtStatus) -> String {
     }
 }
 
-/// A number: decimal, hexadecimal, `2^63`, or `max` for 2^64-1.
+/// Parses a number: decimal, hexadecimal, `2^63`, or `max` for 2^64-1.
 pub(crate) fn number(word: &str) -> Option<u64> {
     if word == "max" {
         return Some(u64::MAX);
@@ -239,13 +239,13 @@ pub(crate) fn write_number(number: u64) -> String {
 }
 
 pub(crate) fn write_duration(nanos: Nanos) -> String {
-    // Nothing is longer than seconds, that scenarios read alike.
+    // Seconds are the longest unit, so that all scenarios read alike.
     let units = duration::UNITS.into_iter().filter(|(name, _)| *name != "m");
     let (unit, length) = units.rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
     format!("{}{unit}", nanos / length)
 }
 
-/// A word for one flag or several.
+/// Parses a word for one flag or several.
 pub(crate) fn object_flag(word: &str) -> Option<SyncObjectFlags> {
     match word {
         "shared" => Some(SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING),
@@ -262,7 +262,7 @@ pub(crate) fn object_flag_names() -> impl Iterator<Item = &'static str> + Clone 
         .into_iter()
 }
 
-/// Flags as words, unknown bits as a number.
+/// Writes flags as words, and unknown bits as a number.
 pub(crate) fn write_object_flags(flags: SyncObjectFlags) -> String {
     let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let (first, rest) = if flags.contains(shared) { (" shared", flags - shared) } else { ("", flags) };
@@ -296,7 +296,7 @@ pub(crate) fn write_context_flags(flags: CreateContextFlags) -> String {
     flags.iter_names().map(|(name, _)| format!(" {name}")).collect()
 }
 
-/// The node with this engine name, `COPY`, or this number; on another adapter than 0 `COPY.1`.
+/// Parses an engine: its name, `COPY`, or a node number; on an adapter other than 0, `COPY.1`.
 pub(crate) fn engine(word: &str, config: &Config) -> Option<Engine> {
     let (node, adapter) = match word.rsplit_once('.') {
         Some((node, adapter)) => (node, u32::try_from(number(adapter)?).ok()?),
@@ -323,11 +323,11 @@ pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
     if engine.adapter == 0 { node } else { format!("{node}.{}", engine.adapter) }
 }
 
-/// Groups of rules and how many rows each has; of `W`, the highest number.
+/// Groups of rules with their number of rows; for `W`, the highest number.
 const RULES: [(&str, u32); 8] =
     [("FEN", 132), ("EVT", 30), ("ESC", 24), ("GPV", 38), ("SCH", 45), ("TDR", 42), ("BAR", 123), ("W", 293)];
 
-/// Why a word is no rule id; `None` if it is one.
+/// Returns the reason why a word is no rule id; `None` if it is one.
 pub(crate) fn rule_error(word: &str) -> Option<String> {
     let groups = || RULES.map(|(group, _)| group).join(", ");
     let Some((group, number)) = word.split_once('-') else {

@@ -12,7 +12,8 @@ use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, Wa
 /// Pending waits that are listed.
 const BLOCKED_MAX: usize = 10_000;
 
-/// What a pending wait and who waits by `why` are known to be the same by: the process, and the event or the queue's handle.
+/// What a pending wait and who waits by `why` are known to be the same by: the process, and the event or the queue's
+/// handle.
 type Identity = (u32, Option<u64>, u32);
 
 impl Builder {

@@ -1,9 +1,9 @@
 //! What stands in queues and what engines run, followed packet by packet.
 //!
-//! A call puts packets into queues, and the kernel says how long a queue is ([`Kernel::queue_length`]): packets take effect in
-//! order (SCH-001), so those that are gone are the first. Two things are out of that order and known: a signal at
-//! submission (FEN-048) passes the command that the engine has, and a wait that was satisfied from the start never
-//! stood there.
+//! A call puts packets into queues, and the kernel says how long a queue is ([`Kernel::queue_length`]): packets take
+//! effect in order (SCH-001), so those that are gone are the first. Two things are out of that order and known: a
+//! signal at submission (FEN-048) passes the command that the engine has, and a wait that was satisfied from the start
+//! never stood there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

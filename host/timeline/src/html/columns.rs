@@ -1,7 +1,7 @@
 //! Rows as columns of varints. `page/decode.js` reads them; the two are one thing.
 //!
-//! Each column is a row of LEB128 numbers; a signed one is zigzag. Times are given beside the time of the step that they
-//! belong to, and values beside the last value of the same fence, so that most numbers are 0 or 1 and deflate has
+//! Each column is a row of LEB128 numbers; a signed one is zigzag. Times are given beside the time of the step that
+//! they belong to, and values beside the last value of the same fence, so that most numbers are 0 or 1 and deflate has
 //! an easy time. A value that JavaScript's numbers do not hold is a 0 and its eight bytes.
 
 use serde_json::{Value, json};
@@ -351,8 +351,8 @@ impl<'a> Steps<'a> {
         Steps { timeline, last: 0 }
     }
 
-    /// How much later than its step a moment is; beside the first step that is not before it, if its own is not there, and
-    /// beside the last.
+    /// How much later than its step a moment is; beside the first step that is not before it, if its own is not there,
+    /// and beside the last.
     fn late(&mut self, moment: Moment) -> i64 {
         let events = &self.timeline.events;
         let at = |place: usize| events[place].moment.sequence;

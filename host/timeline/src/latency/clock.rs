@@ -8,8 +8,8 @@
 //! ```
 //! So the offset is between the greatest of the lower bounds and the least of the upper ones; a round trip gives one of
 //! each, and half of what is between them is the error. A bound is of its own time: clocks drift, so it grows by
-//! [`DRIFT_PPM`] with the distance in time, to either side. Nothing is guessed: as long as the clocks drift by no more, the
-//! offset is within the bounds.
+//! [`DRIFT_PPM`] with the distance in time, to either side. Nothing is guessed: as long as the clocks drift by no more,
+//! the offset is within the bounds.
 
 /// What two clocks may drift apart, in millionths. A guest's clock under emulation is calibrated to 500 at worst.
 pub const DRIFT_PPM: u64 = 1000;
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A guest's clock: what the host's shows more than it, and how that changes with the host's time, a rate of millionths
-    /// for each second.
+    /// A guest's clock: what the host's shows more than it, and how that changes with the host's time, a rate of
+    /// millionths for each second.
     #[derive(Clone, Debug)]
     struct Planted {
         offset: i64,

@@ -6,8 +6,8 @@
 //!                                              ─model─▶ back ─store─▶ stored ─link back─▶ read ─waiter─▶ goes on
 //! ```
 //! The parts of a wake-up add up to its whole, to the nanosecond. Those between two clocks are known up to an error
-//! ([`clock`]); local processes have the host's clock. A wake-up that no call caused - an engine's work was done, a process
-//! ended - begins in the daemon: at the time that its timer was armed for, or when the kernel was told.
+//! ([`clock`]); local processes have the host's clock. A wake-up that no call caused - an engine's work was done, a
+//! process ended - begins in the daemon: at the time that its timer was armed for, or when the kernel was told.
 
 mod clock;
 mod words;

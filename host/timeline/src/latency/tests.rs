@@ -172,8 +172,8 @@ fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
     assert_eq!(split.parts[5], Some(Length { nanos: 1000, error: 0 }), "the other process has its host's");
 }
 
-/// A thread of the daemon that has other work when a call is sent: that call waits in its queue. One that sleeps is woken
-/// by it, which belongs to the link.
+/// A thread of the daemon that has other work when a call is sent: that call waits in its queue. One that sleeps is
+/// woken by it, which belongs to the link.
 #[test]
 fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
     for (awake_ns, link, queue) in [(SECOND - 500, 0, 900), (SECOND + 300, 300, 600), (0, 700, 200)] {

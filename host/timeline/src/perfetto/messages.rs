@@ -1,5 +1,6 @@
 //! The part of Perfetto's trace format that is written here: field numbers of google/perfetto's
-//! `protos/perfetto/trace`, in words of our own. Perfetto ignores fields that it does not know and takes any order of them.
+//! `protos/perfetto/trace`, in words of our own. Perfetto ignores fields that it does not know and takes any order of
+//! them.
 
 use prost::Message;
 

@@ -11,9 +11,9 @@
 //! | signal that ended a wait | one flow from the instant (or packet) to the wake-up; call to run likewise |
 //! | note, fault, reset | an instant |
 //!
-//! A flow has two ends and one id, never one id for a fence: the UI walks all that hangs together and can freeze. Slices
-//! are balanced on each track; the times of a sequence do not go back; names are interned. A flow ends at an instant
-//! of its own ("woken"), because arrows begin and end at the beginnings of what they join.
+//! A flow has two ends and one id, never one id for a fence: the UI walks all that hangs together and can freeze.
+//! Slices are balanced on each track; the times of a sequence do not go back; names are interned. A flow ends at an
+//! instant of its own ("woken"), because arrows begin and end at the beginnings of what they join.
 
 pub mod messages;
 

@@ -162,8 +162,8 @@ pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
     trace::replay_from(reader(bytes)?, &drivers(), &mut |done, all| assert!(done <= all))
 }
 
-/// What a recorder makes of the replay of a whole trace: of each step the input as recorded and the effects as replayed,
-/// and snapshots, where there were some, of the replayed kernel.
+/// What a recorder makes of the replay of a whole trace: of each step the input as recorded and the effects as
+/// replayed, and snapshots, where there were some, of the replayed kernel.
 pub fn record_again(bytes: &[u8]) -> Vec<u8> {
     let mut told = reader(bytes).unwrap();
     let mut player = Player::new(reader(bytes).unwrap(), &drivers()).unwrap();

@@ -1,4 +1,4 @@
-//! One connection: its state, its credit in both directions, and what it still has to say to the guest.
+//! One connection: its state, its credit in both directions, and what it has to send to the guest.
 
 use std::collections::VecDeque;
 
@@ -17,20 +17,20 @@ pub struct Ports {
     pub local: u32,
 }
 
-/// Where a connection is in its life. A connection that has ended has no state: it is not in the table.
+/// State of a connection. A closed connection has none: it is not in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The guest has sent REQUEST and the daemon has not yet said yes or no.
+    /// The guest has sent REQUEST and the daemon has not yet accepted or refused it.
     Offered,
-    /// We have sent (or queued) REQUEST and the guest has not answered.
+    /// The device has sent (or queued) REQUEST and the guest has not answered.
     Requested,
     /// Bytes flow both ways.
     Open,
-    /// The guest will send no more; we still may.
+    /// The guest has finished sending; the device may still send.
     GuestFinished,
-    /// We will send no more than what is queued; the guest still may.
+    /// The device sends no more than what is queued; the guest may still send.
     HostFinished,
-    /// Neither side will send more, and we are still getting rid of what was queued.
+    /// Neither side queues more; the device still sends what was queued.
     BothFinished,
 }
 
@@ -59,15 +59,15 @@ pub(super) struct Flow {
     pub state: State,
     pub credit: Credit,
     pub outgoing: VecDeque<u8>,
-    /// REQUEST or RESPONSE that must go before anything else.
+    /// REQUEST or RESPONSE that must be sent before anything else.
     pub greeting: Option<Operation>,
     pub owes_credit_update: bool,
     pub owes_shutdown: bool,
     /// Whether the muxer's ready list holds this connection, so that it is there once.
     pub in_ready: bool,
-    /// Bytes for which there is to be room before `Writable` is told; 0 when nobody waits.
+    /// Bytes of room needed before `Writable`; 0 when no sender waits.
     pub refused_bytes: usize,
-    /// It is in the muxer's list of those that lack room that connections share.
+    /// Whether it is in the muxer's list of connections that lack shared room.
     pub starves: bool,
     peer_buf_alloc: u32,
     peer_fwd_cnt: u32,
@@ -99,7 +99,7 @@ impl Flow {
         }
     }
 
-    /// Both sides have agreed on the connection.
+    /// Opens the connection, on which both sides have agreed.
     pub fn open(&mut self) {
         self.state = if self.owes_shutdown { State::HostFinished } else { State::Open };
     }
@@ -113,21 +113,21 @@ impl Flow {
         }
     }
 
-    /// Bytes we may send before the guest must give credit again.
+    /// Bytes that the device may send before the guest must give credit again.
     pub fn peer_room(&self) -> usize {
         let in_flight = self.tx_cnt.wrapping_sub(self.peer_fwd_cnt);
         self.peer_buf_alloc.saturating_sub(in_flight) as usize
     }
 
-    /// Bytes the guest may send before we must give credit again.
+    /// Bytes that the guest may send before the device must give credit again.
     pub fn window_left(&self) -> u32 {
         WINDOW_BYTES.saturating_sub(self.rx_cnt.wrapping_sub(self.fwd_cnt))
     }
 
-    /// Takes the credit fields of a header.
+    /// Applies the credit fields of a header.
     ///
-    /// `fwd_cnt` counts if it lies between the last one and what we have sent. Anything else is either stale (two
-    /// guest CPUs may queue packets out of order) or a lie; both are passed over, and neither can widen the window.
+    /// `fwd_cnt` counts if it lies between the last one and what was sent. Anything else is either stale (two guest
+    /// CPUs may queue packets out of order) or false; both are ignored, and neither can widen the window.
     pub fn learn_credit(&mut self, header: &Header) {
         let advance = header.fwd_cnt.wrapping_sub(self.peer_fwd_cnt);
         let in_flight = self.tx_cnt.wrapping_sub(self.peer_fwd_cnt);
@@ -145,7 +145,7 @@ impl Flow {
         }
     }
 
-    /// Gives credit back for `len` bytes; more than what is outstanding counts as all of it.
+    /// Returns credit for `len` bytes; more than what is outstanding counts as all of it.
     pub fn note_consumed(&mut self, len: u32) {
         let outstanding = self.rx_cnt.wrapping_sub(self.fwd_cnt);
         self.fwd_cnt = self.fwd_cnt.wrapping_add(len.min(outstanding));
@@ -154,7 +154,7 @@ impl Flow {
         }
     }
 
-    /// Whether a packet could leave now, were there a receive buffer.
+    /// Whether a packet could be sent now, given a receive buffer.
     pub fn can_emit(&self) -> bool {
         if self.greeting.is_some() {
             return true;
@@ -165,14 +165,14 @@ impl Flow {
                 || (!self.outgoing.is_empty() && self.peer_room() > 0))
     }
 
-    /// Everything promised has been sent and nobody will send more.
+    /// Whether everything queued is sent and neither side will send more.
     pub fn is_spent(&self) -> bool {
         self.state == State::BothFinished && self.outgoing.is_empty() && !self.owes_shutdown
     }
 
     /// Builds the next packet with at most `room` bytes of payload, appended to `payload`.
     ///
-    /// A payload packet tells our credit as well as a CREDIT_UPDATE would, so it goes first and pays that debt.
+    /// A payload packet reports credit as a CREDIT_UPDATE does, so it is sent first and replaces one.
     pub fn emit(&mut self, guest_cid: u64, room: usize, payload: &mut Vec<u8>) -> Option<Header> {
         if let Some(operation) = self.greeting.take() {
             return Some(self.header(guest_cid, operation, 0, 0));

@@ -1,7 +1,7 @@
 //! The virtio-vsock multiplexer as a plain value: no socket, no thread, no clock, no guest memory.
 //!
-//! Packets of the guest go in at [`Muxer::receive`], the daemon's wishes at [`Muxer::send`] and its neighbours. Out
-//! come packets for the guest ([`Muxer::next_packet`]) and [`Event`]s for the daemon ([`Muxer::take_events`]). The
+//! Inputs are packets of the guest ([`Muxer::receive`]) and calls of the daemon ([`Muxer::send`] and others). Outputs
+//! are packets for the guest ([`Muxer::next_packet`]) and [`Event`]s for the daemon ([`Muxer::take_events`]). The
 //! packet format and the credit rules are explained in [`crate::packet`].
 //!
 //! ```text
@@ -19,9 +19,9 @@
 //!   From every state: RST of the guest, reset(), a broken rule, SHUTDOWN(both) ──▶ (gone)
 //! ```
 //!
-//! Invariants, all of them property-tested: a `Closed` event comes exactly once for each accepted or requested
-//! connection and is its last; bytes in flight never exceed what the guest granted; nothing answers RST with RST;
-//! no table or queue outgrows [`crate::limits`].
+//! Invariants, all of them property-tested: `Closed` is the last event of each accepted or requested connection and
+//! occurs exactly once; bytes in flight never exceed what the guest granted; an RST is never answered with RST; no
+//! table or queue outgrows [`crate::limits`].
 
 mod flow;
 #[cfg(test)]
@@ -41,7 +41,7 @@ use crate::packet::{HOST_CID, Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND
 use crate::services::{CloseReason, ConnectRequest, Credit};
 use flow::Flow;
 
-/// First port the device uses for its own end of connections it opens.
+/// First local port for connections that the device opens.
 const FIRST_LOCAL_PORT: u32 = 0x8000_0000;
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ struct Row {
     flow: Option<Flow>,
 }
 
-/// See the module.
+/// The virtio-vsock multiplexer of one guest.
 #[derive(Debug)]
 pub struct Muxer {
     guest_cid: u64,
@@ -60,22 +60,23 @@ pub struct Muxer {
     /// Connections with something to emit, served in turns, one packet each.
     ready: VecDeque<ConnectionId>,
     resets: VecDeque<Header>,
-    /// Last words for connections that the guest has and this muxer has not. They go out before anything else.
+    /// RST or SHUTDOWN packets for connections that the guest has and this muxer has not. They are sent before anything
+    /// else.
     farewells: VecDeque<Header>,
-    /// Since somebody asked.
+    /// Changes since [`Muxer::take_changes`].
     changes: Vec<Change>,
     events: Vec<Event>,
     queued_bytes: usize,
-    /// What connections hold beyond their own.
+    /// Bytes that connections have queued beyond their own share.
     shared_bytes: usize,
-    /// Connections that wait for room that connections share.
+    /// Connections that wait for shared room.
     starved: Vec<ConnectionId>,
     next_local_port: u32,
     totals: Totals,
 }
 
 impl Muxer {
-    /// A muxer without connections for the guest with this CID.
+    /// Creates a muxer without connections for the guest with this CID.
     pub fn new(guest_cid: u64) -> Self {
         Self {
             guest_cid,
@@ -95,8 +96,8 @@ impl Muxer {
         }
     }
 
-    /// Takes a packet of the guest. Its `header.len` bytes of payload stay with the caller, who hands them to the
-    /// endpoint if the events say [`Event::Received`].
+    /// Handles a packet of the guest. Its `header.len` bytes of payload stay with the caller, who passes them to the
+    /// endpoint on [`Event::Received`].
     pub fn receive(&mut self, header: &Header) -> Result<(), Violation> {
         self.totals.packets_received += 1;
         let outcome = self.route(header);
@@ -138,7 +139,7 @@ impl Muxer {
         }
     }
 
-    /// A packet for a connection in the table.
+    /// Handles a packet for a connection in the table.
     fn advance(&mut self, id: ConnectionId, header: &Header) -> Result<(), Violation> {
         let Some(flow) = self.flow(id) else { return Ok(()) };
         match header.operation {
@@ -209,7 +210,7 @@ impl Muxer {
         }
     }
 
-    /// The guest will read no more: what is queued has nowhere to go, and a writer who waits should learn it.
+    /// Handles a guest that reads no more: queued bytes are dropped, and a waiting sender is woken to see it.
     fn stop_hearing(&mut self, id: ConnectionId) {
         let Some(flow) = self.flow(id) else { return };
         let dropped = flow.outgoing.len();
@@ -231,7 +232,7 @@ impl Muxer {
         self.relieve_starved();
     }
 
-    /// Answers an [`Event::Offered`]. A connection that has ended meanwhile stays ended.
+    /// Answers an [`Event::Offered`]. Has no effect on a connection that is closed meanwhile.
     pub fn decide(&mut self, id: ConnectionId, accepted: Option<Credit>) {
         let Some(flow) = self.flow(id) else { return };
         if flow.state != State::Offered {
@@ -256,7 +257,7 @@ impl Muxer {
         }
     }
 
-    /// Opens a connection to a port of the guest. [`Event::Connected`] or [`Event::Closed`] tells how it went.
+    /// Opens a connection to a port of the guest. [`Event::Connected`] or [`Event::Closed`] reports the outcome.
     pub fn connect(
         &mut self,
         guest_port: u32,
@@ -284,7 +285,7 @@ impl Muxer {
         self.queue(id, bytes, bytes.len()).map(drop)
     }
 
-    /// Queues as many bytes as there is room for, one at least.
+    /// Queues as many bytes as there is room for, at least one.
     pub fn send_some(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         self.queue(id, bytes, bytes.len().min(1))
     }
@@ -312,7 +313,7 @@ impl Muxer {
         Ok(taken)
     }
 
-    /// A connection holds `after` bytes instead of `before`.
+    /// Accounts for a connection that has `after` bytes queued instead of `before`.
     fn account(&mut self, before: usize, after: usize) {
         self.queued_bytes = self.queued_bytes - before + after;
         self.shared_bytes = self.shared_bytes - beyond_own(before) + beyond_own(after);
@@ -332,12 +333,12 @@ impl Muxer {
         self.refresh(id);
     }
 
-    /// Ends the connection at once with RST. What is queued is lost.
+    /// Closes the connection at once with RST. Queued bytes are lost.
     pub fn reset(&mut self, id: ConnectionId) {
         self.end(id, CloseReason::ResetByHost);
     }
 
-    /// Gives credit back for bytes of a connection with [`Credit::Manual`].
+    /// Returns credit for bytes of a connection with [`Credit::Manual`].
     pub fn consumed(&mut self, id: ConnectionId, len: u32) {
         let Some(flow) = self.flow(id) else { return };
         if flow.credit == Credit::Manual {
@@ -346,7 +347,7 @@ impl Muxer {
         }
     }
 
-    /// The guest may have a connection of an earlier daemon's with these ports: it gets RST.
+    /// Sends RST for these ports, on which the guest may have a connection of an earlier daemon.
     pub fn disown(&mut self, ports: Ports) {
         let reset = self.header_to(ports, Operation::RST, 0);
         self.farewells.push_back(reset);
@@ -356,7 +357,7 @@ impl Muxer {
         self.farewells.iter().any(|header| ports_of(header) == ports)
     }
 
-    /// Forgets every connection, and tells the guest so: after what it was sent it sees end of file.
+    /// Closes every connection with SHUTDOWN: after what it was sent the guest sees end of file.
     pub fn part(&mut self, reason: CloseReason) {
         for index in 0..self.rows.len() {
             let id = ConnectionId { index: index as u32, generation: self.rows[index].generation };
@@ -368,7 +369,7 @@ impl Muxer {
         }
     }
 
-    /// Forgets every connection without a word to the guest, which has forgotten them too or is gone.
+    /// Closes every connection without a packet, because the guest has lost them too or is gone.
     pub fn close_all(&mut self, reason: CloseReason) {
         for index in 0..self.rows.len() {
             let id = ConnectionId { index: index as u32, generation: self.rows[index].generation };
@@ -379,7 +380,7 @@ impl Muxer {
         self.changes.extend(self.resets.drain(..).map(|reset| Change::Gone(ports_of(&reset))));
     }
 
-    /// Moves what has changed about the connections that the guest knows of to the end of `changes`.
+    /// Appends the changes of the guest's known connections to `changes`.
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
         changes.append(&mut self.changes);
     }
@@ -400,7 +401,7 @@ impl Muxer {
         false
     }
 
-    /// The next packet for the guest, with at most `room` bytes of payload, which are appended to `payload`.
+    /// Returns the next packet for the guest, with at most `room` bytes of payload, which are appended to `payload`.
     pub fn next_packet(&mut self, room: usize, payload: &mut Vec<u8>) -> Option<Header> {
         if !self.has_packet() {
             return None;
@@ -408,7 +409,7 @@ impl Muxer {
         if let Some(last) = self.farewells.pop_front().or_else(|| self.resets.pop_front()) {
             self.totals.packets_sent += 1;
             let ports = ports_of(&last);
-            // One that answers a packet of another kind may have the ports of a connection.
+            // A reset that answers a packet with another CID or socket type may have the ports of a connection.
             if !self.by_ports.contains_key(&ports) {
                 self.changes.push(Change::Gone(ports));
             }
@@ -433,12 +434,12 @@ impl Muxer {
         header
     }
 
-    /// Moves the events that have gathered to the end of `events`.
+    /// Appends pending events to `events`.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.events);
     }
 
-    /// Whether [`Muxer::take_events`] would give any.
+    /// Whether [`Muxer::take_events`] would return any.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
@@ -458,13 +459,13 @@ impl Muxer {
         self.totals
     }
 
-    /// The state of a connection; `None` when it is over.
+    /// The state of a connection; `None` when it is closed.
     pub fn state(&self, id: ConnectionId) -> Option<State> {
         let row = self.rows.get(id.index as usize)?;
         if row.generation != id.generation { None } else { row.flow.as_ref().map(|flow| flow.state) }
     }
 
-    /// The ports of a connection; `None` when it is over.
+    /// The ports of a connection; `None` when it is closed.
     pub fn ports(&self, id: ConnectionId) -> Option<Ports> {
         let row = self.rows.get(id.index as usize)?;
         if row.generation != id.generation { None } else { row.flow.as_ref().map(|flow| flow.ports) }
@@ -504,7 +505,7 @@ impl Muxer {
         self.free_rows.push(id.index);
         self.by_ports.remove(&flow.ports);
         self.account(flow.outgoing.len(), 0);
-        // Dead entries would pile up behind a live one while the guest offers no receive buffers.
+        // Otherwise dead entries would pile up behind a live one while the guest offers no receive buffers.
         if flow.in_ready {
             self.ready.retain(|other| *other != id);
         }
@@ -514,14 +515,14 @@ impl Muxer {
         Some(flow)
     }
 
-    /// Ends a connection that the guest has no more, without a packet.
+    /// Closes a connection that the guest no longer has, without a packet.
     fn close(&mut self, id: ConnectionId, reason: CloseReason) -> Option<Flow> {
         let flow = self.close_quietly(id, reason)?;
         self.changes.push(Change::Gone(flow.ports));
         Some(flow)
     }
 
-    /// Ends a connection that the guest may still have.
+    /// Closes a connection that the guest may still have.
     fn close_quietly(&mut self, id: ConnectionId, reason: CloseReason) -> Option<Flow> {
         let flow = self.remove(id)?;
         self.events.push(Event::Closed(id, reason));
@@ -529,10 +530,10 @@ impl Muxer {
         Some(flow)
     }
 
-    /// Ends a connection with RST.
+    /// Closes a connection with RST.
     fn end(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(flow) = self.close_quietly(id, reason) else { return };
-        // A guest that never saw our REQUEST has nothing to reset.
+        // A guest that was not sent the REQUEST has nothing to reset.
         if flow.greeting == Some(Operation::REQUEST) || !self.queue_reset(flow.ports) {
             self.changes.push(Change::Gone(flow.ports));
         }
@@ -562,13 +563,13 @@ impl Muxer {
         violation
     }
 
-    /// False if it will not be sent.
+    /// Queues RST for these ports; false if it will not be sent.
     fn queue_reset(&mut self, ports: Ports) -> bool {
         let reset = self.header_to(ports, Operation::RST, 0);
         self.push_reset(reset)
     }
 
-    /// A packet without payload, of a connection that is in no table.
+    /// Builds a packet without payload, for a connection that is in no table.
     fn header_to(&self, ports: Ports, operation: Operation, flags: u32) -> Header {
         Header {
             src_cid: HOST_CID,
@@ -584,8 +585,8 @@ impl Muxer {
         }
     }
 
-    /// One RST says it all: a second one for the same ports could hit the next connection on them.
-    /// False if there are too many.
+    /// Queues an RST, once: a second one for the same ports could hit the next connection on them. False if there are
+    /// too many.
     fn push_reset(&mut self, reset: Header) -> bool {
         let is_there = self.resets.contains(&reset);
         let has_room = self.resets.len() < RESETS_QUEUED_MAX;
@@ -595,7 +596,7 @@ impl Muxer {
         has_room || is_there
     }
 
-    /// Puts a connection in the ready list if it has something to emit and is not there yet.
+    /// Adds a connection to the ready list if it has something to emit and is not in it.
     fn refresh(&mut self, id: ConnectionId) {
         if let Some(flow) = self.flow(id)
             && !flow.in_ready
@@ -606,7 +607,7 @@ impl Muxer {
         }
     }
 
-    /// Tells a writer who was refused once what it wanted fits, and not before half the queue is free.
+    /// Emits `Writable` to a refused sender once its bytes fit, and not before half the queue is free.
     fn announce_room(&mut self, id: ConnectionId) {
         self.relieve_starved();
         self.announce_own_room(id);
@@ -622,7 +623,7 @@ impl Muxer {
         }
         let room = room(held, shared_bytes);
         if room < wanted || (starves && room < enough) {
-            // Its own queue has run empty enough, and the others hold what is shared.
+            // Its own queue has enough room, but others use the shared bytes.
             flow.starves = true;
             if !starves {
                 self.starved.push(id);
@@ -649,7 +650,7 @@ impl Muxer {
     }
 }
 
-/// Bytes that a connection which holds so many may add, of its own and of what is shared.
+/// Bytes that a connection with `held` queued bytes may add, of its own and of the shared ones.
 fn room(held: usize, shared_bytes: usize) -> usize {
     let own = QUEUED_BYTES_OWN.saturating_sub(held);
     (own + (QUEUED_BYTES_SHARED_MAX - shared_bytes)).min(QUEUED_BYTES_PER_CONNECTION_MAX - held)
@@ -659,7 +660,7 @@ fn beyond_own(held: usize) -> usize {
     held.saturating_sub(QUEUED_BYTES_OWN)
 }
 
-/// The connection that a packet of ours is about.
+/// The connection of a packet to the guest.
 fn ports_of(header: &Header) -> Ports {
     Ports { peer: header.dst_port, local: header.src_port }
 }

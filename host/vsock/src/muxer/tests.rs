@@ -31,7 +31,7 @@ fn events(muxer: &mut Muxer) -> Vec<Event> {
     events
 }
 
-/// All packets that would leave with 4 KiB receive buffers, each with its payload.
+/// All packets that would be sent with 4 KiB receive buffers, each with its payload.
 fn packets(muxer: &mut Muxer) -> Vec<(Header, Vec<u8>)> {
     let mut packets = Vec::new();
     while muxer.has_packet() {
@@ -99,7 +99,7 @@ fn a_host_initiated_connection_opens_on_response() {
 }
 
 #[test]
-fn a_request_of_ours_that_nobody_listens_to_is_refused() {
+fn a_request_to_a_port_without_listener_is_refused() {
     let mut muxer = Muxer::new(CID);
     let (id, ports) = muxer.connect(7, Credit::Automatic).unwrap();
     packets(&mut muxer);
@@ -122,7 +122,7 @@ fn sending_stops_at_the_peers_credit_and_resumes_with_it() {
 }
 
 #[test]
-fn credit_beyond_what_was_sent_or_behind_what_was_told_is_passed_over() {
+fn credit_beyond_what_was_sent_or_behind_earlier_credit_is_ignored() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.send(id, &[1; 100_000]).unwrap();
@@ -159,7 +159,7 @@ fn counters_wrap_without_losing_credit() {
 }
 
 #[test]
-fn automatic_credit_is_told_every_quarter_of_the_window() {
+fn automatic_credit_is_sent_every_quarter_of_the_window() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.receive(&Header { len: CREDIT_UPDATE_BYTES - 1, ..packet(Operation::RW) }).unwrap();
@@ -243,7 +243,7 @@ fn a_guest_that_will_not_read_frees_the_queue_and_wakes_the_writer() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_then_says_when_it_has_room() {
+fn a_full_queue_is_reported_and_later_its_room() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.send(id, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
@@ -283,7 +283,7 @@ fn one_vm_cannot_queue_more_than_its_share() {
 }
 
 #[test]
-fn connections_that_are_not_read_leave_each_other_one_its_own() {
+fn unread_connections_leave_each_other_one_its_own_bytes() {
     let mut muxer = Muxer::new(CID);
     let reader = open(&mut muxer, Credit::Automatic);
     while muxer.shared_bytes < QUEUED_BYTES_SHARED_MAX {
@@ -293,7 +293,7 @@ fn connections_that_are_not_read_leave_each_other_one_its_own() {
     packets(&mut muxer);
     let answer = [1; 3 * QUEUED_BYTES_OWN];
     let (mut sent, mut read) = (0, 0);
-    // The guest reads this one: each time it does there is room again.
+    // The guest reads this connection: each read makes room again.
     while sent < answer.len() {
         let count = muxer.send_some(reader, &answer[sent..]).unwrap();
         assert_eq!(count, QUEUED_BYTES_OWN);
@@ -305,13 +305,13 @@ fn connections_that_are_not_read_leave_each_other_one_its_own() {
 }
 
 #[test]
-fn who_was_refused_for_its_own_queue_waits_for_what_is_shared_when_others_have_that() {
+fn a_connection_refused_for_its_own_queue_waits_for_shared_bytes_that_others_use() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.send(id, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
     let wanted = QUEUED_BYTES_PER_CONNECTION_MAX / 2;
     assert_eq!(muxer.send(id, &vec![0; wanted]), Err(SendError::Full));
-    // What the guest reads of it others take at once.
+    // Others take the freed bytes at once.
     let mut others = Vec::new();
     for fwd_cnt in (1..=4).map(|times| times * 65536) {
         packets(&mut muxer);
@@ -376,7 +376,7 @@ fn strangers_are_dropped_or_reset() {
 }
 
 #[test]
-fn the_connection_table_has_an_end_and_rows_are_used_again() {
+fn the_connection_table_is_bounded_and_rows_are_reused() {
     let mut muxer = Muxer::new(CID);
     for round in 0..3 {
         for peer in 0..CONNECTIONS_PER_VM_MAX as u32 {
@@ -393,7 +393,7 @@ fn the_connection_table_has_an_end_and_rows_are_used_again() {
 }
 
 #[test]
-fn a_guest_without_buffers_cannot_grow_our_lists() {
+fn a_guest_without_buffers_cannot_grow_the_muxers_lists() {
     let mut muxer = Muxer::new(CID);
     open(&mut muxer, Credit::Automatic);
     muxer.receive(&packet(Operation::CREDIT_REQUEST)).unwrap();
@@ -430,12 +430,12 @@ fn connections_take_turns() {
 }
 
 #[test]
-fn who_is_disowned_hears_of_it_before_anything_else() {
+fn a_disowned_connection_is_reset_before_any_other_packet() {
     let mut muxer = Muxer::new(CID);
     let ports = Ports { peer: 7, local: FIRST_LOCAL_PORT };
     muxer.disown(ports);
     let (_, fresh) = muxer.connect(7, Credit::Automatic).unwrap();
-    assert_ne!(fresh, ports, "its guest would take the one for the other");
+    assert_ne!(fresh, ports, "the guest would confuse the two");
     let sent: Vec<_> =
         packets(&mut muxer).iter().map(|(header, _)| (header.operation, header.src_port)).collect();
     assert_eq!(sent, [(Operation::RST, ports.local), (Operation::REQUEST, fresh.local)]);
@@ -445,7 +445,7 @@ fn who_is_disowned_hears_of_it_before_anything_else() {
 }
 
 #[test]
-fn a_guest_that_is_parted_from_reads_all_and_sees_the_end() {
+fn a_guest_of_a_parting_device_reads_all_and_sees_the_end() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.take_changes(&mut Vec::new());

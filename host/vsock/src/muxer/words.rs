@@ -1,4 +1,4 @@
-//! What goes into and comes out of the muxer, apart from packets.
+//! Inputs and outputs of the muxer, apart from packets.
 
 use super::flow::Ports;
 use crate::limits::CONNECTIONS_PER_VM_MAX;
@@ -11,45 +11,45 @@ pub struct ConnectionId {
     pub(super) generation: u32,
 }
 
-/// What the daemon has to be told.
+/// An event for the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The guest wants to connect; answer with [`super::Muxer::decide`].
+    /// The guest requests a connection; answer with [`super::Muxer::decide`].
     Offered(ConnectionId, ConnectRequest),
-    /// The guest accepted our request.
+    /// The guest accepted the device's request.
     Connected(ConnectionId),
     /// The payload of the packet just received belongs to this connection.
     Received(ConnectionId),
-    /// The guest will send no more.
+    /// The guest has finished sending.
     PeerFinished(ConnectionId),
     /// There is room again after a refused send.
     Writable(ConnectionId),
-    /// The connection is over.
+    /// The connection is closed.
     Closed(ConnectionId, CloseReason),
 }
 
-/// What has changed about the connections that the guest may have.
+/// A change of the connections that the guest may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The guest is about to hear of it.
+    /// The guest is about to be sent its first packet.
     Known(Ports),
-    /// The guest has been told of its end, or has told us.
+    /// The guest was sent its end, or has sent it.
     Gone(Ports),
 }
 
-/// Why [`super::Muxer::send`] took nothing.
+/// Why [`super::Muxer::send`] queued nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
-    /// The connection's or the VM's queue has no room; `Endpoint::writable` will tell when it has. A slice longer
-    /// than [`crate::limits::QUEUED_BYTES_PER_CONNECTION_MAX`] never fits.
+    /// The connection's or the VM's queue has no room; `Endpoint::writable` is called when it has. A slice longer than
+    /// [`crate::limits::QUEUED_BYTES_PER_CONNECTION_MAX`] never fits.
     #[error("the queue of the connection is full")]
     Full,
-    /// The connection is over, or this side has finished.
+    /// The connection is closed, or this side has finished.
     #[error("the connection is closed")]
     Closed,
 }
 
-/// The VM already holds [`CONNECTIONS_PER_VM_MAX`] connections.
+/// The VM already has [`CONNECTIONS_PER_VM_MAX`] connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the VM already has {CONNECTIONS_PER_VM_MAX} connections")]
 pub struct TooManyConnections;
@@ -69,19 +69,19 @@ pub enum Violation {
     /// Answered with RST.
     #[error("unknown operation")]
     Operation,
-    /// Answered with RST. Ordinary after a reset: the guest had packets under way.
+    /// Answered with RST. Ordinary after a reset: the guest had packets in flight.
     #[error("no such connection")]
     NoSuchConnection,
     /// Answered with RST.
     #[error("the VM has too many connections")]
     TooManyConnections,
-    /// Ends the connection.
+    /// Closes the connection.
     #[error("REQUEST on a pair of ports in use")]
     PortsInUse,
-    /// Ends the connection.
+    /// Closes the connection.
     #[error("operation does not fit the connection's state")]
     State,
-    /// Ends the connection.
+    /// Closes the connection.
     #[error("more payload than credit")]
     CreditOverrun,
 }
@@ -93,16 +93,16 @@ impl Violation {
     }
 }
 
-/// Totals since the muxer was made.
+/// Totals since the muxer was created.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Totals {
     /// Packets taken from the guest, bad ones included.
     pub packets_received: u64,
-    /// Packets handed to the guest.
+    /// Packets passed to the guest.
     pub packets_sent: u64,
     /// Payload bytes delivered to endpoints.
     pub bytes_received: u64,
-    /// Payload bytes handed to the guest.
+    /// Payload bytes passed to the guest.
     pub bytes_sent: u64,
     /// Packets that broke a rule.
     pub violations: u64,

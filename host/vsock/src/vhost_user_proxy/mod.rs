@@ -1,20 +1,20 @@
-//! A holder: what stands between QEMU and the daemon, so that the daemon can be killed and started again.
+//! A vhost-user proxy between QEMU and the daemon, so that the daemon can be killed and restarted.
 //!
-//! QEMU's `vhost-user-vsock` device is dead for good once its socket closes. So QEMU connects to a holder, in a process
-//! that lives as long as QEMU, and the holder to the daemon's device. It passes QEMU's requests and the device's answers
-//! on, one at a time, and remembers what QEMU has said ([`setup`]). Packets do not pass through it: rings are in guest
-//! memory, and kicks and interrupts are eventfds that the daemon gets.
+//! QEMU's `vhost-user-vsock` device fails permanently once its socket closes. So QEMU connects to the proxy, in a
+//! process that lives as long as QEMU, and the proxy connects to the daemon's device. It forwards QEMU's requests and
+//! the device's answers, one at a time, and stores what QEMU has set up ([`setup`]). Packets do not pass through it:
+//! rings are in guest memory, and the daemon gets the eventfds of kicks and interrupts.
 //!
 //! ```text
 //!              ┌────────────── QEMU's request ◀── read ──┐
 //!              ▼                                         │
-//!   connect ─▶ told everything again ─▶ HOLDS ───────────┤
-//!      ▲          (answers swallowed)     │              │
-//!      └── wait until somebody listens ◀──┘ daemon gone  └─▶ QEMU gone: the end
+//!   connect ─▶ replay all messages ────▶ FORWARDS ───────┤
+//!      ▲          (answers dropped)       │              │
+//!      └── wait for a listening daemon ◀──┘ daemon gone  └─▶ QEMU gone: stop
 //! ```
 //!
-//! A request whose answer the killed daemon owed is made again of the next one, and QEMU gets one answer. The guest's
-//! connections are none of the holder's: the next device resets them (`known`).
+//! A request that the killed daemon did not answer is sent to the next one, and QEMU gets one answer. The proxy does
+//! not handle the guest's connections: the next device resets them (`known_connections`).
 
 mod setup;
 mod wire;
@@ -36,12 +36,12 @@ use crate::limits::PROXY_RETRY_NS;
 use setup::{Setup, is_polled};
 use wire::{Message, Request};
 
-/// Protocol features of which a holder knows what they add to the protocol (`VHOST_USER_PROTOCOL_F_*`): MQ, REPLY_ACK,
-/// CONFIG. QEMU is not offered others.
+/// Protocol features whose messages the proxy knows (`VHOST_USER_PROTOCOL_F_*`): MQ, REPLY_ACK, CONFIG. QEMU is not
+/// offered others.
 const PROTOCOL_FEATURES: u64 = 1 << 0 | REPLY_ACK | 1 << 9;
 const REPLY_ACK: u64 = 1 << 3;
 
-/// A holder and its thread, for one QEMU after the other. Dropping it cuts QEMU off.
+/// A vhost-user proxy and its thread, for one QEMU after another. Dropping it disconnects QEMU.
 #[derive(Debug)]
 pub struct VhostUserProxy {
     shared: Arc<Shared>,
@@ -58,7 +58,7 @@ struct Shared {
     replaced: AtomicU64,
 }
 
-/// Why a QEMU is held no longer.
+/// Why the proxy no longer serves a QEMU.
 enum End {
     QemuGone,
     Stopped,
@@ -71,14 +71,15 @@ impl From<io::Error> for End {
     }
 }
 
-/// What happened first.
+/// The source of an event.
 enum News {
     Qemu,
     Daemon,
 }
 
 impl VhostUserProxy {
-    /// Makes the socket that QEMU's `-chardev socket,path=` names. `daemon` is the device's: it need not be there yet.
+    /// Creates the socket that QEMU's `-chardev socket,path=` names. `daemon` is the path of the device's socket, which
+    /// need not exist yet.
     pub fn serve(socket: &Path, daemon: &Path) -> Result<VhostUserProxy, DeviceError> {
         let listener = listen(socket)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -91,7 +92,7 @@ impl VhostUserProxy {
         Ok(VhostUserProxy { shared, socket: socket.to_owned(), thread: Some(thread) })
     }
 
-    /// How often a QEMU got another daemon.
+    /// How often the daemon of a QEMU was replaced.
     pub fn replaced(&self) -> u64 {
         self.shared.replaced.load(Ordering::Relaxed)
     }
@@ -113,19 +114,19 @@ fn run(shared: &Shared, listener: &UnixListener) {
         let mut sources = [PollFd::new(listener, PollFlags::IN), PollFd::new(&shared.wake, PollFlags::IN)];
         let _ = poll(&mut sources, None);
         let Ok((qemu, _)) = listener.accept() else { continue };
-        // Accepted sockets do not inherit it on Linux; where they did, reads would fail.
+        // Accepted sockets do not inherit non-blocking mode on Linux; where they do, reads would fail.
         let held = qemu.set_nonblocking(false).map_err(End::Failed).and_then(|()| {
             let mut held = Held { shared, qemu, daemon: None, setup: Setup::default() };
             held.hold()
         });
         match held {
             Ok(()) | Err(End::QemuGone | End::Stopped) => tracing::info!("QEMU disconnected"),
-            Err(End::Failed(error)) => tracing::error!("QEMU can be held no longer: {error}"),
+            Err(End::Failed(error)) => tracing::error!("QEMU can no longer be served: {error}"),
         }
     }
 }
 
-/// One QEMU.
+/// One QEMU and its daemon.
 struct Held<'a> {
     shared: &'a Shared,
     qemu: UnixStream,
@@ -147,7 +148,7 @@ impl Held<'_> {
         }
     }
 
-    /// Waits until QEMU asks for something, or somebody is gone.
+    /// Waits until QEMU sends a request, or one side is gone.
     fn news(&self) -> Result<News, End> {
         let daemon = self.daemon.as_ref().map(|daemon| PollFd::new(daemon, PollFlags::IN));
         let mut sources: Vec<_> =
@@ -159,15 +160,17 @@ impl Held<'_> {
         match &sources[..] {
             [wake, ..] if !wake.revents().is_empty() => Err(End::Stopped),
             [_, qemu, ..] if !qemu.revents().is_empty() => Ok(News::Qemu),
-            // A device says nothing that it was not asked: its socket has closed.
+            // A device sends nothing unasked: its socket has closed.
             _ => Ok(News::Daemon),
         }
     }
 
-    /// Has the daemon do what QEMU asks for - this one, or one that comes after it - and QEMU told once.
+    /// Forwards a request to this daemon, or to the next one if it fails, and the answer to QEMU once.
     fn pass_on(&mut self, message: Message) -> Result<(), End> {
         if is_polled(&message) {
-            return Err(End::Failed(io::Error::other("QEMU asks for a ring without kicks")));
+            return Err(End::Failed(io::Error::other(
+                "QEMU requests a ring without kicks, which is not supported",
+            )));
         }
         let reply = loop {
             match self.daemon.as_ref().map(|daemon| self.exchange(daemon, &message)) {
@@ -188,7 +191,7 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Makes a request of a daemon; its answer, if it has one. An error: this daemon is gone.
+    /// Sends a request to a daemon; returns its answer, if it has one. An error: this daemon is gone.
     fn exchange(&self, daemon: &UnixStream, message: &Message) -> io::Result<Option<Message>> {
         message.write(daemon)?;
         if !message.is_answered(self.setup.protocol_features() & REPLY_ACK != 0) {
@@ -197,25 +200,28 @@ impl Held<'_> {
         let reply = Message::read(daemon)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         match reply.is_reply_to(message.request) {
             true => Ok(Some(reply)),
-            false => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer to nothing that was asked")),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the daemon's device answered another request",
+            )),
         }
     }
 
-    /// The daemon is gone: the next one that listens takes its place.
+    /// Replaces a daemon that is gone by the next one that listens.
     fn replace(&mut self) -> Result<(), End> {
         self.daemon = None;
         tracing::info!("the daemon is gone; QEMU and its guest wait for the next one");
         self.connect()?;
         self.shared.replaced.fetch_add(1, Ordering::Relaxed);
-        tracing::info!("QEMU has another daemon");
+        tracing::info!("QEMU is connected to another daemon");
         Ok(())
     }
 
-    /// Connects to the daemon, however long it takes until there is one, and tells it what the one before it knew.
+    /// Connects to a daemon, waiting without limit until there is one, and replays the setup to it.
     fn connect(&mut self) -> Result<(), End> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
         if let (Some(watch), Some(folder)) = (&watch, self.shared.daemon.parent()) {
-            // From before the attempt: a socket that comes right after it is news.
+            // Before the attempt, so that a socket created right after it is reported.
             let _ = inotify::add_watch(watch, folder, inotify::WatchFlags::CREATE);
         }
         loop {
@@ -234,11 +240,11 @@ impl Held<'_> {
         }
     }
 
-    /// Until there is news of a daemon, or it is time to look again.
+    /// Waits until a file is created in the daemon's folder, or the retry interval passes.
     fn wait(&self, watch: Option<&OwnedFd>) -> Result<(), End> {
         let again = Timespec { tv_sec: 0, tv_nsec: PROXY_RETRY_NS };
         let watched = watch.map(|watch| PollFd::new(watch, PollFlags::IN));
-        // Of QEMU only its end, which is told unasked: its requests wait.
+        // Of QEMU only its hang-up, which poll always reports: its requests wait.
         let mut sources: Vec<_> =
             [PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.qemu, PollFlags::empty())]
                 .into_iter()
@@ -257,10 +263,10 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Brings a new device to where the last one was.
+    /// Brings a new device to the state of the last one.
     fn tell_again(&self, daemon: &UnixStream) -> io::Result<()> {
         if self.setup.features() == 0 && self.setup.protocol_features() == 0 {
-            // QEMU has agreed on nothing yet, and may ask everything itself. What it said is passed on.
+            // QEMU has negotiated no features yet, and may still query all. Its messages are replayed.
             return self.say_again(daemon);
         }
         let has = [
@@ -272,13 +278,13 @@ impl Held<'_> {
             let missing = taken & !offered.map_or(0, |offered| offered.u64_at(0));
             if missing != 0 {
                 let words =
-                    format!("the new daemon's device lacks features {missing:#x} that QEMU has taken");
+                    format!("the new daemon's device lacks features {missing:#x} that QEMU has accepted");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, words));
             }
         }
         self.say_again(daemon)?;
         for event in self.setup.events() {
-            // A full counter is an event already.
+            // A full counter is readable already.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
         Ok(())
@@ -298,7 +304,7 @@ impl Held<'_> {
     }
 }
 
-/// The daemon has gone while it was told: the next one is waited for.
+/// Whether the daemon is gone, so that the proxy waits for the next one.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),

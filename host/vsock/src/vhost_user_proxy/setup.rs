@@ -1,10 +1,10 @@
-//! What QEMU has told a device about its guest, so that another daemon's device can be told the same. A value: it sends
+//! The messages with which QEMU has set up a device, to be replayed to another daemon's device. A plain value: it sends
 //! nothing.
 //!
-//! Everything that QEMU says replaces what it said before of the same thing, so the last of each is enough. Only where a
-//! ring stands is not as QEMU left it: the guest and the device have gone on since. Its used ring is in guest memory,
-//! whose descriptors we have, and says how far the device had come: chains that a killed device had taken and not given
-//! back are taken once more.
+//! Each message replaces the earlier one on the same subject, so the last of each is enough. Only the position of a
+//! ring differs from QEMU's message, because the guest and the device have progressed since. Its used ring is in guest
+//! memory, whose descriptors the proxy has, and contains the device's position. Chains that a killed device had taken
+//! and not returned are taken again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,19 +14,20 @@ use super::wire::{Message, Request};
 
 /// Bytes of one region in a memory table: guest-physical address, size, QEMU's address, offset into the file.
 const REGION_BYTES: usize = 32;
-/// Where the index is in a used ring, behind its flags.
+/// Offset of the index in a used ring, behind its flags.
 const USED_INDEX_OFFSET: u64 = 2;
-/// In the payload of messages about a kick, call or error: there is no descriptor. The rest is the ring's number.
+/// In the payload of messages about a kick, call or error: the message has no descriptor. The lower bits are the ring's
+/// number.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 const RING_MASK: u64 = 0xff;
-/// Where QEMU's address of the used ring is in SET_VRING_ADDR.
+/// Offset of QEMU's address of the used ring in SET_VRING_ADDR.
 const USED_ADDRESS_OFFSET: usize = 16;
 
-/// Said of the device as a whole, in the order in which a device wants to hear it.
+/// Messages about the whole device, in the order in which a device requires them.
 const OF_DEVICE: [Request; 4] =
     [Request::SET_PROTOCOL_FEATURES, Request::SET_OWNER, Request::SET_FEATURES, Request::SET_MEM_TABLE];
 
-/// The same of each ring. It starts with its kick.
+/// Messages about each ring. It starts with its kick.
 const OF_RING: [Request; 7] = [
     Request::SET_VRING_NUM,
     Request::SET_VRING_BASE,
@@ -37,10 +38,10 @@ const OF_RING: [Request; 7] = [
     Request::SET_VRING_ENABLE,
 ];
 
-/// See the module.
+/// The stored setup of a device.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
-    /// By what is said, and of which ring; 0 for the device.
+    /// The last message of each request and ring; ring 0 for the device.
     said: BTreeMap<(Request, u64), Message>,
 }
 
@@ -57,10 +58,10 @@ fn ring_of(message: &Message) -> Option<u64> {
 }
 
 impl Setup {
-    /// A device was told this.
+    /// Stores a message that a device has handled.
     pub fn told(&mut self, message: Message) {
         match ring_of(&message) {
-            // Stopped: it starts again with another kick.
+            // The ring is stopped: it starts again with another kick.
             Some(ring) if message.request == Request::GET_VRING_BASE => {
                 self.said.remove(&(Request::SET_VRING_KICK, ring));
             }
@@ -68,7 +69,7 @@ impl Setup {
             None if OF_DEVICE.contains(&message.request) => {
                 self.said.insert((message.request, 0), message);
             }
-            // Questions, and a configuration space that is read-only.
+            // Queries, and writes to a configuration space that is read-only.
             None => {}
         }
     }
@@ -77,18 +78,18 @@ impl Setup {
         self.said.get(&(request, 0)).map_or(0, |message| message.u64_at(0))
     }
 
-    /// Features that QEMU has taken.
+    /// Features that QEMU has accepted.
     pub fn features(&self) -> u64 {
         self.value_of(Request::SET_FEATURES)
     }
 
-    /// Protocol features that QEMU has taken.
+    /// Protocol features that QEMU has accepted.
     pub fn protocol_features(&self) -> u64 {
         self.value_of(Request::SET_PROTOCOL_FEATURES)
     }
 
-    /// Everything a device must be told to be where the last one was, in order. Rings that run are where guest memory
-    /// says that they are now.
+    /// Returns all messages that bring a device to the state of the last one, in order. Running rings start at their
+    /// current position in guest memory.
     pub fn again(&self) -> io::Result<Vec<ReplayedMessage<'_>>> {
         let of_device = OF_DEVICE.iter().filter_map(|request| self.said.get(&(*request, 0)));
         let mut again: Vec<_> = of_device.map(ReplayedMessage::AsSaid).collect();
@@ -114,8 +115,8 @@ impl Setup {
         self.said.contains_key(&(Request::SET_VRING_KICK, ring))
     }
 
-    /// Eventfds of rings that run: a device that was killed may have taken a kick and not looked, or put something into
-    /// a ring and not called. One more of each costs a look.
+    /// Eventfds of running rings. A killed device may have read a kick without reading the ring, or filled a ring
+    /// without a call. So each is signaled once more; a spurious one is harmless.
     pub fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let events = self.said.iter().filter(|((request, ring), _)| {
             matches!(*request, Request::SET_VRING_KICK | Request::SET_VRING_CALL) && self.runs(*ring)
@@ -123,12 +124,12 @@ impl Setup {
         events.flat_map(|(_, message)| &message.descriptors).map(AsFd::as_fd)
     }
 
-    /// How far a device had come in a ring.
+    /// Reads a device's position from a ring's used index.
     fn used_index(&self, ring: u64) -> io::Result<u16> {
         let address = self.said.get(&(Request::SET_VRING_ADDR, ring));
         let address = address.map_or(0, |message| message.u64_at(USED_ADDRESS_OFFSET));
         let outside = || {
-            let words = format!("the used ring of queue {ring} at {address:#x} is outside of guest memory");
+            let words = format!("the used ring of queue {ring} at {address:#x} is outside guest memory");
             io::Error::new(io::ErrorKind::InvalidData, words)
         };
         let (file, offset) = self
@@ -139,7 +140,7 @@ impl Setup {
         if read == index.len() { Ok(u16::from_le_bytes(index)) } else { Err(outside()) }
     }
 
-    /// The file and the place in it of an address of QEMU's.
+    /// Returns the file and offset of an address of QEMU's.
     fn in_memory(&self, address: u64) -> Option<(&OwnedFd, u64)> {
         let table = self.said.get(&(Request::SET_MEM_TABLE, 0))?;
         let regions = (0..table.descriptors.len()).map(|at| {
@@ -157,7 +158,7 @@ impl Setup {
 #[derive(Debug)]
 pub(super) enum ReplayedMessage<'a> {
     AsSaid(&'a Message),
-    /// Where a ring stands now.
+    /// The current position of a ring.
     Base(Message),
 }
 
@@ -170,7 +171,7 @@ impl ReplayedMessage<'_> {
     }
 }
 
-/// Without a descriptor a ring is to be looked at again and again, which no device of ours does.
+/// Whether QEMU requests polling of a ring instead of kicks, which the daemon's device does not support.
 pub(super) fn is_polled(message: &Message) -> bool {
     message.request == Request::SET_VRING_KICK && message.u64_at(0) & NO_DESCRIPTOR != 0
 }

@@ -1,11 +1,11 @@
-//! vhost-user messages as they are on the socket: who only passes them on need not know what most of them mean.
+//! vhost-user messages as they are on the socket. A proxy forwards most of them without interpreting them.
 //!
 //! # Primer
 //!
-//! A message is a header of three little-endian u32 - request, flags, length of the payload - and the payload.
-//! Descriptors come along with the header's first byte. The flags are a version (1), *reply* (4: this is the answer to
-//! the request of that number) and *need-reply* (8: answer, with a u64 that is 0 if all is well, although this request
-//! has no answer of its own). QEMU's requests are answered in order, and one at a time waits for its answer.
+//! A message is a header of three little-endian u32 (request, flags, length of the payload) and the payload.
+//! Descriptors accompany the header's first byte. The flags are a version (1), *reply* (4: this answers the request of
+//! that number) and *need-reply* (8: answer with a u64 that is 0 on success, although this request has no answer of its
+//! own). QEMU's requests are answered in order, one at a time.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 const HEADER_BYTES: usize = 12;
-/// The most that a payload may have: what `vhost` allows.
+/// The largest payload that `vhost` allows.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 /// Descriptors of one message: those of a memory table of 32 regions.
 const DESCRIPTORS_MAX: usize = 32;
@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// What a message asks for (`VHOST_USER_*`). An open enum: the number comes from outside.
+/// The request number of a message (`VHOST_USER_*`). An open enum: the number comes from outside.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Request(pub u32);
 
@@ -49,7 +49,7 @@ impl Request {
     pub const GET_CONFIG: Self = Self(24);
 }
 
-/// See the module.
+/// One vhost-user message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub request: Request,
@@ -81,7 +81,7 @@ impl Message {
             .map_or(0, u64::from_le_bytes)
     }
 
-    /// The answer has a form of its own.
+    /// Whether the request has an answer of its own.
     fn has_own_reply(&self) -> bool {
         matches!(
             self.request,
@@ -93,7 +93,7 @@ impl Message {
         )
     }
 
-    /// Somebody waits for an answer. `acknowledged`: both sides have agreed on REPLY_ACK.
+    /// Whether the sender waits for an answer. `acknowledged`: both sides have agreed on REPLY_ACK.
     pub fn is_answered(&self, acknowledged: bool) -> bool {
         self.has_own_reply() || (acknowledged && self.flags & NEED_REPLY != 0)
     }
@@ -102,7 +102,7 @@ impl Message {
         self.request == request && self.flags & REPLY != 0
     }
 
-    /// Reads a message, waiting for all of it. `None`: the other side has closed the socket.
+    /// Reads a complete message, blocking. `None`: the other side has closed the socket.
     pub fn read(socket: &UnixStream) -> io::Result<Option<Message>> {
         let mut header = [0; HEADER_BYTES];
         let mut descriptors = Vec::new();
@@ -122,7 +122,7 @@ impl Message {
         Ok(Some(Message { request: Request(number(0)), flags: number(4), payload, descriptors }))
     }
 
-    /// Writes it whole; the descriptors stay the caller's.
+    /// Writes the complete message; the descriptors stay the caller's.
     pub fn write(&self, socket: &UnixStream) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.payload.len());
         for number in [self.request.0, self.flags, self.payload.len() as u32] {

@@ -1,4 +1,4 @@
-//! A daemon that notes all it is told.
+//! A daemon that records all calls of its services and endpoints.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -11,7 +11,7 @@ use vsock_device::{
     CloseReason, ConnectRequest, Connection, Credit, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
 
-/// What a service or an endpoint was told, with the guest's port.
+/// A call of a service or an endpoint, with the guest's port.
 #[derive(Debug)]
 pub enum Event {
     Accepted(Connection),
@@ -26,24 +26,24 @@ pub enum Event {
     Disconnected,
 }
 
-/// What a connection to a port does.
+/// The behaviour of connections to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
-    /// Notes what comes.
+    /// Records received bytes.
     Record,
-    /// The same, and consumes nothing by itself.
+    /// Records received bytes, with manual credit.
     Hoard,
-    /// Sends back what comes, and finishes when the guest does.
+    /// Echoes received bytes, and finishes when the guest does.
     Echo,
-    /// Answers in `idle` with one packet for all that came.
+    /// Answers in `idle` with one packet for all received bytes.
     Gather,
     /// Resets its own connection from `received`.
     Abort,
     /// Resets its own connection before it is accepted.
     AbortInAccept,
-    /// Has a bug.
+    /// Panics in `received`.
     Panic,
-    /// Puts off what it received: a turn for each byte, and turns without end for [`STUCK`].
+    /// Defers received bytes: a turn for each byte, and turns without end for [`STUCK`].
     PutOff,
 }
 
@@ -61,7 +61,7 @@ pub const STUCK: u8 = 0xff;
 
 pub struct Daemon {
     told: Mutex<Sender<Event>>,
-    /// Where connections to port [`RECORD`] pass bytes on to, by guest port.
+    /// Connections to which port [`RECORD`] relays bytes, by guest port.
     pub relays: Mutex<HashMap<u32, Connection>>,
 }
 
@@ -172,7 +172,7 @@ impl Endpoint for Note {
     }
 }
 
-/// A device and everything its daemon is told.
+/// A device and the recorded calls of its daemon.
 pub struct Rig {
     pub device: Device,
     pub daemon: Arc<Daemon>,
@@ -193,7 +193,7 @@ impl Rig {
         Self { _directory: Some(directory), ..rig }
     }
 
-    /// With a socket of the caller's.
+    /// Creates a rig with the caller's socket.
     pub fn at(socket: PathBuf) -> Self {
         Self::serve(front_end::CID, socket)
     }
@@ -207,10 +207,10 @@ impl Rig {
         Self { device, daemon, told, sender, socket, _directory: None }
     }
 
-    /// The next thing the daemon is told, memory tables and idle calls passed over.
+    /// Returns the next recorded call, skipping memory tables and idle calls.
     pub fn next(&self) -> Event {
         loop {
-            match self.told.recv_timeout(front_end::PATIENCE).expect("nothing was told") {
+            match self.told.recv_timeout(front_end::PATIENCE).expect("nothing was recorded") {
                 Event::Memory(_) | Event::Idle(_) => {}
                 told => return told,
             }

@@ -1,4 +1,4 @@
-//! Threads of this process by their names, to show that nothing is left behind.
+//! Counts threads of this process by name, to check that none is left behind.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -8,7 +8,7 @@ pub fn threads_named(prefix: &str) -> usize {
     names.filter(|name| name.starts_with(prefix)).count()
 }
 
-/// A thread that was joined may be in the list a moment longer; this waits for that moment to pass.
+/// Waits until the count is reached, because a joined thread may be listed a moment longer.
 pub fn threads_come_to(prefix: &str, count: usize) -> bool {
     let deadline = std::time::Instant::now() + front_end::PATIENCE;
     while threads_named(prefix) != count && std::time::Instant::now() < deadline {
@@ -17,7 +17,7 @@ pub fn threads_come_to(prefix: &str, count: usize) -> bool {
     threads_named(prefix) == count
 }
 
-/// Times the threads with these names went to sleep, which is also how often they woke up.
+/// How often the threads with these names went to sleep, which is also how often they woke up.
 pub fn sleeps_of_threads_named(prefix: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());

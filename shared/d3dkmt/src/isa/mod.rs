@@ -116,8 +116,8 @@ pub enum Packet<F: Form = Owned> {
         gpu_address: u64,
         value: u64,
     },
-    /// `WriteBufferImmediate`, `D3D12_WRITEBUFFERIMMEDIATE_MODE_MARKER_IN`: all that is before it has started (SCH-045).
-    /// There is no memory yet but that of fences. D3D12's immediates have 32 bits.
+    /// `WriteBufferImmediate`, `D3D12_WRITEBUFFERIMMEDIATE_MODE_MARKER_IN`: all that is before it has started
+    /// (SCH-045). There is no memory yet but that of fences. D3D12's immediates have 32 bits.
     MarkerIn {
         gpu_address: u64,
         value: u64,
@@ -127,8 +127,8 @@ pub enum Packet<F: Form = Owned> {
         gpu_address: u64,
         value: u64,
     },
-    /// The value of the fence at `gpu_address`, as the engine finds it there, is written to the 8 bytes at `destination`
-    /// (FEN-007). A `destination` that is no multiple of 8 faults.
+    /// The value of the fence at `gpu_address`, as the engine finds it there, is written to the 8 bytes at
+    /// `destination` (FEN-007). A `destination` that is no multiple of 8 faults.
     FenceRead {
         gpu_address: u64,
         destination: u64,

@@ -1,5 +1,7 @@
 //! The words against their published names and values, which stand here as text.
 
+use covers::covers;
+
 use super::{
     BarrierAccess, BarrierLayout, BarrierSync, LegacyState, RangedFlags, ScopeReading, TextureFlags, Use,
     UseFlags, WorkKind, other_scopes, scope,
@@ -24,16 +26,16 @@ const SYNC: &str = "ALL 0x1, DRAW 0x2, INDEX_INPUT 0x4, VERTEX_SHADING 0x8, PIXE
     CLEAR_UNORDERED_ACCESS_VIEW 0x8000, VIDEO_DECODE 0x100000, VIDEO_PROCESS 0x200000, VIDEO_ENCODE 0x400000, \
     BUILD_RTAS 0x800000, COPY_RTAS 0x1000000, SPLIT 0x80000000";
 
-// covers: BAR-001
 #[test]
 fn sync_bits_have_the_published_values() {
+    covers!("BAR-001");
     assert_eq!(listed::<BarrierSync>(), lines(SYNC));
     assert_eq!(BarrierSync::from_bits_retain(0x0001_0001).unknown(), 0x0001_0000);
 }
 
-// covers: BAR-002
 #[test]
 fn two_names_of_one_value_are_one_value() {
+    covers!("BAR-002");
     assert_eq!(BarrierSync::INPUT_ASSEMBLER.bits(), 0x4);
     assert_eq!(BarrierSync::INPUT_ASSEMBLER, BarrierSync::INDEX_INPUT);
     assert_eq!(BarrierSync::PREDICATION.bits(), 0x800);
@@ -41,9 +43,9 @@ fn two_names_of_one_value_are_one_value() {
     assert_eq!(BarrierAccess::PREDICATION, BarrierAccess::INDIRECT_ARGUMENT);
 }
 
-// covers: BAR-003
 #[test]
 fn none_is_no_bit_at_all() {
+    covers!("BAR-003");
     assert_eq!(BarrierSync::NONE.bits(), 0);
     assert_eq!(BarrierSync::NONE | BarrierSync::COPY, BarrierSync::COPY, "it cannot stand beside another");
 }
@@ -56,9 +58,9 @@ const ACCESS: &str = "VERTEX_BUFFER 0x1, CONSTANT_BUFFER 0x2, INDEX_BUFFER 0x4, 
     VIDEO_PROCESS_WRITE 0x100000, VIDEO_ENCODE_READ 0x200000, VIDEO_ENCODE_WRITE 0x400000, \
     GLOBAL 0x40000000, NO_ACCESS 0x80000000";
 
-// covers: BAR-009
 #[test]
 fn access_bits_have_the_published_values() {
+    covers!("BAR-009");
     assert_eq!(listed::<BarrierAccess>(), lines(ACCESS));
     assert_eq!(BarrierAccess::COMMON.bits(), 0);
 }
@@ -72,9 +74,9 @@ const LAYOUTS: &str = "COMMON, GENERIC_READ, RENDER_TARGET, UNORDERED_ACCESS, DE
     COMPUTE_QUEUE_UNORDERED_ACCESS, COMPUTE_QUEUE_SHADER_RESOURCE, COMPUTE_QUEUE_COPY_SOURCE, \
     COMPUTE_QUEUE_COPY_DEST, VIDEO_QUEUE_COMMON, DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE";
 
-// covers: BAR-010
 #[test]
 fn layouts_have_the_published_values() {
+    covers!("BAR-010");
     for (value, name) in lines(LAYOUTS).into_iter().enumerate() {
         assert_eq!(format!("{:?}", BarrierLayout(value as u32)), name);
     }
@@ -108,9 +110,9 @@ fn access(names: &str) -> BarrierAccess {
     bitflags::parser::from_str_strict(names).map_err(|_| names).expect("names of bits")
 }
 
-// covers: BAR-008
 #[test]
 fn umbrellas_stand_for_every_scope_below_them() {
+    covers!("BAR-008");
     let draw = "INDEX_INPUT | VERTEX_SHADING | PIXEL_SHADING | DEPTH_STENCIL | RENDER_TARGET";
     assert_eq!(BarrierSync::DRAW.expanded(), sync(draw));
     let shading = "VERTEX_SHADING | COMPUTE_SHADING | RAYTRACING";
@@ -188,9 +190,9 @@ Discard RENDER_TARGET RENDER_TARGET
 Discard DEPTH_STENCIL_WRITE DEPTH_STENCIL
 Discard UNORDERED_ACCESS COMPUTE_SHADING";
 
-// covers: BAR-004 BAR-005
 #[test]
 fn every_access_of_every_command_is_in_its_scope_and_in_no_other() {
+    covers!("BAR-004", "BAR-005");
     let mut table = SCOPES.lines().map(|line| {
         let (kind, rest) = line.split_once(' ').unwrap();
         let (access, scope) = rest.split_once(' ').unwrap();
@@ -222,9 +224,9 @@ fn every_access_of_every_command_is_in_its_scope_and_in_no_other() {
     }
 }
 
-// covers: BAR-007
 #[test]
 fn all_work_is_in_the_scope_all() {
+    covers!("BAR-007");
     for kind in WorkKind::ALL {
         for bit in BarrierAccess::all().iter().chain([BarrierAccess::COMMON]) {
             assert!(BarrierSync::ALL.expanded().contains(scope(*kind, bit).expanded()), "{kind:?} {bit:?}");
@@ -257,9 +259,9 @@ fn readings_add_scopes_to_indirect_calls_and_to_vertex_buffers_alone() {
     }
 }
 
-// covers: BAR-006
 #[test]
 fn every_stage_before_the_rasterizer_is_in_vertex_shading_and_in_its_own_command_alone() {
+    covers!("BAR-006");
     let of = |kind, flags| Use { flags, ..Use::whole(1, BarrierAccess::SHADER_RESOURCE) }.scope(kind);
     let names = "VERTEX HULL DOMAIN GEOMETRY AMPLIFICATION MESH PIXEL COMPUTE";
     for name in names.split(' ') {

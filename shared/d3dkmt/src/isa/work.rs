@@ -148,7 +148,8 @@ impl Use {
     }
 }
 
-/// The stages that VERTEX_SHADING is the scope of (BAR-006). The tessellator between hull and domain shaders uses no resource.
+/// The stages that VERTEX_SHADING is the scope of (BAR-006). The tessellator between hull and domain shaders uses no
+/// resource.
 const VERTEX_SHADERS: UseFlags = DRAW_SHADERS.union(MESH_SHADERS);
 const DRAW_SHADERS: UseFlags = UseFlags::VERTEX_STAGE
     .union(UseFlags::HULL_STAGE)

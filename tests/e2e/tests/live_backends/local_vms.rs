@@ -1,5 +1,6 @@
 //! VMs without a machine: separate, and each dies alone.
 
+use covers::covers;
 use d3dkmt::{Call, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{Config, ProcessId, VmConfig};
 use e2e::embedded::{Embedded, Running};
@@ -140,9 +141,9 @@ fn secure_without_isolation() -> Config {
     Config { vms: vec![vm], ..Config::default() }
 }
 
-// covers: GPV-012
 #[test]
 fn a_daemon_does_not_begin_with_a_secure_vm_that_has_no_isolation() {
+    covers!("GPV-012");
     let _alone = e2e::embedded::alone();
     let folder = tempfile::tempdir().expect("a folder");
     let kernel = secure_without_isolation();
@@ -157,9 +158,9 @@ fn a_daemon_does_not_begin_with_a_secure_vm_that_has_no_isolation() {
         .unwrap();
 }
 
-// covers: GPV-012
 #[test]
 fn a_vm_that_a_new_kernel_refuses_attaches_no_process() {
+    covers!("GPV-012");
     let daemon = start();
     assert_eq!(daemon.kernel_host().replace_kernel(secure_without_isolation(), false), Ok(()));
     let error = Attached::try_new(&broker(&daemon, "a")).err().expect("it is refused");
@@ -171,9 +172,9 @@ fn a_vm_that_a_new_kernel_refuses_attaches_no_process() {
     daemon.end();
 }
 
-// covers: GPV-015
 #[test]
 fn the_processes_of_an_asynchronous_vm_are_told_that_submissions_are_one_way() {
+    covers!("GPV-015");
     let vms = vec![VmConfig { name: "a".into(), asynchronous: true, ..VmConfig::default() }];
     let local_vms = vec!["a".into(), "b".into()];
     let kernel = Config { vms, ..Config::default() };
@@ -193,7 +194,7 @@ fn the_processes_of_an_asynchronous_vm_are_told_that_submissions_are_one_way() {
 
 #[test]
 fn a_stopped_adapter_ends_the_waits_of_every_vm() {
-    // covers: FEN-095
+    covers!("FEN-095");
     let daemon = start();
     let mut clients = ["a", "b"].map(|name| Client::new(&broker(&daemon, name)));
     let waiting = clients.each_mut().map(|client| {

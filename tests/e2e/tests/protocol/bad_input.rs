@@ -129,7 +129,7 @@ fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
         (
             "fence memory that is in no process",
             framed(&mapped_at(1 << 47)),
-            "maps its fence memory at 0x800000000000",
+            "claims fence memory at 0x800000000000",
         ),
         ("an unknown token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 16])), "token"),
         ("a short token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 15])), "token"),

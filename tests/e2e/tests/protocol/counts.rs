@@ -1,5 +1,6 @@
 //! Messages for each call, and nothing left after many clients.
 
+use covers::covers;
 use d3dkmt::{Call, NtStatus, WaitOutcome};
 use e2e::embedded::Embedded;
 use e2e::wire::{Attached, Client};
@@ -7,7 +8,7 @@ use proto::control::Process;
 
 #[test]
 fn a_synchronous_call_is_one_frame_each_way_and_a_one_way_call_is_one_frame() {
-    // covers: GPV-015
+    covers!("GPV-015");
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();

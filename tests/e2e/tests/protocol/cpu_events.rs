@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use covers::covers;
 use d3dkmt::{
     Call, CpuEventUsage, EscapeFlags, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType,
@@ -72,7 +73,7 @@ impl Driver {
 
 #[test]
 fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame() {
-    // covers: EVT-007, EVT-025, EVT-026, EVT-027
+    covers!("EVT-007", "EVT-025", "EVT-026", "EVT-027");
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
     let (_, reply) = client.call(&Call::EnumAdapters { capacity: 1 });

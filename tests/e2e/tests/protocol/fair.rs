@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use covers::covers;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus, Reply};
 use dxgkrnl::{Effects, Input, Nanos};
 use e2e::embedded::Embedded;
@@ -128,7 +129,7 @@ fn what_a_process_sent_before_it_ended_counts_whatever_waits_for_its_turn() {
 
 #[test]
 fn an_escape_is_one_frame_each_way_whatever_its_data() {
-    // covers: ESC-022, GPV-009
+    covers!("ESC-022", "GPV-009");
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
     let adapter = adapter_of(&mut client);

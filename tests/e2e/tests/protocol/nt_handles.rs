@@ -3,6 +3,7 @@
 
 use std::process::{Command, Stdio};
 
+use covers::covers;
 use d3dkmt::limits::SHARES_PER_VM_MAX;
 use d3dkmt::{Call, Handle, NtStatus, ShareToken};
 use e2e::embedded::{Embedded, alone};
@@ -44,7 +45,7 @@ fn a_token_without_a_descriptor_opens_nothing() {
 
 #[test]
 fn a_process_that_never_attached_keeps_an_object_alive() {
-    // covers: W-127
+    covers!("W-127");
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();

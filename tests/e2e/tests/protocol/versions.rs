@@ -1,5 +1,6 @@
 //! Libraries of another release than the daemon: each side says a range of versions.
 
+use covers::covers;
 use d3dkmt::WaitOutcome;
 use e2e::embedded::Embedded;
 use e2e::wire::Attached;
@@ -11,9 +12,9 @@ fn hello(version: u32, version_min: u32, token: &[u8]) -> ToHost {
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
-// covers: GPV-029
 #[test]
 fn both_sides_use_the_newest_version_that_both_speak() {
+    covers!("GPV-029");
     let daemon = Embedded::start();
     let back = PROTOCOL_VERSION - 1;
     let cases = [

@@ -1,5 +1,6 @@
 //! NT handles between scenario clients.
 
+use covers::covers;
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
 use e2e::embedded::Embedded;
 use e2e::polling::until;
@@ -109,7 +110,7 @@ fn by_name(token: ShareToken) -> Call {
 
 #[test]
 fn an_object_lives_as_long_as_anybody_has_an_nt_handle_of_it_and_so_does_its_name() {
-    // covers: W-127, FEN-064, FEN-065, FEN-070
+    covers!("W-127", "FEN-064", "FEN-065", "FEN-070");
     const FOUND: ShareToken = ShareToken([8; 16]);
     let daemon = Embedded::start();
     let [mut giver, mut taker, mut third] = [(); 3].map(|()| ScenarioClient::start(&daemon));

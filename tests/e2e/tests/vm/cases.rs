@@ -1,5 +1,6 @@
 //! The cases, in the order in which they run.
 
+use covers::covers;
 use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, REGISTERED_EVENTS_PER_PROCESS_MAX};
 use dxgkrnl::{Fault, VmId};
 use e2e::machine;
@@ -74,7 +75,7 @@ pub fn killed_in_any_state(lab: &mut Lab) {
 
 /// At each point of an event's life that `tests/c/cpu_event_kill.c` has.
 pub fn killed_with_an_event(lab: &mut Lab) {
-    // covers: EVT-029
+    covers!("EVT-029");
     const POINTS: u32 = 20;
     let connections = lab.entry(0).device.stats().connections;
     for point in 0..POINTS {

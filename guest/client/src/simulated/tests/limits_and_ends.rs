@@ -1,5 +1,7 @@
 //! Calls that need no message, calls that need more memory, and the loss of the transport.
 
+use covers::covers;
+
 use super::*;
 use d3dkmt::{Handles, Values};
 
@@ -18,7 +20,7 @@ fn assert_asked(
 
 #[test]
 fn a_reached_value_costs_no_message() {
-    // covers: FEN-031 W-105 W-106
+    covers!("FEN-031", "W-105", "W-106");
     let (session, fences) = session_with_fences(welcome(), &[5, 9]);
     let port = session.port();
     let objects = [fences[0].object, fences[1].object];
@@ -40,7 +42,7 @@ fn a_reached_value_costs_no_message() {
 
 #[test]
 fn whatever_is_not_known_for_sure_is_asked() {
-    // covers: FEN-051
+    covers!("FEN-051");
     let (session, fences) = session_with_fences(welcome(), &[5]);
     let fence = fences[0].object;
     let no_wait = create_fence(&session, 1, 5, SyncObjectFlags::NO_WAIT.bits()).object;
@@ -91,7 +93,7 @@ fn queued(queues: usize, objects: usize, values: usize) -> Vec<Call> {
 
 #[test]
 fn counts_that_no_host_takes_are_refused_without_a_message() {
-    // covers: GPV-025
+    covers!("GPV-025");
     for async_submission in [false, true] {
         let (session, fences) = session_with_fences(Welcome { async_submission, ..welcome() }, &[5]);
         let (port, fence) = (session.port(), fences[0].object);
@@ -129,7 +131,7 @@ fn counts_that_no_host_takes_are_refused_without_a_message() {
 
 #[test]
 fn a_reached_value_is_asked_about_while_a_device_is_stopped() {
-    // covers: FEN-095
+    covers!("FEN-095");
     const STATUS: u32 = 9;
     let welcome = Welcome { status_slot_plus_one: STATUS + 1, ..welcome() };
     let (session, fences) = session_with_fences(welcome, &[5]);
@@ -167,7 +169,7 @@ fn state_of(session: &Session<SimulatedPort>, device: Handle, state_type: u32) -
 
 #[test]
 fn an_active_device_is_known_to_be_active_until_the_host_stores_that_one_is_not() {
-    // covers: GPV-026
+    covers!("GPV-026");
     const STATUS: u32 = 9;
     let with_status = |welcome| Welcome { status_slot_plus_one: STATUS + 1, ..welcome };
     let (active, asked) = ((Reply::DeviceState(1), false), (Reply::DeviceState(3), true));
@@ -202,7 +204,7 @@ fn a_status_slot_that_is_not_ours_is_the_hosts_defect_and_every_wait_is_asked() 
 
 #[test]
 fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
-    // covers: GPV-034
+    covers!("GPV-034");
     let (session, fences) = session_with_fences(welcome(), &[5, 5]);
     let destroying = session.destroy_sync_object(fences[0].object);
     let status = serve(&session, destroying, |_, _| {
@@ -339,7 +341,7 @@ fn what_came_before_the_goodbye_counts() {
 
 #[test]
 fn one_way_submissions_are_over_at_once() {
-    // covers: GPV-015
+    covers!("GPV-015");
     let (session, _) = session_with_fences(Welcome { async_submission: true, ..welcome() }, &[]);
     let port = session.port();
     let wait = Call::WaitFromGpu { context: Handle(1), objects: vec![DEVICE].into(), values: vec![1].into() };
@@ -361,7 +363,7 @@ fn one_way_submissions_are_over_at_once() {
 
 #[test]
 fn a_message_over_the_limit_is_refused_and_not_sent() {
-    // covers: GPV-009
+    covers!("GPV-009");
     let session = new_session(welcome());
     let private_data = vec![0; d3dkmt::limits::MESSAGE_BYTES_MAX];
     let call =

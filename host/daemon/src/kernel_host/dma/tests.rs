@@ -1,4 +1,4 @@
-//! A sum of 4 GiB that is under way: what a step moves of it, who is answered meanwhile, and what ends it.
+//! A sum of 4 GiB in progress: the bytes that a step moves, answers meanwhile, and events that stop it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,19 +22,19 @@ use crate::observer::{DaemonKernel, Observer};
 use crate::peer::Peer;
 use crate::{Clock, Options};
 
-/// Where the process has its pages, and as many as it lends at once.
+/// Address of the process's pages, and how many it attaches at once.
 const HEAP: u64 = 0x7F00_0000_0000;
 const BACKING_PAGES: u32 = 4096;
 const BACKING: u64 = BACKING_PAGES as u64 * PAGE_BYTES as u64;
-/// It maps them so often, one time behind the other, and adds all of that up.
+/// Number of consecutive mappings of those pages, all of which are summed.
 const TIMES: u64 = 256;
 const SUMMED: u64 = TIMES * BACKING;
-/// Of the simulated engines.
+/// Speed of the simulated engines.
 const BYTES_PER_NS: u64 = 16;
-/// What an engine may be ahead, the piece with which the step begins, and one more; and what goes through caches.
+/// What an engine may be ahead, the piece with which the step begins, one more, and what goes through caches.
 const STEP_BYTES_MAX: u64 = 4 * MOVED_BYTES_PER_STEP;
 
-/// What a step was told, the bytes that it moved in memory of processes and elsewhere, and its answers.
+/// The input of a step, the bytes that it moved in process memory and elsewhere, and its answers.
 struct Seen {
     input: String,
     moved: u64,
@@ -64,7 +64,7 @@ impl Observer for Steps {
     }
 }
 
-/// Two processes, of which the first has an engine at work.
+/// Two processes; an engine works for the first.
 struct Summing {
     kernel_host: Arc<KernelHost>,
     steps: Arc<Steps>,
@@ -128,7 +128,7 @@ impl Summing {
         }
     }
 
-    /// The address from which on the pages are mapped again and again.
+    /// Maps the pages repeatedly; returns the first address.
     fn map(&self) -> u64 {
         let device = self.device;
         let queue = Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
@@ -166,7 +166,7 @@ impl Summing {
         first
     }
 
-    /// Submits the sum, and a value of the fence behind it.
+    /// Submits the sum, and a fence value behind it.
     fn begin(&mut self) {
         let Reply::Device(device) =
             self.call(self.sums, Call::CreateDevice { adapter: self.adapter(), flags: 0 })
@@ -207,13 +207,13 @@ impl Summing {
         self.steps.take();
     }
 
-    /// Values of the fence, from then on.
+    /// Current value of the fence.
     fn value(&self) -> u64 {
         let snapshot = self.kernel_host.lock().kernel.snapshot();
         snapshot.objects.iter().find(|state| state.handle == self.fence.object).map_or(0, |state| state.value)
     }
 
-    /// Lets so many steps' bytes be moved, and gives how many bytes there were.
+    /// Advances time by `times` steps; returns the bytes moved.
     fn go_on(&self, times: u64) -> u64 {
         self.steps.take();
         self.kernel_host.advance(times * MOVED_BYTES_PER_STEP / BYTES_PER_NS);
@@ -222,10 +222,10 @@ impl Summing {
 }
 
 #[test]
-fn who_calls_while_much_is_moved_is_answered_behind_a_steps_bytes() {
+fn a_call_during_a_large_move_is_answered_after_the_bytes_of_one_step() {
     let summing = Summing::new(None);
     assert!(summing.go_on(16) >= 8 * MOVED_BYTES_PER_STEP);
-    // All of it should be over long ago, and nobody has told the kernel.
+    // By the clock all of it is due long ago, but the kernel has not been stepped.
     summing.kernel_host.timer.move_to(summing.kernel_host.timer.now() + 2 * SUMMED / BYTES_PER_NS);
     for _ in 0..20 {
         summing.steps.take();
@@ -240,13 +240,13 @@ fn who_calls_while_much_is_moved_is_answered_behind_a_steps_bytes() {
     assert_eq!(summing.value(), 0, "a fence before its bytes");
 }
 
-/// Nothing is mapped there any more: whoever touched it would get a SIGSEGV.
+/// Nothing is mapped there any more: an access would raise SIGSEGV.
 #[test]
-fn pages_that_are_taken_back_midway_are_not_touched_and_the_engine_goes_on() {
+fn pages_detached_midway_are_not_accessed_and_the_engine_continues() {
     let summing = Summing::new(None);
     assert!(summing.go_on(16) > 0);
     summing.kernel_host.sessions().detach_backing(summing.sums, HEAP).unwrap();
-    assert!(summing.go_on(16) > 0, "it is told to, as hardware would go on");
+    assert!(summing.go_on(16) > 0, "the engine continues, as hardware would");
     assert_eq!(summing.value(), 0);
 }
 
@@ -262,9 +262,9 @@ fn a_process_that_ends_midway_leaves_the_engine_to_others() {
     assert_eq!(host_state.dma_executor.staging_buffers(), 0);
 }
 
-/// The engine's sum so far was nowhere but in the daemon, so its adapter is stopped; nobody waits for ever.
+/// The engine's partial sum was only in the daemon, so its adapter is stopped; no wait is left pending.
 #[test]
-fn a_daemon_that_is_killed_midway_goes_on_with_a_stopped_adapter() {
+fn a_daemon_that_is_killed_midway_resumes_with_a_stopped_adapter() {
     let folder = tempfile::tempdir().unwrap();
     let summing = Summing::new(Some(folder.path()));
     assert!(summing.go_on(16) > 0);

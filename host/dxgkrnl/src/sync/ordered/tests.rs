@@ -1,4 +1,4 @@
-//! The list against a sorted vector.
+//! Compares the list with a sorted vector.
 
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use super::{CHUNK_MAX, Entry, Ordered};
 extern crate std;
 
 impl Ordered {
-    /// What the rest of the module relies on.
+    /// Checks the invariants of the list.
     fn check(&self) {
         let Some(tail) = &self.tail else { return };
         assert!(!self.head.is_empty() && !tail.chunks.is_empty(), "no tail without a head, none in vain");
@@ -141,7 +141,7 @@ fn a_search_takes_few_looks_however_keys_are_spread() {
 }
 
 #[test]
-fn what_ran_empty_keeps_no_memory_but_a_little() {
+fn an_emptied_list_keeps_little_memory() {
     let mut list = Ordered::default();
     for key in 0..10_000 {
         list.insert(Entry { key: key * 7919 % 10_007, wait: 0, item: 0 });

@@ -116,7 +116,9 @@ fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<S
             }
             PlayerStep::Over => return Ok(String::new()),
             PlayerStep::Lost(lost) if lost.loses_steps() => {
-                return Ok(format!("the trace is damaged; the steps after the damage are not shown: {lost}\n"));
+                return Ok(format!(
+                    "the trace is damaged; the steps after the damage are not shown: {lost}\n"
+                ));
             }
             PlayerStep::Stopped(verdict) => {
                 return Ok(format!("{}\n", trace::explain(&mut player, verdict)?));

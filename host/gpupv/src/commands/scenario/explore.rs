@@ -323,7 +323,9 @@ pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
     panics::tell_each_once();
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
-        let [subject] = subjects.as_slice() else { bail!("--log needs exactly one case: choose it with --case") };
+        let [subject] = subjects.as_slice() else {
+            bail!("--log needs exactly one case: choose it with --case")
+        };
         if let Some(reason) = subject.skip(args) {
             say(format_args!("1 skipped on {}: {reason}", subject.backend(args).name()));
             return Ok(OK);

@@ -56,7 +56,10 @@ pub fn each_step(
             Next::Step if step.sequence >= before => break,
             Next::Step => take(&mut step)?,
             Next::Other(Record::Lost(lost)) if lost.loses_steps() => {
-                complain(format_args!("{}: only the steps before the damage are used: {lost}", path.display()));
+                complain(format_args!(
+                    "{}: only the steps before the damage are used: {lost}",
+                    path.display()
+                ));
                 break;
             }
             Next::Other(Record::Unknown { sequence, kind }) => {

@@ -47,8 +47,9 @@ pub struct ShowArgs {
 pub fn run(args: &ShowArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let (timeline, code) = timeline_of(&args.trace, drivers, &timeline::Options::default())?;
     let selection = selection(args, &timeline)?;
-    let nothing =
-        || format!("{}: no step matches; `gpupv trace stats` lists processes and fences", args.trace.display());
+    let nothing = || {
+        format!("{}: no step matches; `gpupv trace stats` lists processes and fences", args.trace.display())
+    };
     if args.full {
         print_records(args, &lanes::steps(&timeline, &selection).with_context(nothing)?)?;
     } else {
@@ -76,9 +77,9 @@ fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> 
     Ok(match args {
         ShowArgs { around: Some(sequence), .. } => Selection::Around(*sequence, args.steps),
         ShowArgs { wait: Some(wait), .. } => {
-            let (process, event) = wait
-                .split_once(':')
-                .with_context(|| format!("{wait:?} is no wait: name a process and an event, such as p2:17"))?;
+            let (process, event) = wait.split_once(':').with_context(|| {
+                format!("{wait:?} is no wait: name a process and an event, such as p2:17")
+            })?;
             let event = event.parse().with_context(|| format!("{event:?} is no event: it is a number"))?;
             Selection::Wait(number_of(process)?, event)
         }

@@ -19,10 +19,8 @@ use recorded::TracePosition;
 
 /// Arguments of `gpupv why`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Exit codes: 0 nothing is stuck, 1 something is, 2 an error. docs/WHY.md has the \
-                        verdicts and what each is based on."
-)]
+#[command(after_help = "Exit codes: 0 nothing is stuck, 1 something is, 2 an error. docs/WHY.md has the \
+                        verdicts and what each is based on.")]
 pub struct WhyArgs {
     /// A trace (.gvt), replayed to its end or to --at; without one a running daemon is asked
     pub trace: Option<PathBuf>,

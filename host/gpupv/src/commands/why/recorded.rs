@@ -121,7 +121,9 @@ fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
             }
             PlayerStep::End { .. } => return Ok(cut),
             PlayerStep::Over => {
-                return Ok(cut.or_else(|| Some("the trace has no end record, as after a kill of the daemon".into())));
+                return Ok(
+                    cut.or_else(|| Some("the trace has no end record, as after a kill of the daemon".into()))
+                );
             }
         }
     }

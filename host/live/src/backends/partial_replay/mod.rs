@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   recorded step ──Names──▶ translated call ──▶ scenario-client, one for each process ──▶ broker of the daemon
-//!        │                                                     │
-//!        └── recorded result ── compared ── new result
+//!        │                                                           │
+//!        └── recorded result ────────── compared ──────────── new result
 //! ```
 //! Nothing depends on time. A process continues when it is woken as in the recording, however long that takes. The
 //! waker may be a replayed process, an engine of the daemon, or another client of it.

@@ -1,4 +1,4 @@
-//! Escapes of the driver about resources, fences and the debug layer.
+//! Escapes to the driver for resources, fences and the debug layer.
 
 use d3dkmt::isa::{ResourceDesc, ResourceName};
 use d3dkmt::{Call, EscapeFlags, Handle, escape, list_escape};
@@ -7,16 +7,16 @@ use crate::program::{Act, HandleRef, Operation};
 use crate::run::Run;
 use crate::world::World;
 
-/// Bytes of messages that are read at once.
+/// Size of the buffer for messages.
 const MESSAGES_BYTES: usize = 32 * 1024;
 
 impl<W: World> Run<'_, W> {
-    /// The escape that an operation about resources or the debug layer makes.
+    /// Returns the escape of an operation on resources or the debug layer.
     pub(super) fn escape_of_lists(&self, act: &Act) -> Call {
         let (device, data) = match &act.operation {
             Operation::CreateResource { device, at, desc } => {
                 let gpu_address = self.address(*at).wrapping_add(desc.gpu_address);
-                // What nobody named has the name that it has here.
+                // A resource without a name gets its scenario name.
                 let name = match (desc.name.as_ref(), act.binding) {
                     ("", Some(binding)) => ResourceName::new(self.program.name(binding)),
                     _ => desc.name,

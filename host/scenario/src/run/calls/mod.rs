@@ -1,4 +1,4 @@
-//! An act as a request: every name replaced by what it stands for.
+//! Converts an act to a request: every name is replaced by its number.
 
 mod lists;
 mod numbers;
@@ -76,7 +76,7 @@ impl<W: World> Run<'_, W> {
         Request::Call { call, event: None }
     }
 
-    /// Keeps what came with an object.
+    /// Stores the results of an object's creation.
     pub(super) fn keep_object(&mut self, binding: Binding, created: &CreatedSyncObject) {
         let bound = &mut self.bound[binding.index()];
         bound.handle = created.object;
@@ -109,7 +109,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// The event of the program that a call names.
+/// Returns the program's event that a call names.
 fn event_of(call: &NamedCall) -> Option<Binding> {
     match call {
         CallOf::CreateSynchronizationObject { info, .. } => info.event,
@@ -119,7 +119,7 @@ fn event_of(call: &NamedCall) -> Option<Binding> {
     }
 }
 
-/// The runner's name for what an NT handle stands for.
+/// Returns the runner's token of an NT handle.
 fn token(share: Share) -> ShareToken {
     let mut bytes = [0x5C; 16];
     bytes[..4].copy_from_slice(&share.0.0.to_le_bytes());

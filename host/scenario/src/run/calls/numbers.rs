@@ -1,4 +1,4 @@
-//! The numbers behind the names of a call.
+//! Replaces the names of a call by numbers.
 
 use std::convert::Infallible;
 
@@ -17,22 +17,22 @@ use crate::program::{
 use crate::run::Run;
 use crate::world::World;
 
-/// The backend fills in the ids of events.
+/// Placeholder for event ids, which the backend fills in.
 const NO_EVENT: EventId = EventId(u64::MAX);
 
-/// What NT handles can be of.
+/// Flags of an allocation whose resource can have NT handles.
 const SHARED: CreateAllocationFlags = CreateAllocationFlags::CREATE_RESOURCE
     .union(CreateAllocationFlags::CREATE_SHARED)
     .union(CreateAllocationFlags::NT_SECURITY_SHARING);
 
-/// Gives numbers for the names of one act.
+/// Replaces the names of one act by numbers.
 pub(super) struct NumbersOf<'r, 'a, W> {
     pub run: &'r Run<'a, W>,
-    /// What the act gives a name to.
+    /// The name of the act's result.
     pub binding: Option<Binding>,
 }
 
-/// Nothing that a program names is without a number.
+/// A result that cannot fail, because every name has a number.
 type Given<T> = Result<T, Infallible>;
 
 impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
@@ -50,7 +50,7 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         Ok(self.run.handles(handles))
     }
 
-    /// The global handle that came with an object.
+    /// Returns the global handle of an object.
     fn shared_handle(&mut self, handle: &HandleRef) -> Given<Handle> {
         Ok(match handle {
             HandleRef::Bound(binding) => self.run.bound[binding.index()].global,
@@ -150,8 +150,8 @@ impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
         })
     }
 
-    /// An allocation of the process's own memory. Where nobody has memory its address is the runner's; a process that has
-    /// some takes its own.
+    /// Returns an allocation of the process's own memory. The runner invents the address for backends without real
+    /// memory; a real process uses its own.
     fn new_allocation(&mut self, spec: &AllocationSpec) -> Given<Box<CreateAllocation>> {
         const FIRST: u64 = 0x7E00_0000_0000;
         const APART: u64 = 1 << 32;

@@ -1,4 +1,4 @@
-//! Bytes that are given piece by piece, and bytes that are held against what is expected of them.
+//! Converts pieces to bytes, and compares bytes with expected pieces.
 
 use d3dkmt::CpuEventUsage;
 
@@ -8,7 +8,7 @@ use crate::world::World;
 use super::Run;
 
 impl<W: World> Run<'_, W> {
-    /// The pieces as one.
+    /// Returns the bytes of all pieces.
     pub(in crate::run) fn bytes(&self, pieces: &[Piece]) -> Vec<u8> {
         pieces.iter().flat_map(|piece| self.piece(piece)).collect()
     }
@@ -28,13 +28,13 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// `hKmdCpuEvent` of what the call gave back; 0 of what is no CPUEVENTUSAGE.
+    /// Returns `hKmdCpuEvent` of the call's result; 0 if that is no CPUEVENTUSAGE.
     fn kmd_cpu_event(&self, call: Binding) -> u64 {
         let data = self.bound[call.index()].data.as_deref();
         data.and_then(CpuEventUsage::decode).map_or(0, |usage| usage.kmd_cpu_event)
     }
 
-    /// These bytes are what the pieces say.
+    /// Whether the bytes match the pieces.
     pub(in crate::run) fn are(&self, mut found: &[u8], pieces: &[Piece]) -> bool {
         for piece in pieces {
             let Some((head, rest)) = found.split_at_checked(piece.bytes()) else { return false };

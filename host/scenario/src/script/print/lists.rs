@@ -1,4 +1,4 @@
-//! Resources, command lists and the debug layer, as they are written.
+//! Writes resources, command lists and the debug layer's statements.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::script::words::{
     write_duration, write_number,
 };
 
-/// ` 0..16`, or nothing for all words.
+/// Writes ` 0..16`, or nothing for all words.
 pub(super) fn word_range(first: u64, count: Option<u64>) -> String {
     count.map_or_else(String::new, |count| format!(" {first}..{}", first + count))
 }
@@ -81,7 +81,7 @@ fn subresources(range: &SubresourceRange) -> String {
 }
 
 impl Printer<'_> {
-    /// Resources, lists and the debug layer.
+    /// Writes an operation on resources, lists or the debug layer.
     pub(super) fn of_lists(&self, operation: &Operation) -> Option<String> {
         Some(match operation {
             Operation::CreateResource { device, at, desc } => {
@@ -138,7 +138,7 @@ impl Printer<'_> {
             let _ = write!(text, " layout={:?}", desc.initial_layout);
         }
         if desc.initial_state != LegacyState::COMMON {
-            // In a race `|` is what stands between columns.
+            // In a race `|` separates columns.
             let _ = match desc.initial_state.bits() {
                 one if one.is_power_of_two() => write!(text, " state={}", state(desc.initial_state)),
                 several => write!(text, " state={several:#x}"),
@@ -173,7 +173,7 @@ impl Printer<'_> {
         text
     }
 
-    /// A line of a list, behind its name.
+    /// Writes a line of a list, after its name.
     pub(super) fn list_command(&self, command: &ListCommand) -> String {
         let named = |place: u64| place.checked_sub(1).and_then(|at| command.names.get(at as usize));
         let name = |place: u64| named(place).map_or_else(|| "null".into(), |name| self.handle(*name));
@@ -193,7 +193,7 @@ impl Printer<'_> {
     }
 }
 
-/// A packet of a command list as a line of a list has it, with what resources and fences are called.
+/// Writes a packet as a line of a command list, with the names of resources and fences.
 pub fn write_packet(
     packet: &Packet,
     resource: &dyn Fn(u32) -> String,
@@ -253,7 +253,7 @@ pub fn write_packet(
     }
 }
 
-/// A barrier of a resource, or of none, as a line of a list has it.
+/// Writes a barrier of a resource, or of none, as in a line of a list.
 pub fn write_barrier(barrier: &Barrier, resource: &str) -> String {
     let space = if resource.is_empty() { "" } else { " " };
     format!("barrier{space}{resource} {}", words(barrier))

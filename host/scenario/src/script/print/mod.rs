@@ -1,4 +1,4 @@
-//! A program as text: `parse(print(program))` gives the program back.
+//! Writes a program as text: `parse(print(program))` returns the program.
 
 mod lists;
 mod operation;
@@ -32,10 +32,10 @@ pub fn print(program: &Program) -> String {
     text
 }
 
-/// Rule ids that stand in one line.
+/// Number of rule ids in one line.
 const COVERS_IN_LINE: usize = 12;
 
-/// A text between quotes, as [`super::token`] reads it.
+/// Writes a text in quotes, as [`super::token`] reads it.
 pub(in crate::script) fn quoted(text: &str) -> String {
     let letters = text.chars().map(|letter| if is_printable(letter) { letter } else { ' ' });
     let mut quoted = String::from("\"");
@@ -247,7 +247,7 @@ impl Printer<'_> {
         text
     }
 
-    /// `r0=1 W=asleep`
+    /// Writes an outcome: `r0=1 W=asleep`.
     pub fn outcome(&self, outcome: &Outcome) -> String {
         let terms: Vec<String> = outcome.terms.iter().map(|term| self.term(*term)).collect();
         terms.join(" ")
@@ -265,8 +265,8 @@ impl Printer<'_> {
     }
 }
 
-/// Which step of each column stands in which row: the rows that were read, for a step may use a name that a row above it
-/// binds in another column. A race that nobody wrote has a step of each column in each row.
+/// Returns the step of each column in each row. Rows are kept as parsed, because a step may use a name that a row above
+/// it declares in another column. A generated race has a step of each column in each row.
 fn rows(columns: &[Column]) -> Vec<Vec<Option<usize>>> {
     let was_read = |column: &Column| column.steps.is_sorted_by(|(one, _), (next, _)| one < next);
     if columns.iter().all(was_read) {
@@ -282,34 +282,34 @@ fn rows(columns: &[Column]) -> Vec<Vec<Option<usize>>> {
     (0..most).map(|row| vec![Some(row); columns.len()]).collect()
 }
 
-/// The terms of an outcome as they are written in a file.
+/// Writes the terms of an outcome.
 pub(crate) fn write_outcome(program: &Program, outcome: &Outcome) -> String {
     Printer { program }.outcome(outcome)
 }
 
-/// A step as it is written in a file.
+/// Writes a step.
 pub(crate) fn write_action(program: &Program, action: &Action) -> String {
     Printer { program }.action(action)
 }
 
-/// What an actor does, as it is written after its name, without the status.
+/// Writes an act after the actor's name, without the status.
 pub(crate) fn write_act(program: &Program, act: &Act) -> String {
     let name = act.binding.map(|binding| format!("{} = ", program.name(binding))).unwrap_or_default();
     format!("{name}{}", Printer { program }.operation(&act.operation))
 }
 
-/// Bytes as an expectation of them is written.
+/// Writes expected data.
 pub(crate) fn write_data(program: &Program, data: &[Piece]) -> String {
     let printer = Printer { program };
     format!("data{}", escapes::write_pieces(data, &|handle| printer.handle(handle)))
 }
 
-/// What is expected of the debug layer, as it is written.
+/// Writes an expected message of the debug layer.
 pub(crate) fn write_wanted_message(program: &Program, wanted: &WantedMessage) -> String {
     Printer { program }.wanted_message(wanted)
 }
 
-/// Lines before the first step.
+/// Returns the number of lines before the first step.
 pub(crate) fn head_lines(program: &Program) -> u32 {
     Printer { program }.head().lines().count() as u32
 }

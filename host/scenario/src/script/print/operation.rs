@@ -1,4 +1,4 @@
-//! What an actor does, as it is written after its name.
+//! Writes operations, as they follow the actor's name.
 
 use std::fmt::Write as _;
 
@@ -69,7 +69,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A call whose form is `VERB ..`.
+    /// Writes a call whose form is `VERB ..`.
     pub(in crate::script) fn call_by_hand(&self, call: &NamedCall) -> Option<String> {
         Some(match call {
             CallOf::CreateContextVirtual { device, node_ordinal, flags, .. } => {
@@ -245,7 +245,7 @@ impl Printer<'_> {
     }
 }
 
-/// ` KEY=NUMBER`, nothing for 0.
+/// Writes ` KEY=NUMBER`; nothing for 0.
 fn option_number(key: &str, number: u64) -> String {
     if number == 0 { String::new() } else { format!(" {key}={}", write_number(number)) }
 }

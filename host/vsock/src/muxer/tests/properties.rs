@@ -1,4 +1,4 @@
-//! The muxer against random guests: one that does anything at all, and one that keeps the rules.
+//! The muxer against random guests: a hostile one, and one that conforms.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -52,14 +52,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the test believes, kept apart from what the muxer believes.
+/// The test's own model of connections and credit, independent of the muxer's.
 #[derive(Default)]
 struct EngineTracer {
     offered: VecDeque<ConnectionId>,
-    /// Connections the daemon holds an endpoint for.
+    /// Connections with an endpoint in the daemon.
     alive: Vec<ConnectionId>,
     over: HashSet<ConnectionId>,
-    /// By ports: bytes sent, bytes the guest said it took, its buffer.
+    /// By ports: bytes sent, bytes that the guest reported as taken, its buffer size.
     credit: HashMap<Ports, (u32, u32, u32)>,
 }
 
@@ -203,7 +203,7 @@ fn check_limits(muxer: &Muxer) {
     }
 }
 
-/// Whatever connection the guest may have is told of, so that it can be reset should this process be killed.
+/// Every connection that the guest may have is reported as a change, so that it can be reset if this process is killed.
 fn check_known(muxer: &mut Muxer, known: &mut HashSet<Ports>) {
     let mut changes = Vec::new();
     muxer.take_changes(&mut changes);
@@ -239,12 +239,12 @@ proptest! {
         drain(&mut muxer, &mut tracer, 4096);
         muxer.close_all(CloseReason::Disconnected);
         tracer.take_events(&mut muxer);
-        prop_assert!(tracer.alive.is_empty(), "an endpoint was never told closed");
+        prop_assert!(tracer.alive.is_empty(), "an endpoint was never closed");
         prop_assert_eq!(muxer.queued_bytes(), 0);
     }
 }
 
-/// One step of a guest that keeps the rules, and a daemon that echoes nothing but sends its own bytes.
+/// One step of a conforming guest, and of a daemon that sends its own bytes.
 #[derive(Clone, Copy, Debug)]
 enum Fair {
     HostSends(usize),
@@ -264,7 +264,7 @@ fn fair() -> impl Strategy<Value = Fair> {
     ]
 }
 
-/// The guest's side of one connection, by the book.
+/// The guest's side of one connection, conforming to the protocol.
 struct FairGuest {
     buf_alloc: u32,
     rx: u32,
@@ -348,7 +348,7 @@ proptest! {
             prop_assert_eq!(muxer.receive(&guest.packet(Operation::CREDIT_UPDATE, 0)), Ok(()));
         }
         prop_assert!(guest.heard == said, "bytes lost or out of order");
-        // All consumed: the guest is owed most of the window, and a stall is impossible.
+        // All is consumed: the guest has credit for most of the window, and a stall is impossible.
         muxer.consumed(id, u32::MAX);
         guest.hear(&mut muxer, 4096);
         prop_assert!(guest.room() > WINDOW_BYTES / 2);
