@@ -297,9 +297,9 @@ fn no_file_names_a_place_of_one_machine() {
 }
 
 #[test]
-fn every_dependency_has_its_reason_in_the_architecture() {
-    let architecture = read(&tree().join("ARCHITECTURE.md"));
-    let rows: Vec<&str> = architecture.lines().filter(|line| line.starts_with('|')).collect();
+fn every_dependency_has_its_reason() {
+    let page = read(&tree().join("docs/DEPENDENCIES.md"));
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
     let manifest = read(&tree().join("Cargo.toml"));
     let ours: BTreeSet<&str> = EDGES.iter().map(|(name, _)| *name).collect();
     let mut listed = 0;
@@ -316,7 +316,7 @@ fn every_dependency_has_its_reason_in_the_architecture() {
             let reason = cells.next().unwrap_or_default().trim();
             names.split([',', ' ', '`']).any(|word| word == name) && !reason.is_empty()
         };
-        assert!(rows.iter().any(named), "{name} has no row with its reason in ARCHITECTURE.md");
+        assert!(rows.iter().any(named), "{name} has no row with its reason in docs/DEPENDENCIES.md");
     }
     assert!(listed > 30, "the manifest is read");
 }
