@@ -1,8 +1,8 @@
-//! KVM or emulation: decided by a boot, not by `/dev/kvm` being there.
+//! KVM or emulation: decided by a trial boot, not by the presence of `/dev/kvm`.
 //!
 //! In a nested or restricted machine `/dev/kvm` may open and a stock kernel still never print a line. So a guest is
-//! booted once under KVM; it has to get as far as starting `/init` within a few seconds. The answer is cached under
-//! what it depends on: this machine's kernel, processor and `/dev/kvm`, QEMU's version and the guest's kernel.
+//! booted once under KVM; it must start `/init` within a few seconds. The answer is cached under its inputs: this
+//! machine's kernel, processor and `/dev/kvm`, QEMU's version and the guest's kernel.
 
 use std::fmt;
 use std::fs;
@@ -47,7 +47,7 @@ impl Accelerator {
         }
     }
 
-    /// Everything that is there: programs brought into the guest may be built for more than the x86-64 baseline.
+    /// All processor features: programs copied into the guest may be built for more than the x86-64 baseline.
     pub(crate) fn processor(self) -> &'static str {
         match self {
             Self::Kvm => "host",
@@ -101,7 +101,7 @@ fn choose(
         return Ok(AcceleratorChoice { accelerator, reason: format!("{OVERRIDE}={value}") });
     }
     if let Err(error) = kvm {
-        let reason = format!("/dev/kvm cannot be opened: {error}");
+        let reason = format!("cannot open /dev/kvm: {error}");
         return Ok(AcceleratorChoice { accelerator: Accelerator::Tcg, reason });
     }
     let file = cache.folder(KIND).join(hash_text(identity()?.as_bytes()));
@@ -129,7 +129,7 @@ fn read_answer(file: &Path) -> Option<AcceleratorChoice> {
     })
 }
 
-/// All that the answer depends on.
+/// The inputs of the answer.
 fn identity(kernel: &Kernel) -> Result<String> {
     let (_, qemu) = qemu_version()?;
     let host = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -153,7 +153,7 @@ fn probe(kernel: &Kernel, initramfs: &Initramfs, cache: &Cache) -> Result<Accele
         accelerator: Accelerator::Kvm,
         vhost_user_vsock_socket: None,
         console_log: cache.folder(KIND).join("kvm-probe.log"),
-        // The line that proves is printed at level 6; a later argument overrides `quiet`.
+        // `PROOF` is printed at level 6; a later argument overrides `quiet`.
         extra_kernel_args: vec!["gpupv.probe=1".to_owned(), "loglevel=7".to_owned()],
     };
     let vm = Vm::launch(&config)?;

@@ -1,8 +1,8 @@
-//! The cache of kernels and initramfs images: entries appear whole, by one rename, and are checked when used.
+//! The cache of kernels and initramfs images: entries appear complete, by one rename, and are checked when used.
 //!
 //! ```text
 //!   <root>/<kind>.lock          flock: one builder per kind at a time
-//!   <root>/<kind>/.building/    what the holder of the lock works on; left-overs of a killed builder are wiped
+//!   <root>/<kind>/.building/    the lock owner's work; left-overs of a killed builder are removed
 //!   <root>/<kind>/<key>/        an entry: its files and `manifest`, one line "sha256 size path" per file
 //! ```
 
@@ -53,7 +53,7 @@ impl Cache {
         &self.root
     }
 
-    /// Makes the folder and proves that a file can be written in it.
+    /// Makes the folder and checks that a file can be written in it.
     pub(crate) fn check_writable(&self) -> Result<()> {
         make_folder(&self.root)?;
         // Several threads may ask at once.
@@ -76,13 +76,13 @@ impl Cache {
         let file = file.at("open", &path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             progress.step(&format!("wait for another process that prepares the {kind}"));
-            // A signal may interrupt the wait; that is no reason to give up.
+            // A signal may interrupt the wait; then wait again.
             rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive)).at("lock", &path)?;
         }
         Ok(Lock { _file: file })
     }
 
-    /// The folder of the entry `key`, if it is there and every byte is as it was when it was made.
+    /// The folder of the entry `key`, if it exists and its files are unchanged.
     pub(crate) fn entry(&self, kind: &str, key: &str) -> Option<PathBuf> {
         let folder = self.folder(kind).join(key);
         let expected = fs::read_to_string(folder.join(MANIFEST)).ok()?;
@@ -97,8 +97,8 @@ impl Cache {
         Ok(folder)
     }
 
-    /// Seals what is in `content` (a folder below [`Self::building`]) as the entry `key`, or as the hash of its
-    /// manifest if there is no key. Returns the key and the folder of the entry.
+    /// Publishes `content` (a folder below [`Self::building`]) as the entry `key`, or under the hash of its manifest if
+    /// there is no key. Returns the key and the folder of the entry.
     pub(crate) fn publish(
         &self,
         kind: &str,
@@ -173,7 +173,7 @@ pub(crate) fn hash_file(path: &Path) -> Result<(String, u64)> {
     }
 }
 
-/// Half of the hash: 128 bits name an entry well enough, and keep paths short (a Unix socket path may go below).
+/// Half of the hash: 128 bits are enough for a name, and keep paths short (a path may contain a Unix socket).
 fn hex(digest: &[u8]) -> String {
     digest[..16].iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -28,7 +28,7 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// A command's words as a person would type them.
+/// The command line as a user would type it.
 pub(crate) fn rendered(command: &Command) -> String {
     std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -45,9 +45,9 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Runs `command` to its end and returns what it wrote to standard output.
+/// Runs `command` until it exits, and returns its standard output.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
-    // Fixed messages: we read this output.
+    // The C locale, because the output is parsed.
     command.env("LC_ALL", "C").stdin(Stdio::null());
     let done =
         command.output().map_err(|source| Error::CommandStart { command: rendered(command), source })?;
@@ -62,7 +62,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Runs `command` to its end, each line of its output going to `progress`.
+/// Runs `command` until it exits; each line of its output goes to `progress`.
 pub(crate) fn run(command: &mut Command, progress: &dyn Progress) -> Result<()> {
     command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = command.spawn();
@@ -89,7 +89,7 @@ pub(crate) fn run(command: &mut Command, progress: &dyn Progress) -> Result<()> 
 fn forward(output: impl Read, kept: &Mutex<VecDeque<String>>, progress: &dyn Progress) {
     for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
         let line = String::from_utf8_lossy(&line);
-        // What a program overwrote on its line with carriage returns is not worth showing.
+        // Text that a carriage return overwrote is not shown.
         let line = line.trim_end().rsplit('\r').next().unwrap_or_default().to_owned();
         progress.line(&line);
         let mut kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! Undoes the compression of kernels and modules, which the bytes themselves name.
+//! Decompresses kernels and modules. The first bytes identify the compression.
 //!
-//! LZ4 is done here, because Debian's kernel has it and no tool for it is on a fresh machine. The others are done by
-//! their tools, which are.
+//! LZ4 is implemented here, because Debian's kernel uses it and a fresh machine has no tool for it. It has tools for
+//! the others.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -13,14 +13,14 @@ use crate::requirements::Mend;
 
 /// The legacy LZ4 frame, the only one the kernel's build uses: this magic, then blocks of "u32 size, data".
 const LZ4_MAGIC: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
-/// Magic, tool, the package that has it.
+/// Magic bytes, tool, and the tool's package.
 const TOOLS: [(&[u8], &str, &str); 3] = [
     (&[0x1f, 0x8b], "gzip", "gzip"),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xz-utils"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstd"),
 ];
 
-/// `bytes` without their compression; as they are if they have none.
+/// `bytes` decompressed; unchanged if they are not compressed.
 pub(crate) fn decompressed(bytes: Vec<u8>) -> Result<Vec<u8>> {
     if bytes.starts_with(LZ4_MAGIC) {
         return lz4_frame(&bytes).ok_or_else(|| Error::CommandFailed {
@@ -47,7 +47,7 @@ fn through_tool(bytes: &[u8], tool: &str, package: &str) -> Result<Vec<u8>> {
     let mut child = process.spawn().map_err(failed)?;
     let input = child.stdin.take();
     let done = std::thread::scope(|scope| {
-        // A tool that stops reading says why on its standard error; the broken pipe says nothing more.
+        // A tool that stops reading prints the reason; the error of the broken pipe adds nothing.
         scope.spawn(move || input.map(|mut input| input.write_all(bytes)));
         child.wait_with_output()
     });
@@ -95,7 +95,7 @@ fn lz4_block(mut input: &[u8], output: &mut Vec<u8>) -> Option<()> {
     input.is_empty().then_some(())
 }
 
-/// Fifteen means that bytes follow which add up, until one is below 255.
+/// Fifteen means that further bytes are added, up to one below 255.
 fn lz4_length(nibble: u8, input: &mut &[u8]) -> Option<usize> {
     let mut length = usize::from(nibble);
     if nibble == 15 {

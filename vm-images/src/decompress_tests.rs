@@ -35,7 +35,7 @@ fn damaged_lz4_is_refused_whatever_the_damage() {
         for value in 0..=255 {
             let mut bad = good.clone();
             bad[position] = value;
-            // It must not panic and not grow without bound; that it is an error depends on the byte.
+            // It must not panic and not grow without bound; whether it is an error depends on the byte.
             let _ = decompressed(bad);
         }
     }
@@ -61,7 +61,7 @@ fn the_tools_unpack_what_they_packed() {
 }
 
 #[test]
-fn what_is_not_compressed_stays_as_it_is() {
+fn uncompressed_bytes_are_unchanged() {
     assert_eq!(decompressed(b"\x7fELF".to_vec()).unwrap(), b"\x7fELF");
     assert_eq!(decompressed(Vec::new()).unwrap(), b"");
 }

@@ -1,4 +1,4 @@
-//! Why a guest did not come up: read from its console, QEMU's messages and QEMU's exit status.
+//! Why a guest did not come up: derived from its console, QEMU's messages and QEMU's exit status.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::limits::{CONSOLE_LINES_SHOWN, CONSOLE_READ_BYTES_MAX};
 
 const SIGNAL_KILL: i32 = 9;
 
-/// What ended or stopped a boot. The texts are the lines that say so.
+/// The cause of a failed boot. `line` is the message that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// QEMU refused its options or could not set up a device.
@@ -23,7 +23,7 @@ pub enum Cause {
     HostMemory { line: String },
     /// QEMU was killed from outside.
     QemuKilled { signal: i32 },
-    /// QEMU ended by a signal of its own doing: a defect of QEMU, or a KVM that does not do what it promises.
+    /// QEMU crashed: a defect of QEMU, or of this machine's KVM.
     QemuCrashed { signal: i32, line: String },
     /// The guest has too little memory for its kernel, its image or its programs.
     GuestMemory { line: String },
@@ -31,11 +31,11 @@ pub enum Cause {
     InitMissing { line: String },
     /// `/init` ran and exited.
     InitDied { line: String },
-    /// The kernel gave up for another reason.
+    /// The kernel panicked for another reason.
     KernelPanic { line: String },
     /// QEMU runs and the guest has printed nothing.
     NoOutput,
-    /// QEMU runs and the guest prints, but the awaited line did not come.
+    /// QEMU runs and the guest prints, but the awaited line did not appear.
     NotReady,
     /// The guest powered off or rebooted before it was up.
     PoweredOff,
@@ -43,7 +43,7 @@ pub enum Cause {
     ResetAtOnce,
 }
 
-/// A guest that did not come up. [`fmt::Display`] gives what, where and what to do next, over several lines.
+/// A guest that did not come up. [`fmt::Display`] gives the cause, the logs and the next step, over several lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct BootFailure {
     pub name: String,
@@ -86,28 +86,28 @@ impl BootFailure {
         match &self.cause {
             Cause::QemuRefused { .. } => "read QEMU's messages; `gpupv doctor` checks its version",
             Cause::DaemonUnreachable { .. } => {
-                "look whether the daemon that owns the socket still runs, and start it"
+                "check that the daemon that owns the socket still runs, or start it"
             }
             Cause::HostMemory { .. } => {
                 "give the guest less memory, start fewer guests, or free memory on this machine"
             }
             Cause::QemuKilled { signal: SIGNAL_KILL } => {
-                "somebody killed it; if nobody did, this machine ran out of memory (see `dmesg`)"
+                "a user killed it, or this machine ran out of memory (see `dmesg`)"
             }
-            Cause::QemuKilled { .. } => "somebody killed it; start it again",
+            Cause::QemuKilled { .. } => "another process killed it; start it again",
             Cause::QemuCrashed { .. } | Cause::NoOutput if self.accelerator == Accelerator::Kvm => {
                 "KVM opens but does not run this guest; set GPUPV_ACCEL=tcg"
             }
-            Cause::QemuCrashed { .. } => "read QEMU's messages; another QEMU version may do",
+            Cause::QemuCrashed { .. } => "read QEMU's messages; another QEMU version may work",
             Cause::GuestMemory { .. } | Cause::ResetAtOnce => "give the guest more memory",
             Cause::InitMissing { .. } => {
                 "check that /init and the loader it names are in the image and for x86-64"
             }
-            Cause::InitDied { .. } => "read the console above that line: /init says there why it ended",
+            Cause::InitDied { .. } => "read the console above that line: /init prints there why it exited",
             Cause::KernelPanic { .. } => "read the console; remove the cache to fetch the guest kernel anew",
             Cause::NoOutput => "wait longer on a busy machine, or read QEMU's messages",
             Cause::NotReady => "wait longer on a busy machine, or read how far the console got",
-            Cause::PoweredOff => "read the console: the guest ended by itself",
+            Cause::PoweredOff => "read the console: the guest powered off by itself",
         }
     }
 }
@@ -126,8 +126,8 @@ impl fmt::Display for Cause {
             }
             Self::GuestMemory { line } => write!(formatter, "the guest ran out of memory: {line}"),
             Self::InitMissing { line } => write!(formatter, "the kernel found no /init to run: {line}"),
-            Self::InitDied { line } => write!(formatter, "/init ended: {line}"),
-            Self::KernelPanic { line } => write!(formatter, "the guest kernel gave up: {line}"),
+            Self::InitDied { line } => write!(formatter, "/init exited: {line}"),
+            Self::KernelPanic { line } => write!(formatter, "the guest kernel panicked: {line}"),
             Self::NoOutput => formatter.write_str("it printed nothing in the time given"),
             Self::NotReady => formatter.write_str("it was not ready in the time given"),
             Self::PoweredOff => formatter.write_str("it powered off or rebooted before it was ready"),
@@ -154,7 +154,7 @@ impl fmt::Display for BootFailure {
 fn cause_of(evidence: &Evidence) -> Cause {
     let message = || evidence.messages.last().cloned().unwrap_or_else(|| "(no message)".to_owned());
     if let Some(signal) = evidence.exit.and_then(|status| status.signal()) {
-        // QEMU turns SIGTERM, SIGINT and SIGHUP into an orderly exit, so only a crash or a kill ends here.
+        // QEMU exits in order on SIGTERM, SIGINT and SIGHUP, so a signal here means a crash or a kill.
         return match signal {
             4 | 6 | 7 | 8 | 11 => Cause::QemuCrashed { signal, line: message() },
             signal => Cause::QemuKilled { signal },
@@ -168,7 +168,7 @@ fn cause_of(evidence: &Evidence) -> Cause {
             _ => Cause::QemuRefused { line },
         };
     }
-    // QEMU notes the signal that asked it to exit.
+    // QEMU logs the signal that asked it to exit.
     let asked = evidence.messages.iter().find_map(|line| terminating_signal(line));
     if let (Some(_), Some(signal)) = (evidence.exit, asked) {
         return Cause::QemuKilled { signal };
@@ -186,7 +186,7 @@ fn terminating_signal(line: &str) -> Option<i32> {
     line.split("terminating on signal ").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// The first cause whose words are on the console, most telling first: a lack of memory also ends in a panic.
+/// The first cause whose words are on the console, the most specific first: a lack of memory also ends in a panic.
 fn cause_on_console(console: &[String]) -> Option<Cause> {
     let line_with = |words: &[&str]| {
         let line = console.iter().find(|line| words.iter().any(|word| line.contains(word)))?;
@@ -217,7 +217,7 @@ fn without_timestamp(line: &str) -> &str {
     }
 }
 
-/// The lines of the end of a log that a guest writes: whatever is in it, it must not steer the reader's terminal.
+/// The last lines of a log that a guest writes, without control characters, which could steer the reader's terminal.
 pub(crate) fn read_end(log: &Path) -> Vec<String> {
     let mut bytes = Vec::new();
     let read = File::open(log).and_then(|mut file| {

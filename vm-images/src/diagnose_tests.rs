@@ -14,7 +14,7 @@ fn exit_code(code: i32) -> Option<i32> {
 }
 
 #[test]
-fn what_qemu_says_when_it_refuses_is_the_cause() {
+fn qemus_message_is_the_cause_of_a_refusal() {
     let line = "qemu-system-x86_64: -device nope: 'nope' is not a valid device model name".to_owned();
     assert_eq!(cause(&[], &[&line], exit_code(1)), Cause::QemuRefused { line });
     let line = "qemu-system-x86_64: -chardev socket: Failed to connect to '/x': No such file or directory"
@@ -34,7 +34,7 @@ fn signals_are_kills_or_crashes() {
 }
 
 #[test]
-fn panics_are_told_apart() {
+fn panics_are_distinguished() {
     let panic = "[    1.2] Kernel panic - not syncing: No working init found.  Try passing init= option";
     let line = "Failed to execute /init (error -2)".to_owned();
     assert_eq!(
@@ -50,7 +50,7 @@ fn panics_are_told_apart() {
 }
 
 #[test]
-fn silence_and_slowness_are_told_apart() {
+fn silence_and_slowness_are_distinguished() {
     assert_eq!(cause(&[], &[], None), Cause::NoOutput);
     assert_eq!(cause(&["Linux version"], &[], None), Cause::NotReady);
     assert_eq!(cause(&[], &[], exit_code(0)), Cause::ResetAtOnce);

@@ -1,18 +1,18 @@
-//! As much of ELF as preparing a guest needs: what machine a program is for, its loader, and one section's bytes.
+//! The parts of ELF that preparing a guest needs: a program's machine, its loader, and one section's bytes.
 //!
-//! Everything is read from untrusted files, so every offset is checked and a bad one gives `None`.
+//! Files are untrusted, so every offset is checked and a bad one gives `None`.
 
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const MACHINE_X86_64: u16 = 62;
 const PROGRAM_HEADER_INTERPRETER: u32 = 3;
 
-/// What the first bytes of a file say it is.
+/// The kind of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// An x86-64 ELF file; `interpreter` is its loader, absent in a static program.
     Elf { interpreter: Option<String> },
-    /// An ELF file for another machine, described in words.
+    /// An ELF file for another machine, with the reason as text.
     ElfOther(String),
     /// Starts with `#!`; the interpreter it names.
     Script(String),
@@ -39,7 +39,7 @@ pub(crate) fn kind_of(bytes: &[u8]) -> FileKind {
 
 fn machine_words(class: Option<u8>, order: Option<u8>, machine: Option<u16>) -> String {
     let name = match machine {
-        // Other byte order: the number cannot be read as ours.
+        // Other byte order: the machine number is not readable here.
         _ if order != Some(LITTLE_ENDIAN) => "a big-endian machine".to_owned(),
         Some(3) => "i386".to_owned(),
         Some(40) => "arm".to_owned(),
@@ -92,7 +92,7 @@ pub(crate) fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     None
 }
 
-/// How much of a program its loader reads: all that lies behind is symbols and debug information.
+/// How many bytes of a program its loader reads: the rest is symbols and debug information.
 ///
 /// `None` if the headers are not as expected; the whole file is then needed.
 fn loaded_size_bytes(bytes: &[u8]) -> Option<usize> {
@@ -108,7 +108,7 @@ fn loaded_size_bytes(bytes: &[u8]) -> Option<usize> {
     (count > 0 && end <= bytes.len()).then_some(end)
 }
 
-/// The program without what only a debugger reads; it runs as before.
+/// The program without debug information; it runs as before.
 pub(crate) fn stripped(mut bytes: Vec<u8>) -> Vec<u8> {
     let FileKind::Elf { .. } = kind_of(&bytes) else { return bytes };
     if let Some(size) = loaded_size_bytes(&bytes) {
@@ -122,7 +122,7 @@ pub(crate) fn stripped(mut bytes: Vec<u8>) -> Vec<u8> {
 
 /// The content of the note `kind` of `owner` in a section or segment of notes.
 ///
-/// A note is the sizes of its owner and content, its kind, the zero-ended owner and the content, each filled up to
+/// A note is the sizes of its owner and content, its kind, the zero-terminated owner and the content, each padded to
 /// four bytes.
 pub(crate) fn note<'a>(mut notes: &'a [u8], owner: &str, kind: u32) -> Option<&'a [u8]> {
     loop {

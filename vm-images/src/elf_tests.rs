@@ -73,7 +73,7 @@ fn a_stripped_program_is_smaller_and_still_runs() {
 }
 
 #[test]
-fn what_cannot_be_stripped_stays_whole() {
+fn a_file_that_cannot_be_stripped_is_unchanged() {
     assert_eq!(stripped(b"#!/bin/sh".to_vec()), b"#!/bin/sh");
     let bytes = this_program();
     for size in 0..2048 {

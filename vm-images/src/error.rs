@@ -1,4 +1,4 @@
-//! What can go wrong while a guest is prepared, each with what, where and what to do next.
+//! Errors of preparing and starting a guest, each with what, where and what to do next.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{program} is not on PATH; to get it: {mend}")]
     ProgramMissing { program: String, mend: String },
-    #[error("`{command}` could not be started: {source}")]
+    #[error("cannot start `{command}`: {source}")]
     CommandStart { command: String, source: std::io::Error },
     #[error("`{command}` failed ({status}){}{}", if output.is_empty() { "" } else { ":\n" }, output)]
     CommandFailed { command: String, status: String, output: String },
     #[error("no permission to run `{command}`: {reason}; run it as root, or ask who may")]
     NotPermitted { command: String, reason: String },
-    #[error("this is for you to decide and to do: {what}")]
+    #[error("this needs your decision; to do it: {what}")]
     ByHand { what: String },
     #[error("no kernel package is known to apt (looked for {looked_for}); refresh its lists: {mend}")]
     KernelPackageUnknown { looked_for: String, mend: String },
@@ -29,7 +29,7 @@ pub enum Error {
     CacheUnset,
     #[error("{} is not a program for the guest: {reason}", path.display())]
     NotProgram { path: PathBuf, reason: String },
-    #[error("{} is a script; the guest needs its interpreter {interpreter} (bring that in too)", path.display())]
+    #[error("{} is a script; the guest needs its interpreter {interpreter} (add it too)", path.display())]
     Script { path: PathBuf, interpreter: String },
     #[error("{} needs shared libraries that were not found: {missing} (give their folder as a library path)", path.display())]
     LibraryMissing { path: PathBuf, missing: String },

@@ -41,7 +41,7 @@ const KIND_FOLDER: u32 = 0o040_000;
 const KIND_FILE: u32 = 0o100_000;
 const KIND_CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// A file or folder of this machine that the guest gets. A folder brings all that is below it.
+/// A file or folder of this machine that is copied into the guest. A folder includes everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFile {
     pub host: PathBuf,
@@ -69,13 +69,13 @@ impl GuestFile {
 /// An initramfs in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initramfs {
-    /// Hash of what it was made from.
+    /// Hash of its inputs.
     pub key: String,
     pub path: PathBuf,
     pub size_bytes: u64,
 }
 
-/// What one path of the archive holds.
+/// The contents of one path of the archive.
 enum Node {
     Folder { mode: u32 },
     CharacterDevice { mode: u32, major: u32, minor: u32 },
@@ -83,11 +83,11 @@ enum Node {
     File { mode: u32, host: PathBuf, hash: String, size_bytes: u64 },
 }
 
-/// Guest path without its leading slash, to node. A parent sorts before what is in it.
+/// Nodes by guest path without its leading slash. A parent sorts before its contents.
 type Tree = BTreeMap<String, Node>;
 
 impl Initramfs {
-    /// An image with `init` as `/init` (its shared libraries are brought along), the kernel's modules, and `files`.
+    /// An image with `init` as `/init` (its shared libraries are included), the kernel's modules, and `files`.
     ///
     /// Programs among `files` need their libraries too: see [`GuestFile::program`]. The same guest path may be given
     /// twice only with the same content.
@@ -214,7 +214,7 @@ fn add(tree: &mut Tree, guest: &str, node: Node) -> Result<()> {
         (None, _) => drop(tree.insert(path.to_owned(), node)),
         (Some(Node::Folder { .. }), Node::Folder { .. }) => {}
         (Some(Node::File { hash: old, .. }), Node::File { hash: new, .. }) if old == new => {}
-        (Some(_), _) => return Err(refused("two different files are to go there")),
+        (Some(_), _) => return Err(refused("two different files have this path")),
     }
     Ok(())
 }
@@ -256,7 +256,7 @@ fn write_archive(tree: &Tree, path: &Path, progress: &dyn Progress) -> Result<()
     output.flush().at("write", path)
 }
 
-/// Copies a file that must still be what was hashed: the key promises its content.
+/// Copies a file that must still match its hash, because the key depends on it.
 fn copy_file(host: &Path, hash: &str, size_bytes: u64, writer: &mut impl Write) -> Result<()> {
     let copied =
         io::copy(&mut File::open(host).at("open", host)?.take(size_bytes), writer).at("copy", host)?;

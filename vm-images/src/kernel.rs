@@ -7,8 +7,8 @@
 //!   <cache>/kernel/current                                            the key in use
 //! ```
 //!
-//! The key is the hash of the entry's manifest, thus of its content. While `current` names a whole entry nothing is
-//! asked of apt, so a second call needs neither time nor network. To take a newer kernel, remove the cache.
+//! The key is the hash of the entry's manifest, thus of its content. While `current` names a valid entry apt is not
+//! used, so a second call needs neither time nor network. To get a newer kernel, remove the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::vmlinux::extract;
 
 const KIND: &str = "kernel";
 const CURRENT: &str = "current";
-/// The kernel as QEMU starts it fastest, and as the package has it.
+/// The kernel in the form that QEMU starts fastest, and in the package's form.
 const UNCOMPRESSED_IMAGE: &str = "vmlinux";
 const COMPRESSED_IMAGE: &str = "vmlinuz";
 const MODULES: &str = "modules";
@@ -54,7 +54,7 @@ impl Kernel {
         kernel
     }
 
-    /// The cached kernel, if there is one and all its bytes are as they were made.
+    /// The cached kernel, if there is one and its files are unchanged.
     pub fn cached(cache: &Cache) -> Option<Self> {
         let key = fs::read_to_string(cache.folder(KIND).join(CURRENT)).ok()?;
         let key = key.trim();
@@ -89,7 +89,7 @@ impl Kernel {
     }
 }
 
-/// Picks from the unpacked package what a guest needs.
+/// Copies the files that a guest needs from the unpacked package.
 fn collect(package: &str, root: &Path, content: &Path, progress: &dyn Progress) -> Result<()> {
     let unusable = |reason: String| Error::KernelPackageUnusable { package: package.to_owned(), reason };
     let release = release_of(package).unwrap_or_default();

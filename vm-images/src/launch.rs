@@ -1,8 +1,8 @@
-//! Starts QEMU so that it dies with us.
+//! Starts QEMU so that it dies with this process.
 //!
-//! `PR_SET_PDEATHSIG` is about the *thread* that forked: the child is signalled when that thread ends, not when the
-//! process does. A VM may be launched from a short-lived worker thread, so all children are forked by one thread that
-//! lives as long as the process.
+//! `PR_SET_PDEATHSIG` follows the *thread* that forked: the child is signaled when that thread exits, not when the
+//! process does. A VM may be launched from a short-lived worker thread, so one thread that lives as long as the process
+//! forks all children.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -20,9 +20,9 @@ struct Order {
 static FORKING_THREAD: LazyLock<io::Result<Sender<Order>>> = LazyLock::new(|| {
     let (orders, received) = channel::<Order>();
     std::thread::Builder::new().name("qemu-parent".to_owned()).spawn(move || {
-        // Ends only with the process: the sender is in a static.
+        // Runs until the process exits: the sender is in a static.
         while let Ok(Order { mut command, answer }) = received.recv() {
-            // A caller that is gone has no use for the child; `Child` does not kill on drop, so that is done here.
+            // A caller that is gone does not need the child, and `Child` does not kill on drop, so kill it here.
             if let Err(std::sync::mpsc::SendError(Ok(mut child))) = answer.send(command.spawn()) {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -32,8 +32,8 @@ static FORKING_THREAD: LazyLock<io::Result<Sender<Order>>> = LazyLock::new(|| {
     Ok(orders)
 });
 
-/// Starts `command` in a process group of its own (Ctrl-C on our terminal is for us to handle) and has the kernel kill
-/// it when this process ends, however it ends.
+/// Starts `command` in a process group of its own (this process handles Ctrl-C on its terminal). The kernel kills it
+/// when this process exits, however it exits.
 pub(crate) fn spawn_bound_to_process(mut command: Command) -> io::Result<Child> {
     let parent = getpid();
     command.process_group(0);
@@ -49,7 +49,7 @@ pub(crate) fn spawn_bound_to_process(mut command: Command) -> io::Result<Child> 
 
 fn die_with(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the line above took effect; then nobody would send the signal.
+    // The parent may have died before the line above took effect; then no signal would be sent.
     if getppid() == Some(parent) {
         Ok(())
     } else {

@@ -1,7 +1,7 @@
 //! Guest kernel, initramfs and QEMU launcher: everything a guest VM is started from.
 //!
 //! ```text
-//!   requirements() ── what this machine lacks, and the command that mends it
+//!   requirements() ── what this machine lacks, and the command that installs it
 //!        │
 //!   Kernel::provide ─▶ Initramfs::build ─▶ accelerator ─▶ Vm::launch ─▶ wait_for_console ─▶ diagnose
 //!   (distribution's    (guestd as /init,    (KVM only if    (QEMU, dies      (up, or not)      (why not)
@@ -10,9 +10,9 @@
 //!
 //! Invariants:
 //! - Nothing is installed except by [`mend`]; the kernel package is downloaded and unpacked into the cache only.
-//! - A cache entry is named by what it is made from, carries the hash of what it holds, and appears by one rename.
-//!   An entry whose bytes no longer match is made anew, never used.
-//! - The library draws nothing: work that takes over a second is told to the caller's [`Progress`].
+//! - A cache entry is named by its inputs, carries the hash of its contents, and appears by one rename. An entry whose
+//!   bytes no longer match is rebuilt, never used.
+//! - The library prints nothing: work that takes over a second is reported to the caller's [`Progress`].
 //! - No wait has a sleep in it: waits poll a pidfd and an inotify watch, with a deadline.
 //! - A [`Vm`] never outlives the process that launched it.
 

@@ -1,7 +1,7 @@
 //! The shared libraries a program needs, found as its own loader finds them.
 //!
-//! The loader is asked (`--list`); the program itself is not run. The guest has no loader cache, so each library goes
-//! to where the loader looks without one: the standard folders.
+//! The loader lists them (`--list`); the program itself is not run. The guest has no loader cache, so each library is
+//! placed where the loader looks without one: in the standard folders.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::command::output_of;
 use crate::elf::{FileKind, kind_of};
 use crate::error::{Error, FileContext, Result};
 
-/// Where loaders look when nothing tells them otherwise; a library found here keeps its path in the guest.
+/// The loaders' default folders; a library found here keeps its path in the guest.
 const STANDARD_FOLDERS: [&str; 8] = [
     "/lib",
     "/lib64",
@@ -23,7 +23,7 @@ const STANDARD_FOLDERS: [&str; 8] = [
     "/lib/x86_64-linux-musl",
     "/usr/lib/x86_64-linux-musl",
 ];
-/// For all other libraries; searched by the loaders of every distribution we run on.
+/// The folder for all other libraries; the loaders of all supported distributions search it.
 const GUEST_FOLDER: &str = "/usr/lib";
 
 /// One shared library, or the loader.
@@ -79,7 +79,7 @@ fn list(program: &Path, interpreter: &str, library_path: &[PathBuf]) -> Result<S
     })
 }
 
-/// glibc says "...: error while loading shared libraries: NAME: cannot open ...".
+/// glibc prints "...: error while loading shared libraries: NAME: cannot open ...".
 fn missing_library(program: &Path, output: &str) -> Error {
     let name = output.split("shared libraries: ").nth(1).and_then(|rest| rest.split(':').next());
     Error::LibraryMissing { path: program.to_owned(), missing: name.unwrap_or(output).trim().to_owned() }
@@ -105,7 +105,7 @@ fn parse(listing: &str, program: &Path) -> Result<Vec<Library>> {
 }
 
 fn guest_path(name: &str, host: &Path) -> String {
-    // Asked for by a path: the guest's loader will look at that path and nowhere else.
+    // Requested by a path: the guest's loader will look at that path only.
     if name.starts_with('/') {
         return name.to_owned();
     }

@@ -9,7 +9,7 @@ fn this_test_program_needs_libc_and_its_loader() {
 }
 
 #[test]
-fn what_is_not_a_program_is_refused_with_the_reason() {
+fn a_file_that_is_no_program_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     let refusal = |content: &[u8]| {

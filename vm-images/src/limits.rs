@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Oldest QEMU whose `vhost-user-vsock-pci` was tried with our device.
+/// Oldest QEMU whose `vhost-user-vsock-pci` was tested with gpupv's device.
 pub const QEMU_VERSION_MIN: (u32, u32) = (7, 2);
 /// How long the one-time KVM probe may take before KVM counts as not working.
 pub const ACCELERATOR_PROBE_MAX: Duration = Duration::from_secs(5);
-/// Memory of the probe's guest. It gets as far as starting `/init` and is then killed.
+/// Memory of the probe's guest. It starts `/init` and is then killed.
 pub const ACCELERATOR_PROBE_MEMORY_MIB: u32 = 512;
 /// How much of a console log is read to find out why a boot failed.
 pub const CONSOLE_READ_BYTES_MAX: u64 = 256 * 1024;
@@ -18,7 +18,7 @@ pub const INITRAMFS_ENTRIES_MAX: usize = 8;
 pub const INITRAMFS_PRUNE_AGE_MIN: Duration = Duration::from_secs(3600);
 /// Output lines of a failed command that its error shows.
 pub const COMMAND_LINES_SHOWN: usize = 12;
-/// A file in the guest is below this size: newc archives hold 32-bit sizes.
+/// The greatest file size in the guest: newc archives have 32-bit sizes.
 pub const GUEST_FILE_BYTES_MAX: u64 = u32::MAX as u64;
 /// A kernel is far below this size; damaged data may claim any.
 pub const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;

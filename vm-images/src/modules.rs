@@ -1,8 +1,8 @@
 //! Which kernel modules the guest needs and in which order they load.
 //!
-//! `modules.dep` is made by depmod when a kernel is *installed*, so an unpacked package has none. Each module says in
-//! its own `.modinfo` section what it depends on; that is what depmod reads too. A module compiled into the kernel is
-//! listed in `modules.builtin` and needs no file.
+//! `modules.dep` is made by depmod when a kernel is *installed*, so an unpacked package has none. Each module lists its
+//! dependencies in its own `.modinfo` section, which depmod reads too. A module compiled into the kernel is listed in
+//! `modules.builtin` and needs no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::decompress::decompressed;
 use crate::elf::section;
 use crate::error::{Error, FileContext, Result};
 
-/// What a guest must be able to do: find PCI virtio devices, and talk vsock over one.
+/// Modules that every guest needs: for PCI virtio devices, and for vsock over one.
 const WANTED: [&str; 2] = ["virtio_pci", "vmw_vsock_virtio_transport"];
 
 /// A module and its decompressed bytes.
@@ -47,11 +47,11 @@ fn visit(
         return Ok(());
     }
     let Some(file) = files.get(name) else {
-        let reason = format!("it has no module {name}, neither as a file nor built in");
+        let reason = format!("it has no module {name}, either as a file or built in");
         return Err(Error::KernelPackageUnusable { package: "unpacked kernel".to_owned(), reason });
     };
     let bytes = decompressed(fs::read(file).at("read", file)?)?;
-    // The kernel refuses cyclic dependencies when modules are built, so this recursion ends.
+    // The kernel's build refuses cyclic dependencies, so this recursion terminates.
     for dependency in dependencies(&bytes) {
         visit(&dependency, files, builtin, order)?;
     }
@@ -65,7 +65,7 @@ fn module_name(file: &Path) -> Option<String> {
     matches!(extension, "ko" | "ko.xz" | "ko.zst" | "ko.gz").then(|| name.replace('-', "_"))
 }
 
-/// `.modinfo` is a list of zero-ended `key=value` strings; `depends` is a comma list.
+/// `.modinfo` is a list of zero-terminated `key=value` strings; `depends` is a comma-separated list.
 fn dependencies(module: &[u8]) -> Vec<String> {
     section(module, ".modinfo")
         .unwrap_or_default()

@@ -26,6 +26,6 @@ fn a_kernel_without_the_vsock_module_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_a_module_depends_on_nothing() {
+fn a_file_that_is_no_module_has_no_dependencies() {
     assert!(dependencies(b"depends=a,b").is_empty());
 }

@@ -1,4 +1,4 @@
-//! The distribution's kernel package: which one it is, and its files without installing it.
+//! Finds the distribution's kernel package, and unpacks its files without installing it.
 //!
 //! Debian has `linux-image-cloud-amd64`, a meta package that depends on the concrete `linux-image-6.1.0-56-cloud-amd64`.
 //! Ubuntu's meta packages do the same, and keep modules in `linux-modules-*` and `linux-modules-extra-*`.
@@ -22,13 +22,13 @@ const META_PACKAGES: [&str; 5] = [
     "linux-image-generic",
 ];
 const IMAGE_PREFIX: &str = "linux-image-";
-/// A meta package may depend on another one; three hops are more than any distribution has.
+/// A meta package may depend on another one; three hops are more than any known distribution needs.
 const META_HOPS_MAX: usize = 3;
 
 /// Finds the concrete kernel package in apt's lists.
 pub(crate) fn resolve() -> Result<String> {
     if find_on_path("apt-cache").is_none() {
-        let mend = "use Debian or Ubuntu, or bring their apt tools".to_owned();
+        let mend = "use Debian or Ubuntu, or install their apt tools".to_owned();
         return Err(Error::ProgramMissing { program: "apt-cache".to_owned(), mend });
     }
     META_PACKAGES.iter().find_map(|meta| concrete(meta)).ok_or_else(|| Error::KernelPackageUnknown {
@@ -95,7 +95,7 @@ fn unpack_one(package: &str, folder: &Path, root: &Path, progress: &dyn Progress
     make_folder(&downloads)?;
     progress.step(&format!("download {package}"));
     if let Err(error) = download(package, &downloads, progress) {
-        // Lists that are days old name a version that the mirror no longer has.
+        // Lists that are days old may name a version that the mirror has removed.
         if !running_as_root() {
             let reason = format!("{error}\nIf apt's lists are old: {}", Mend::refresh_lists());
             return Err(Error::KernelPackageUnusable { package: package.to_owned(), reason });

@@ -1,4 +1,4 @@
-//! What a machine needs to run guests, whether it is there, and the command that mends it.
+//! The requirements of a machine that runs guests, whether they are met, and the commands that install what is missing.
 
 use std::fmt;
 use std::io;
@@ -15,14 +15,14 @@ use crate::progress::Progress;
 
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// Program and package.
+/// The name of the program and of its package.
 const BROWSER: &str = "chromium";
 
-/// One thing that is needed, and how it stands.
+/// One requirement and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     pub name: &'static str,
-    /// Guests run without it; slower, or without a part of the demo.
+    /// Guests run without it, but slower, or without a part of the demo.
     pub optional: bool,
     pub state: State,
 }
@@ -30,18 +30,18 @@ pub struct Requirement {
 /// Whether a requirement is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is met; the text says with what.
+    /// It is met; the text says by what.
     Ok(String),
     /// It is not met.
     Missing { what: String, mend: Mend, needed_for: &'static str },
 }
 
-/// How to get what is missing. [`fmt::Display`] gives the exact shell command.
+/// How to install what is missing. [`fmt::Display`] gives the exact shell command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mend {
     /// Packages that [`mend`] installs; `refresh` fetches apt's lists first.
     Packages { refresh: bool, packages: Vec<String> },
-    /// What a person has to decide; [`mend`] does not do it.
+    /// A step that the user must decide and do; [`mend`] does not do it.
     ByHand(String),
 }
 
@@ -108,12 +108,12 @@ impl fmt::Display for Mend {
     }
 }
 
-/// Looks at this machine. Takes well under a second and changes nothing but making the cache folder.
+/// Checks this machine. Takes well under a second and changes nothing, except that it makes the cache folder.
 pub fn requirements(cache: &Cache) -> Vec<Requirement> {
     vec![qemu(), dpkg_deb(), kernel(cache), cache_folder(cache), kvm().optional(), compiler().optional()]
 }
 
-/// Does what `requirement` says is missing: refreshes apt's lists where needed, then installs. Does nothing if it is met.
+/// Installs what `requirement` lacks: refreshes apt's lists where needed, then installs. Does nothing if it is met.
 ///
 /// Uses `sudo` when not root; `sudo` may ask for a password on the terminal.
 pub fn mend(requirement: &Requirement, progress: &dyn Progress) -> Result<()> {
@@ -126,14 +126,14 @@ pub fn mend(requirement: &Requirement, progress: &dyn Progress) -> Result<()> {
         return Err(Error::NotPermitted { command: mend.to_string(), reason });
     }
     let mut commands = mend.commands();
-    // An earlier mend may have fetched the lists since this one was thought out.
+    // An earlier call may have fetched the lists since this one was planned.
     if commands.len() > 1 && have_package_lists() {
         commands.remove(0);
     }
     for words in &commands {
         progress.step(&words.join(" "));
         if let Err(error) = run_as_root(words, progress) {
-            // Old lists name versions the mirror has dropped; one refresh mends that.
+            // Old lists may name versions that the mirror has removed; one refresh fixes that.
             if words.contains(&"update") || commands.len() > 1 {
                 return Err(error);
             }
@@ -155,7 +155,7 @@ fn run_as_root(words: &[&str], progress: &dyn Progress) -> Result<()> {
         command.arg("env");
         command
     };
-    // Another apt may be at work, and dpkg draws no progress bar without a terminal of its own.
+    // Another apt may be running, and dpkg draws no progress bar without a terminal of its own.
     command.args(["DEBIAN_FRONTEND=noninteractive", words[0], "-q"]);
     command.args(["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]);
     command.args(&words[1..]);
@@ -179,7 +179,7 @@ pub(crate) fn running_as_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A fresh container image has no lists, and then apt knows no package at all.
+/// Whether apt has lists. A fresh container image has none, and then apt knows no packages.
 fn have_package_lists() -> bool {
     let Ok(entries) = std::fs::read_dir("/var/lib/apt/lists") else { return false };
     entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
@@ -203,12 +203,12 @@ fn qemu() -> Requirement {
     }
 }
 
-/// The error for a QEMU that is not there, with the command that installs it.
+/// The error for a missing QEMU, with the command that installs it.
 pub(crate) fn qemu_missing() -> Error {
     Error::ProgramMissing { program: QEMU.to_owned(), mend: Mend::install(&[QEMU_PACKAGE]).to_string() }
 }
 
-/// Major and minor version, and the line QEMU says it in.
+/// Major and minor version, and the line that QEMU prints it in.
 pub(crate) fn qemu_version() -> Result<((u32, u32), String)> {
     let program = find_on_path(QEMU).ok_or_else(qemu_missing)?;
     let output = output_of(Command::new(program).arg("--version"))?;
@@ -222,7 +222,8 @@ fn parse_version(line: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The browser in which pages are tested. Not among [`requirements`]: who runs guests has no need of it, and it is big.
+/// The browser in which pages are tested. Not among [`requirements`], because running guests does not need it, and it
+/// is big.
 pub fn browser() -> Requirement {
     const NAME: &str = "Chromium";
     match find_on_path(BROWSER) {
@@ -280,12 +281,12 @@ fn kvm() -> Requirement {
         Ok(()) => Requirement::met(NAME, "/dev/kvm opens; used once a boot has proved that it works"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mend = Mend::ByHand("sudo usermod -aG kvm \"$USER\" (then log in again)".to_owned());
-            Requirement::missing(NAME, FOR, "/dev/kvm may not be opened by this user", mend)
+            Requirement::missing(NAME, FOR, "this user may not open /dev/kvm", mend)
         }
         Err(error) => {
             let mend =
                 Mend::ByHand("enable virtualization in the firmware, or nested virtualization".to_owned());
-            Requirement::missing(NAME, FOR, format!("/dev/kvm cannot be opened: {error}"), mend)
+            Requirement::missing(NAME, FOR, format!("cannot open /dev/kvm: {error}"), mend)
         }
     }
 }

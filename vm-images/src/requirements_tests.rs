@@ -20,7 +20,7 @@ fn a_mend_shows_the_exact_command() {
 }
 
 #[test]
-fn what_a_person_must_decide_is_not_done() {
+fn a_step_that_the_user_must_decide_is_not_done() {
     let mend_by_hand = Mend::ByHand("buy a computer".to_owned());
     let requirement = Requirement::missing("KVM", "speed", "none", mend_by_hand);
     let error = mend(&requirement, &Silent).unwrap_err().to_string();
@@ -40,7 +40,7 @@ fn every_requirement_is_reported() {
 }
 
 #[test]
-fn refusals_of_sudo_are_told_from_failures_of_apt() {
+fn refusals_of_sudo_differ_from_failures_of_apt() {
     assert!(refused_by_sudo("sudo: a terminal is required to read the password"));
     assert!(refused_by_sudo("user is not in the sudoers file."));
     assert!(!refused_by_sudo("E: Unable to locate package sudoku"));

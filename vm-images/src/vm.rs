@@ -1,4 +1,4 @@
-//! One QEMU guest: its command line, its life and its console.
+//! One QEMU guest: its command line, its process and its console.
 //!
 //! ```text
 //!   launch ─▶ running ──(marker on the console)──▶ up
@@ -35,28 +35,28 @@ pub const GUEST_READY_MARKER: &str = "gpupv-guestd: ready";
 
 const SMALL_FIRMWARE: &str = "qboot.rom";
 
-/// Kernel arguments of every guest; each one is there because it was measured or because a diagnosis needs it.
+/// Kernel arguments of every guest; each one is measured to help, or needed for a diagnosis.
 const KERNEL_ARGUMENTS: [&str; 10] = [
     // The early console shows a panic that comes before the serial driver is up. It costs no measurable time.
     "console=ttyS0",
     "earlyprintk=ttyS0",
     "quiet",
-    // A panic ends QEMU at once (with -no-reboot), so that it is noticed without waiting for a deadline.
+    // A panic makes QEMU exit at once (with -no-reboot), so that it is noticed without waiting for a deadline.
     "panic=-1",
-    // Self-tests of ciphers nobody uses here: 0.32 s of the boot under emulation.
+    // Disables self-tests of unused ciphers: 0.32 s of the boot under emulation.
     "cryptomgr.notests",
-    // Leaves the lock prefixes in place instead of patching them out for one processor: 0.13 s under emulation.
+    // Keeps the lock prefixes instead of patching them out for one processor: 0.13 s under emulation.
     "noreplace-smp",
-    // The TSC as clock source: reading the time is then no device access and no system call.
+    // The TSC as clock source: reading the time then needs no device access and no system call.
     "tsc=reliable",
     "no_timer_check",
     // Addresses in a console log then match the kernel's System.map.
     "nokaslr",
-    // A guest under test holds no secrets from itself; its system calls are cheaper.
+    // A test guest has no secrets to protect from itself; its system calls are cheaper.
     "mitigations=off",
 ];
 
-/// What to start.
+/// The configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
     /// Shown in messages and in the process list.
@@ -68,13 +68,14 @@ pub struct VmConfig {
     pub accelerator: Accelerator,
     /// A listening Unix socket of a vhost-user-vsock device; QEMU connects to it.
     pub vhost_user_vsock_socket: Option<PathBuf>,
-    /// Gets everything the guest prints; replaced at launch. QEMU's own messages go to the same path with `.qemu` added.
+    /// Receives everything that the guest prints; replaced at launch. QEMU's own messages go to the same path with
+    /// `.qemu` added.
     pub console_log: PathBuf,
     /// Such as `gpupv.cid=3`.
     pub extra_kernel_args: Vec<String>,
 }
 
-/// A running QEMU, killed when this is dropped or when the process ends.
+/// A running QEMU, killed when this is dropped or when the process exits.
 pub struct Vm {
     name: String,
     accelerator: Accelerator,
@@ -87,7 +88,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Starts QEMU and returns at once; the guest is up when [`Self::wait_for_console`] says so.
+    /// Starts QEMU and returns at once; the guest is up when [`Self::wait_for_console`] returns.
     pub fn launch(config: &VmConfig) -> Result<Self> {
         let program = find_on_path(QEMU).ok_or_else(qemu_missing)?;
         if let Some(folder) = config.console_log.parent() {
@@ -96,7 +97,7 @@ impl Vm {
         let mut qemu_log = config.console_log.clone().into_os_string();
         qemu_log.push(".qemu");
         let qemu_log = PathBuf::from(qemu_log);
-        // QEMU would append to nothing it did not make; an empty file also gives the console watch something to watch.
+        // Make the file empty: QEMU would append to it, and the console watch needs a file to watch.
         File::create(&config.console_log).at("create", &config.console_log)?;
         let messages = File::create(&qemu_log).at("create", &qemu_log)?;
         let mut command = Command::new(&program);
@@ -136,7 +137,7 @@ impl Vm {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// As a person would type it.
+    /// QEMU's command line as a user would type it.
     pub fn command_line(&self) -> &str {
         &self.command_line
     }
@@ -175,14 +176,14 @@ impl Vm {
         }
     }
 
-    /// Ends QEMU now and waits until it is gone. The guest gets no notice.
+    /// Kills QEMU and waits until it is gone. The guest gets no notice.
     pub fn kill(&self) -> Option<ExitStatus> {
         // It may have exited by itself.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         self.wait_exit(None)
     }
 
-    /// Waits until `marker` is on the console. Fails when QEMU exits first or `timeout` is over, with the reason.
+    /// Waits until `marker` is on the console. Fails with the reason if QEMU exits first or `timeout` passes.
     pub fn wait_for_console(&self, marker: &str, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let log = &self.console_log;
@@ -191,7 +192,7 @@ impl Vm {
         inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY).at("watch", log)?;
         let mut console = ConsoleSearch::new(log, marker)?;
         loop {
-            // Looked at before the log is read: what QEMU wrote before it exited is then seen.
+            // Checked before the log is read, so that everything that QEMU wrote before its exit is seen.
             let exited = self.try_wait().is_some();
             if console.found_in_new_bytes().at("read", log)? {
                 return Ok(());
@@ -199,7 +200,7 @@ impl Vm {
             if exited || Instant::now() >= deadline {
                 return Err(Error::Boot(Box::new(self.diagnose())));
             }
-            // Some file systems tell no watch of a write; looking once a second costs nothing there.
+            // Some file systems do not report writes to a watch, so check once a second, which costs little.
             let look_again = deadline.min(Instant::now() + Duration::from_secs(1));
             let mut sources = [PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(&watch, PollFlags::IN)];
             wait_readable(&mut sources, Some(look_again));
@@ -215,7 +216,7 @@ impl Vm {
         lines.into_iter().skip(skipped).collect()
     }
 
-    /// Why the guest is not up, as far as the console, QEMU's messages and its exit status tell.
+    /// Why the guest is not up, derived from the console, QEMU's messages and its exit status.
     pub fn diagnose(&self) -> BootFailure {
         BootFailure::new(
             &self.name,
@@ -266,23 +267,23 @@ fn arguments(config: &VmConfig) -> Vec<String> {
     arguments
 }
 
-/// A firmware that does no more than start a kernel, if this QEMU brings it: 0.1 s of the boot under emulation.
+/// A firmware that only starts a kernel, if this QEMU includes it: 0.1 s of the boot under emulation.
 fn firmware(program: &Path) -> &'static [&'static str] {
     let beside =
         program.parent().and_then(Path::parent).map(|prefix| prefix.join("share/qemu").join(SMALL_FIRMWARE));
     if beside.is_some_and(|file| file.is_file()) { &["-bios", SMALL_FIRMWARE] } else { &[] }
 }
 
-/// In QEMU's option lists a comma is written twice.
+/// Doubles commas, as QEMU's option lists require.
 fn escaped(value: &str) -> String {
     value.replace(',', ",,")
 }
 
-/// Returns when a source is readable, the deadline has come, or a signal was handled.
+/// Returns when a source is readable, the deadline has passed, or a signal was handled.
 fn wait_readable(sources: &mut [PollFd<'_>], deadline: Option<Instant>) {
     let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let timeout = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
-    // An interrupted poll makes the caller look again, which is right.
+    // After an interrupted poll the caller checks again, which is right.
     let _ = poll(sources, timeout.as_ref());
 }
 
@@ -290,7 +291,7 @@ fn wait_readable(sources: &mut [PollFd<'_>], deadline: Option<Instant>) {
 struct ConsoleSearch<'a> {
     file: File,
     marker: &'a [u8],
-    /// The end of what was read: a marker may lie across two reads.
+    /// The last bytes that were read, because a marker may span two reads.
     carried: Vec<u8>,
 }
 

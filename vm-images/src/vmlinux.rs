@@ -1,8 +1,8 @@
-//! Takes the kernel proper out of a bootable image.
+//! Extracts the kernel from a bootable image.
 //!
 //! Distributions ship a bzImage: a small loader with the compressed kernel inside. Under emulation the loader's
 //! decompression is 0.2 s of every boot, so it is done once, here. QEMU starts an uncompressed kernel by its PVH entry
-//! point, which the kernel announces in an ELF note; where anything of this is missing the bzImage is used as it is.
+//! point, which the kernel declares in an ELF note. If any of this is missing, the bzImage is used unchanged.
 
 use crate::decompress::decompressed;
 use crate::elf::{note, section};
@@ -19,7 +19,7 @@ const PROTOCOL_VERSION_MIN: u16 = 0x208;
 /// XEN_ELFNOTE_PHYS32_ENTRY: where PVH starts.
 const PVH_ENTRY_NOTE: u32 = 18;
 
-/// The uncompressed kernel in `image`, if it can be taken out and QEMU can start it.
+/// The uncompressed kernel in `image`, if it can be extracted and QEMU can start it.
 pub(crate) fn extract(image: &[u8]) -> Option<Vec<u8>> {
     let kernel = decompressed(payload(image)?.to_vec()).ok()?;
     note(section(&kernel, ".notes")?, "Xen", PVH_ENTRY_NOTE)?;
@@ -33,14 +33,14 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     if image.get(HEADER_MAGIC..HEADER_MAGIC + 4)? != b"HdrS" || version < PROTOCOL_VERSION_MIN {
         return None;
     }
-    // Zero means four, from the days of floppy disks.
+    // Zero means four, for historical reasons.
     let setup_sectors = match *image.get(SETUP_SECTORS)? {
         0 => 4,
         count => usize::from(count),
     };
     let start = ((setup_sectors + 1) * SECTOR_BYTES).checked_add(word(PAYLOAD_OFFSET)?)?;
     let payload = image.get(start..start.checked_add(word(PAYLOAD_LENGTH)?)?)?;
-    // The build adds the unpacked size, except for gzip, whose own last word says the same.
+    // The build appends the unpacked size, except for gzip, whose own last word has it.
     if payload.starts_with(&[0x1f, 0x8b]) {
         Some(payload)
     } else {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_kernel_image_is_left_alone() {
+    fn a_file_that_is_no_kernel_image_is_unchanged() {
         assert_eq!(extract(b""), None);
         assert_eq!(extract(&vec![0; 8192]), None);
         let mut image = vec![0xff; 8192];

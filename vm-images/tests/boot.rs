@@ -1,4 +1,4 @@
-//! Real guests under QEMU: they boot, and when they do not, the reason is found.
+//! Real guests under QEMU: they boot, or the cause of the failure is found.
 
 #[allow(dead_code, reason = "each test program uses its part of what they share")]
 mod common;
@@ -14,7 +14,7 @@ use vm_images::{
     Accelerator, BootFailure, Cause, Error, GUEST_READY_MARKER, GuestFile, Silent, Vm, VmConfig, accelerator,
 };
 
-/// Generous: other tests use the processors too. A guest that is up ends the wait at once.
+/// Generous, because other tests use the processors too. A guest that is up ends the wait at once.
 const BOOT_MAX: Duration = Duration::from_secs(90);
 
 fn failure_of(config: &VmConfig) -> BootFailure {
@@ -86,7 +86,7 @@ fn a_guest_with_too_little_memory_is_diagnosed() {
 }
 
 #[test]
-fn what_qemu_refuses_is_shown_in_its_own_words() {
+fn a_refusal_of_qemu_is_shown_in_its_words() {
     let Some(fixture) = fixture() else { return };
     let mut config = fixture.config("refused");
     config.kernel.image = fixture.folder.path().join("no-kernel");
@@ -136,7 +136,7 @@ fn a_guest_dies_with_its_process() {
         let vm = Vm::launch(&fixture.config("orphan")).unwrap();
         vm.wait_for_console(GUEST_READY_MARKER, BOOT_MAX).unwrap();
         println!("\npid {}", vm.pid());
-        // Ended from outside, without a chance to drop anything.
+        // Killed from outside, without a chance to drop anything.
         loop {
             std::thread::park();
         }
@@ -196,7 +196,7 @@ fn without_qemu_the_error_names_the_command_that_installs_it() {
 #[test]
 fn kvm_is_probed_once_within_its_bound() {
     let Some(fixture) = fixture() else { return };
-    // A cache of its own: the answer must not be there yet.
+    // A cache of its own, without the answer.
     let cache = vm_images::Cache::at(fixture.folder.path().join("fresh"));
     let started = Instant::now();
     let first = accelerator(&fixture.kernel, &fixture.initramfs, &cache, &Silent).unwrap();
@@ -206,7 +206,7 @@ fn kvm_is_probed_once_within_its_bound() {
     let second = accelerator(&fixture.kernel, &fixture.initramfs, &cache, &Silent).unwrap();
     assert_eq!(first, second);
     assert!(!probe_log.exists(), "it was probed again");
-    // What was chosen boots.
+    // The chosen accelerator boots.
     let vm = Vm::launch(&VmConfig { accelerator: first.accelerator, ..fixture.config("chosen") }).unwrap();
     vm.wait_for_console(GUEST_READY_MARKER, BOOT_MAX).unwrap();
 }

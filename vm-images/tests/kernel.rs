@@ -1,4 +1,4 @@
-//! The kernel from the distribution's package: made once, by whoever comes first, and noticed when damaged.
+//! The kernel from the distribution's package: made once, by the first process, and rebuilt when damaged.
 
 #[allow(dead_code, reason = "each test program uses its part of what they share")]
 mod common;

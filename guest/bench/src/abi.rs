@@ -122,7 +122,7 @@ impl BenchDevice {
         let status =
             unsafe { sdk::D3DKMTShareObjects(1, &fence.handle, std::ptr::null(), access, &mut handle) };
         check(status, "ShareObjects")?;
-        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        // SAFETY: an NT handle is a file descriptor that this process owns from here on.
         Ok(unsafe { OwnedFd::from_raw_fd(handle as usize as i32) })
     }
 

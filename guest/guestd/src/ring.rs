@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_an_error() {
+    fn a_file_that_is_no_eventfd_is_an_error() {
         let (near, far) = UnixStream::pair().unwrap();
         assert!(EventRing::new(near.into(), far.as_fd()).is_err());
     }

@@ -88,7 +88,7 @@ pub fn connect_words(error: Errno) -> String {
     let reason = match error {
         Errno::AFNOSUPPORT => "this kernel has no vsock (are the modules loaded?)",
         Errno::NODEV | Errno::NETUNREACH | Errno::ADDRNOTAVAIL => "this machine has no vsock device",
-        Errno::CONNRESET | Errno::CONNREFUSED => "nobody listens there (is the gpupv daemon running?)",
+        Errno::CONNRESET | Errno::CONNREFUSED => "no daemon listens there (is the gpupv daemon running?)",
         Errno::TIMEDOUT => "the host does not answer",
         Errno::ACCESS => "guestd may not use ports below 1024 (run it as root)",
         _ => return error.to_string(),

@@ -233,7 +233,7 @@ typedef struct _D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE {
     D3DDDI_DRIVERESCAPETYPE EscapeType;
     /* of D3DDDI_CPU_NOTIFICATION, with SignalByKmd */
     D3DKMT_HANDLE hSyncObject;
-    /* filled in by the kernel */
+    /* filled in by the kernel; the caller's value is ignored */
     UINT64 hKmdCpuEvent;
     /* between the two drivers */
     UINT Usage[8];

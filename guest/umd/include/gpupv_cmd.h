@@ -1,5 +1,5 @@
-/* Command lists for gpupv's simulated engines: the packets of docs/COMMANDS.md, built in a buffer of the caller's. One
- * buffer is one ExecuteCommandLists; it goes into the private driver data of D3DKMTSubmitCommand or
+/* Command lists for gpupv's simulated engines: the packets of docs/COMMANDS.md, built in a caller's buffer. One buffer
+ * is one ExecuteCommandLists; it goes into the private driver data of D3DKMTSubmitCommand or
  * D3DKMTSubmitCommandToHwQueue.
  *
  *   uint64_t memory[512];
@@ -12,8 +12,8 @@
  *   args.pPrivateDriverData = memory;
  *   args.PrivateDriverDataSize = gpupv_cmd_end(&cmd);      0 if something did not fit
  *
- * A packet that does not fit is left out whole, and so is everything behind it. Nothing allocates; every struct is laid
- * out as it travels, little-endian, its size a multiple of 8. Words of barriers have the values that D3D12 publishes
+ * A packet that does not fit is left out, and so is everything after it. Nothing allocates; every struct has the
+ * layout of the wire, little-endian, its size a multiple of 8. Words of barriers have the values that D3D12 publishes
  * (D3D12_BARRIER_SYNC, _ACCESS, _LAYOUT, D3D12_RESOURCE_STATES and so on). C11 and C++11.
  */
 #ifndef GPUPV_CMD_H
@@ -47,7 +47,7 @@ extern "C" {
 #define GPUPV_OP_ASSERT_TEXTURE_LAYOUT 23u
 #define GPUPV_OP_TIMESTAMP 24u
 
-/* Where a barrier begins or ends to have an effect. */
+/* The synchronization scopes of a barrier. */
 #define GPUPV_SYNC_NONE 0u
 #define GPUPV_SYNC_ALL                         0x1u
 #define GPUPV_SYNC_DRAW                        0x2u
@@ -74,7 +74,8 @@ extern "C" {
 #define GPUPV_SYNC_INPUT_ASSEMBLER GPUPV_SYNC_INDEX_INPUT
 #define GPUPV_SYNC_PREDICATION GPUPV_SYNC_EXECUTE_INDIRECT
 
-/* The names of D3D12DDI_BARRIER_SYNC. They are enumerators in d3d12umddi.h, so whoever includes that leaves this undefined. */
+/* The names of D3D12DDI_BARRIER_SYNC. They are enumerators in d3d12umddi.h, so a file that includes it must not
+ * define this. */
 #ifdef GPUPV_D3D12DDI_NAMES
 #define D3D12DDI_BARRIER_SYNC_NONE GPUPV_SYNC_NONE
 #define D3D12DDI_BARRIER_SYNC_ALL GPUPV_SYNC_ALL
@@ -208,7 +209,7 @@ extern "C" {
 #define GPUPV_QUEUE_VIDEO_ENCODE  6u
 #define GPUPV_LIST_BUNDLE 0x1u
 
-/* What a command is. */
+/* The kind of a command. */
 #define GPUPV_WORK_DRAW                     0u
 #define GPUPV_WORK_DRAW_INDEXED             1u
 #define GPUPV_WORK_DISPATCH                 2u
@@ -231,7 +232,7 @@ extern "C" {
 #define GPUPV_WORK_DISCARD                  19u
 #define GPUPV_WORK_DISPATCH_MESH            20u
 
-/* What a command does with bytes: see docs/COMMANDS.md. */
+/* The data operation of a command: see docs/COMMANDS.md. */
 #define GPUPV_KERNEL_NONE 0u
 #define GPUPV_KERNEL_COPY 1u
 #define GPUPV_KERNEL_FILL 2u
@@ -247,7 +248,7 @@ extern "C" {
 #define GPUPV_USE_HULL_STAGE 0x10u
 #define GPUPV_USE_DOMAIN_STAGE 0x20u
 #define GPUPV_USE_GEOMETRY_STAGE 0x40u
-#define GPUPV_USE_AMPLIFICATION_STAGE 0x80u /* of DispatchMesh, as is the next */
+#define GPUPV_USE_AMPLIFICATION_STAGE 0x80u /* of DispatchMesh, like the next one */
 #define GPUPV_USE_MESH_STAGE 0x100u
 
 #define GPUPV_TEXTURE_DISCARD 0x1u
@@ -292,9 +293,9 @@ extern "C" {
 #define GPUPV_WHOLE UINT64_MAX
 #define GPUPV_LIST_NAME_BYTES_MAX 256u
 
-/* One range that a command touches. */
+/* One range that a command accesses. */
 struct gpupv_use {
-    uint32_t resource; /* its number, not 0 */
+    uint32_t resource; /* the resource's number, not 0 */
     uint32_t access;   /* one GPUPV_ACCESS_.. */
     uint32_t first_subresource;
     uint32_t count;  /* or GPUPV_ALL_SUBRESOURCES */
@@ -311,7 +312,7 @@ struct gpupv_global_barrier {
     uint32_t access_after;
 };
 
-/* If mips is 0, first_mip is a flat index or GPUPV_ALL_SUBRESOURCES, and the others do not count. */
+/* If mips is 0, first_mip is a flat index or GPUPV_ALL_SUBRESOURCES, and the other fields are ignored. */
 struct gpupv_subresources {
     uint32_t first_mip;
     uint32_t mips;
@@ -353,11 +354,11 @@ struct gpupv_barrier_group {
     const void *barriers;
 };
 
-/* Words that the type does not have are 0. */
+/* Fields that the type does not use are 0. */
 struct gpupv_legacy_barrier {
     uint32_t type;
     uint32_t flags;       /* GPUPV_LEGACY_BEGIN_ONLY, GPUPV_LEGACY_END_ONLY */
-    uint32_t resource;    /* of aliasing: the one before */
+    uint32_t resource;    /* of aliasing: the resource before */
     uint32_t subresource; /* of aliasing: the resource after */
     uint32_t state_before;
     uint32_t state_after;
@@ -368,8 +369,8 @@ struct gpupv_fence_value {
     uint64_t value;
 };
 
-/* What a resource is. A texture's subresources stand one behind the other by their flat index (mip, then slice, then
- * plane), with no padding anywhere. */
+/* Description of a resource. A texture's subresources are contiguous, ordered by their flat index (mip, then slice,
+ * then plane), with no padding anywhere. */
 struct gpupv_resource_desc {
     uint32_t kind;
     uint32_t heap;
@@ -385,7 +386,7 @@ struct gpupv_resource_desc {
     uint32_t planes;
     uint32_t texel_bytes;
     uint32_t initial_state; /* GPUPV_STATE_COMMON, or of a resource created in a legacy state */
-    char name[32];          /* UTF-8, zeros behind it */
+    char name[32];          /* UTF-8, zero-padded */
 };
 
 GPUPV_CMD_ASSERT(sizeof(struct gpupv_use) == 40, "as it travels");
@@ -397,12 +398,12 @@ GPUPV_CMD_ASSERT(sizeof(struct gpupv_legacy_barrier) == 24, "as it travels");
 GPUPV_CMD_ASSERT(sizeof(struct gpupv_fence_value) == 16, "as it travels");
 GPUPV_CMD_ASSERT(sizeof(struct gpupv_resource_desc) == 96, "as it travels");
 
-/* A command buffer that grows in the caller's memory. */
+/* A command buffer under construction in the caller's memory. */
 struct gpupv_cmd {
     unsigned char *memory;
     uint32_t capacity;
     uint32_t bytes;
-    int full; /* something did not fit, or could not be */
+    int full; /* something did not fit, or was invalid */
 };
 
 static inline void gpupv_cmd_put(struct gpupv_cmd *cmd, const void *data, size_t bytes)
@@ -418,7 +419,7 @@ static inline void gpupv_cmd_put2(struct gpupv_cmd *cmd, uint32_t first, uint32_
     gpupv_cmd_put(cmd, words, sizeof words);
 }
 
-/* Opens a packet with room for so many bytes, these 8 included; 0 if there is none, and then for good. */
+/* Opens a packet of this many bytes, its 8-byte header included; 0 if there is no room, also for all later packets. */
 static inline int gpupv_cmd_packet(struct gpupv_cmd *cmd, uint32_t opcode, uint64_t bytes)
 {
     if (cmd->full || bytes > cmd->capacity - cmd->bytes) {
@@ -440,7 +441,7 @@ static inline void gpupv_cmd_begin(struct gpupv_cmd *cmd, void *memory, size_t b
         gpupv_cmd_put2(cmd, GPUPV_MAGIC, 8);
 }
 
-/* Writes the length; how many bytes to submit, or 0 if something did not fit. */
+/* Writes the length. Returns the number of bytes to submit, or 0 if something did not fit. */
 static inline uint32_t gpupv_cmd_end(struct gpupv_cmd *cmd)
 {
     if (cmd->full)
@@ -467,7 +468,7 @@ static inline void gpupv_cmd_fence_wait(struct gpupv_cmd *cmd, uint64_t gpu_addr
     gpupv_cmd_longs(cmd, GPUPV_OP_FENCE_WAIT, operands, 2);
 }
 
-/* The value of the fence at `gpu_address`, 8 bytes, to `destination`, which is a multiple of 8. */
+/* Copies the value of the fence at `gpu_address`, 8 bytes, to `destination`, which is a multiple of 8. */
 static inline void gpupv_cmd_fence_read(struct gpupv_cmd *cmd, uint64_t gpu_address, uint64_t destination)
 {
     const uint64_t operands[2] = {gpu_address, destination};
@@ -496,7 +497,7 @@ static inline void gpupv_cmd_hang(struct gpupv_cmd *cmd)
     gpupv_cmd_longs(cmd, GPUPV_OP_HANG, NULL, 0);
 }
 
-/* Stores the engine's time, 8 bytes, when all before it is complete. */
+/* Stores the engine's time, 8 bytes, when all earlier packets are complete. */
 static inline void gpupv_cmd_timestamp(struct gpupv_cmd *cmd, uint64_t gpu_address)
 {
     gpupv_cmd_longs(cmd, GPUPV_OP_TIMESTAMP, &gpu_address, 1);
@@ -553,7 +554,7 @@ static inline void gpupv_cmd_work(struct gpupv_cmd *cmd, uint32_t kind, uint32_t
     gpupv_cmd_put(cmd, uses, (size_t)count * sizeof *uses);
 }
 
-/* Bytes of a barrier of a type; 0 for a type that nobody knows, whose barriers stay behind. */
+/* Bytes of a barrier of a type; 0 for an unknown type, whose barriers are left out. */
 static inline uint32_t gpupv_barrier_bytes(uint32_t type)
 {
     switch (type) {
@@ -570,7 +571,7 @@ static inline uint32_t gpupv_barrier_bytes(uint32_t type)
     }
 }
 
-/* At most 2^32 groups of 2^32 barriers of 56 bytes: no sum overflows before it is too much for the buffer. */
+/* At most 2^32 groups of 2^32 barriers of 56 bytes: no sum overflows before it exceeds the buffer. */
 static inline uint64_t gpupv_groups_bytes(const struct gpupv_cmd *cmd, const struct gpupv_barrier_group *groups,
                                           uint32_t count)
 {
@@ -646,7 +647,7 @@ static inline void gpupv_cmd_wait_barrier(struct gpupv_cmd *cmd, const struct gp
     gpupv_cmd_groups(cmd, groups, count);
 }
 
-/* AssertResourceAccess: looked at, never run. */
+/* AssertResourceAccess: checked, never executed. */
 static inline void gpupv_cmd_assert_resource_access(struct gpupv_cmd *cmd, uint32_t resource, uint32_t subresource,
                                                     uint32_t access)
 {

@@ -1,6 +1,6 @@
-/* Driver-private escapes of gpupv's simulated KMD: what goes into pPrivateDriverData of a D3DKMTEscape of Type
- * D3DKMT_ESCAPE_DRIVERPRIVATE without DriverKnownEscape. Little-endian; the first word is the command. No data at all
- * are STATUS_SUCCESS, too few STATUS_BUFFER_TOO_SMALL, another command STATUS_NOT_SUPPORTED.
+/* Driver-private escapes of gpupv's simulated KMD: the contents of pPrivateDriverData of a D3DKMTEscape of Type
+ * D3DKMT_ESCAPE_DRIVERPRIVATE without DriverKnownEscape. Little-endian; the first word is the command. No data
+ * give STATUS_SUCCESS, too few STATUS_BUFFER_TOO_SMALL, another command STATUS_NOT_SUPPORTED.
  */
 #ifndef GPUPV_ESCAPE_H
 #define GPUPV_ESCAPE_H
@@ -24,7 +24,7 @@
 #define GPUPV_PROCESS_VIRTUAL_MACHINE_WORKER 1u
 #define GPUPV_PROCESS_VIRTUAL_MACHINE 2u
 
-/* Filled by the driver with what it was given; bytes of the caller's beyond it come back as they were. */
+/* The driver fills it in with its arguments; the caller's bytes after it come back unchanged. */
 struct gpupv_escape_echo {
     uint32_t command;
     uint32_t flags;        /* D3DDDI_ESCAPEFLAGS as the driver got them */
@@ -34,14 +34,14 @@ struct gpupv_escape_echo {
     uint32_t process_kind; /* GPUPV_PROCESS_..; 0 without a process too */
 };
 
-/* Signals a CPU event of the calling process; of any other STATUS_INVALID_PARAMETER. */
+/* Signals a CPU event of the calling process; STATUS_INVALID_PARAMETER for another process's. */
 struct gpupv_escape_signal_event {
     uint32_t command;
-    uint32_t count; /* how often, GPUPV_ESCAPE_SIGNALS_MAX at most */
+    uint32_t count; /* how often, at most GPUPV_ESCAPE_SIGNALS_MAX */
     uint64_t kmd_cpu_event;
 };
 
-/* The escape answers this NTSTATUS. */
+/* The escape returns this NTSTATUS. */
 struct gpupv_escape_fail {
     uint32_t command;
     int32_t status;
@@ -53,24 +53,24 @@ struct gpupv_escape_object_bad {
     uint32_t usage; /* in: Usage[0]; out: how many events were signaled */
 };
 
-/* The driver signals this event of the calling process in guest-event mode, by the number. The host tells the process of
- * that number, and the library knows no event by it: the number of a descriptor sets nothing and ends no wait. */
+/* The driver signals this event of the calling process in guest-event mode, by the number. The host sends the process
+ * that number, which is no event of the library: a descriptor's number sets nothing and ends no wait. */
 struct gpupv_escape_guest_event {
     uint32_t command;
     uint32_t reserved; /* 0 */
     uint64_t event;    /* not 0 */
 };
 
-/* A resource for commands to name: of hDevice, with which it ends. The number is one of the process's on this adapter,
- * and is not used again. STATUS_INVALID_PARAMETER without a device or with a description that cannot be (a note of the
- * host's says what is wrong with it), STATUS_NO_MEMORY if the process has 16384. */
+/* Creates a resource for commands. It belongs to hDevice, and is destroyed with it. Its number is the process's on
+ * this adapter, and is not used again. STATUS_INVALID_PARAMETER without a device or with an invalid description (a
+ * note of the host gives the reason), STATUS_NO_MEMORY if the process has 16384. */
 struct gpupv_escape_create_resource {
     uint32_t command;
     uint32_t number;   /* out; not 0 */
     uint8_t desc[96];  /* struct gpupv_resource_desc */
 };
 
-/* STATUS_INVALID_PARAMETER if it is no resource of hDevice. A command that names it faults from then on. */
+/* STATUS_INVALID_PARAMETER if it is no resource of hDevice. Later commands that name it fault. */
 struct gpupv_escape_destroy_resource {
     uint32_t command;
     uint32_t number;
@@ -80,20 +80,20 @@ struct gpupv_escape_destroy_resource {
 #define GPUPV_DEBUG_ERRORS 1u /* hazards and errors */
 #define GPUPV_DEBUG_ALL 2u    /* warnings too */
 
-/* The debug layer of the calling process on this adapter: what it says of command lists as their turn comes to run. Needs
+/* Sets the debug layer of the calling process on this adapter, which checks command lists when they begin to run. Needs
  * hDevice. STATUS_INVALID_PARAMETER for another level. */
 struct gpupv_escape_set_debug {
     uint32_t command;
     uint32_t level; /* GPUPV_DEBUG_.. */
 };
 
-/* What it has said and nobody has read, the oldest first: as many records as there is room for behind this; they are
- * kept no more. 1024 are kept, more are counted. STATUS_INVALID_PARAMETER if the layer is off, STATUS_BUFFER_TOO_SMALL
- * if the first one does not fit. */
+/* Reads the debug layer's unread messages, the oldest first: as many records as fit after this header; they are
+ * removed. 1024 are kept, further ones are only counted. STATUS_INVALID_PARAMETER if the layer is off,
+ * STATUS_BUFFER_TOO_SMALL if the first one does not fit. */
 struct gpupv_escape_read_messages {
     uint32_t command;
     uint32_t count; /* out */
-    uint64_t lost;  /* out: since the layer was turned on */
+    uint64_t lost;  /* out: messages lost since the layer was turned on */
 };
 
 #define GPUPV_MESSAGE_WARNING 1u
@@ -101,7 +101,7 @@ struct gpupv_escape_read_messages {
 #define GPUPV_MESSAGE_ERROR 3u
 #define GPUPV_MESSAGE_LIST_REMOVED 4u /* an error for which a runtime removes the list */
 
-/* One record; the text, UTF-8 with zeros up to 8 bytes, is behind it. */
+/* One record; the text follows, UTF-8, zero-padded to 8 bytes. */
 struct gpupv_message {
     uint32_t bytes;      /* of the record with its text */
     uint32_t rule;       /* n of R-n, docs/COMMANDS.md; 0: no rule of barriers */
@@ -115,21 +115,22 @@ struct gpupv_message {
     uint32_t reserved;
 };
 
-/* D3D12_FENCE_FLAGS; no values of the two previews are published, and those here are ours. */
+/* D3D12_FENCE_FLAGS; no values of the two preview flags are published, so those here are gpupv's own. */
 #define GPUPV_FENCE_SHARED 0x1u
 #define GPUPV_FENCE_SHARED_CROSS_ADAPTER 0x2u
 #define GPUPV_FENCE_NON_MONITORED 0x4u
 #define GPUPV_FENCE_ALLOW_COMMAND_LIST_BARRIERS 0x100u
 #define GPUPV_FENCE_ALLOW_QUEUE_AND_CPU_SYNC 0x200u
 
-/* The flags of a native fence of the process's, which only its runtime knows: for the debug layer, and what it calls the
- * fence. One that nobody described is one that lists, queues and the CPU may use. STATUS_INVALID_PARAMETER if no native fence
- * is mapped there, for flags that there cannot be together (rules R-098 and R-099), and for others (R-107). Needs hDevice. */
+/* Describes a native fence of the process to the debug layer: its flags, which only the runtime knows, and its name.
+ * Lists, queues and the CPU may use a fence without a description. STATUS_INVALID_PARAMETER if no native fence is
+ * mapped there, for flags that exclude each other (rules R-098 and R-099), and for unknown ones (R-107). Needs
+ * hDevice. */
 struct gpupv_escape_describe_fence {
     uint32_t command;
     uint32_t flags;       /* GPUPV_FENCE_.. */
     uint64_t gpu_address; /* of its current value */
-    char name[32];        /* UTF-8, zeros behind it */
+    char name[32];        /* UTF-8, zero-padded */
 };
 
 #endif

@@ -1,8 +1,8 @@
-/* Command buffers of gpupv's simulated engines: what goes into the private driver data of
+/* Command buffers of gpupv's simulated engines: the private driver data of
  * D3DKMTSubmitCommand. Little-endian, 8-byte aligned:
  *
  *   offset 0  u32 magic "GPV1", u32 bytes in all
- *          8  packets: u32 opcode, u32 bytes of the packet with these 8, then u64 operands
+ *          8  packets: u32 opcode, u32 bytes of the packet including these 8, then u64 operands
  *
  * Build one in a struct gpupv_commands: gpupv_begin, then packets, then submit `bytes` bytes of `words`.
  */
@@ -13,14 +13,14 @@
 
 #define GPUPV_MAGIC 0x31565047u /* "GPV1" */
 #define GPUPV_OP_FENCE_WRITE 1u /* u64 GPU address, u64 value: stores a fence value */
-#define GPUPV_OP_BUSY 2u        /* u64 nanoseconds: the engine works for that long */
-#define GPUPV_OP_HANG 3u        /* the engine never comes back */
+#define GPUPV_OP_BUSY 2u        /* u64 nanoseconds: the engine is busy for that long */
+#define GPUPV_OP_HANG 3u        /* the engine never completes it */
 #define GPUPV_OP_FENCE_WAIT 4u  /* u64 GPU address, u64 value: waits in hardware for a native fence */
 #define GPUPV_OP_MARKER_IN 5u   /* u64 GPU address, u64 value: stored when all packets before it have started */
 #define GPUPV_OP_MARKER_OUT 6u  /* u64 GPU address, u64 value: stored when all packets before it are complete */
-#define GPUPV_OP_FENCE_READ 7u  /* u64 GPU address of a fence, u64 GPU address: its value, 8 bytes, goes there */
+#define GPUPV_OP_FENCE_READ 7u  /* u64 GPU address of a fence, u64 GPU address: stores its value, 8 bytes, there */
 
-/* Room for 64 KiB, far more than a test needs; `full` is set when it did not suffice. */
+/* Room for 64 KiB, far more than a test needs; `full` is set on overflow. */
 #define GPUPV_COMMAND_WORDS 8192u
 
 struct gpupv_commands {

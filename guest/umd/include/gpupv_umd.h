@@ -1,17 +1,17 @@
-/* A user-mode driver's end of a context, in the least form that is right: commands gather in a pending buffer, and
- * the kernel hears of them when they are flushed. Plain functions over D3DKMT calls; use them, or read here what a
+/* A minimal correct user-mode driver for one context: it collects commands in a pending buffer, and submits them to
+ * the kernel on a flush. Plain functions over D3DKMT calls; use them, or read here what a
  * user-mode driver has to do.
  *
- *   record    gpupv_fence_write(&queue.pending, ..), gpupv_busy(&queue.pending, ..): nobody sees them yet
- *   flush     one D3DKMTSubmitCommand of what is pending; nothing pending, no call
- *   signal    flush, then D3DKMTSignalSynchronizationObjectFromGpu: what was recorded before it is done when
+ *   record    gpupv_fence_write(&queue.pending, ..), gpupv_busy(&queue.pending, ..): not submitted yet
+ *   flush     one D3DKMTSubmitCommand of the pending commands; no call if there are none
+ *   signal    flush, then D3DKMTSignalSynchronizationObjectFromGpu: earlier commands are complete when
  *             the fence is signaled
- *   wait      flush, then D3DKMTWaitForSynchronizationObjectFromGpu: what was recorded before it does not
- *             wait. Were it still pending, it would be submitted behind the wait; and if it is what the wait's
- *             signal depends on, neither would ever come.
+ *   wait      flush, then D3DKMTWaitForSynchronizationObjectFromGpu: earlier commands do not
+ *             wait. If they were still pending, they would be submitted after the wait; and if the wait's
+ *             signal depends on them, neither would ever complete.
  *
- * One thread at a time per queue. Every function answers the NTSTATUS of the first call that failed; what was
- * pending is then pending still.
+ * One thread at a time per queue. Every function returns the NTSTATUS of the first call that failed; the pending
+ * commands then stay pending.
  */
 #ifndef GPUPV_UMD_H
 #define GPUPV_UMD_H
@@ -19,10 +19,10 @@
 #include <d3dkmthk.h>
 #include <gpupv_isa.h>
 
-/* A fence that D3DKMTOpenSyncObjectFromNtHandle2 opened is mapped for engines once the paging fence of the device's oldest
- * paging queue has this value: wait for that before an engine writes there. 0: it is mapped already, as it always is without a
- * paging queue. Waits, signals and the CPU's address need not wait. The published struct has no field for it, so the library
- * puts it into the reserved words of its union. */
+/* A fence that D3DKMTOpenSyncObjectFromNtHandle2 opened is mapped for engines once the paging fence of the device's
+ * oldest paging queue has this value: wait for that before an engine writes there. 0: it is mapped already, which is
+ * always so without a paging queue. Waits, signals and the CPU address are usable before. The published struct has
+ * no field for it, so the library puts it into the reserved words of its union. */
 static inline UINT64 gpupv_opened_paging_fence_value(const D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 *opened)
 {
     return opened->Reserved[3];
@@ -39,7 +39,7 @@ static inline void gpupv_queue_begin(struct gpupv_queue *queue, D3DKMT_HANDLE co
     gpupv_begin(&queue->pending);
 }
 
-/* STATUS_BUFFER_TOO_SMALL if more was recorded than a buffer holds: nothing of it is submitted. */
+/* STATUS_BUFFER_TOO_SMALL if more commands were recorded than fit a buffer: none are submitted. */
 static inline NTSTATUS gpupv_queue_flush(struct gpupv_queue *queue)
 {
     if (queue->pending.full)

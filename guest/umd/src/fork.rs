@@ -78,7 +78,7 @@ fn wiped_page() -> Option<&'static AtomicU32> {
         mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
             .ok()?
     };
-    // SAFETY: the page is ours, mapped, zeroed, aligned, and stays for the life of the process.
+    // SAFETY: the page is private, mapped, zeroed, aligned, and stays for the life of the process.
     unsafe {
         madvise(page, bytes, Advice::LinuxWipeOnFork).ok()?;
         let flag = &*page.cast::<AtomicU32>();
@@ -192,7 +192,7 @@ impl Drop for SessionDescriptor {
         if self.generation == generation()
             && DESCRIPTORS[self.place].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
         {
-            // SAFETY: the list said that this descriptor is still ours.
+            // SAFETY: the list shows that this session still owns the descriptor.
             unsafe { libc::close(self.raw) };
         }
     }

@@ -1,5 +1,5 @@
-//! The C ABI against a host that looks at what arrives: what is checked here, what is forwarded, and
-//! how the C unions are read. Structs are those of `windows-sys`.
+//! The C ABI against a host that checks what arrives: what is checked here, what is forwarded, and how the C unions are
+//! read. Structs are those of `windows-sys`.
 
 mod host;
 
@@ -52,7 +52,7 @@ const CONTEXT: Handle = Handle(0x4000_0100);
 /// A NULL array starts the session and sends nothing.
 fn start() {
     let mut arguments = windows::D3DKMT_ENUMADAPTERS2::default();
-    // SAFETY: a struct of ours.
+    // SAFETY: a local struct.
     assert_eq!(unsafe { D3DKMTEnumAdapters2(&raw mut arguments) }, OK);
     assert_eq!(arguments.NumAdapters, 34);
 }
@@ -124,7 +124,7 @@ fn an_array_for_one_adapter_is_enough_for_one() {
     let adapter = Adapter { handle: ADAPTER, luid: Luid { low: 3, high: -4 }, sources: 1 };
     let status = call(D3DKMTEnumAdapters2, &mut arguments, || {
         let (request, _) = host.call();
-        // A host that answers more than was asked for writes no further than the array goes.
+        // A host that returns more entries than requested does not write past the array.
         host.answer(request, NtStatus::SUCCESS, &Reply::Adapters(vec![adapter, adapter]));
     });
     assert_eq!((status, arguments.NumAdapters, infos[0].hAdapter, infos[1].hAdapter), (OK, 1, ADAPTER.0, 7));
@@ -163,7 +163,7 @@ fn create2(object_type: i32, first: u64) -> windows::D3DKMT_CREATESYNCHRONIZATIO
     arguments
 }
 
-/// Creates an object in this slot of the host; answers its handle.
+/// Creates an object in this slot of the host. Returns its handle.
 fn create(host: &mut Peer, object_type: SyncObjectType, slot: u32) -> Handle {
     let mut arguments = create2(object_type.0 as i32, 5);
     let status = call(D3DKMTCreateSynchronizationObject2, &mut arguments, || {
@@ -232,14 +232,14 @@ fn a_notification_names_an_event_and_gives_the_number_back_as_it_came() {
     }
 }
 
-/// What the host gets of a union.
+/// The values that the host receives for a union.
 #[derive(PartialEq, Debug)]
 enum Recorded {
     Array(Vec<u64>),
     InPlace(u64),
 }
 
-/// What the host gets of a GPU wait on `object` whose union is `union`.
+/// The values that the host receives for a GPU wait on `object` whose union is `union`.
 fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Recorded {
     let objects = [object.0, object.0];
     let mut arguments = windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
@@ -276,7 +276,7 @@ fn the_first_object_says_whether_the_union_is_a_pointer() {
     assert_eq!(values_of_gpu_wait(&mut host, monitored, pointer), Recorded::Array(vec![8, 9]));
     let legacy = create(&mut host, SyncObjectType::FENCE, 11);
     assert_eq!(values_of_gpu_wait(&mut host, legacy, 77), Recorded::InPlace(77));
-    // Not known: a pointer if something can be read there; never a crash.
+    // Unknown handle: a pointer if it is readable; never a crash.
     let unknown = Handle(0x4FFF_0000);
     assert_eq!(values_of_gpu_wait(&mut host, unknown, pointer), Recorded::Array(vec![8, 9]));
     assert_eq!(values_of_gpu_wait(&mut host, unknown, 77), Recorded::InPlace(77));
@@ -300,7 +300,7 @@ fn a_gpu_signal_with_an_event_has_no_objects() {
     arguments.Anonymous.CpuEventHandle = handle;
     let sent = messages_sent();
     let refused = |arguments: &windows::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2| {
-        // SAFETY: a struct of ours.
+        // SAFETY: a local struct.
         assert_eq!(unsafe { D3DKMTSignalSynchronizationObjectFromGpu2(arguments) }, IP);
     };
     refused(&windows::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2 {
@@ -365,7 +365,7 @@ fn an_nt_handle_carries_the_token_that_opens() {
     assert_eq!((status, nt_handle & 0xC000_0000), (OK, 0));
 
     let mut open = windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::default();
-    // SAFETY: structs of ours.
+    // SAFETY: local structs.
     unsafe {
         assert_eq!(D3DKMTOpenSyncObjectFromNtHandle2(&raw mut open), IP);
         open.hDevice = DEVICE.0;

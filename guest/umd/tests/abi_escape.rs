@@ -1,4 +1,4 @@
-//! Escapes, features and the events that a driver signals, through the C ABI, against a host that looks at what arrives.
+//! Escapes, features and the events that a driver signals, through the C ABI, against a host that checks what arrives.
 
 mod host;
 
@@ -45,7 +45,7 @@ const NO_FLAGS: SyncObjectFlags = SyncObjectFlags::empty();
 
 fn start() {
     let mut arguments = windows::D3DKMT_ENUMADAPTERS2::default();
-    // SAFETY: a struct of ours, and no array: no message is sent.
+    // SAFETY: a local struct, and no array: no message is sent.
     assert_eq!(unsafe { D3DKMTEnumAdapters2(&raw mut arguments) }, OK);
 }
 
@@ -100,7 +100,7 @@ fn an_escapes_data_go_both_ways_and_come_back_on_success_only() {
         host.answer(request, NtStatus::SUCCESS, &Reply::Escape(filled.encode()));
     });
     assert_eq!((done, CpuEventUsage::decode(&data)), (OK, Some(filled)));
-    // A host that answers without the data has forgotten half.
+    // A host that answers without the data.
     let forgot = call(D3DKMTEscape, &mut escape, || {
         let (request, _) = host.call();
         host.answer(request, NtStatus::SUCCESS, &Reply::None);
@@ -142,13 +142,13 @@ fn without_data_the_host_judges_and_nothing_is_written() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_before_anything_is() {
+fn an_escape_that_cannot_be_sent_is_refused_before_any_message() {
     covers!("GPV-009");
     let mut host = the_host();
     let sent = messages_sent();
     let mut data = vec![5; limits::PRIVATE_DATA_BYTES_MAX + 1];
     let mut escape = escape_of(&mut data);
-    // SAFETY: structs of ours, and the NULLs that are tested.
+    // SAFETY: local structs, and the NULLs that are tested.
     unsafe {
         assert_eq!(D3DKMTEscape(&raw mut escape), IP);
         escape.PrivateDriverDataSize = u32::MAX;
@@ -161,7 +161,7 @@ fn what_cannot_be_sent_is_refused_before_anything_is() {
     }
     assert_eq!(messages_sent(), sent);
     assert!(data.iter().all(|byte| *byte == 5));
-    // One byte less is sent, and comes back: the limit is where it is said to be.
+    // One byte less is sent and returned: the limit is exact.
     data.pop();
     let mut escape = escape_of(&mut data);
     let status = call(D3DKMTEscape, &mut escape, || {
@@ -192,7 +192,7 @@ fn a_feature_is_answered_as_the_host_says() {
     assert_eq!((status, feature.version, feature.value), (OK, 2, 0b101));
 }
 
-/// Creates a CPU_NOTIFICATION object: what the host does with the event's id and the request, and the status.
+/// Creates a CPU_NOTIFICATION object: `answer` gets the event's id and the request. Returns the status.
 fn create(
     host: &mut Peer,
     flags: SyncObjectFlags,
@@ -216,7 +216,7 @@ fn created(host: &mut Peer, request: u64, object: Handle) {
     host.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created));
 }
 
-/// A call whose answer is behind everything that the host has sent: it has had its effect by then.
+/// Makes a call whose answer follows everything that the host has sent, so all of it has had its effect.
 fn all_is_read(host: &mut Peer) {
     let mut feature = IsFeatureEnabled::default();
     let status = call(D3DKMTIsFeatureEnabled, &mut feature, || {
@@ -301,7 +301,7 @@ fn a_device_takes_the_events_that_its_driver_signals_along() {
         host.wake(*id, NtStatus::SUCCESS);
     }
     all_is_read(&mut host);
-    // The later of the two has come, and the earlier has done nothing.
+    // The later of the two has arrived, and the earlier has done nothing.
     assert_eq!((taken(&plain), is_set(&signalled)), (1, false));
     destroy(&mut host, Handle(OBJECT.0 + 0x40), |_| {});
 }

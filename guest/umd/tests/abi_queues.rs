@@ -1,5 +1,5 @@
-//! The C ABI of queues, names and keyed mutexes against a host that looks at what arrives: what is checked here, what
-//! is forwarded, and what is written into the caller's struct. Structs are those of `windows-sys`.
+//! The C ABI of queues, names and keyed mutexes against a host that checks what arrives: what is checked here, what is
+//! forwarded, and what is written into the caller's struct. Structs are those of `windows-sys`.
 
 mod host;
 
@@ -147,7 +147,7 @@ struct CreateSyncFile {
 /// A NULL array starts the session and sends nothing.
 fn start() {
     let mut arguments = windows::D3DKMT_ENUMADAPTERS2::default();
-    // SAFETY: a struct of ours.
+    // SAFETY: a local struct.
     assert_eq!(unsafe { D3DKMTEnumAdapters2(&raw mut arguments) }, OK);
     assert_eq!(arguments.NumAdapters, 34);
 }
@@ -274,11 +274,11 @@ fn a_poll_that_times_out_writes_the_fence_value() {
 }
 
 #[test]
-fn an_acquire_that_sleeps_ends_with_its_wake_and_what_the_mutex_holds() {
+fn a_blocked_acquire_completes_with_its_wake_and_the_mutexs_data() {
     covers!("W-192", "W-198", "W-199", "FEN-079");
     let mut host = the_host();
-    // Nothing is asked after a time-out or the end of the owner: only the owner is told, and the next call that arrives
-    // is the next acquire.
+    // After a time-out or an abandonment no data are read, because only the owner gets them: the next call is the next
+    // acquire.
     for (status, fence_value) in [(NtStatus::TIMEOUT, 0), (NtStatus::ABANDONED, 0), (NtStatus::SUCCESS, 1234)]
     {
         let mut data = [0xCC_u8; 8];
@@ -334,7 +334,7 @@ fn a_name_is_the_last_part_of_its_path() {
     let mut host = the_host();
     let (mut name, mut text) = (UNICODE_STRING::default(), Vec::new());
     let mut open = windows::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME::default();
-    // SAFETY: a struct of ours.
+    // SAFETY: a local struct.
     assert_eq!(unsafe { D3DKMTOpenSyncObjectNtHandleFromName(&raw mut open) }, IP);
     for (path, status) in [
         ("", IP),
@@ -361,7 +361,7 @@ fn a_name_is_the_last_part_of_its_path() {
         assert_eq!((name.as_str(), token), ("a fence \u{E9}", made));
     });
     assert_eq!(status, OK);
-    // SAFETY: a descriptor of ours from here on.
+    // SAFETY: this process owns the descriptor from here on.
     drop(unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
 }
 
@@ -371,7 +371,7 @@ fn several_objects_and_a_name_are_shared_by_one_handle() {
     let (mut name, mut text) = (UNICODE_STRING::default(), Vec::new());
     let attributes = attributes(&mut name, &mut text, "\\BaseNamedObjects\\three");
     let mut out = 0;
-    // SAFETY: arrays of ours; 4 objects are refused before they are read.
+    // SAFETY: local arrays; 4 objects are refused before they are read.
     unsafe {
         assert_eq!(D3DKMTShareObjects(0, [1; 3].as_ptr(), &attributes, 0, &raw mut out), IP);
         assert_eq!(D3DKMTShareObjects(4, [1; 3].as_ptr(), &attributes, 0, &raw mut out), IP);
@@ -391,16 +391,16 @@ fn several_objects_and_a_name_are_shared_by_one_handle() {
         assert_eq!((objects, name.as_deref()), (vec![Handle(1), Handle(2), Handle(3)], Some("three")));
     });
     assert_eq!(status, OK);
-    // SAFETY: a descriptor of ours from here on.
+    // SAFETY: this process owns the descriptor from here on.
     drop(unsafe { OwnedFd::from_raw_fd(sharing.1 as i32) });
 }
 
 #[test]
-fn what_is_no_nt_handle_is_invalid_handle_without_a_device() {
+fn a_descriptor_that_is_no_nt_handle_is_invalid_handle_without_a_device() {
     covers!("W-140");
     let _host = the_host();
     let mut open = windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE::default();
-    // SAFETY: structs of ours.
+    // SAFETY: local structs.
     unsafe {
         assert_eq!(D3DKMTOpenSyncObjectFromNtHandle(&raw mut open), IH);
         let mut open = windows::D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE::default();
@@ -416,7 +416,7 @@ fn the_calls_of_wddm_1_are_legacy_calls_with_one_value() {
         ObjectCount: 33,
         ..Default::default()
     };
-    // SAFETY: a struct of ours.
+    // SAFETY: a local struct.
     assert_eq!(unsafe { D3DKMTWaitForSynchronizationObject2(&raw mut wait) }, IP);
     wait.ObjectCount = 2;
     wait.ObjectHandleArray[..2].copy_from_slice(&[1, 2]);
@@ -477,7 +477,7 @@ fn a_paging_queue_brings_a_fence_and_takes_it_along() {
         assert_eq!(answer(&mut host, &Reply::None), Call::DestroyPagingQueue { queue: QUEUE });
     });
     assert_eq!(status, OK);
-    // Not known any more: the host is asked.
+    // The fence is unknown again: the host is asked.
     let status = call(D3DKMTWaitForSynchronizationObjectFromCpu, &mut wait, || {
         let (request, _) = host.wait_call();
         host.answer(request, NtStatus::INVALID_PARAMETER, &Reply::None);
@@ -516,7 +516,7 @@ fn pending_address_calls_write_their_outputs() {
         FenceValue: 6,
         ..Default::default()
     };
-    // SAFETY: a struct of ours; NULL operations are what is tested.
+    // SAFETY: a local struct; NULL operations are what is tested.
     assert_eq!(unsafe { D3DKMTUpdateGpuVirtualAddress(&raw mut update) }, IP);
     let mut operation =
         windows::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION { OperationType: 1, ..Default::default() };
@@ -597,7 +597,7 @@ fn a_native_fence_is_mapped_where_the_documentation_says() {
     // SAFETY: the fence's place.
     assert_eq!(unsafe { (create.mapping[0] as *const u64).read_volatile() }, 3);
     create.flags = 1;
-    // SAFETY: a struct of ours.
+    // SAFETY: a local struct.
     assert_eq!(unsafe { D3DKMTCreateNativeFence(&raw mut create) }, IP);
     // SAFETY: as above.
     let mut open: OpenNativeFence = unsafe { std::mem::zeroed() };
@@ -688,13 +688,13 @@ fn a_sync_file_is_readable_once_the_fence_has_the_value() {
         event = Some(armed);
     });
     assert_eq!(status, OK);
-    // SAFETY: a descriptor of ours from here on.
+    // SAFETY: this process owns the descriptor from here on.
     let file = unsafe { OwnedFd::from_raw_fd(create.sync_file as i32) };
     assert!(!is_readable(&file));
     host.wake(event.unwrap(), NtStatus::SUCCESS);
     poll(&mut [PollFd::new(&file, PollFlags::IN)], None).unwrap();
     let mut words = [create.sync_file, 0, 0, 0, 0];
-    // SAFETY: structs of ours.
+    // SAFETY: local structs.
     unsafe {
         assert_eq!(D3DKMTWaitSyncFile(words.as_mut_ptr().cast()), NOT_SUPPORTED);
         assert_eq!(D3DKMTOpenSyncObjectFromSyncFile(&raw mut words), NOT_SUPPORTED);
@@ -728,7 +728,7 @@ fn interrupted(flags: i32) {
             FenceValueArray: &raw const value,
             ..Default::default()
         };
-        // SAFETY: a struct of ours.
+        // SAFETY: a local struct.
         unsafe { D3DKMTWaitForSynchronizationObjectFromCpu(&raw mut wait) }
     });
     let thread = its_thread.recv().unwrap();
@@ -743,7 +743,7 @@ fn interrupted(flags: i32) {
         }
         assert!(!waiting.is_finished(), "signal {count} ended the wait");
     }
-    // No second wait was registered: the next frame is that of this one's end.
+    // No second wait was registered: the next frame ends this one.
     host.wake(event, NtStatus::SUCCESS);
     assert_eq!(waiting.join().unwrap(), OK);
 }
@@ -755,7 +755,7 @@ fn a_signal_handler_does_not_end_a_wait() {
 }
 
 #[test]
-fn what_c_points_to_is_where_windows_has_it() {
+fn members_have_the_offsets_of_windows() {
     // The two structs above that windows-sys has no form of.
     assert_eq!(std::mem::offset_of!(CreateNativeFence, mapping), 72 + 24);
     assert_eq!(std::mem::offset_of!(CreateNativeFence, flags), 184);

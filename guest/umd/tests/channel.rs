@@ -54,7 +54,7 @@ fn eight_threads_get_their_own_answers_whatever_the_order() {
         if active == 0 {
             break;
         }
-        // Last come, first served.
+        // The last call is answered first.
         let batch: Vec<_> = (0..active.min(1 + round % THREADS as usize)).map(|_| peer.call()).collect();
         for (request, call) in batch.into_iter().rev() {
             let Call::GetDeviceState { device, .. } = call else { panic!("{call:?}") };
@@ -139,7 +139,7 @@ fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
         drop(event);
         assert!(!is_set(&watched));
         peer.wake(name, NtStatus::SUCCESS);
-        // A second wake of the same name means nothing.
+        // A second wake of the same name is ignored.
         peer.wake(name, NtStatus::SUCCESS);
         assert_eq!(taken(&watched), 1);
     }
@@ -147,7 +147,7 @@ fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
     assert_eq!(session.port().channel().pending(), 0);
 }
 
-/// One call there and back: everything sent before has been dispatched.
+/// Makes one call and answers it: everything sent before has been dispatched.
 fn exchange(session: &Arc<Session>, peer: &mut Peer) {
     let guest = session.clone();
     let caller = thread::spawn(move || state_of(&guest, DEVICE));
@@ -200,13 +200,13 @@ fn an_event_at_its_limit_blocks_nobody() {
 }
 
 #[test]
-fn what_is_no_eventfd_is_no_event() {
+fn a_descriptor_that_is_no_eventfd_is_refused() {
     covers!("W-047");
     let pipe = rustix::pipe::pipe().unwrap();
     for number in [0, 1 << 20, u64::MAX, pipe.1.as_raw_fd() as u64] {
         assert!(CallerEvent::from_handle(number).is_err(), "{number}");
     }
-    // As anonymous as an eventfd, and found out when it matters.
+    // Also an anonymous inode, and noticed only when it is used.
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
     let caller = CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
     assert_eq!(caller.set(), Err(NotAnEvent));
@@ -262,7 +262,7 @@ fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
     let (request, name) = peer.wait_call();
     peer.answer_wait(request, WaitOutcome::Registered);
     assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
-    // The same wake-up down the broker's connection, where an answer of the broker is due.
+    // The same wake on the broker's connection, where an answer of the broker is due.
     let guest = session.clone();
     let creating = thread::spawn(move || {
         block_on(guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None)).map(|_| ())
@@ -315,7 +315,7 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
 }
 
 #[test]
-fn a_slot_that_is_not_ours_is_the_hosts_defect() {
+fn an_unknown_slot_is_the_hosts_defect() {
     let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
     let guest = session.clone();
     let creating = thread::spawn(move || {

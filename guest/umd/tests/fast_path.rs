@@ -1,4 +1,4 @@
-//! A CPU wait whose value is there already: no message, no allocation. And when it must be asked.
+//! A CPU wait whose value is reached already: no message, no allocation. And the cases in which the host is asked.
 
 mod counting;
 mod host;
@@ -54,7 +54,7 @@ fn a_reached_value_costs_no_message_and_no_allocation() {
 }
 
 #[test]
-fn a_packet_that_nobody_answers_takes_no_memory_on_its_way_out() {
+fn a_one_way_packet_allocates_no_memory() {
     let asynchronous = Welcome { async_submission: true, ..welcome() };
     let (session, mut peer, fences) = connect_with_fences(asynchronous, &[0]);
     let (context, fence) = (Handle(0x4000_0400), fences[0].object);
@@ -71,13 +71,13 @@ fn a_packet_that_nobody_answers_takes_no_memory_on_its_way_out() {
         for packet in packets(value) {
             assert_eq!(block_on(session.submit(&packet)), NtStatus::SUCCESS);
         }
-        // The buffer that frames leave from is made once.
+        // The write buffer is allocated once.
         assert!(value == 0 || ALLOCATIONS.get() == before);
         assert_eq!([peer.call(), peer.call()], packets(value).map(|packet| (0, packet)));
     }
 }
 
-/// The wait is forwarded: the host is asked and says yes.
+/// The wait is forwarded, and the host accepts it.
 fn assert_asked(
     session: &Session,
     peer: &mut Peer,
@@ -115,13 +115,13 @@ fn whatever_is_not_known_for_sure_is_asked() {
 }
 
 #[test]
-fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
+fn a_wait_on_a_destroyed_handle_is_forwarded_before_the_host_destroys_it() {
     covers!("GPV-034");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[5, 5]);
     thread::scope(|scope| {
         let destroying = scope.spawn(|| block_on(session.destroy_sync_object(fences[0].object)));
         let (request, _) = peer.call();
-        // The host knows, the caller has no answer yet.
+        // The host has the call; the caller has no answer yet.
         assert_asked(&session, &mut peer, DEVICE, &[fences[0].object], &[5], 0);
         peer.answer(request, NtStatus::SUCCESS, &d3dkmt::Reply::None);
         assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);

@@ -1,4 +1,4 @@
-//! Fork, raw clone and the end of a process, through the C ABI of this very test process.
+//! Fork, raw clone and process exit, through the C ABI of this test process.
 
 mod host;
 
@@ -63,7 +63,7 @@ fn close_adapter() -> i32 {
     unsafe { D3DKMTCloseAdapter(&ADAPTER.0) }
 }
 
-/// A fence at 5: its CPU address.
+/// Creates a fence with the value 5. Returns its CPU address.
 fn create_fence() -> *const AtomicU64 {
     let mut device = CreateDevice { adapter: ADAPTER.0.into(), ..CreateDevice::default() };
     let mut fence = CreateFence { object_type: 5, initial: 5, ..CreateFence::default() };
@@ -81,14 +81,14 @@ fn value_at(address: *const AtomicU64) -> u64 {
     unsafe { (*address).load(Ordering::Acquire) }
 }
 
-/// What the host saw: processes that came and went, in order.
+/// What the host saw: processes that attached and left, in order.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Attached(u32),
     Gone(u32),
 }
 
-/// Serves whoever attaches, each on a thread of its own.
+/// Serves each process that attaches on a thread of its own.
 fn serve(listener: Listener, seen: mpsc::Sender<Seen>) {
     for process in 1.. {
         let peer = listener.accept(welcome(), 64);
@@ -122,7 +122,7 @@ fn serve_one(mut peer: Peer) {
     }
 }
 
-/// The session of this process, its host, and nobody else forking meanwhile.
+/// The session of this process and its host; no other test forks meanwhile.
 fn alone() -> MutexGuard<'static, mpsc::Receiver<Seen>> {
     static SEEN: OnceLock<Mutex<mpsc::Receiver<Seen>>> = OnceLock::new();
     let seen = SEEN.get_or_init(|| {
@@ -150,7 +150,7 @@ fn next(seen: &mpsc::Receiver<Seen>) -> Seen {
     seen.recv_timeout(Duration::from_secs(60)).expect("the host sees something")
 }
 
-/// Runs `body` in a child made by `make`; answers its pid. The child never returns from here.
+/// Runs `body` in a child made by `make`. Returns its pid. The child never returns from here.
 fn child(make: fn() -> i32, body: impl FnOnce() -> i32) -> i32 {
     match make() {
         0 => {
@@ -167,7 +167,7 @@ fn fork() -> i32 {
     unsafe { libc::fork() }
 }
 
-/// A child that no handler hears of: the bare system call.
+/// A child that no fork handler sees: the bare system call.
 fn raw_clone() -> i32 {
     // SAFETY: as `fork`, with nothing shared.
     unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 }

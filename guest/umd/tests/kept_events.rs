@@ -1,4 +1,4 @@
-//! Events of a driver that the broker keeps: what the library asks of it, and that the stream brings what it refuses.
+//! Registered events of a driver: what the library requests from the broker, and that the stream delivers refused ones.
 
 mod host;
 
@@ -33,7 +33,7 @@ fn begin(session: &Arc<Session>, flags: SyncObjectFlags, event: &OwnedFd) -> Cre
     thread::spawn(move || block_on(session.create_sync_object(DEVICE, info, false, Some(kept))))
 }
 
-/// Answers the create call: its event's name.
+/// Answers the create call. Returns its event's name.
 fn answer_create(host: &mut Peer, status: NtStatus, object: Handle) -> EventId {
     let (request, call) = host.call();
     let Call::CreateSynchronizationObject { info, .. } = call else { panic!("{call:?}") };
@@ -61,7 +61,7 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
     creating.join().unwrap().unwrap();
     set(&brokers);
     assert_eq!(taken(&event), 1, "it is the caller's own");
-    // The stream may bring it as well: a broker that gives up says nothing.
+    // The stream may deliver it as well: a broker may lose an event channel silently.
     host.wake(EventId(kept), NtStatus::SUCCESS);
     assert_eq!(taken(&event), 1);
     let guest = session.clone();
@@ -72,7 +72,7 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
 }
 
 #[test]
-fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
+fn a_refused_event_comes_by_the_stream_and_is_not_requested_again() {
     let (session, mut host) = connect_keeping(2, welcome(), 64);
     let event = new_event();
     let creating = begin(&session, BY_DRIVER, &event);
@@ -89,7 +89,7 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
-    // With nothing kept there is nothing to settle.
+    // Without a registered event there is nothing to settle.
     session.port().drain_event_channels();
 }
 
@@ -107,8 +107,8 @@ fn a_refused_object_has_no_event_at_the_broker() {
 }
 
 #[test]
-fn only_a_drivers_events_are_kept_and_no_more_than_the_broker_says() {
-    // An older broker says nothing: none.
+fn only_a_drivers_events_are_registered_up_to_the_brokers_limit() {
+    // An older broker sends no limit, which means none.
     for events_max in [0, 1] {
         let (session, mut host) = match events_max {
             0 => connect(welcome(), 64),
@@ -122,7 +122,7 @@ fn only_a_drivers_events_are_kept_and_no_more_than_the_broker_says() {
             creating.join().unwrap().unwrap();
         }
         for (at, flags) in [(8, NO_FLAGS), (9, BY_DRIVER)] {
-            // The broker is not asked: nobody would answer.
+            // The broker is not asked: the test would not answer.
             let creating = begin(&session, flags, &event);
             answer_create(&mut host, NtStatus::SUCCESS, Handle::local(at, 1));
             creating.join().unwrap().unwrap();

@@ -23,8 +23,8 @@ fn wait(session: &Session, fence: &CreatedFence, event: Option<&OwnedFd>) -> NtS
     block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[1], WaitFromCpuFlags::empty(), event))
 }
 
-/// Every state at once: a blocked leader, followers that await answers and wakes, an armed event.
-/// Then `end` ends it.
+/// Every state at once: a blocked leader, followers that await answers and wakes, an armed event. Then `end` closes the
+/// stream.
 fn lose_with_everything_pending(end: impl FnOnce(&mut Peer)) {
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -113,7 +113,7 @@ fn a_second_welcome_comes() {
 }
 
 #[test]
-fn unknown_names_are_ignored_and_the_session_goes_on() {
+fn unknown_names_are_ignored_and_the_session_continues() {
     covers!("EVT-027");
     let (session, mut peer) = connect(welcome(), 64);
     peer.wake(d3dkmt::EventId(99), NtStatus::SUCCESS);
@@ -126,9 +126,9 @@ fn unknown_names_are_ignored_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_write_after_the_end_is_told_and_raises_no_signal() {
+fn a_write_after_the_end_is_reported_and_raises_no_signal() {
     let (session, mut peer) = connect(welcome(), 64);
-    peer.goodbye("while nobody read");
+    peer.goodbye("while no thread read");
     drop(peer);
     for _ in 0..3 {
         assert_eq!(call(&session), TRANSPORT_LOST);
@@ -162,7 +162,7 @@ fn an_answer_in_many_pieces_is_one_answer() {
 }
 
 #[test]
-fn no_broker_and_a_refusal_are_told_apart() {
+fn no_broker_and_a_refusal_are_different_errors() {
     let nowhere = attach(std::path::Path::new("/nonexistent/broker.sock"), "test");
     assert!(matches!(nowhere, Err(AttachError::NoBroker { .. })), "{nowhere:?}");
     let listener = Listener::new();
@@ -204,7 +204,7 @@ fn dropping_a_session_ends_both_connections() {
     }
 }
 
-/// A program that looks at its fence and at the state of its device, and makes no other call.
+/// A program that reads its fence and the state of its device, and makes no other call.
 #[test]
 fn a_device_is_not_said_to_be_active_when_the_host_has_closed_the_stream() {
     covers!("GPV-026");

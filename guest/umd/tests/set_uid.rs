@@ -1,4 +1,4 @@
-//! A program with more rights than the user who started it does not ask the environment whom to talk to.
+//! A program with more rights than the user who started it ignores the environment when it chooses its broker.
 
 mod host;
 
@@ -13,27 +13,27 @@ unsafe extern "C" {
     fn D3DKMTEnumAdapters2(argument: *mut windows::D3DKMT_ENUMADAPTERS2) -> i32;
 }
 
-/// Tells a process that it is the program under test.
+/// Set in the process that is the program under test.
 const ROLE: &str = "GPUPV_TEST_SET_UID";
 const TEST: &str = "a_set_uid_program_ignores_the_environment";
 const NOBODY: u32 = 65534;
 
-/// A copy of this test's program, gone when the test is over.
+/// A copy of this test's program, removed when the test is over.
 struct Copy(PathBuf);
 
 impl Copy {
-    /// Owned by `owner`, if that is somebody else, and set-uid then.
+    /// Makes a copy, owned by `owner` and set-uid if one is given.
     fn new(name: &str, owner: Option<u32>) -> Copy {
         let path = std::env::temp_dir().join(format!("umd-test-{name}-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
         chown(&path, owner, None).unwrap();
-        // Behind the change of the owner, which takes the bit away.
+        // After the change of the owner, which clears the bit.
         let mode = if owner.is_some() { 0o4755 } else { 0o755 };
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         Copy(path)
     }
 
-    /// Starts it with a broker in its environment, and the wish that the library is quiet.
+    /// Starts it with a broker in its environment, and with GPUPV_QUIET.
     fn start(&self, broker: &Path) -> std::process::Child {
         Command::new(&self.0)
             .args([TEST, "--exact", "--nocapture"])
@@ -78,7 +78,7 @@ fn a_set_uid_program_ignores_the_environment() {
     let everybody = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&listener.path, everybody).unwrap();
 
-    // A program like any other has its session from there, and is quiet.
+    // An ordinary program gets its session from there, and is quiet.
     let plain = Copy::new("plain", None);
     let child = plain.start(&listener.path);
     let peer = listener.accept(welcome(), 64);

@@ -1,4 +1,4 @@
-//! A host that asks for times is told them, in front of calls and at the exit; any other sees nothing of them.
+//! Times are sent to a host that asks for them, before calls and at the exit; other hosts get none.
 
 mod host;
 
@@ -18,7 +18,7 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The next call, and the times in front of it.
+/// The next call, and the times before it.
 fn timed_call(peer: &mut Peer) -> (Times, u64, Call) {
     let Some(to_host::Body::Times(times)) = peer.frame().unwrap().body else { panic!("no times") };
     let (request, call) = peer.call();
@@ -37,7 +37,7 @@ fn wait(session: &Session, fence: &CreatedFence, event: Option<&OwnedFd>) {
     assert_eq!(status, NtStatus::SUCCESS);
 }
 
-/// Answers a call that is made meanwhile; its times.
+/// Answers a call that is made meanwhile. Returns its times.
 fn answered(session: &Session, peer: &mut Peer, host_time_ns: u64) -> Times {
     thread::scope(|scope| {
         let calling = scope.spawn(|| call(session));
@@ -63,7 +63,7 @@ fn timed_session() -> (std::sync::Arc<Session>, Peer, CreatedFence) {
     (session, peer, creating.join().unwrap())
 }
 
-/// A wait that is registered and then woken; its name.
+/// Registers a wait and wakes it. Returns its name.
 fn woken(peer: &mut Peer, host_time_ns: u64) -> u64 {
     let (_, request, call) = timed_call(peer);
     let Call::WaitFromCpu { event: EventId(event), .. } = call else { panic!("{call:?}") };
@@ -74,21 +74,21 @@ fn woken(peer: &mut Peer, host_time_ns: u64) -> u64 {
 }
 
 #[test]
-fn a_call_is_told_from_its_begin_and_the_soonest_of_what_was_heard_with_the_next() {
+fn a_call_reports_its_begin_and_the_message_with_the_least_delay() {
     let (session, mut peer, _) = timed_session();
     let before = now();
     let first = answered(&session, &mut peer, 1_000);
     assert!(before <= first.called_ns && first.called_ns <= first.sent_ns && first.sent_ns <= now());
-    assert_eq!((first.received_host_ns, first.received_ns, first.woken.len()), (0, 0, 0), "nobody said when");
+    assert_eq!((first.received_host_ns, first.received_ns, first.woken.len()), (0, 0, 0), "the host has sent no time");
     let second = answered(&session, &mut peer, 2_000);
     assert_eq!(second.received_host_ns, 1_000);
     assert!(first.sent_ns <= second.received_ns && second.received_ns <= second.called_ns);
-    assert_eq!(answered(&session, &mut peer, 3_000).received_host_ns, 2_000, "each is told once");
+    assert_eq!(answered(&session, &mut peer, 3_000).received_host_ns, 2_000, "each is reported once");
     assert!(session.port().channel().tells_times());
 }
 
 #[test]
-fn a_wake_is_told_with_the_next_call() {
+fn a_wake_is_reported_with_the_next_call() {
     let (session, mut peer, fence) = timed_session();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(&session, &fence, None));
@@ -104,7 +104,7 @@ fn a_wake_is_told_with_the_next_call() {
 }
 
 #[test]
-fn an_event_is_told_once_it_is_set_and_at_the_exit_what_no_call_told() {
+fn an_event_is_reported_once_it_is_set_and_unreported_ones_at_the_exit() {
     let (session, mut peer, fence) = timed_session();
     session.port().channel().tell_last_times();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -114,7 +114,7 @@ fn an_event_is_told_once_it_is_set_and_at_the_exit_what_no_call_told() {
         arming.join().unwrap();
         let long = Timespec { tv_sec: 60, tv_nsec: 0 };
         assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&long)), Ok(1));
-        // It is noted right after the event is set: until then there is nothing to tell.
+        // It is recorded right after the event is set: until then there is nothing to report.
         let times = loop {
             session.port().channel().tell_last_times();
             peer.stream.set_nonblocking(true).unwrap();
@@ -133,7 +133,7 @@ fn an_event_is_told_once_it_is_set_and_at_the_exit_what_no_call_told() {
 }
 
 #[test]
-fn who_does_not_ask_is_told_nothing() {
+fn a_host_that_does_not_ask_for_times_gets_none() {
     let (session, mut peer) = connect(welcome(), 64);
     thread::scope(|scope| {
         let calling = scope.spawn(|| call(&session));

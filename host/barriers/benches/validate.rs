@@ -1,8 +1,8 @@
-//! How many commands with barriers are judged a second, on one core: `cargo bench -p barriers`.
+//! Commands with barriers that are checked per second on one core: `cargo bench -p barriers`.
 //!
-//! A frame's shape: for each of many buffers and textures an upload, a barrier, a draw that reads it, a barrier back.
-//! Half of the packets are barriers. One submission after another, each of 1000 commands, as `Device::submit` sees them
-//! when it is their turn; reading the bytes is part of it.
+//! Shaped like a frame: for each of many buffers and textures an upload, a barrier, a draw that reads it, a barrier
+//! back. Half of the packets are barriers. Submissions of 1000 commands each go through `Device::submit`, including
+//! decoding.
 
 use barriers::{Capabilities, Device, Policy};
 use d3dkmt::isa::{

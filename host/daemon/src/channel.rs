@@ -15,7 +15,7 @@ use proto::{Message as _, Versions};
 
 use super::client_process::{ClientProcess, Sink};
 use super::kernel_host::{ClientTimestamps, FlushList, KernelHost, ReceivedCall, SessionHello};
-use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_TOLD_EVERY};
+use super::limits::{CALLS_PER_TURN_MAX, HELLO_BYTES_MAX, ONE_WAY_ACKNOWLEDGED_EVERY};
 use super::peer::Peer;
 use super::pending_connections::PendingConnection;
 use super::timer::monotonic;
@@ -189,7 +189,7 @@ impl Channel {
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         // Unfinished work of earlier calls comes first and uses the turn.
-        if self.client.as_ref().is_some_and(|client| self.kernel_host.go_on_for(client.id)) {
+        if self.client.as_ref().is_some_and(|client| self.kernel_host.continue_backlog(client.id)) {
             return Ok(true);
         }
         let mut calls = std::mem::take(&mut self.calls);
@@ -220,7 +220,7 @@ impl Channel {
             }
         }
         self.calls = calls;
-        if self.one_way >= ONE_WAY_TOLD_EVERY {
+        if self.one_way >= ONE_WAY_ACKNOWLEDGED_EVERY {
             self.tell_one_way();
         }
         if !self.calls.is_empty() {
@@ -269,9 +269,9 @@ impl Channel {
                 (None, _) => return Err(ProtocolError::NoHello),
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
                 (Some(client), to_host::Body::Received(received)) => {
-                    self.kernel_host.sessions().was_read(client.id, received)
+                    self.kernel_host.sessions().acknowledge(client.id, received)
                 }
-                (Some(_), to_host::Body::Times(times)) => self.timestamps_times(times),
+                (Some(_), to_host::Body::Times(times)) => self.record_times(times),
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
@@ -284,7 +284,7 @@ impl Channel {
     }
 
     /// Records the timestamps of the next call; ignored unless the daemon asks for them.
-    fn timestamps_times(&mut self, times: Times) {
+    fn record_times(&mut self, times: Times) {
         let Some(client) = self.client.as_ref().filter(|_| self.kernel_host.times) else { return };
         let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
         let about_a_call = times.called_ns != 0;
@@ -293,7 +293,7 @@ impl Channel {
             // A second one before the call replaces the first.
             self.next_times = Some(Box::new(timestamps));
         } else {
-            self.kernel_host.traces().tell_times(client.id, timestamps);
+            self.kernel_host.traces().record_times(client.id, timestamps);
         }
     }
 

@@ -100,7 +100,7 @@ impl Default for Outbox {
 #[derive(Debug, Default)]
 struct OutboxState {
     sink: Option<Sink>,
-    kept: RegisteredEvents,
+    registered: RegisteredEvents,
     bytes: Vec<u8>,
     /// Bytes at the head that are already sent.
     sent: usize,
@@ -157,33 +157,33 @@ impl Outbox {
 
     fn forget(&self) -> Option<Sink> {
         self.connected.store(false, Ordering::Release);
-        let OutboxState { sink, mut kept, .. } = std::mem::take(&mut *self.lock());
+        let OutboxState { sink, registered: mut kept, .. } = std::mem::take(&mut *self.lock());
         kept.end();
         sink
     }
 
     /// Registers an event: from here on it is set through `way`.
     pub fn register_event(&self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
-        self.lock().kept.keep(name, way)
+        self.lock().registered.register(name, way)
     }
 
-    pub fn keeps(&self, name: EventId) -> bool {
-        self.lock().kept.contains(name)
+    pub fn has_registered(&self, name: EventId) -> bool {
+        self.lock().registered.contains(name)
     }
 
     /// Registered events, and how often each was to be set.
     pub fn registered_events(&self) -> Vec<(EventId, u64)> {
-        self.lock().kept.wakes().collect()
+        self.lock().registered.wakes().collect()
     }
 
     pub fn kept_count(&self) -> usize {
-        self.lock().kept.len()
+        self.lock().registered.len()
     }
 
     /// Connects the stream of a registered event's event channel. False if the event is no longer registered.
     pub fn connect_event_channel(&self, name: EventId, stream: Connection) -> bool {
         let mut state = self.lock();
-        let connected = state.kept.connect(name, stream);
+        let connected = state.registered.connect(name, stream);
         state.flush();
         connected
     }
@@ -191,7 +191,7 @@ impl Outbox {
     /// Unregisters an event; a wake that it was owed is sent as a frame. False if it was not registered.
     pub fn unregister_event(&self, name: EventId) -> bool {
         let mut state = self.lock();
-        let owed = state.kept.forget(name);
+        let owed = state.registered.unregister(name);
         state.owed_by_stream(name, owed.unwrap_or(0));
         owed.is_some()
     }
@@ -199,7 +199,7 @@ impl Outbox {
     /// The same, when the stream of its event channel is closed.
     pub fn event_channel_gone(&self, name: EventId, stream: &Connection) {
         let mut state = self.lock();
-        let owed = state.kept.event_channel_gone(name, stream);
+        let owed = state.registered.event_channel_gone(name, stream);
         state.owed_by_stream(name, owed.unwrap_or(0));
     }
 
@@ -225,7 +225,7 @@ impl Outbox {
     pub fn wake(&self, target: WakeTarget, status: NtStatus) -> Result<Added, OutboxFull> {
         let mut state = self.lock();
         match target.event() {
-            Some(name) if state.kept.wake(name) => Ok(Added::Event),
+            Some(name) if state.registered.wake(name) => Ok(Added::Event),
             _ => state.append(&wake_to_frame(target, status)),
         }
     }
@@ -273,7 +273,7 @@ impl OutboxState {
     }
 
     fn flush(&mut self) {
-        self.kept.ring();
+        self.registered.ring();
         if !self.blocked {
             self.send();
         }

@@ -161,7 +161,7 @@ impl ClientFd {
     }
 
     /// Returns the descriptor itself, once it is known that its close never blocks.
-    pub fn known_harmless(mut self) -> OwnedFd {
+    pub fn into_owned_fd(mut self) -> OwnedFd {
         self.descriptor.take().expect("it is there until it is dropped")
     }
 

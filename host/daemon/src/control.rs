@@ -40,7 +40,7 @@ struct Service {
 impl Control for Service {
     async fn inspect(&self, _: Request<InspectRequest>) -> Result<Response<Inspection>, Status> {
         let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
-        looked(move || {
+        read_state(move || {
             let state = kernel_host.views().say(|looked| of_snapshot(&looked.kernel.snapshot()))?;
             Ok(around(&kernel_host, &vms, state))
         })
@@ -84,7 +84,7 @@ impl Control for Service {
     async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyReply>, Status> {
         let (kernel_host, request) = (self.kernel_host.clone(), request.into_inner());
         let question = question(&kernel_host, &request).map_err(Status::invalid_argument)?;
-        looked(move || {
+        read_state(move || {
             kernel_host.views().say(|looked| {
                 let question = Question { now: looked.now, ..question.clone() };
                 let why = match request.without_trials {
@@ -100,7 +100,7 @@ impl Control for Service {
     async fn top(&self, request: Request<TopRequest>) -> Result<Response<TopReply>, Status> {
         let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
         let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
-        looked(move || {
+        read_state(move || {
             let mut reply = kernel_host.views().say(|looked| {
                 let why = looked.kernel.why(&Question { now: looked.now, ..question.clone() });
                 let state = of_snapshot(&looked.kernel.snapshot());
@@ -125,7 +125,7 @@ impl Control for Service {
 }
 
 /// Reads the state on a blocking thread, because a large state takes long.
-async fn looked<R: Send + 'static>(
+async fn read_state<R: Send + 'static>(
     look: impl FnOnce() -> Result<R, String> + Send + 'static,
 ) -> Result<Response<R>, Status> {
     let looked =

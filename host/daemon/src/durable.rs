@@ -63,7 +63,7 @@ pub(super) struct DiskWriter {
 impl DiskWriter {
     pub fn start(kernel_host: Arc<KernelHost>, interval: Duration) -> std::io::Result<DiskWriter> {
         let (sender, messages) = channel();
-        kernel_host.traces().tell_when_recorded(sender.clone());
+        kernel_host.traces().notify_writer(sender.clone());
         let run = move || write_often(&kernel_host, interval, &messages);
         let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
         Ok(DiskWriter { sender, thread: Some(thread) })

@@ -44,7 +44,7 @@ impl EventChannels {
         );
         let token = random()?;
         let mut waiting = self.lock();
-        waiting.retain(|_, (client, name)| client.outbox.keeps(*name));
+        waiting.retain(|_, (client, name)| client.outbox.has_registered(*name));
         client.outbox.register_event(name, EventSink::EventChannel(None))?;
         waiting.insert(token, (client.clone(), name));
         Ok(token)
@@ -161,7 +161,7 @@ mod tests {
         let error =
             event_channels.announce(&client, EventId(2), EVENT_CHANNELS_PER_VM_MAX).unwrap_err().to_string();
         assert!(error.contains("the limit"), "{error}");
-        assert!(!client.outbox.keeps(EventId(2)));
+        assert!(!client.outbox.has_registered(EventId(2)));
     }
 
     #[test]

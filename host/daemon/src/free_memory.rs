@@ -39,17 +39,17 @@ fn give_back() {
 
 /// Notifies the thread that memory was freed.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct TrimRequest {
     thread: OnceLock<Thread>,
-    is_told: AtomicBool,
+    is_pending: AtomicBool,
     stops: AtomicBool,
 }
 
-impl Ended {
+impl TrimRequest {
     /// Notifies the thread that something with much memory may be freed. Costs a system call only if no notification is
     /// pending.
-    pub fn tell(&self) {
-        if let Some(thread) = self.thread.get().filter(|_| !self.is_told.swap(true, Ordering::Relaxed)) {
+    pub fn request(&self) {
+        if let Some(thread) = self.thread.get().filter(|_| !self.is_pending.swap(true, Ordering::Relaxed)) {
             thread.unpark();
         }
     }
@@ -69,14 +69,14 @@ impl Ended {
 
     fn run(&self) {
         while !self.stops.load(Ordering::Relaxed) {
-            if !self.is_told.load(Ordering::Relaxed) {
+            if !self.is_pending.load(Ordering::Relaxed) {
                 std::thread::park();
                 continue;
             }
             if !self.pauses(SETTLES) {
                 return;
             }
-            self.is_told.store(false, Ordering::Relaxed);
+            self.is_pending.store(false, Ordering::Relaxed);
             give_back();
             if !self.pauses(AT_MOST_EVERY) {
                 return;
@@ -87,12 +87,12 @@ impl Ended {
 
 /// The thread that trims the allocator. Dropping it stops it.
 pub(super) struct FreeMemory {
-    ended: Arc<Ended>,
+    ended: Arc<TrimRequest>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FreeMemory {
-    pub fn start(ended: Arc<Ended>) -> std::io::Result<FreeMemory> {
+    pub fn start(ended: Arc<TrimRequest>) -> std::io::Result<FreeMemory> {
         let told = Arc::clone(&ended);
         let thread = std::thread::Builder::new().name("free-memory".into()).spawn(move || told.run())?;
         let _ = ended.thread.set(thread.thread().clone());

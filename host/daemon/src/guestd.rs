@@ -105,7 +105,7 @@ impl GuestdEndpoint {
                 vm.kernel_host.sessions().detach(process);
             }
         });
-        self.vm.kernel_host.resumption().once_gone_on(self.vm.id, parked)
+        self.vm.kernel_host.resumption().defer(self.vm.id, parked)
     }
 
     /// Detaches a process after the calls that it has sent. guestd waits for the answer before it frees pages.
@@ -116,7 +116,7 @@ impl GuestdEndpoint {
             // A guestd that does not read is reset, which detaches its processes.
             replies.answer(&vm, request, Ok(host_to_guestd::Body::Detached(true)));
         });
-        self.vm.behind_calls(process, detach);
+        self.vm.after_calls(process, detach);
     }
 
     /// Handles one message. The outer error resets the connection, the inner one refuses the request.

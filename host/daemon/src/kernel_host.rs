@@ -43,7 +43,7 @@ use vsock_device::locks::{Rank, Ranked, RankedGuard};
 use super::Options;
 use super::client_process::{Added, ClientProcess, Outbox, OutboxFull};
 use super::counters::Counters;
-use super::free_memory::Ended;
+use super::free_memory::TrimRequest;
 use super::journal::SessionCursors;
 use super::log_lines::{LogLines, NoteLine};
 use super::observer::Observer;
@@ -62,7 +62,7 @@ use timing::Timing;
 pub use nt_handles::NtHandles;
 pub use process_table::Token;
 pub(crate) use process_table::random;
-pub use resuming::{AwaitedGuest, ResumeOutcome, Resumed, Resumption};
+pub use resuming::{AwaitedClient, ResumeOutcome, Resumed, Resumption};
 pub(crate) use sessions::SessionHello;
 pub use sessions::Sessions;
 pub use timing::ClientTimestamps;
@@ -143,7 +143,7 @@ pub struct KernelHost {
     drivers: Registry,
     async_submission: AtomicBool,
     /// Notified when something that may have had much memory is freed.
-    pub(super) ended: Arc<Ended>,
+    pub(super) ended: Arc<TrimRequest>,
     /// Copy of the kernel's backlog flag after the last step, read without the kernel lock.
     has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
@@ -308,13 +308,13 @@ impl KernelHost {
     ) -> Option<ReceivedCall> {
         let mut host_state = self.lock();
         let now = self.timer.now();
-        self.do_what_is_due(&mut host_state, now, flush_list);
+        self.run_due_work(&mut host_state, now, flush_list);
         if host_state.kernel.is_behind(process) {
             return Some(call);
         }
         let ReceivedCall { request, call, timestamps } = call;
         let timestamps = timestamps.map(|timestamps| *timestamps);
-        self.step_behind(
+        self.step_after_due(
             &mut host_state,
             now,
             Input::Call { process, request, call },
@@ -325,7 +325,7 @@ impl KernelHost {
     }
 
     /// Continues the kernel's unfinished work if some of it comes before this process's next call; true if so.
-    pub fn go_on_for(&self, process: ProcessId) -> bool {
+    pub fn continue_backlog(&self, process: ProcessId) -> bool {
         if !self.has_backlog.load(Ordering::Relaxed) {
             return false;
         }
@@ -442,19 +442,19 @@ impl KernelHost {
     fn step(&self, host_state: &mut HostState, input: Input, flush_list: &mut FlushList) {
         let now = self.timer.now();
         if !matches!(input, Input::Deadline) {
-            self.do_what_is_due(host_state, now, flush_list);
+            self.run_due_work(host_state, now, flush_list);
         }
-        self.step_behind(host_state, now, input, None, flush_list);
+        self.step_after_due(host_state, now, input, None, flush_list);
     }
 
-    fn do_what_is_due(&self, host_state: &mut HostState, now: Nanos, flush_list: &mut FlushList) {
+    fn run_due_work(&self, host_state: &mut HostState, now: Nanos, flush_list: &mut FlushList) {
         if host_state.is_due(now) {
             self.step_at(host_state, now, Input::Deadline, None, flush_list);
         }
     }
 
     /// The same, after due work is done.
-    fn step_behind(
+    fn step_after_due(
         &self,
         host_state: &mut HostState,
         now: Nanos,
@@ -497,7 +497,7 @@ impl KernelHost {
             tell(taps, Step { now, effects, kernel, owed: None });
         };
         step(host_state, &effects, Taps::handled);
-        host_state.cut_off_who_never_read();
+        host_state.cut_off_over_limit();
         self.perform(host_state, &mut effects, timing.as_mut(), flush_list);
         if let Some(timing) = timing {
             host_state.record_times(timing, !effects.events.is_empty());
@@ -522,7 +522,7 @@ impl KernelHost {
             self.has_backlog.store(has_backlog, Ordering::Relaxed);
             // The unfinished work is done.
             if !has_backlog {
-                self.ended.tell();
+                self.ended.request();
             }
         }
         let due = host_state.kernel.next_deadline();

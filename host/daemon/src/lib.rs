@@ -135,7 +135,7 @@ impl Daemon {
         }
         let machines = (1..=options.machines).map(|number| (VmId(number), machine_name(number)));
         let kept: Vec<_> = local_vms.iter().map(|vm| (vm.id, vm.name.clone())).chain(machines).collect();
-        let resumed = kernel_host.resumption().end_what_is_lost(&kept);
+        let resumed = kernel_host.resumption().close_unresumable(&kept);
         let local =
             LocalLoop::start(kernel_host.clone(), &options.directory.join("broker.sock"), &local_vms)?;
         vms.add_local(local_vms);
@@ -212,7 +212,7 @@ impl Daemon {
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
         if self.local.is_some() {
-            self.kernel_host.sessions().say_goodbye("the daemon was stopped");
+            self.kernel_host.sessions().send_goodbye("the daemon was stopped");
         }
         if let Some(local) = self.local.take() {
             local.stop();

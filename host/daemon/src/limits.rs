@@ -7,7 +7,7 @@ pub const READ_BYTES: usize = 16 * 1024;
 /// millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
 /// With a journal: one-way calls after which a client is sent the number of those applied.
-pub const ONE_WAY_TOLD_EVERY: u64 = 64;
+pub const ONE_WAY_ACKNOWLEDGED_EVERY: u64 = 64;
 /// Bytes that may wait for a client that does not read; a client over it is cut off.
 pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pages by which a local process's fence memory grows at most at once.
@@ -15,7 +15,7 @@ pub const GROW_PAGES_MAX: u32 = 256;
 /// Time that a connection has to identify itself.
 pub const INTRODUCTION_NS: u64 = 5_000_000_000;
 /// Pending connections of one user or one VM. One more closes the oldest.
-pub const NEWCOMERS_PER_PEER_MAX: usize = 1024;
+pub const PENDING_CONNECTIONS_PER_PEER_MAX: usize = 1024;
 /// Bytes of the first frame of a stream, which is Hello.
 pub const HELLO_BYTES_MAX: usize = 4096;
 /// Unprocessed bytes of the processes of one VM: two thousand of them may each have sent half of their longest call.

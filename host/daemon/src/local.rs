@@ -49,7 +49,7 @@ use resuming::ResumeWait;
 
 const COMMANDS_KEY: u64 = 0;
 const CLOCK_KEY: u64 = 1;
-const NEWCOMERS_KEY: u64 = 2;
+const PENDING_KEY: u64 = 2;
 /// Pause of a listener that could not accept.
 const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Connections accepted at one listener before other sources have their turn.
@@ -79,7 +79,7 @@ enum Source {
     /// The system's clock was set.
     Clock,
     /// The timer of pending connections has expired.
-    Newcomers,
+    PendingConnections,
     Commands,
     Listener {
         vm: VmId,
@@ -124,7 +124,7 @@ impl Source {
     /// The source's descriptor in the epoll set; `None` for the loop's own, which are stored elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Commands | Source::Clock | Source::Newcomers | Source::NtHandles { .. } => None,
+            Source::Commands | Source::Clock | Source::PendingConnections | Source::NtHandles { .. } => None,
             Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
@@ -156,7 +156,7 @@ struct Loop {
     /// Listeners removed from the epoll set while descriptors are used up.
     resting: Vec<u64>,
     /// Connections that are not read for now: see `local/deferred_reads.rs`.
-    held: DeferredReads,
+    deferred: DeferredReads,
     /// Set while the daemon waits for clients of the daemon before it.
     returning: Option<ResumeWait>,
 }
@@ -168,9 +168,9 @@ impl LocalLoop {
         broker_path: &Path,
         vms: &[LocalVm],
     ) -> anyhow::Result<LocalLoop> {
-        let mut doors = vec![(VmId::HOST, listen(broker_path)?)];
+        let mut listeners = vec![(VmId::HOST, listen(broker_path)?)];
         for vm in vms {
-            doors.push((vm.id, listen(&vm.socket)?));
+            listeners.push((vm.id, listen(&vm.socket)?));
         }
         let event_channel = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (sender, commands) = std::sync::mpsc::channel();
@@ -183,18 +183,18 @@ impl LocalLoop {
             keys_of: HashMap::new(),
             nt_handles: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            next_key: NEWCOMERS_KEY + 1,
+            next_key: PENDING_KEY + 1,
             turns: RoundRobin::default(),
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
             setter: setter(),
             resting: Vec::new(),
-            held: DeferredReads::default(),
+            deferred: DeferredReads::default(),
             returning: None,
         };
         state.watch_own()?;
         state.kernel_host.tell_system_time();
-        for (vm, listener) in doors {
+        for (vm, listener) in listeners {
             state.add(Source::Listener { vm, listener })?;
             // Descriptors may be used up now; a later request tries again.
             if let Err(error) = state.nt_handles_of(vm) {
@@ -204,7 +204,7 @@ impl LocalLoop {
         for vm in vms.iter().filter(|vm| !state.kernel_host.sessions().has_vm(vm.id)) {
             state.kernel_host.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
         }
-        state.kernel_host.resumption().told_of_clients(event_channel.clone());
+        state.kernel_host.resumption().notify_on_return(event_channel.clone());
         state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
         Ok(LocalLoop { commands: sender, event_channel, thread })
@@ -270,7 +270,7 @@ impl Loop {
         let own = [
             (COMMANDS_KEY, Source::Commands, self.event_channel.as_fd()),
             (CLOCK_KEY, Source::Clock, self.kernel_host.clock_watch.descriptor()),
-            (NEWCOMERS_KEY, Source::Newcomers, self.kernel_host.pending_connections.descriptor()),
+            (PENDING_KEY, Source::PendingConnections, self.kernel_host.pending_connections.descriptor()),
         ];
         for (key, source, descriptor) in own {
             epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
@@ -292,20 +292,20 @@ impl Loop {
             }
             for event in &events {
                 let key = event.data.u64();
-                if key == COMMANDS_KEY && self.obey() {
+                if key == COMMANDS_KEY && self.run_commands() {
                     return;
                 }
                 self.event(key, event.flags);
             }
             self.round();
-            self.look_who_is_away();
+            self.check_awaited();
         }
         self.detach_all();
     }
 
     /// Waits for events, unless a stream waits for its turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
-        self.let_go();
+        self.resume_reads();
         let at_once = Timespec::default();
         let may_sleep = self.turns.is_empty();
         // With times, the thread polls before it sleeps, so that it knows whether it woke up.
@@ -314,7 +314,7 @@ impl Loop {
         }
         if may_sleep && events.is_empty() {
             // Descriptors may be available again although no client of this daemon is gone.
-            let limit = match (self.held.is_empty(), self.resting.is_empty()) {
+            let limit = match (self.deferred.is_empty(), self.resting.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
                 (true, false) => Some(REST),
                 (true, true) => None,
@@ -337,7 +337,7 @@ impl Loop {
     }
 
     /// Runs the pending commands; true if the thread is to exit.
-    fn obey(&mut self) -> bool {
+    fn run_commands(&mut self) -> bool {
         let _ = rustix::io::read(&*self.event_channel, &mut [0u8; 8]);
         while let Ok((command, done)) = self.commands.try_recv() {
             match command {
@@ -363,7 +363,7 @@ impl Loop {
             Source::Commands
             | Source::NtHandles { .. }
             | Source::Clock
-            | Source::Newcomers
+            | Source::PendingConnections
             | Source::Stream { .. }
             | Source::ReturnLimit(_)
             | Source::Pid { .. } => None,
@@ -384,11 +384,11 @@ impl Loop {
                 self.kernel_host.clock_watch.acknowledge();
                 self.kernel_host.tell_system_time();
             }
-            Some(Source::Newcomers) => self.kernel_host.pending_connections.expire(),
+            Some(Source::PendingConnections) => self.kernel_host.pending_connections.expire(),
             Some(Source::ReturnLimit(_)) => self.return_limit_is_over(),
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
-                self.end_behind_calls(process);
+                self.detach_after_calls(process);
             }
             Some(Source::NtHandles { vm }) => {
                 let vm = *vm;
@@ -591,7 +591,7 @@ impl Loop {
         anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
         let client = self.kernel_host.sessions().client(process).context("the process has ended")?;
         let share = self.kernel_host.budgets.descriptors.take(event.peer(), 1)?;
-        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event.known_harmless(), share))?)
+        Ok(client.outbox.register_event(name, EventSink::Eventfd(setter, event.into_owned_fd(), share))?)
     }
 
     fn unregister_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
@@ -605,7 +605,7 @@ impl Loop {
         match self.sources.get(&key) {
             Some(Source::Broker { process: Some(process), .. }) => {
                 let process = *process;
-                self.end_behind_calls(process);
+                self.detach_after_calls(process);
             }
             _ => self.forget(key),
         }
@@ -750,7 +750,7 @@ impl Loop {
     }
 
     /// Detaches a process that has exited, after its earlier calls: what one more read brings is processed first.
-    fn end_behind_calls(&mut self, process: ProcessId) {
+    fn detach_after_calls(&mut self, process: ProcessId) {
         let mut has_streams = false;
         for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
             if let Some(Source::Stream { vm, last_reads, .. }) = self.sources.get_mut(&key) {

@@ -22,7 +22,7 @@ use tracing::Level;
 use vsock_device::Connection;
 use vsock_device::locks::{Rank, Ranked};
 
-use super::limits::{INTRODUCTION_NS, NEWCOMERS_PER_PEER_MAX};
+use super::limits::{INTRODUCTION_NS, PENDING_CONNECTIONS_PER_PEER_MAX};
 use super::log_lines::LogLines;
 use super::peer::Peer;
 use super::timer::{NANOS_PER_SECOND, monotonic};
@@ -59,7 +59,7 @@ impl Table {
 
     /// Removes the oldest of this peer, if it has too many.
     fn one_too_many(&mut self, peer: Peer) -> Option<Waiting> {
-        let numbers = self.of_peer.get(&peer).filter(|numbers| numbers.len() > NEWCOMERS_PER_PEER_MAX)?;
+        let numbers = self.of_peer.get(&peer).filter(|numbers| numbers.len() > PENDING_CONNECTIONS_PER_PEER_MAX)?;
         let oldest = *numbers.first()?;
         self.remove(oldest)
     }
@@ -96,7 +96,7 @@ impl PendingConnections {
     pub fn new(log: &Arc<LogLines>) -> std::io::Result<Arc<PendingConnections>> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let (table, log) = (Ranked::new(Rank::Newcomers, Table::default()), Arc::clone(log));
+        let (table, log) = (Ranked::new(Rank::PendingConnections, Table::default()), Arc::clone(log));
         Ok(Arc::new(PendingConnections { table, timer, log }))
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let (all, closed) = log();
         let _other = connect(&all, 0, Peer::Uid(1), usize::MAX, &closed);
         let own: Vec<_> =
-            (0..NEWCOMERS_PER_PEER_MAX + 2).map(|id| connect(&all, 0, HOST, id, &closed)).collect();
+            (0..PENDING_CONNECTIONS_PER_PEER_MAX + 2).map(|id| connect(&all, 0, HOST, id, &closed)).collect();
         assert_eq!(*closed.lock().unwrap(), [0, 1]);
         drop(own);
         assert_eq!(all.table.lock().waiting.len(), 1);

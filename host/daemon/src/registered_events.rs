@@ -65,7 +65,7 @@ impl EventSink {
 
 #[derive(Debug)]
 struct RegisteredEvent {
-    way: EventSink,
+    sink: EventSink,
     owed: u64,
     /// All wakes so far, including those owed.
     wakes: u64,
@@ -88,21 +88,21 @@ pub struct RegisteredEvents {
 }
 
 impl RegisteredEvents {
-    pub fn keep(&mut self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
+    pub fn register(&mut self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
         if self.events.contains_key(&name) {
             return Err(RegisterError::Known);
         }
         if self.events.len() >= REGISTERED_EVENTS_PER_PROCESS_MAX {
             return Err(RegisterError::Full);
         }
-        self.events.insert(name, RegisteredEvent { way, owed: 0, wakes: 0 });
+        self.events.insert(name, RegisteredEvent { sink: way, owed: 0, wakes: 0 });
         Ok(())
     }
 
     /// Connects the stream of an event channel. False if no event waits for one.
     pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
         match self.events.get_mut(&name) {
-            Some(RegisteredEvent { way: way @ EventSink::EventChannel(None), .. }) => {
+            Some(RegisteredEvent { sink: way @ EventSink::EventChannel(None), .. }) => {
                 *way = EventSink::EventChannel(Some(connection));
                 self.owing = true;
                 true
@@ -112,9 +112,9 @@ impl RegisteredEvents {
     }
 
     /// Unregisters an event. Returns how many wakes it was owed; `None` if it is not registered.
-    pub fn forget(&mut self, name: EventId) -> Option<u64> {
+    pub fn unregister(&mut self, name: EventId) -> Option<u64> {
         let kept = self.events.remove(&name)?;
-        kept.way.end();
+        kept.sink.end();
         Some(kept.owed)
     }
 
@@ -131,7 +131,7 @@ impl RegisteredEvents {
     pub fn ring(&mut self) {
         if std::mem::take(&mut self.owing) {
             for kept in self.events.values_mut().filter(|kept| kept.owed > 0) {
-                kept.owed -= kept.way.set(kept.owed);
+                kept.owed -= kept.sink.set(kept.owed);
                 self.owing |= kept.owed > 0;
             }
         }
@@ -139,11 +139,11 @@ impl RegisteredEvents {
 
     /// Unregisters an event whose stream is this one and is closed.
     pub fn event_channel_gone(&mut self, name: EventId, stream: &Connection) -> Option<u64> {
-        match &self.events.get(&name)?.way {
+        match &self.events.get(&name)?.sink {
             EventSink::EventChannel(Some(event_channel))
                 if event_channel.peer_port() == stream.peer_port() =>
             {
-                self.forget(name)
+                self.unregister(name)
             }
             EventSink::EventChannel(_) | EventSink::Eventfd(..) => None,
         }
@@ -164,7 +164,7 @@ impl RegisteredEvents {
 
     /// Closes all: the process is gone.
     pub fn end(&mut self) {
-        std::mem::take(&mut self.events).into_values().for_each(|kept| kept.way.end());
+        std::mem::take(&mut self.events).into_values().for_each(|kept| kept.sink.end());
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
     fn an_event_is_set_as_often_as_it_was_woken_and_not_before_the_flush() {
         let mut kept = RegisteredEvents::default();
         let ((first, first_seen), (second, second_seen)) = (event(), event());
-        kept.keep(EventId(1), first).unwrap();
-        kept.keep(EventId(2), second).unwrap();
+        kept.register(EventId(1), first).unwrap();
+        kept.register(EventId(2), second).unwrap();
         assert!(kept.wake(EventId(1)) && kept.wake(EventId(2)) && kept.wake(EventId(1)));
         assert!(!kept.wake(EventId(3)), "it is not registered");
         assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
@@ -200,32 +200,32 @@ mod tests {
         assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
         kept.ring();
         assert_eq!(count(&first_seen), 0);
-        assert_eq!(kept.forget(EventId(1)), Some(0));
-        assert_eq!(kept.forget(EventId(1)), None);
+        assert_eq!(kept.unregister(EventId(1)), Some(0));
+        assert_eq!(kept.unregister(EventId(1)), None);
         assert!(!kept.wake(EventId(1)));
     }
 
     #[test]
     fn an_event_channel_that_is_not_connected_yet_is_owed_earlier_wakes() {
         let mut kept = RegisteredEvents::default();
-        kept.keep(EventId(1), EventSink::EventChannel(None)).unwrap();
+        kept.register(EventId(1), EventSink::EventChannel(None)).unwrap();
         for _ in 0..3 {
             assert!(kept.wake(EventId(1)));
             kept.ring();
         }
         assert_eq!(kept.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
-        assert_eq!(kept.forget(EventId(1)), Some(3), "they are left for the stream");
+        assert_eq!(kept.unregister(EventId(1)), Some(3), "they are left for the stream");
     }
 
     #[test]
     fn a_process_has_so_many_and_each_name_once() {
         let mut kept = RegisteredEvents::default();
         for name in 0..REGISTERED_EVENTS_PER_PROCESS_MAX as u64 {
-            kept.keep(EventId(name), EventSink::EventChannel(None)).unwrap();
+            kept.register(EventId(name), EventSink::EventChannel(None)).unwrap();
         }
-        assert_eq!(kept.keep(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
-        assert_eq!(kept.keep(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
-        kept.forget(EventId(0));
-        assert_eq!(kept.keep(EventId(99), EventSink::EventChannel(None)), Ok(()));
+        assert_eq!(kept.register(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
+        assert_eq!(kept.register(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
+        kept.unregister(EventId(0));
+        assert_eq!(kept.register(EventId(99), EventSink::EventChannel(None)), Ok(()));
     }
 }

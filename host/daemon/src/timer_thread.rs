@@ -23,7 +23,7 @@ impl TimerThread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let run = move || {
-            if let Err(error) = tell_the_time(&kernel_host, &stopped) {
+            if let Err(error) = run(&kernel_host, &stopped) {
                 tracing::error!("engines no longer progress: cannot wait for the timer: {error}");
             }
         };
@@ -32,7 +32,7 @@ impl TimerThread {
     }
 }
 
-fn tell_the_time(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
+fn run(kernel_host: &KernelHost, stop: &OwnedFd) -> Result<(), Errno> {
     let timer = kernel_host.timer.descriptor();
     loop {
         let mut ready =

@@ -36,7 +36,7 @@ use super::kernel_host::KernelHost;
 use super::limits::{HELD_BYTES_PER_VM_MAX, VMS_MAX};
 use super::local_vm::LocalVm;
 use super::peer::Peer;
-use held::HeldBytes;
+use held::PendingBytes;
 use stream::ChannelEndpoint;
 
 /// Connection state of a VM.
@@ -98,7 +98,7 @@ struct VmStatus {
     /// For each process with calls that are not made yet: actions to run after them.
     behind_calls: BTreeMap<ProcessId, Vec<Action>>,
     /// Unprocessed bytes of its processes.
-    held: HeldBytes<Arc<ClientProcess>>,
+    held: PendingBytes<Arc<ClientProcess>>,
 }
 
 /// Run once, without a lock.
@@ -138,7 +138,7 @@ impl VmShared {
     }
 
     /// Runs an action at once, or after the calls that the process has sent.
-    pub(super) fn behind_calls(&self, process: ProcessId, action: Action) {
+    pub(super) fn after_calls(&self, process: ProcessId, action: Action) {
         let mut status = self.status();
         if let Some(actions) = status.behind_calls.get_mut(&process) {
             return actions.push(action);
@@ -148,7 +148,7 @@ impl VmShared {
     }
 
     /// Records that a process has sent calls that are not made yet.
-    fn calls_wait(&self, process: ProcessId) {
+    fn add_pending_calls(&self, process: ProcessId) {
         self.status().behind_calls.entry(process).or_default();
     }
 
@@ -341,7 +341,7 @@ impl VmRegistry {
                     memory: None,
                     guestd: 0,
                     behind_calls: BTreeMap::new(),
-                    held: HeldBytes::new(HELD_BYTES_PER_VM_MAX),
+                    held: PendingBytes::new(HELD_BYTES_PER_VM_MAX),
                 },
             ),
             changed: Condvar::new(),

@@ -495,7 +495,8 @@ pub trait Miniport {
     ) {
         let _ = (now, submission, callbacks);
     }
-    /// `DxgkDdiSuspendContext`: for contexts with hardware queues. `suspend_fence` grows with each suspend of a context.
+    /// `DxgkDdiSuspendContext`: for contexts with hardware queues. `suspend_fence` grows with each suspend of the
+    /// context.
     fn suspend_context(
         &mut self,
         now: Nanos,

@@ -390,7 +390,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place_and_the_nearest_word() {
+    fn errors_name_the_place_and_the_nearest_word() {
         for (text, told) in WRONG {
             let error = format!("{:#}", parse(text).unwrap_err());
             let first = error.lines().next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! How fast scenarios run on the backends without a daemon, on one core.
+//! Measures how fast scenarios run on the backends without a daemon, on one core.
 //!
-//! `cargo run --release -p scenario --example scenario_figures`: a 20-line scenario again and again, and random
-//! programs by seed. The live backends say their rate themselves: `gpupv scenario run --backend local ..`.
+//! `cargo run --release -p scenario --example scenario_figures` runs a 20-line scenario repeatedly, and random programs
+//! by seed. The live backends print their rate themselves: `gpupv scenario run --backend local ..`.
 
 use std::time::Instant;
 

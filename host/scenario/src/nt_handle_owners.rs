@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_ends_with_the_last_who_has_it_and_nobody_gets_it_twice() {
+    fn a_handle_ends_with_its_last_owner_and_no_process_gets_it_twice() {
         let (token, mut nt_handle_owners) = (ShareToken([1; 16]), NtHandleOwners::default());
         assert!(!nt_handle_owners.lacks(token, 'q'), "nobody has it");
         nt_handle_owners.give(token, 'p');

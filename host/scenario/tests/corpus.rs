@@ -1,5 +1,5 @@
-//! The corpus under tests/scenarios on the model backend: every file, every case; of a race every way that it
-//! can go, and each allowed outcome reached by one of them.
+//! Runs the corpus under tests/scenarios on the model backend: every file, every case, every interleaving of a race.
+//! Each allowed outcome must be reached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
 }
 
-/// The files of the corpus, by name.
+/// Returns the files of the corpus, by name.
 fn files() -> Vec<PathBuf> {
     let mut folders = vec![corpus()];
     let mut files = Vec::new();
@@ -37,7 +37,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The programs of a file, and what is wrong with it.
+/// Returns the programs of a file, or its errors.
 fn programs(path: &Path) -> Result<Vec<Program>, String> {
     let bytes = fs::read(path).unwrap();
     parse_bytes(&bytes).map_err(|errors| {
@@ -47,12 +47,12 @@ fn programs(path: &Path) -> Result<Vec<Program>, String> {
     })
 }
 
-/// Whether a file of the corpus may be skipped on the model backend: only if it says so.
+/// Whether a file may be skipped on the model backend: only if it says so.
 fn says_skip_model(program: &Program) -> bool {
     program.not_on.iter().any(|(backend, _)| *backend == Backend::Model)
 }
 
-/// What is wrong with a case.
+/// Runs a case; the error says what failed.
 fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> Result<(), String> {
     let Some(race) = &program.race else {
         return match run(program, &mut world(program), &mut First).verdict {
@@ -81,7 +81,7 @@ fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> 
     }
 }
 
-/// Every case of the corpus, over such worlds.
+/// Runs every case of the corpus on worlds of this kind.
 fn corpus_passes(world: for<'a> fn(&'a Program) -> ModelWorld<'a>) {
     let (mut failures, mut cases) = (Vec::new(), 0);
     for path in files() {
@@ -91,7 +91,7 @@ fn corpus_passes(world: for<'a> fn(&'a Program) -> ModelWorld<'a>) {
             Ok(programs) => {
                 for program in &programs {
                     cases += 1;
-                    // A panic is a bug of ours: which file shows it is worth knowing.
+                    // A panic is a bug: the message names the file that shows it.
                     let judged = catch_unwind(AssertUnwindSafe(|| judge(program, world)));
                     if let Err(why) = judged.unwrap_or_else(|_| Err("it panics, see above".into())) {
                         failures.push(format!("{name} [{}]: {why}", program.case));
@@ -109,13 +109,13 @@ fn every_case_of_the_corpus_passes_on_the_model_backend() {
     corpus_passes(|program| ModelWorld::new(program, None));
 }
 
-/// Nothing of what the corpus says depends on anything that a saved state does not have.
+/// No result of the corpus depends on state that a saved kernel lacks.
 #[test]
 fn every_case_of_the_corpus_passes_over_a_kernel_that_is_restored_before_each_step() {
     corpus_passes(|program| ModelWorld::new(program, None).restoring());
 }
 
-/// The corpus is no seed search, but what is planted must not get past all of it.
+/// The corpus is no search by seed, but each planted bug must fail at least one file.
 #[test]
 fn every_planted_bug_is_found_by_a_file() {
     for bug in PlantedBug::ALL {
@@ -134,7 +134,7 @@ fn every_planted_bug_is_found_by_a_file() {
 }
 
 #[test]
-fn what_is_printed_of_a_case_reads_as_the_same_case() {
+fn a_printed_case_parses_as_the_same_case() {
     for path in files() {
         for program in programs(&path).unwrap_or_default() {
             let printed = print(&program);
@@ -180,7 +180,7 @@ fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
 }
 
-/// A recording of a case, as a scenario of its own: every call comes to what it came to, and whoever slept sleeps.
+/// A recording of a case, converted to a scenario: every call has its recorded result, and every sleeping call sleeps.
 #[test]
 fn a_recording_of_every_case_is_a_scenario_that_passes() {
     let (mut failures, mut cases, mut whole) = (Vec::new(), 0, 0);
@@ -217,7 +217,7 @@ fn a_recording_of_every_case_is_a_scenario_that_passes() {
     assert!(whole * 10 >= cases * 8, "only {whole} of {cases} can be said whole");
 }
 
-/// The kernel before a restart is another one.
+/// Whether the program restarts the daemon, which replaces the kernel.
 fn restarts(program: &Program) -> bool {
     let restart = |step: &scenario::program::Step| {
         matches!(step.action, scenario::program::Action::Fault(scenario::program::Fault::RestartDaemon))

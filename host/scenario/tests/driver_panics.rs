@@ -1,4 +1,4 @@
-//! A driver that panics takes its adapter down and nothing else, wherever it does.
+//! A driver that panics stops its adapter and nothing else, in whichever DDI it panics.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use scenario::script::{parse, print};
 use scenario::world::World as _;
 use scenario::{Program, Verdict};
 
-/// The simulated driver, until its call of this number.
+/// The simulated driver, which panics at its call of this number.
 struct Fragile {
     inner: SimulatedMiniport,
     calls: Arc<AtomicU64>,
@@ -30,7 +30,7 @@ struct Fragile {
 }
 
 impl Fragile {
-    /// Every DDI comes by here.
+    /// Counts a call; every DDI calls this.
     fn count(&self) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         assert!(call != self.dies_at, "call {call} was one too many");
@@ -49,7 +49,7 @@ impl FilterDriver for Fragile {
     }
 }
 
-/// Such drivers by the name `fragile`, and how many calls they had together.
+/// Returns a registry with such drivers as `fragile`, and their common count of calls.
 fn fragile(dies_at: u64) -> (Registry, Arc<AtomicU64>) {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
@@ -60,7 +60,7 @@ fn fragile(dies_at: u64) -> (Registry, Arc<AtomicU64>) {
     (registry, calls)
 }
 
-/// Drivers' panics are wanted, and nobody wants to read them.
+/// Suppresses the output of the drivers' intended panics.
 fn quietly() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -74,18 +74,18 @@ fn quietly() {
     });
 }
 
-/// A run of a program of this seed, whose first adapter's driver dies at that call. Gives its calls.
+/// Runs a program of this seed whose first adapter's driver panics at that call. Returns the number of calls.
 fn run_of(seed: u64, dies_at: u64) -> u64 {
     let mut program: Program = random(seed);
     program.setting.kernel.adapters[0].kmd = "fragile".into();
     let (registry, calls) = fragile(dies_at);
     let mut world = ModelWorld::with_drivers(&program, &registry, None);
-    // The laws are checked after each step: one of them would fail the run.
+    // The invariants are checked after each step: a violation would fail the run.
     let ended = run(&program, &mut world, &mut chooser(seed));
     assert_eq!(ended.verdict, Verdict::Passed, "seed {seed}, dies at call {dies_at}");
     let counted = calls.load(Ordering::Relaxed);
-    // More calls than that are those of another daemon's driver, after a restart. The last call may have been a
-    // question of the checker's: then the next step stops the adapter.
+    // More calls are those of another daemon's driver, after a restart. The last call may have been a query of the
+    // checker: then the next step stops the adapter.
     if counted == dies_at {
         world.advance(0).expect("time passes");
         let stopped = &world.snapshot().stopped_adapters;
@@ -105,7 +105,7 @@ fn a_driver_may_panic_at_any_of_its_calls() {
     }
 }
 
-/// A driver that panics when its engine is to hang: at the word of a scenario.
+/// A driver that panics when its engine is to hang, on a scenario's command.
 struct AtWord(SimulatedMiniport);
 
 impl FilterDriver for AtWord {
@@ -164,7 +164,7 @@ fn a_name_is_registered_once() {
     assert!(std::panic::catch_unwind(twice).is_err());
 }
 
-/// A driver that calls back about anything, whether it has it or not: numbers by seed, most of them wild.
+/// A driver with random callbacks: numbers by seed, most of them invalid.
 struct Wild {
     inner: SimulatedMiniport,
     numbers: RefCell<Random>,
@@ -303,7 +303,7 @@ fn no_callback_panics_the_kernel() {
             let numbers = RefCell::new(Random::new(seed));
             Box::new(Filtered(Wild { inner: SimulatedMiniport::default(), numbers }))
         });
-        // What such a driver makes of values is its own affair; the kernel has to survive it.
+        // The values that such a driver writes do not matter; the kernel must survive.
         let mut world = ModelWorld::with_drivers(&program, &registry, None);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             run(&program, &mut world, &mut chooser(seed));

@@ -1,5 +1,5 @@
-//! What is wrong is refused where it stands, with what was expected and the nearest word. The whole message is
-//! here for every way to be wrong.
+//! Errors of scenario files: each is reported at its place, with the expected words and the nearest known word. The
+//! tests compare whole messages, for every kind of error.
 
 #[path = "errors/extra.rs"]
 mod extra;
@@ -23,9 +23,9 @@ mod words;
 use scenario::limits::FILE_BYTES_MAX;
 use scenario::script::{parse, parse_bytes};
 
-/// A file, or what comes after the first lines of one.
+/// A whole file, or a file after its first lines.
 pub enum Case {
-    /// After [`BEFORE`].
+    /// The lines after [`BEFORE`].
     After(&'static str),
     Whole(&'static str),
 }
@@ -45,7 +45,7 @@ fn check(cases: &[(Case, &str)]) {
     }
 }
 
-/// How many words a list leaves out is nobody's promise: each new call has one.
+/// Replaces the count of omitted words, because each new call changes it.
 fn without_counts(text: &str) -> String {
     let cut = |line: &str| match line.strip_suffix(" more").and_then(|rest| rest.rsplit_once(" and ")) {
         Some((listed, count)) if count.parse::<u32>().is_ok() => format!("{listed} and N more"),
@@ -76,12 +76,12 @@ fn names_are_given_once_and_mean_one_thing() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_operands_are_reported() {
     check(missing::WHAT_IS_MISSING_IS_SAID);
 }
 
 #[test]
-fn what_is_too_much_is_said() {
+fn extra_operands_and_numbers_that_do_not_fit_are_reported() {
     check(extra::WHAT_IS_TOO_MUCH_IS_SAID);
 }
 

@@ -1,10 +1,10 @@
-//! Random programs: they read as they print, pass on a right kernel, and find every planted bug.
+//! Random programs: they parse as printed, pass on a correct kernel, and detect every planted bug.
 
 use dxgkrnl::PlantedBug;
 use scenario::explore::{Class, ModelBackend, chooser, failure, log, random, run_once, shrink};
 use scenario::script::{parse, print};
 
-/// The class and text of the seed's failure, if it fails.
+/// Returns the class and text of the seed's failure, if it fails.
 fn found(seed: u64, planted: Option<PlantedBug>) -> Option<(Class, String)> {
     let ended = run_once(&ModelBackend::default(), &random(seed), planted, seed, &mut chooser(seed));
     failure(&ended).map(|failure| (Class::of(failure), failure.to_string()))
@@ -54,7 +54,7 @@ fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
         }
         with += 1;
         let log = log(&ModelBackend::default(), &random(seed), None, seed);
-        // What follows an object that goes bad is what it led to.
+        // Wakes after an object goes bad are its consequences.
         wakes += log
             .split("goes bad\n")
             .skip(1)

@@ -1,4 +1,4 @@
-//! Campaigns: the same report whatever the number of threads or shards, and a canary that dies.
+//! Campaigns: the report is the same for any number of threads or shards, and the canary fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -119,7 +119,7 @@ fn progress_comes_to_the_total() {
     assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
 }
 
-/// A backend that takes no bugs: its checkers have nothing to see.
+/// A backend that ignores planted bugs: its checkers detect nothing.
 struct Blind;
 
 impl Make for Blind {
@@ -135,7 +135,7 @@ fn a_canary_that_lives_is_an_error() {
     assert_eq!(canary(&ModelBackend::default()), Ok(()));
     let refused = campaign(&Blind, &plan(0..10, None), &|_| {}).expect_err("nothing is seen");
     assert_eq!(refused, Refused::CanaryLives { seed: CANARY, bug: "lost-wake" });
-    assert!(refused.to_string().contains("the canary lives"));
+    assert!(refused.to_string().contains("the checkers do not detect it"));
 }
 
 #[test]

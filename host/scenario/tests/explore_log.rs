@@ -1,5 +1,5 @@
-//! Determinism: the same seed gives the same run, byte for byte - twice in one process, and in every build
-//! on every machine, which the golden file stands for.
+//! Determinism: the same seed gives the same run, byte for byte: twice in one process, and in every build on every
+//! machine, as the golden file shows.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ const SEEDS: u64 = 200;
 const BLOCK: u64 = 20;
 
 fn all_logs() -> Vec<String> {
-    // Some runs fail: their logs count as well.
+    // Some runs fail: their logs are included.
     let planted = |seed: u64| seed.is_multiple_of(10).then(|| PlantedBug::ALL[(seed / 10 % 4) as usize]);
     (1..=SEEDS).map(|seed| log(&ModelBackend::default(), &random(seed), planted(seed), seed)).collect()
 }
@@ -19,7 +19,7 @@ fn all_logs() -> Vec<String> {
 #[test]
 fn the_same_seed_gives_the_same_log() {
     let first = all_logs();
-    // Other hash seeds and other addresses: new threads, and memory in use in between.
+    // A new thread has other hash seeds, and memory in use gives other addresses.
     let ballast: Vec<Vec<u8>> = (0..1000).map(|at| vec![0; at * 7 % 4096]).collect();
     let others = [std::thread::spawn(all_logs), std::thread::spawn(all_logs)];
     for other in others {

@@ -1,11 +1,11 @@
-//! Shrinking: planted bugs come down to a few lines that still fail in the same way.
+//! Shrinking: programs with planted bugs shrink to a few lines that still fail in the same way.
 
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{Class, ModelBackend, chooser, failure, random, run_once, shrink};
 use scenario::script::{parse, print};
 
-/// The class of the program's failure with a bug in the kernel.
+/// Returns the class of the program's failure with a bug in the kernel.
 fn class(program: &Program, bug: PlantedBug) -> Option<Class> {
     let ended = run_once(&ModelBackend::default(), program, Some(bug), 0, &mut chooser(0));
     failure(&ended).map(Class::of)
@@ -53,7 +53,7 @@ fn shrinking_is_deterministic() {
     assert!(all.windows(2).all(|two| two[0] == two[1]));
 }
 
-/// Shrinks what fails on a right kernel.
+/// Shrinks a program that fails on a correct kernel.
 fn shrunk_text(text: &str) -> String {
     let program = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0);
     let run = |program: &Program| run_once(&ModelBackend::default(), program, None, 1, &mut chooser(1));

@@ -1,4 +1,4 @@
-//! Exhaustive exploration, crashes, and a backend that has moves of its own.
+//! Exhaustive exploration, crashes, and a backend with its own moves.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use scenario::script::{parse, print};
 use scenario::world::{Answer, Done, Request, World};
 use scenario::{Program, Verdict};
 
-/// Requests of a thread arrive one by one, those of several threads in any order.
+/// A backend on which requests of a thread arrive one by one, and those of several threads in any order.
 struct Slow;
 
 struct SlowWorld<'a> {
@@ -137,14 +137,14 @@ race p | t | u
 fn every_interleaving_is_run_and_counted() {
     let program = litmus("allowed x=0 W=ok, x=1 W=ok, x=2 W=ok\nforbidden W=asleep");
     let ways = every_way(&ModelBackend::default(), &program, None).expect("as the file says");
-    // Orders of two steps and two single ones.
+    // The number of orders of two steps and two single ones.
     assert_eq!(ways.interleavings, 12);
     assert_eq!(ways.histogram.iter().map(|(_, count)| count).sum::<u64>(), 12);
     assert_eq!(ways.histogram[0], ("x=0 W=ok".into(), 4));
 }
 
 #[test]
-fn what_an_backend_cannot_check_before_a_race_is_told() {
+fn lines_before_a_race_that_a_backend_cannot_check_are_reported() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
                 expect messages p = 999\nrace p | t\n  signal D F=1 -> ok | x = read F\nforbidden F=0\n";
     let program = parse(text).expect("it is a scenario").remove(0);
@@ -158,7 +158,7 @@ fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
     let unlike = every_way(&ModelBackend::default(), &program, None).expect_err("nobody signals 3");
     assert_eq!(
         unlike.to_string(),
-        "line 10: the outcome x=3 W=ok is allowed and never reached, in 12 interleavings"
+        "line 10: the outcome x=3 W=ok is allowed, but not reached in any of 12 interleavings"
     );
 }
 
@@ -231,7 +231,7 @@ expect F = 2
 "#;
 
 #[test]
-fn whoever_crashes_the_others_go_on_and_nothing_is_left() {
+fn after_a_crash_other_processes_continue_and_nothing_is_left() {
     let program = parse(TWO).expect("a scenario").remove(0);
     let mut texts = std::collections::BTreeSet::new();
     for seed in 0..200 {

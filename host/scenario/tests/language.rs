@@ -1,4 +1,5 @@
-//! The language as a whole: what is printed is read back, whatever comes is refused in place, work is bounded.
+//! The language as a whole: printed programs parse back, any text is accepted or refused at a place, and the work is
+//! bounded.
 
 #[path = "language/acts.rs"]
 mod acts;
@@ -23,7 +24,7 @@ fn errors_of(text: &str, errors: &[ScriptError]) -> String {
     errors.iter().map(|error| error.render("test.scn", text)).collect::<Vec<_>>().join("\n")
 }
 
-/// The program without the numbers of its lines.
+/// Returns the program without line numbers.
 fn without_lines(mut program: Program) -> Program {
     for step in &mut program.steps {
         step.line = 0;
@@ -44,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
     #[test]
-    fn what_is_printed_is_read_back(head: u64, steps in prop::collection::vec(any::<u64>(), 0..40), race: u64) {
+    fn printed_programs_parse_back(head: u64, steps in prop::collection::vec(any::<u64>(), 0..40), race: u64) {
         let program = programs::program(head, &steps, race);
         let text = print(&program);
         let read = parse(&text).map_err(|errors| TestCaseError::fail(errors_of(&text, &errors)))?;
@@ -69,7 +70,7 @@ fn the_template_passes_and_is_read_back() {
     }
 }
 
-/// Files of the corpus, and of this test, to be spoiled.
+/// Returns files of the corpus, and of this test, to be corrupted.
 fn seeds() -> Vec<String> {
     let mut seeds = vec![
         template("a wait"),
@@ -129,7 +130,7 @@ const PIECES: [&str; 24] = [
     "\n",
 ];
 
-/// One change to a text, as a careless hand makes it.
+/// Makes one change to a text, as a careless edit would.
 fn spoil(text: &mut Vec<u8>, random: &mut Random) {
     let words: Vec<(usize, usize)> = words(text);
     let word = random.pick(&words).copied().unwrap_or((0, 0));
@@ -188,7 +189,7 @@ fn words(text: &[u8]) -> Vec<(usize, usize)> {
     words
 }
 
-/// Every error is inside the file, and nothing of the file gets to the terminal raw.
+/// Checks that every error is inside the file, and that no control characters reach the terminal.
 #[track_caller]
 fn check_places(bytes: &[u8], errors: &[ScriptError]) {
     let text = String::from_utf8_lossy(bytes);
@@ -233,7 +234,7 @@ fn spoiled_files_are_read_or_refused_in_place() {
     assert!(read > 500 && refused > 5000, "{read} read, {refused} refused");
 }
 
-/// Files that would be slow, or big, for a reader that does not take care.
+/// Returns files that would take a careless parser much time or memory.
 fn heavy(bytes: usize) -> Vec<String> {
     let fill = |head: &str, line: &str| {
         let lines = (bytes - head.len()) / line.len();

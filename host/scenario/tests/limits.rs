@@ -1,9 +1,9 @@
-//! Every limit of `scenario::limits` that a file can reach, reached: the most is read, one more is refused.
+//! Tests every limit of `scenario::limits` that a file can reach: the maximum is accepted, and one more is refused.
 
 use scenario::limits::*;
 use scenario::script::parse;
 
-/// The most, and one more with what is said of it.
+/// Checks that `most` is accepted, and that `more` is refused with this message.
 #[track_caller]
 fn check(most: &str, more: &str, said: &str) {
     if let Err(errors) = parse(most) {

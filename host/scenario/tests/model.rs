@@ -1,4 +1,4 @@
-//! Scenarios on the model backend: what holds passes, what does not fails where it stands.
+//! Scenarios on the model backend: true expectations pass, and a false one fails at its line.
 
 use scenario::choose::{First, Random};
 use scenario::link::LinkWorld;

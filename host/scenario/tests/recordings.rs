@@ -1,4 +1,4 @@
-//! Recordings, made small and put into other orders.
+//! Recordings: reduced, and run in other orders.
 
 use std::fmt::Write as _;
 
@@ -16,12 +16,12 @@ fn read(text: &str) -> Program {
     parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0)
 }
 
-/// What a daemon would have recorded of it, as a program again.
+/// Records a scenario as a daemon would, and converts it to a program again.
 fn recorded(text: &str) -> Converted {
     let program = read(text);
     let mut world = ModelWorld::new(&program, None).recording();
     assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{text}");
-    // Up to where its processes end by themselves: they are still there when somebody looks at a hang.
+    // Up to the orderly exit of its processes, which are still alive when a hang is examined.
     let steps = world.steps();
     let ends = steps.iter().rev().take_while(|(_, input, _)| is_end(input)).count();
     let steps = steps[..steps.len() - ends].iter().map(|(now, input, effects)| (*now, input, effects));
@@ -34,7 +34,7 @@ fn is_end(input: &dxgkrnl::Input) -> bool {
 
 const GUESTS: usize = 6;
 
-/// Guests in three VMs and on the host, each with fences and queues of its own.
+/// A scenario with processes in three VMs and on the host, each with its own fences and queues.
 fn busy_guests() -> String {
     let mut text = String::from(
         "scenario \"busy\"\nconfig tdr level=0\nconfig grant \"frame\" X1 X2\nvm X1\nvm X2\nvm X3\n",
@@ -54,7 +54,7 @@ fn busy_guests() -> String {
     text
 }
 
-/// So many operations of theirs that all come to an end.
+/// Adds operations of these processes, all of which complete.
 fn noise(text: &mut String, random: &mut Random, values: &mut [u64], operations: usize) {
     for _ in 0..operations {
         let (guest, fence) = (random.below(GUESTS as u64), random.below(4));
@@ -78,7 +78,7 @@ fn noise(text: &mut String, random: &mut Random, values: &mut [u64], operations:
     }
 }
 
-/// What goes wrong: before the noise, in the midst of it, at its end; and what it comes to.
+/// Planted hangs: the lines before the noise, in the middle of it and at its end; and the verdict.
 const PLANTED: [(&str, &str, &str, &str); 5] = [
     (
         "process p in X1\nprocess q in X2\nthread t in p\n",
@@ -109,7 +109,7 @@ const PLANTED: [(&str, &str, &str, &str); 5] = [
          u  B = acquire M2 key=0 -> blocks\n",
         "cycle",
     ),
-    // On an engine of its own: the next interrupt of the same one would make it good.
+    // On an engine of its own, because the next interrupt of the same engine would repair it.
     (
         "process p in X3\nthread t in p\n",
         "p  D = device -> ok\np  C = context D VIDEO_DECODE -> ok\np  F = fence D -> ok\n",
@@ -118,7 +118,7 @@ const PLANTED: [(&str, &str, &str, &str); 5] = [
     ),
 ];
 
-/// A recording with a hang among so much else.
+/// Returns a recording with a hang among many other operations.
 fn planted(which: usize, operations: usize) -> Converted {
     let (actors, before, hangs, _) = PLANTED[which];
     let mut text = busy_guests();
@@ -152,14 +152,14 @@ fn a_hang_among_thousands_of_operations_becomes_a_scenario_of_a_few_that_shows_i
             smallest.text
         );
         assert!(steps <= 16, "{steps} steps:\n{}", smallest.text);
-        // It is a file like others, and says what it shows.
+        // It is an ordinary file, and its last line states the failure.
         let again = read(&smallest.text);
         assert_eq!(verdict_of(&again), Verdict::Passed, "{}", smallest.text);
         assert!(
             smallest.text.contains(&format!("expect why p {verdict}"))
                 || smallest.text.contains("expect why q")
         );
-        // None of its steps can go: without it, it shows something else or nothing.
+        // No step can be removed: without it, the failure differs or is gone.
         for step in 0..again.steps.len() - 1 {
             let mut without = again.clone();
             without.steps.remove(step);
@@ -186,14 +186,14 @@ fn a_note_can_be_kept_and_what_does_not_happen_cannot() {
     assert!(smallest.program.steps.len() <= 7, "{}", smallest.text);
     assert_eq!(wrong(&program, &Registry::default()), []);
     let error = "hangs".parse::<Kept>().unwrap_err().to_string();
-    assert!(error.contains("\"hangs\" is nothing to keep") && error.contains("lost-interrupt"), "{error}");
+    assert!(error.contains("\"hangs\" is no failure to keep") && error.contains("lost-interrupt"), "{error}");
 }
 
 fn explore(text: &str, orders: u64) -> Reordered {
     reorder(&recorded(text), Budget { orders, seed: 7 }, &Registry::default(), &mut |_| {})
 }
 
-/// It passed: q set the fence back before r set it up and p waited. The other way round p waits for ever.
+/// A run that passed: q rewound the fence before r raised it and p waited. In the other order p waits forever.
 const RACE: &str = include_str!("race_that_passed.scn");
 
 #[test]
@@ -204,17 +204,17 @@ fn the_order_of_a_race_that_hangs_is_found() {
     let Outcome::Waits { process, root, .. } = &hang.outcome else { panic!("{found:?}") };
     assert_eq!((process.as_str(), root.as_ref().map(|(_, value)| *value)), ("p", Some(5)), "{found:?}");
     assert!(matches!(hang.change, Change::Race { .. }), "{:?}", hang.change);
-    assert!(hang.outcome.to_string().starts_with("p waits in the end for "), "{}", hang.outcome);
+    assert!(hang.outcome.to_string().starts_with("p waits at the end for "), "{}", hang.outcome);
     let text = hang.smallest.as_ref().expect("it can be said");
     let program = read(text);
     assert_eq!(run(&program, &mut ModelWorld::new(&program, None), &mut First).verdict, Verdict::Passed);
     assert!(text.contains("expect why p "), "{text}");
-    // The same budget finds the same.
+    // The same budget finds the same orders.
     assert_eq!(explore(RACE, 50), found);
 }
 
 #[test]
-fn an_end_in_another_state_is_told_by_its_fences_and_is_no_failure() {
+fn other_final_values_are_reported_by_fence_and_are_no_failure() {
     let text = RACE.replace("p  wait D F>=5 event=e -> ok\n", "");
     let found = explore(&text, 50);
     let [other] = &found.found[..] else { panic!("{found:?}") };
@@ -227,8 +227,8 @@ fn an_end_in_another_state_is_told_by_its_fences_and_is_no_failure() {
 }
 
 #[test]
-fn what_is_ordered_has_no_other_order() {
-    // Each waits for the other on its CPU: what it does next it does because it was woken.
+fn ordered_steps_have_no_other_order() {
+    // The processes wait for each other on their CPUs, so each step follows from a wake.
     let text = "scenario \"turns\"
 process p
 process q

@@ -1,5 +1,5 @@
-//! docs/SCENARIOS.md is true: every example runs as it says, every word of the language has its section with its
-//! form and an example, and no section is about a word that is none.
+//! Tests of docs/SCENARIOS.md: every example has its stated result, every word of the language has a section with its
+//! form and an example, and every section is about a word.
 
 use scenario::choose::{Exhaustive, First};
 use scenario::limits::INTERLEAVINGS_MAX;
@@ -10,10 +10,10 @@ use scenario::{Program, Verdict};
 
 const PAGE: &str = include_str!("../../../docs/SCENARIOS.md");
 
-/// A block of the page, and the line of the page that it begins after.
+/// A code block of the page, and its first line.
 struct Example {
     line: usize,
-    /// What stands behind "```scn".
+    /// The words after "```scn".
     comes_to: String,
     text: String,
 }
@@ -37,7 +37,7 @@ impl Example {
         })
     }
 
-    /// `fails LINE "TEXT"`: the line and the text.
+    /// Returns the line and the text of `fails LINE "TEXT"`.
     fn wanted(&self, word: &str) -> Option<(&str, &str)> {
         let (place, text) = self.comes_to.strip_prefix(word)?.trim().split_once(' ')?;
         Some((place, text.strip_prefix('"')?.strip_suffix('"')?))
@@ -95,7 +95,7 @@ fn every_example_comes_to_what_the_page_says() {
     examples.iter().for_each(Example::check);
 }
 
-/// The sections of a chapter: the word each is about, and its text.
+/// Returns the sections of a chapter: the word of each, and its text.
 fn sections<'a>(page: &'a str, chapter: &str) -> Vec<(&'a str, &'a str)> {
     let begin = page
         .find(&format!("\n## {chapter}\n"))
@@ -106,7 +106,7 @@ fn sections<'a>(page: &'a str, chapter: &str) -> Vec<(&'a str, &'a str)> {
     chapter.split("\n### `").skip(1).map(|text| section(text).expect("a heading is one word")).collect()
 }
 
-/// The lines that the word stands in begin with this, are a step, or ask for it.
+/// Whether a line uses the word: as its first word, as a step, or in an expectation.
 fn stands_in(word: &Word, chapter: &str, line: &str) -> bool {
     let line = line.split(" #").next().unwrap_or_default();
     let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-// Reads what src/html/columns.rs wrote; the two are one thing.
+// Reads the columns that src/html/columns.rs writes; change both together.
 
 async function inflate(text) {
   const raw = atob(text);
@@ -8,7 +8,7 @@ async function inflate(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// A row of varints.
+// A column of varints.
 class Column {
   constructor(bytes, rows) { this.bytes = bytes; this.rows = rows; this.at = 0; }
   number() {
@@ -34,7 +34,7 @@ class Column {
   }
 }
 
-// Values, each beside the last one of its fence. What a number cannot hold exactly is kept as a BigInt beside.
+// Fence values, each relative to the last value of its fence. A value that a number cannot hold exactly is a BigInt in `wide`.
 class Values {
   constructor(column, fences) { this.column = column; this.last = new Float64Array(fences); this.wide = null; }
   next(fence) {
@@ -83,7 +83,7 @@ function readEvents(of, head) {
   return columns;
 }
 
-// The time of the step of a sequence number; as Steps in columns.rs finds it.
+// Looks up the time of a step by sequence number, as Steps in columns.rs does.
 function stepTimes(events) {
   let place = 0;
   return (seq) => {
@@ -93,7 +93,7 @@ function stepTimes(events) {
   };
 }
 
-// The first place whose number is not below.
+// The first index whose number is not below `number`.
 function lowerBound(sorted, number, from = 0, to = sorted.length) {
   while (from < to) {
     const middle = (from + to) >>> 1;

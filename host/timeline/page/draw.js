@@ -1,7 +1,7 @@
-// Draws lanes on the canvas: only what is on the screen, and no more marks than pixels.
+// Draws lanes on the canvas: only the visible part, and at most one mark per pixel.
 
 const GUTTER = 236, AXIS = 22;
-// More of a queue are not drawn packet by packet.
+// A queue with more packets is not drawn packet by packet.
 const STAIRS_MAX = 1200;
 const HITS_MAX = 20000;
 
@@ -23,7 +23,7 @@ class Painter {
     this.hatch = this.hatched(this.ink.back);
   }
 
-  // Lines over what did not end well or did not end: to be seen without colours.
+  // A hatch over slices that failed or are pending, so that they are visible without colors.
   hatched(color) {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;
@@ -114,10 +114,10 @@ class Painter {
     if (this.hits.length < HITS_MAX) this.hits.push({ x, y, width, height, kind, row });
   }
 
-  // What a VM or an adapter is told itself.
+  // Events of a VM or an adapter itself.
   group(lane, y) { if (lane.list) this.calls(lane, y); }
 
-  // A tick for each call; many in one place are a taller, fuller one. What was refused is a cross.
+  // A tick for each call; many calls in one pixel are a taller tick. Refused calls have a cross.
   calls(lane, y) {
     const { paint, ink, view } = this, positions = this.lanes.positions(lane, view.axis);
     const color = lane.depth === 0 ? ink.quiet : ink.tracks[lane.color];
@@ -140,7 +140,7 @@ class Painter {
     this.flags(lane, y);
   }
 
-  // Names of calls that have room before the next one.
+  // Names of calls with enough room before the next call.
   names(names, y) {
     const { paint, ink } = this;
     paint.fillStyle = ink.front;
@@ -191,7 +191,7 @@ class Painter {
     }));
   }
 
-  // Rows of slices; from afar how many there are.
+  // Rows of slices; zoomed out, the number of slices as an area.
   slices(lane, y, kind, look) {
     const { view, paint, ink } = this, stack = lane.stack;
     const [begin, end] = this.range(stack);
@@ -208,7 +208,7 @@ class Painter {
         const x = this.x(from[at]);
         let wide = (to[at] - from[at]) * this.scale, next = at + 1;
         if (wide < 1) {
-          // The last that begins in this pixel may be a long one.
+          // The last slice that begins in this pixel may be long.
           next = Math.max(next, lowerBound(from, this.at(Math.floor(x) + 1), next, last) - 1);
           wide = 1;
         }
@@ -253,7 +253,7 @@ class Painter {
     this.hit(left, y, width, height, kind, row);
   }
 
-  // How many there are at once, as a height.
+  // The number of overlapping slices as a height.
   area(lane, y, depth, color) {
     const { paint, ink } = this, most = Math.max(1, depth.most), floor = y + lane.height - 2, tall = lane.height - 4;
     let at = lowerBound(depth.at, this.view.from), now = at > 0 ? depth.count[at - 1] : 0;
@@ -275,8 +275,8 @@ class Painter {
     paint.fillText(`up to ${number(depth.most)}`, GUTTER + 4, y + 9);
   }
 
-  // A queue as GPUView draws it: a packet stands on those before it and comes down as they end. What the engine runs is full,
-  // what waits is pale.
+  // A queue as GPUView draws it: a packet is stacked on the earlier ones and moves down as they end. A packet that the engine
+  // runs has full color, a waiting one is pale.
   packets(lane, y) {
     const { view, ink } = this, stack = lane.stack, [begin, end] = this.range(stack);
     const first = lowerBound(begin, view.from), last = lowerBound(begin, view.to);
@@ -284,7 +284,7 @@ class Painter {
       this.area(lane, y, stack.depth(view.axis), ink.tracks[lane.color]);
       return;
     }
-    // Those that began before and still stand there: as many rows back as the queue is deep.
+    // Packets that began earlier and are still queued: go back in proportion to the queue's depth.
     let start = first;
     for (let back = 0; back < 4 * stack.rows + 64 && start > 0; back++) start--;
     const ahead = [];
@@ -345,7 +345,7 @@ class Painter {
       const pixel = Math.max(GUTTER, Math.floor(this.x(positions[at])));
       const next = Math.max(at + 1, lowerBound(positions, this.at(pixel + 1), at + 1, last));
       points.push([pixel, values[next - 1], lane.list[next - 1]]);
-      // What a reset stores would flatten all the rest.
+      // Values of a reset are not drawn to scale, because they would flatten all others.
       for (const value of [values[at], values[next - 1]]) if (value < 2 ** 52) { low = Math.min(low, value); high = Math.max(high, value); }
       at = next;
     }
@@ -370,7 +370,7 @@ class Painter {
     });
   }
 
-  // What the selection comes from and leads to.
+  // Arrows between the selection and its cause.
   arrows() {
     const { selected, timeline: { waits, runs } } = this;
     if (!selected) return;
@@ -431,7 +431,7 @@ class Painter {
       paint.fillText(text, x + 3, AXIS / 2);
     }
     paint.fillStyle = ink.quiet;
-    paint.fillText(view.axis === 0 ? "time since the first step" : "steps in their order", 8, AXIS / 2);
+    paint.fillText(view.axis === 0 ? "time since the first step" : "steps in order", 8, AXIS / 2);
     if (this.selected) this.needle();
   }
 

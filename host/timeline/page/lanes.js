@@ -1,8 +1,8 @@
-// What is drawn, from top to bottom: for each process its calls, waits and queues, for each adapter its engines, then fences.
+// The lanes from top to bottom: calls, waits and queues of each process, engines of each adapter, then fences.
 
 const ROW = 13, ROWS_MAX = 8, LADDERS_FIRST = 6;
 
-// Rows of columns by what they belong to: `keys[row]` of `count`, each list in the order of rows.
+// Groups rows by `keys[row]`, which is below `count`; each list is in row order.
 function grouped(keys, rows, count, filter) {
   const sizes = new Uint32Array(count);
   for (let row = 0; row < rows; row++) if (keys[row] < count && (!filter || filter(row))) sizes[keys[row]]++;
@@ -21,7 +21,7 @@ function picked(list, column) {
   return out;
 }
 
-// Slices that overlap, in rows in which none do; what finds no row is only counted.
+// Arranges overlapping slices in rows without overlap. Slices beyond the last row are only counted.
 class Stack {
   constructor(list, begin, end, s0, s1) {
     this.list = list;
@@ -42,12 +42,12 @@ class Stack {
       if (row >= most) most = row + 1;
     }
     this.rows = most;
-    // Lists of the rows that are drawn one by one.
+    // Slices of the rows that are drawn one by one.
     this.lines = grouped(this.level, list.length, Math.min(most, ROWS_MAX));
     this.lineTimes = this.lines.map((line) => [[picked(line, t0), picked(line, t1)], [picked(line, o0), picked(line, o1)]]);
   }
 
-  // How many there are at once: places where that changes, and the number from there on.
+  // The number of overlapping slices: positions where it changes, and the number from there on.
   depth(axis) {
     if (this.depths[axis] === null) {
       const [begin, end] = axis === 0 ? this.time : this.order;
@@ -55,7 +55,7 @@ class Stack {
       const at = new Float64Array(begin.length * 2), count = new Uint32Array(begin.length * 2);
       let opened = 0, closed = 0, now = 0, most = 0;
       for (let place = 0; place < at.length; place++) {
-        // What begins as another ends is counted first, so that nothing ends before it began.
+        // At equal positions, begins count before ends, so that no slice ends before it begins.
         if (opened < begin.length && begin[opened] <= ends[closed]) { at[place] = begin[opened++]; now++; }
         else { at[place] = ends[closed++]; now--; }
         count[place] = now;
@@ -67,7 +67,7 @@ class Stack {
   }
 }
 
-// The largest of each 64, and of each 64 of those: for the largest of any range.
+// The maximum of each 64 values, and of each 64 of those: for a fast maximum of any range.
 function peaksOf(counts) {
   const levels = [counts];
   while (levels[levels.length - 1].length > 64) {
@@ -120,7 +120,7 @@ class Lanes {
     this.lay();
   }
 
-  // Tracks in the order of a tree.
+  // Tracks in tree order, with depths.
   tree() {
     const { tracks } = this.timeline.head, children = tracks.map(() => []), roots = [];
     tracks.forEach(([, parent], id) => (parent === null ? roots : children[parent]).push(id));
@@ -218,7 +218,7 @@ class Lanes {
     return lane.positions[axis];
   }
 
-  // The lane that has the events and marks of a track.
+  // The kind of lane with the events and marks of a track.
   laneOf(track) {
     const kind = this.timeline.head.tracks[track][2];
     return { vm: "group", adapter: "group", engine: "runs", queue: "packets" }[kind] ?? "calls";

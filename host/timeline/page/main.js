@@ -1,4 +1,4 @@
-// What people do: look around, search, select. And where all of it begins.
+// The page's user actions (navigation, search, selection) and its start.
 
 const byId = (id) => document.getElementById(id);
 
@@ -29,7 +29,7 @@ class App {
     byId("problem").hidden = false;
   }
 
-  // The ends of an axis, with a little room.
+  // Begin and end of an axis, with a margin.
   ends(axis) {
     const { head, events } = this.timeline;
     const [from, to] = axis === 0 ? [head.begin, head.end]
@@ -132,7 +132,7 @@ class App {
     paint.strokeRect(left, 1, Math.max(3, (view.to - view.from) * scale), 32);
   }
 
-  // Selecting.
+  // Selection.
 
   positionsOf(kind, row) {
     const { events, waits, packets, runs, marks, samples } = this.timeline;
@@ -175,7 +175,7 @@ class App {
     if (this.reach() < (this.view.to - this.view.from) / 3) this.closer();
   }
 
-  // How far some twenty events around the selection are apart.
+  // Extent of about twenty events around the selection.
   reach() {
     const { events } = this.timeline, row = lowerBound(events.seq, this.selected.seq), { axis } = this.view;
     const column = axis === 0 ? events.at : events.seq;
@@ -219,7 +219,7 @@ class App {
     return rows;
   }
 
-  // The next or previous event of the lane, or of what was found.
+  // Goes to the next or previous event of the lane, or search result.
   next(by) {
     if (this.found && this.found.length > 0) {
       this.foundAt = (this.foundAt + by + this.found.length) % this.found.length;
@@ -258,7 +258,7 @@ class App {
     this.redraw();
   }
 
-  // Searching.
+  // Search.
 
   search(text) {
     const tokens = text.trim().split(/\s+/).filter((token) => token);
@@ -319,7 +319,7 @@ class App {
   }
 
   toHash() {
-    // Some browsers do not let a file change its address: the link is a convenience.
+    // Some browsers do not let a local file change its address; the page works without that.
     const { kind, row, seq } = this.selected;
     try { history.replaceState(null, "", kind === "event" ? "#seq=" + seq : `#select=${kind}:${row}`); } catch { /* see above */ }
   }
@@ -426,7 +426,7 @@ class App {
       b: () => this.toggle("blocked"), t: () => this.toggle("table"), "?": () => this.toggle("help"), "/": () => byId("find").focus(),
       a: () => { this.lanes.allFences = !this.lanes.allFences; this.relay(); }, Escape: () => this.escape(),
     };
-    // A focused button is pressed by Enter, and a link is followed.
+    // Enter on a focused button or link keeps its default action.
     if (event.key === "Enter" && ["BUTTON", "A", "SUMMARY"].includes(event.target.tagName)) return;
     const action = keys[event.key];
     if (!action) return;
@@ -435,7 +435,7 @@ class App {
   }
 }
 
-// For tests: what went wrong, and when the page was ready.
+// For tests: errors, and whether the page is ready.
 window.gpupv = { errors: [], ready: false };
 window.addEventListener("error", (event) => window.gpupv.errors.push(event.message));
 window.addEventListener("unhandledrejection", (event) => window.gpupv.errors.push(String(event.reason)));
@@ -449,7 +449,7 @@ window.addEventListener("unhandledrejection", (event) => window.gpupv.errors.pus
     window.gpupv.loaded = performance.now() - begin;
   } catch (error) {
     window.gpupv.errors.push(String(error.stack ?? error));
-    byId("problem").textContent = `The timeline cannot be shown: ${error}. A browser from 2023 or newer is needed (DecompressionStream deflate-raw); the text below is the same trace.`;
+    byId("problem").textContent = `The timeline cannot be shown: ${error}. The page needs a browser from 2023 or newer (DecompressionStream deflate-raw). The text below shows the same trace.`;
     byId("problem").hidden = false;
     byId("text").open = true;
   }

@@ -1,20 +1,20 @@
-// What stands beside the picture: the selection in words, who is blocked, the table, the keys.
+// The panels: details of the selection, blocked waits, the table of events, the keys.
 
 const KEYS = [
   ["\u2190 \u2192", "move the view; with Shift by a whole screen"],
-  ["+ -", "closer, farther; also the wheel with Ctrl, or the overview"],
-  ["0", "show all of the trace"],
-  ["\u2191 \u2193", "go to the lane above or below"],
-  ["n  p", "next and previous event of the lane (with a search: next and previous find)"],
+  ["+ -", "zoom in, zoom out; also Ctrl with the wheel, or drag in the overview"],
+  ["0", "show the whole trace"],
+  ["\u2191 \u2193", "select the lane above or below"],
+  ["n  p", "next and previous event of the lane, or search result"],
   ["Enter", "zoom to the selection"],
   ["c", "go to the cause: from a wake-up to its signal, from a run to its call"],
   ["/", "search: #1041, F3, p2, a call, a status, a note"],
-  ["x", "lay steps out by time or by their order"],
-  ["b", "who is blocked at the end"],
-  ["t", "what is on the screen, as a table"],
-  ["a", "the ladders of all fences, or of the busiest"],
+  ["x", "lay steps out by time or in order"],
+  ["b", "show waits that are blocked at the end"],
+  ["t", "show the events on the screen as a table"],
+  ["a", "show the values of all fences, or only of the busiest"],
   ["Esc", "close a panel, clear the search, then the selection"],
-  ["?", "this list"],
+  ["?", "show this list"],
 ];
 
 function element(name, content, attributes = {}) {
@@ -40,7 +40,7 @@ class Panels {
 
   when(at) { return exact(at - this.head.begin); }
 
-  // Title and fields of what is selected.
+  // Title and fields of the selection.
   facts({ kind, row }) {
     const { words, timeline } = this;
     switch (kind) {
@@ -85,17 +85,17 @@ class Panels {
     return ["wait for " + words.wait(row), fields, more];
   }
 
-  // Where the time of a wait went.
+  // The parts of a wait's time.
   waterfall(parts, all) {
     const colors = ["--wait", "--c1", "--c3", "--c0", "--wait", "--c2"];
     const color = (name) => `var(${colors[this.head.parts.indexOf(name)]})`;
-    const bar = element("div", parts.map(([name, length]) => element("span", "", { style: `flex:${length / all};background:${color(name)}`, title: name })), { class: "parts", role: "img", "aria-label": "Where the time went" });
+    const bar = element("div", parts.map(([name, length]) => element("span", "", { style: `flex:${length / all};background:${color(name)}`, title: name })), { class: "parts", role: "img", "aria-label": "Parts of the wait" });
     const rows = parts.map(([name, length]) => element("tr", [
       element("td", [element("span", "", { class: "swatch", style: `background:${color(name)}` }), name]),
       element("td", duration(length), { class: "number" }), element("td", (100 * length / all).toFixed(1) + "%", { class: "number" }),
     ]));
-    const note = "All by the daemon's one clock. The guest's time and the link are not in the trace.";
-    return element("div", [bar, table(["where the time went", "", ""], rows), element("p", note, { class: "note" })]);
+    const note = "All times are by the daemon's clock. The guest's time and the link are not in the trace.";
+    return element("div", [bar, table(["part of the wait", "", ""], rows), element("p", note, { class: "note" })]);
   }
 
   packet(row) {
@@ -103,7 +103,7 @@ class Panels {
     const fields = [
       ["queue", words.path(packets.track[row])], ["call", [this.step(packets.s0[row]), " at " + this.when(packets.t0[row])]],
     ];
-    if (!Number.isNaN(packets.given[row])) fields.push(["given to engine", this.when(packets.given[row])]);
+    if (!Number.isNaN(packets.given[row])) fields.push(["submitted to engine", this.when(packets.given[row])]);
     if (!Number.isNaN(packets.ran[row])) fields.push(["begun", this.when(packets.ran[row])]);
     fields.push([packets.outcome[row] === 3 ? "pending at" : "done", [this.step(packets.s1[row]), " at " + this.when(packets.t1[row])]]);
     fields.push(["outcome", words.outcome(packets.outcome[row])]);
@@ -116,7 +116,7 @@ class Panels {
     return [words.run(row), [
       ["engine", words.path(runs.track[row])], ["queue", words.path(runs.queue[row])],
       ["begun", [this.step(runs.s0[row]), " at " + this.when(runs.t0[row])]],
-      [runs.flags[row] & 2 ? "still runs at" : "ended", [this.step(runs.s1[row]), " at " + this.when(runs.t1[row])]],
+      [runs.flags[row] & 2 ? "still running at" : "ended", [this.step(runs.s1[row]), " at " + this.when(runs.t1[row])]],
       ["ran", duration(runs.t1[row] - runs.t0[row])], ["submitted by", this.step(runs.call[row])],
     ]];
   }
@@ -135,7 +135,7 @@ class Panels {
   blocked() {
     const { head, words } = this, box = document.querySelector("#blocked .scroll");
     if (head.blocked.length === 0) {
-      box.replaceChildren(element("p", "Nobody: no wait is pending at the end of the trace."));
+      box.replaceChildren(element("p", "No wait is pending at the end of the trace."));
       return;
     }
     const told = new Set();
@@ -151,19 +151,19 @@ class Panels {
         this.why(wait, told),
       ]);
     });
-    const parts = [table(["who", "waits as", "for", "since", "step", "fences", "why"], rows)];
+    const parts = [table(["waiter", "kind", "waits for", "waiting for (time)", "step", "fences", "why"], rows)];
     if (head.blockedLeftOut > 0) parts.push(element("p", `${number(head.blockedLeftOut)} more are not listed.`));
-    parts.push(element("p", "gpupv why TRACE says the same, and more of each process.", { class: "note" }));
+    parts.push(element("p", "gpupv why TRACE shows the same, with more about each process.", { class: "note" }));
     box.replaceChildren(...parts);
   }
 
-  // What a wait comes down to: a sentence, and behind it the way there. Of those who share one the first has it open.
+  // The cause of a wait: a sentence with the chain that leads to it. It is open for the first of the waits that share it.
   why({ why }, told) {
     if (why === null) return element("td", "");
     const reason = this.head.reasons[why], first = !told.has(why);
     told.add(why);
     const steps = reason.chain.map((text) => element("li", text));
-    const back = reason.back_to === null ? null : element("p", `and so on from ${reason.back_to + 1}.`);
+    const back = reason.back_to === null ? null : element("p", `The chain continues at ${reason.back_to + 1}.`);
     const remarks = reason.remarks.map((text) => element("p", text, { class: "note" }));
     const sentence = element("summary", reason.sentence, reason.stuck ? { class: "bad" } : {});
     const open = first ? { open: "" } : {};
@@ -179,12 +179,12 @@ class Panels {
       element("td", events.request[row] === 0 ? "" : "" + events.request[row], { class: "number" }),
       element("td", words.status(events.status[row])), element("td", events.wakes[row] === 0 ? "" : "" + events.wakes[row], { class: "number" }),
     ], selected && selected.kind === "event" && selected.row === row ? { class: "picked" } : {}));
-    const note = element("p", total > rows.length ? `The first ${rows.length} of ${number(total)}: zoom in for others.` : `${number(total)} events.`, { class: "note" });
-    document.querySelector("#table .scroll").replaceChildren(note, table(["step", "time", "who", "what", "request", "status", "wakes"], lines));
+    const note = element("p", total > rows.length ? `The first ${rows.length} of ${number(total)} events; zoom in for the others.` : `${number(total)} events.`, { class: "note" });
+    document.querySelector("#table .scroll").replaceChildren(note, table(["step", "time", "track", "event", "request", "status", "wakes"], lines));
   }
 
   keys() {
     const rows = KEYS.map(([keys, what]) => element("tr", [element("td", keys.split(" ").filter((one) => one).flatMap((key) => [element("kbd", key), " "])), element("td", what)]));
-    document.querySelector("#help .scroll").replaceChildren(table(["key", "does"], rows));
+    document.querySelector("#help .scroll").replaceChildren(table(["key", "action"], rows));
   }
 }

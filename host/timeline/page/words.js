@@ -1,4 +1,4 @@
-// How things are said. The same words as the text and SVG of the same trace.
+// Texts of numbers and rows, equal to those in the text and SVG output of the same trace.
 
 function duration(nanos) {
   const sign = nanos < 0 ? "-" : "";
@@ -9,13 +9,13 @@ function duration(nanos) {
   return sign + Math.round(size) + " ns";
 }
 
-// A time to the nanosecond.
+// A time with nanosecond precision.
 function exact(nanos) {
   if (nanos < 1000) return duration(nanos);
   return `${number(Math.floor(nanos / 1000))}.${String(Math.round(nanos) % 1000).padStart(3, "0")} us`;
 }
 
-// A time on a ruler: as many places as tell one mark from the next.
+// A time on the ruler, with enough decimals to distinguish neighboring marks.
 function ruled(nanos, step) {
   const [unit, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([unit]) => Math.abs(nanos) >= unit) ?? [1, "ns"];
   return (nanos / unit).toFixed(Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9))) + " " + name;
@@ -92,7 +92,7 @@ class Words {
     return `${this.head.markKinds[marks.kind[row]]}: ${this.head.words[marks.text[row]]}`;
   }
 
-  // Where the time of a wait went: names and lengths, as parts.rs says.
+  // The parts of a wait, names and durations, as in parts.rs.
   parts(row) {
     const { waits, packets } = this.timeline;
     if (waits.by[row] === NONE) return [];

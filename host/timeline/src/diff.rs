@@ -1,10 +1,9 @@
-//! What differs between two traces, by cause and not by time.
+//! Differences between two traces, by cause and not by time.
 //!
-//! Processes are matched by their VM's name, their own name and which of that name they are; their calls by their place
-//! in the process's own order. So two runs of one program are the same however their processes' calls fell between each
-//! other. Told first is what comes first: a process that was told something else, or the same and was answered
-//! something else. Then what follows from it: wake-ups that one trace has and the other has not, other numbers of
-//! calls, waits that took longer.
+//! Processes are matched by VM name, process name and number among equal names; calls by their position in the process.
+//! So two runs of one program are equal however the calls of their processes interleave. The first difference is
+//! reported first: a process made a different call, or got a different answer. Consequences follow: wake-ups of one
+//! trace only, different numbers of calls, waits that took longer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -20,7 +19,7 @@ use crate::format::duration;
 /// Differences of one kind that are listed.
 const LISTED_MAX: usize = 20;
 
-/// What is kept of a call: enough to see that two are not the same.
+/// A call as hashes, which show whether two calls differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CallSummary {
     sequence: u64,
@@ -32,12 +31,12 @@ struct CallSummary {
 #[derive(Default)]
 struct Seen {
     calls: Vec<CallSummary>,
-    /// By the guest's name for it: when each wait of that name was registered and woken.
+    /// By event: when each wait with it was registered and woken.
     waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
     wakes: u64,
 }
 
-/// One trace, as far as it is compared.
+/// The compared data of one trace.
 struct Side {
     steps: u64,
     processes: BTreeMap<String, Seen>,
@@ -46,21 +45,21 @@ struct Side {
     stopped: Option<String>,
 }
 
-/// How a process was first treated otherwise.
+/// The first difference of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Divergence {
     pub process: String,
-    /// Its place among the process's calls, from 0.
+    /// Index among the process's calls, from 0.
     pub call: usize,
-    /// The steps of it, in the first and the second trace; `None`: there is no such call.
+    /// Its steps in the first and the second trace; `None` if there is no such call.
     pub steps: (Option<u64>, Option<u64>),
-    /// The calls are the same and the answers are not.
+    /// Whether the calls are equal and only the answers differ.
     pub answered: bool,
-    /// Both in words.
+    /// Texts of both.
     pub words: (String, String),
 }
 
-/// A wait that both have and that took longer in the second.
+/// A wait of both traces that took longer in the second.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Longer {
     pub process: String,
@@ -68,28 +67,28 @@ pub struct Longer {
     pub nanos: (Nanos, Nanos),
 }
 
-/// Everything that differs. Numbers are those of the first and the second trace.
+/// All differences. Pairs are for the first and the second trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Diff {
     pub steps: (u64, u64),
-    /// The first comes first.
+    /// Sorted by step.
     pub divergences: Vec<Divergence>,
-    /// Processes that only one of them has.
+    /// Processes in only one of the traces.
     pub only: (Vec<String>, Vec<String>),
-    /// Calls of a name.
+    /// Call names with different counts.
     pub calls: Vec<(String, u64, u64)>,
     pub wakes: (u64, u64),
-    /// Waits that were woken in the first and not in the second, and the other way round: process and event.
+    /// Waits that were woken in the first trace only: process and event.
     pub missing: Vec<(String, u64)>,
     pub extra: Vec<(String, u64)>,
-    /// The most first.
+    /// The greatest difference first.
     pub longer: Vec<Longer>,
-    /// Why one of them was not read to its end.
+    /// Why a trace was not read to its end.
     pub stopped: (Option<String>, Option<String>),
 }
 
 impl Diff {
-    /// Nothing differs but times.
+    /// Whether nothing differs except times.
     pub fn is_same(&self) -> bool {
         let Diff { divergences, only, calls, wakes, missing, extra, stopped, .. } = self;
         divergences.is_empty()
@@ -106,7 +105,7 @@ impl Diff {
 /// Opens a trace.
 pub type Open<'a> = dyn Fn() -> Result<Reader, TraceError> + 'a;
 
-/// Compares two traces. Each is opened twice: what differs is put in words in a second reading.
+/// Compares two traces. Each is opened twice: a second pass gets the texts of the differences.
 pub fn diff(one: &Open, other: &Open) -> Result<Diff, TraceError> {
     let open = (one, other);
     let (one, other) = (Side::read((open.0)()?)?, Side::read((open.1)()?)?);
@@ -129,7 +128,7 @@ pub fn diff(one: &Open, other: &Open) -> Result<Diff, TraceError> {
             diff.calls.push((name.clone(), count(&one), count(&other)));
         }
     }
-    // The first thing that went another way is the likely cause of the others.
+    // The earliest difference is the likely cause of the others.
     let first = |one: &Divergence| one.steps.0.or(one.steps.1);
     diff.divergences.sort_by_key(first);
     diff.divergences.truncate(LISTED_MAX);
@@ -255,7 +254,7 @@ fn is_registered(answer: &Answer) -> bool {
     )
 }
 
-/// FNV-1a of what is printed, without printing it anywhere.
+/// FNV-1a of formatted text, without allocating it.
 fn hash(text: fmt::Arguments<'_>) -> u64 {
     struct Fnv(u64);
     impl fmt::Write for Fnv {
@@ -271,7 +270,7 @@ fn hash(text: fmt::Arguments<'_>) -> u64 {
     hasher.0
 }
 
-/// Puts the steps that differ in words.
+/// Fills in the texts of the steps that differ.
 fn words(
     mut reader: Reader,
     divergences: &mut [Divergence],
@@ -279,7 +278,7 @@ fn words(
     place: impl Fn(&mut Divergence) -> &mut String,
 ) -> Result<(), TraceError> {
     for one in divergences.iter_mut().filter(|one| step_of(one).is_none()) {
-        *place(one) = "(it makes no such call)".into();
+        *place(one) = "(it has no such call)".into();
     }
     let last = divergences.iter().filter_map(&step_of).max().unwrap_or(0);
     loop {
@@ -307,9 +306,9 @@ impl fmt::Display for Diff {
         }
         for (at, one) in divergences.iter().enumerate() {
             let Divergence { process, call, steps, answered, words } = one;
-            let what = if *answered { "was answered otherwise" } else { "did something else" };
+            let what = if *answered { "got a different answer to" } else { "made a different" };
             let first = if at == 0 { "first difference: " } else { "also: " };
-            writeln!(f, "{first}{process} {what} at its call {}", call + 1)?;
+            writeln!(f, "{first}{process} {what} call {}", call + 1)?;
             let step = |step: &Option<u64>| step.map_or(String::new(), |step| format!(" #{step}"));
             writeln!(f, "  A{}: {}\n  B{}: {}", step(&steps.0), words.0, step(&steps.1), words.1)?;
         }
@@ -333,7 +332,7 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// For programs.
+    /// The differences as JSON.
     pub fn json(&self) -> Value {
         let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
         let divergence = |one: &Divergence| {

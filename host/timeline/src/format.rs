@@ -1,9 +1,9 @@
-//! How numbers are said.
+//! Formatting of numbers and texts.
 
 use d3dkmt::NtStatus;
 use dxgkrnl::Nanos;
 
-/// A length of time in the unit that fits, to three places: `1.234 ms`.
+/// A duration in a suitable unit, with three decimals: `1.234 ms`.
 pub fn duration(nanos: Nanos) -> String {
     const UNITS: [(Nanos, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     for (unit, name) in UNITS {
@@ -15,12 +15,12 @@ pub fn duration(nanos: Nanos) -> String {
     format!("{nanos} ns")
 }
 
-/// `SUCCESS`, or the number of a status that has no name here.
+/// The name of a status, as `SUCCESS`, or its number if it has none.
 pub fn status_name(status: u32) -> String {
     NtStatus(status).name().map_or_else(|| format!("{status:#010x}"), str::to_owned)
 }
 
-/// As text of XML or HTML. XML has no control characters; line breaks and tabs stay.
+/// Escapes text for XML or HTML. Control characters except line breaks and tabs are replaced, because XML has none.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for one in text.chars() {

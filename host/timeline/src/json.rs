@@ -1,4 +1,4 @@
-//! The whole timeline for programs.
+//! The whole timeline as JSON.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::timeline::{
     Sample, Timeline, Track, TrackId, TrackKind, Wait, WaitKind,
 };
 
-/// One JSON object. Times in nanoseconds, tracks and fences by their place in `tracks` and `fences`.
+/// The timeline as one JSON object. Times are in nanoseconds; tracks and fences are indexes into `tracks` and `fences`.
 pub fn to_json(timeline: &Timeline) -> String {
     let head = json!({
         "program": timeline.program, "begin_ns": timeline.begin.at, "end_ns": timeline.end.at,
@@ -16,7 +16,7 @@ pub fn to_json(timeline: &Timeline) -> String {
         "left_out": timeline.integrity.left_out,
     });
     let mut out = head.to_string();
-    // The object goes on with its long lists, row by row: a value of all of them would be many times their size.
+    // Append the long lists row by row, because a JSON value of all rows would take many times their size.
     out.pop();
     who(timeline, &mut out);
     events(timeline, &mut out);

@@ -1,4 +1,4 @@
-//! Lanes of text for a terminal: a column for each process and engine, a row for each step.
+//! Text lanes for a terminal: a column for each process and engine, a row for each step.
 //!
 //! ```text
 //!      seq         time  p1 client                   p2 server                   engine 0.0 ThreeD
@@ -16,23 +16,23 @@ use crate::timeline::{
 /// Which steps are shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selection {
-    /// All, but no more than so many; the last.
+    /// The last steps, at most this many.
     Last(usize),
-    /// So many steps before and after this one.
+    /// A step, and this many steps before and after it.
     Around(u64, u64),
-    /// Everything that names the fence.
+    /// All steps that concern the fence.
     Fence(FenceId),
-    /// From the registration of a wait to its wake-up: process and the guest's name for it. The last of that name.
+    /// A wait from registration to wake-up, by process and event; the last one with this event.
     Wait(u32, u64),
-    /// What a process does, and what is done to it.
+    /// All steps that concern a process.
     Process(u32),
 }
 
-/// So many lanes have a column of their own.
+/// Most lanes with their own column.
 const LANES_MAX: usize = 5;
 const MARGIN: usize = 25;
 
-/// Lanes of what is selected, in so many columns of characters; `None` if nothing is.
+/// Lanes of the selected steps, `width` characters wide; `None` if no step is selected.
 pub fn text(timeline: &Timeline, selection: &Selection, width: usize) -> Option<String> {
     let steps = steps(timeline, selection)?;
     let rows = Rows::new(timeline, &steps);
@@ -58,7 +58,7 @@ fn cell(text: &str, column: usize) -> String {
     format!("{shown:<column$}")
 }
 
-/// The sequence numbers of what is selected; `None` if nothing is.
+/// Sequence numbers of the selected steps; `None` if there are none.
 pub fn steps(timeline: &Timeline, selection: &Selection) -> Option<BTreeSet<u64>> {
     let all = || timeline.events.iter().map(|event| event.moment.sequence);
     let steps: BTreeSet<u64> = match *selection {
@@ -185,7 +185,7 @@ impl Rows {
         }
     }
 
-    /// The busiest tracks, in their order; `None` stands for all others, if there are any.
+    /// The busiest tracks, in order; `None` stands for all others, if any.
     fn lanes(&self, timeline: &Timeline, max: usize) -> Vec<Option<TrackId>> {
         let mut counts: BTreeMap<TrackId, usize> = BTreeMap::new();
         let cells = self.rows.values().flat_map(|row| &row.cells);
@@ -197,7 +197,7 @@ impl Rows {
         busiest.sort_by_key(|track| (std::cmp::Reverse(counts[track]), *track));
         let fits = counts.len() <= max && busiest.len() == counts.len();
         busiest.truncate(if fits { max } else { max - 1 });
-        // Processes first, as the eye goes from who asked to who did.
+        // Processes first, because a reader follows a request from a process to an engine.
         let is_engine = |track: TrackId| matches!(timeline.tracks[track as usize].kind, TrackKind::Engine(_));
         busiest.sort_by_key(|track| (is_engine(*track), *track));
         let mut lanes: Vec<_> = busiest.into_iter().map(Some).collect();
@@ -215,7 +215,7 @@ impl Rows {
         lanes: &[Option<TrackId>],
         column: usize,
     ) -> String {
-        // What a step says of one track stands below each other.
+        // Several texts of one step and track are stacked.
         let mut columns: Vec<Vec<String>> = vec![Vec::new(); lanes.len()];
         for (track, text) in &row.cells {
             let own = lanes.iter().position(|lane| *lane == Some(*track));

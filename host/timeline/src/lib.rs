@@ -1,19 +1,19 @@
-//! Pictures, figures and differences of traces.
+//! Timelines, statistics and differences of traces.
 //!
 //! ```text
 //!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  svg  lanes (text)  json
 //!                              │  ▲        └──────▶ stats
-//!                       replay ▼  │ observe.rs: what engines run, who signals
+//!                       replay ▼  │ observe.rs: runs of engines, signals
 //!                           Kernel<Observer>
 //!   trace::Reader x 2 ──▶ diff
 //! ```
 //!
-//! A trace has what the kernel was told and what it asked for. Which object a handle names, what an engine runs and
-//! what a queue holds is not in it, so [`read`] replays the trace beside and looks. What is drawn is
-//! plain data ([`Timeline`]), the same for the same trace, byte for byte; and so is every picture of it.
+//! A trace has the kernel's inputs and effects. It does not have the object behind a handle, the work of an engine or
+//! the content of a queue, so [`read`] replays the trace and observes the kernel. The result is plain data
+//! ([`Timeline`]). The same trace gives the same timeline and the same output files, byte for byte.
 //!
-//! Memory is bounded: of each kind of row so many are kept as [`Options::rows_max`] says, the latest; what is left out
-//! is counted ([`Integrity::left_out`]). Figures ([`Stats`]) are of the whole trace whatever is kept.
+//! Memory is bounded: the latest [`Options::rows_max`] rows of each kind are kept, and the others are counted
+//! ([`Integrity::left_out`]). Statistics ([`Stats`]) always cover the whole trace.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -1,9 +1,9 @@
-//! A miniport around the drivers of a replay that writes down what the kernel and its engines do.
+//! A filter driver for replays that logs the DDI calls of the kernel and the runs of the engines.
 //!
-//! A trace has what the kernel was told and what it answered. What engines run, and which queue a value comes from, is
-//! said only between the kernel and its drivers, so this stands between them. It changes nothing. The kernel tells of
-//! edges only if its configuration has races looked for, so that is switched on for the kernel and not for the
-//! drivers: they are started with the trace's own configuration.
+//! A trace has the kernel's inputs and answers. The runs of engines, and the queue that a value comes from, are visible
+//! only between the kernel and its drivers, where this driver observes them. It changes nothing. The kernel reports
+//! happens-before relations only if its configuration has race detection on. So that is switched on for the kernel
+//! only: the drivers start with the trace's own configuration.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use dxgkrnl::ddi::{
 };
 use dxgkrnl::{Config, Nanos};
 
-/// One thing that was seen, in order.
+/// One observation; they are in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     Context {
@@ -34,20 +34,20 @@ pub(crate) enum Seen {
         id: u64,
         resubmits: Option<u64>,
     },
-    /// The engine runs this from now on, or nothing.
+    /// The engine runs this submission from now on, or none.
     Running {
         at: Nanos,
         engine: EngineId,
         id: Option<u64>,
         hung: bool,
     },
-    /// An interrupt says that this is complete.
+    /// An interrupt reported this submission as complete.
     Completed {
         at: Nanos,
         engine: EngineId,
         id: u64,
     },
-    /// A reset, a page fault, a stop: queues may have lost what they had.
+    /// A reset, a page fault or a stop: queues may have lost packets.
     Upset {
         at: Nanos,
         adapter: u32,
@@ -60,21 +60,21 @@ pub(crate) enum Seen {
     },
 }
 
-/// What was seen since it was last taken; shared by the kernel's miniport and whoever drives the kernel.
+/// Observations since the last step; shared by the observer and the builder.
 #[derive(Default)]
 pub(crate) struct Log {
     pub seen: RefCell<Vec<Seen>>,
-    /// The latest time that a DDI of this step was told; 0 before the first.
+    /// The latest time of a DDI call of this step; 0 before the first.
     pub at: Cell<Nanos>,
 }
 
 pub(crate) struct Observer {
     drivers: Drivers,
-    /// The trace's own.
+    /// The trace's own configuration.
     config: Config,
     races: bool,
     log: Rc<Log>,
-    /// What each engine runs, and whether it hangs.
+    /// The submission that each engine runs, and whether it hangs.
     engines: Vec<(EngineId, Option<u64>, bool)>,
 }
 
@@ -97,12 +97,12 @@ impl Observer {
         self.log.at.get()
     }
 
-    /// It is that late.
+    /// Records the time of a DDI call.
     fn told(&self, now: Nanos) {
         self.log.at.set(self.at().max(now));
     }
 
-    /// Looks what an engine runs now, or all of them.
+    /// Logs the current run of an engine, or of all, if it changed.
     fn record_engines(&mut self, only: Option<EngineId>) {
         let at = self.at();
         for (engine, running, hung) in &mut self.engines {
@@ -122,7 +122,7 @@ impl Observer {
         }
     }
 
-    /// Has the drivers do something at a time, and looks at what came of it.
+    /// Calls the drivers and logs the results.
     fn act<T>(
         &mut self,
         now: Nanos,
@@ -133,7 +133,7 @@ impl Observer {
         self.told(now);
         let before = callbacks.len();
         let answer = ddi(&mut self.drivers, callbacks);
-        // An engine turns to something else before it says that it is done.
+        // An engine starts its next work before it reports completion.
         self.record_engines(engine);
         for callback in &callbacks[before..] {
             if let Callback::NotifyInterrupt(interrupt) = callback {
@@ -202,7 +202,7 @@ impl FilterDriver for Observer {
     }
 
     fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
-        // Who has a fence in its memory may read it: no wait ends by that.
+        // A process may read a fence in its memory at any time; that ends no wait.
         if !matches!(
             edge,
             HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Touched { .. }

@@ -1,12 +1,11 @@
-//! Where the time of a wait went.
+//! The parts of a wait's duration.
 //!
 //! ```text
-//!   wait begins ....... no work yet ....... submitted  queued  given  in hardware  begun  runs  signal  told late  woken
+//!   wait begins ..... no work yet ..... submitted  queued  given  in hardware  begun  runs  signal  reported late  woken
 //! ```
-//! All of it is by the daemon's one clock, as it was told to the kernel: there is no error between two of these times,
-//! and each is up to the length of one kernel step late. What is before the wait reached the daemon and after its
-//! wake-up left - the guest's own time and the link - is not in the trace: docs/TIMELINE.md says what guests would have
-//! to record for that.
+//! All times are the kernel's, from the daemon's one clock: differences have no error, and each time is late by at most
+//! one kernel step. The guest's time and the link, before the wait reached the daemon and after its wake-up left it,
+//! are not in the trace. docs/TIMELINE.md describes what guests would have to record for that.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ pub struct WaitPart {
     pub nanos: Nanos,
 }
 
-/// Names of the parts, in their order.
+/// Names of the parts, in order.
 pub const PART_NAMES: [&str; 6] = [
     "not submitted yet",
     "in its queue",
@@ -32,8 +31,8 @@ pub const PART_NAMES: [&str; 6] = [
     "daemon told late",
 ];
 
-/// The parts of a wait that was released, in order; parts of no length are left out. Empty if nobody knows by what.
-/// `submissions` are the timeline's ([`crate::Timeline::submissions`]).
+/// The parts of a released wait, in order, without empty parts. Empty if the cause is unknown. `submissions` are those
+/// of [`crate::Timeline::submissions`].
 pub fn parts(wait: &Wait, submissions: &BTreeMap<(EngineId, u64), &Packet>) -> Vec<WaitPart> {
     let Some(cause) = wait.cause else { return Vec::new() };
     let packet = cause.submission.and_then(|submission| submissions.get(&submission));

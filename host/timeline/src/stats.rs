@@ -1,4 +1,4 @@
-//! Figures of a whole trace, whatever rows of it are kept.
+//! Statistics of a whole trace, whichever rows are kept.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::format::{duration, status_name};
 use crate::timeline::{Fence, FenceId, Timeline, Track, TrackId, TrackKind, Word};
 
-/// How a number is distributed. Percentiles are exact to three digits.
+/// The distribution of a number. Percentiles are exact to three digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     pub count: u64,
@@ -20,16 +20,16 @@ pub struct Summary {
     pub max: u64,
 }
 
-/// Calls of one name.
+/// Counts of calls of one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CallFigures {
     pub count: u64,
     pub one_way: u64,
-    /// Answered with a status that is no success.
+    /// Calls that were answered with a failure status.
     pub refused: u64,
 }
 
-/// What one process did.
+/// Counts of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessFigures {
     pub track: TrackId,
@@ -39,25 +39,25 @@ pub struct ProcessFigures {
     pub wakes: u64,
 }
 
-/// What one engine did.
+/// Counts of one engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EngineFigures {
     pub track: TrackId,
     pub runs: u64,
     pub busy_ns: Nanos,
-    /// Parts of a million of the trace's time.
+    /// Busy time in parts per million of the trace's duration.
     pub busy_ppm: u64,
 }
 
-/// See the module.
+/// Statistics of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     pub steps: u64,
-    /// What the kernel was told, by kind.
+    /// Inputs of the kernel, by kind.
     pub inputs: BTreeMap<String, u64>,
     pub calls: BTreeMap<String, CallFigures>,
     pub statuses: BTreeMap<u32, u64>,
-    /// Fence stores, wake-ups, notes, data moves that the kernel asked for.
+    /// Effects of the kernel: fence stores, wake-ups, notes, DMA operations.
     pub stores: u64,
     pub wakes: u64,
     pub notes: u64,
@@ -65,25 +65,25 @@ pub struct Stats {
     pub waits_registered: u64,
     pub waits_satisfied: u64,
     pub waits_pending: u64,
-    /// From the registration of a CPU wait to its wake-up, in nanoseconds of the model's time.
+    /// Time from the registration of a CPU wait to its wake-up, in nanoseconds of model time.
     pub wait_age_ns: Summary,
-    /// From the end of the work that caused a wake-up to the step in which the daemon was told: the host's timer.
+    /// Time from the end of the work that caused a wake-up to the step in which the daemon's timer reported it.
     pub told_late_ns: Summary,
     pub processes: Vec<ProcessFigures>,
     pub engines: Vec<EngineFigures>,
-    /// By signals and wake-ups; the busiest first.
+    /// Fences with their numbers of signals and wake-ups; the busiest first.
     pub fences: Vec<(FenceId, u64, u64)>,
     pub faults: u64,
     pub resets: u64,
 }
 
-/// Fences that are named among the busiest.
+/// Number of busiest fences that are listed.
 const FENCES_SHOWN: usize = 10;
 
-/// Wake-ups that are named among the slowest.
+/// Number of slowest wake-ups that are listed.
 const SLOWEST_SHOWN: usize = 3;
 
-/// Figures while the trace is read.
+/// Collects statistics while the trace is read.
 pub(crate) struct Collector {
     pub stats: Stats,
     inputs: BTreeMap<&'static str, u64>,
@@ -140,7 +140,7 @@ impl Collector {
 
     pub fn woken(&mut self, process: TrackId, age: Nanos, late: Option<Nanos>) {
         self.process(process).wakes += 1;
-        // They grow as needed, up to what fits 64 bits.
+        // The histograms grow as needed, up to 64 bits.
         self.wait_age.record(age).expect("any length of time can be recorded");
         if let Some(late) = late {
             self.told_late.record(late).expect("any length of time can be recorded");
@@ -211,17 +211,17 @@ impl Summary {
 }
 
 impl Timeline {
-    /// The figures as text for people.
+    /// The statistics as text.
     pub fn stats_text(&self) -> String {
         let stats = &self.stats;
         let length = self.end.at.saturating_sub(self.begin.at);
         let mut out = format!("{} steps in {} by {}\n", stats.steps, duration(length), self.program);
-        out += "\nthe kernel was told\n";
+        out += "\ninputs of the kernel\n";
         for (kind, count) in &stats.inputs {
             out += &format!("  {count:>9}  {kind}\n");
         }
         out += &format!(
-            "and asked for {} fence stores, {} wake-ups, {} data moves, {} notes\n",
+            "effects: {} fence stores, {} wake-ups, {} DMA operations, {} notes\n",
             stats.stores, stats.wakes, stats.moves, stats.notes
         );
         out += "\n    calls    one-way   refused  name\n";
@@ -260,7 +260,7 @@ impl Timeline {
         out + &self.integrity_words()
     }
 
-    /// The figures for programs.
+    /// The statistics as JSON.
     pub fn stats_json(&self) -> Value {
         let stats = &self.stats;
         let calls: BTreeMap<_, _> = stats
@@ -308,7 +308,7 @@ impl Timeline {
         format!("F{fence} {kind}{name} ({})", opens.join(", "))
     }
 
-    /// What is missing in the picture, in lines; nothing if nothing is.
+    /// Lines that describe missing parts of the timeline; empty if it is complete.
     pub fn integrity_words(&self) -> String {
         let mut out = String::new();
         if let Some((sequence, why)) = &self.integrity.stopped {

@@ -1,8 +1,8 @@
-//! A picture for documents and logs: the same trace gives the same bytes.
+//! An SVG picture for documents and logs: the same trace gives the same bytes.
 //!
-//! Steps stand in their order, or by time. Lanes are those of the HTML page; what begins and ends is a bar, what
-//! releases a wait an arrow. Colours follow the reader's scheme and are told apart by everybody; what is pending is
-//! dashed.
+//! Steps are laid out in order, or by time. Lanes are those of the HTML page. A bar has a begin and an end, and an
+//! arrow leads to a wait from its release. Colors follow the reader's scheme and suit color-blind readers; pending bars
+//! are dashed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +12,14 @@ use crate::timeline::{
     Event, MarkKind, Moment, NONE, Outcome, PacketKind, Timeline, TrackId, TrackKind, WaitKind,
 };
 
-/// How it is drawn.
+/// Options of the picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Steps that are drawn at most: the last of the timeline.
+    /// Most steps that are drawn: the last of the timeline.
     pub steps_max: usize,
-    /// By time; otherwise each step has the same room.
+    /// Lay out by time; otherwise each step has the same width.
     pub by_time: bool,
-    /// Pixels.
+    /// Width in pixels.
     pub width: u32,
 }
 
@@ -44,7 +44,7 @@ text{font:11px system-ui,'DejaVu Sans',sans-serif;fill:#1b1f24}\
 .v{stroke:#56b4e9}.a{stroke:#e4e8ec}.h{fill:#e4e8ec}.p{stroke:#ff7a45}\
 .k0{fill:#56a8e0}.k1{fill:#e69f00}.k2{fill:#cc79a7}.k3{fill:#e0d24a}.k4{fill:#7cc6f2}.k5{fill:#1fb58a}}";
 
-/// The last steps of the timeline.
+/// Draws the last steps of the timeline.
 pub fn export(timeline: &Timeline, options: &Options) -> String {
     let mut picture = Picture::new(timeline, options);
     for (id, depth) in tree(timeline) {
@@ -55,7 +55,7 @@ pub fn export(timeline: &Timeline, options: &Options) -> String {
     picture.finish()
 }
 
-/// A bar that is to be drawn.
+/// A bar to draw.
 struct Bar {
     from: f64,
     to: f64,
@@ -72,11 +72,11 @@ struct Picture<'a> {
     colors: Vec<usize>,
     y: u32,
     out: String,
-    /// Where the lanes of calls, waits and queues are.
+    /// Vertical positions of the lanes of calls, waits and queues.
     places: BTreeMap<(TrackId, &'static str), u32>,
 }
 
-/// Tracks as they stand below each other: VMs, then the kernel, then adapters.
+/// Tracks from top to bottom with their depths: VMs, then the kernel, then adapters.
 fn tree(timeline: &Timeline) -> Vec<(TrackId, u32)> {
     fn walk(timeline: &Timeline, of: TrackId, depth: u32, list: &mut Vec<(TrackId, u32)>) {
         list.push((of, depth));
@@ -113,7 +113,7 @@ impl<'a> Picture<'a> {
         Picture { timeline, options, events, colors, y: TOP, out: String::new(), places: BTreeMap::new() }
     }
 
-    /// Where a moment is, in pixels; beyond the edges for what is not drawn.
+    /// Horizontal position of a moment in pixels; outside of the picture if it is not drawn.
     fn x(&self, moment: Moment) -> f64 {
         let (Some(first), Some(last)) = (self.events.first(), self.events.last()) else { return 0.0 };
         let room = f64::from(self.options.width - GUTTER - 12);
@@ -129,7 +129,7 @@ impl<'a> Picture<'a> {
         f64::from(GUTTER) + part * room
     }
 
-    /// The room of one step.
+    /// Width of one step in pixels.
     fn step(&self) -> f64 {
         if self.options.by_time {
             return 1.0;
@@ -191,7 +191,7 @@ impl<'a> Picture<'a> {
         moment.sequence >= first
     }
 
-    /// Anything is drawn in or below a track.
+    /// Whether a track or one below it has something to draw.
     fn is_busy(&self, id: TrackId) -> bool {
         let below = |mut track: TrackId| loop {
             if track == id {
@@ -210,7 +210,7 @@ impl<'a> Picture<'a> {
         self.events.first().map_or(0, |event| event.moment.sequence)
     }
 
-    /// Ticks with their names as far as there is room.
+    /// Draws calls as ticks, with names where there is room.
     fn calls(&mut self, id: TrackId, depth: u32, calls: &[&Event]) {
         let name = self.timeline.tracks[id as usize].name.clone();
         self.label(&name, depth, ROW + 2, "");
@@ -329,7 +329,7 @@ impl<'a> Picture<'a> {
         runs.filter_map(bar).collect()
     }
 
-    /// Bars in rows in which none overlap.
+    /// Draws bars in rows without overlap.
     fn bars(&mut self, id: TrackId, lane: &'static str, label: &str, depth: u32, bars: Vec<Bar>) {
         if bars.is_empty() {
             return;
@@ -370,7 +370,7 @@ impl<'a> Picture<'a> {
         self.y += height;
     }
 
-    /// Values of the busiest fences that change here.
+    /// Draws the values of the busiest fences that change here.
     fn ladders(&mut self) {
         let timeline = self.timeline;
         let changes = |fence: u32| {
@@ -388,7 +388,7 @@ impl<'a> Picture<'a> {
 
     fn ladder(&mut self, fence: u32) {
         const HEIGHT: u32 = 34;
-        /// What a reset stores would flatten all the rest.
+        /// Values of a reset are not drawn to scale, because they would flatten all others.
         const DRAWN_MAX: u64 = 1 << 52;
         let timeline = self.timeline;
         let all: Vec<_> = timeline.samples.iter().filter(|sample| sample.fence == fence).collect();
@@ -411,7 +411,7 @@ impl<'a> Picture<'a> {
             let _ = if at == 0 { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
             let text = sample.value.to_string();
             let long = 6.6 * text.len() as f64;
-            // At the edge it stands before its step.
+            // At the right edge, the text is left of its step.
             let x = if x + long > f64::from(self.options.width) { x - long - 6.0 } else { x };
             if x >= free {
                 let _ = write!(
@@ -427,7 +427,7 @@ impl<'a> Picture<'a> {
         self.y += HEIGHT;
     }
 
-    /// From what released a wait to its wake-up.
+    /// Draws arrows from the release of a wait to its wake-up.
     fn arrows(&mut self) {
         for wait in &self.timeline.waits {
             let Some(cause) = wait.cause.filter(|cause| self.is_drawn(cause.moment)) else { continue };
@@ -448,7 +448,7 @@ impl<'a> Picture<'a> {
         let range = match (events.first(), events.last()) {
             (Some(first), Some(last)) => {
                 let (from, to) = (first.moment, last.moment);
-                let how = if options.by_time { "by time" } else { "in their order" };
+                let how = if options.by_time { "by time" } else { "in order" };
                 let length = duration(to.at.saturating_sub(from.at));
                 format!("steps #{} to #{} {how}, {length}", from.sequence, to.sequence)
             }

@@ -1,4 +1,4 @@
-//! What a trace shows, as plain data: rows of what happened, what lasted, and what waits at the end.
+//! The timeline of a trace as plain data: events, rows with a duration, and pending waits.
 //!
 //! Times are those of the daemon's one clock, in nanoseconds since it started. Sequence numbers are those of the
 //! trace's steps.
@@ -11,14 +11,14 @@ use dxgkrnl::{Nanos, ProcessId, VmId};
 use crate::latency::Latency;
 use crate::stats::Stats;
 
-/// No fence, no request: an empty cell of a row.
+/// Marks an empty field of a row, such as no fence.
 pub const NONE: u32 = u32::MAX;
 
-/// A place in [`Timeline::tracks`].
+/// An index into [`Timeline::tracks`].
 pub type TrackId = u32;
-/// A place in [`Timeline::fences`].
+/// An index into [`Timeline::fences`].
 pub type FenceId = u32;
-/// A place in [`Timeline::words`].
+/// An index into [`Timeline::words`].
 pub type Word = u32;
 
 /// A step of the trace, and its time.
@@ -28,17 +28,18 @@ pub struct Moment {
     pub sequence: u64,
 }
 
-/// What a track is of.
+/// The object of a track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrackKind {
-    /// What belongs to no VM: faults, the clock, notes about everybody.
+    /// Events that belong to no VM: faults, the clock, general notes.
     Kernel,
     Vm(VmId),
     Process {
         process: ProcessId,
         pid: u32,
     },
-    /// A context's queue, a hardware queue or a paging queue, by its handle; 0 for one that the kernel made for itself.
+    /// A context's queue, a hardware queue or a paging queue, by its handle; 0 for one that the kernel created for
+    /// itself.
     Queue {
         process: ProcessId,
         handle: u32,
@@ -48,77 +49,77 @@ pub enum TrackKind {
     Engine(EngineId),
 }
 
-/// Who does things one after the other.
+/// A track: an object with ordered events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Track {
-    /// Comes before it in the list.
+    /// The parent track, which precedes it in the list.
     pub parent: Option<TrackId>,
     pub kind: TrackKind,
     pub name: String,
 }
 
-/// A synchronization object, whatever handles processes have of it.
+/// A synchronization object, independent of its handles.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fence {
-    /// `MONITORED_FENCE`, ..; `progress fence` and `paging fence` say what they are for.
+    /// `monitored fence`, ..; `progress fence` and `paging fence` name their use.
     pub kind: &'static str,
-    /// The name it was shared by.
+    /// The name under which it was shared.
     pub shared_as: Option<String>,
-    /// Who opened it, and by which handle: the creator is the first. So many are kept: [`OPENS_KEPT`].
+    /// Processes and handles that have it open, the creator first; at most [`OPENS_KEPT`].
     pub opens: Vec<(ProcessId, u32)>,
     pub value: u64,
-    /// How often it was signaled.
+    /// Number of signals.
     pub signals: u64,
-    /// How many waits it ended.
+    /// Number of waits that it ended.
     pub wakes: u64,
 }
 
-/// Opens of a fence that are named.
+/// Most opens of a fence that are kept.
 pub const OPENS_KEPT: usize = 8;
 
-/// One step of the trace: the kernel was told something.
+/// One step of the trace: an input of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     pub moment: Moment,
     pub track: TrackId,
     /// `SignalFromCpu`, `deadline`, ..
     pub name: Word,
-    /// NTSTATUS; `None` if nothing was answered.
+    /// NTSTATUS of the answer; `None` without one.
     pub status: Option<u32>,
-    /// 0 for a one-way call, and for what is no call.
+    /// 0 for a one-way call, and for an input that is no call.
     pub request: u64,
-    /// The first object that is named.
+    /// The first object that the call names.
     pub fence: FenceId,
-    /// What it is signaled to, or waited for at.
+    /// The value that is signaled or waited for.
     pub value: u64,
-    /// How many waits ended.
+    /// Number of waits that ended.
     pub wakes: u32,
 }
 
-/// What released a wait: a signal.
+/// The signal that released a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
     pub moment: Moment,
-    /// The process that signaled, or the queue.
+    /// The process or queue that signaled.
     pub track: TrackId,
     pub fence: FenceId,
     pub value: u64,
-    /// The submission that it came with or after, by its engine.
+    /// The submission with or after which it came, with its engine.
     pub submission: Option<(EngineId, u64)>,
 }
 
-/// How something that lasted ended.
+/// How a wait or a packet ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// As it should: the wait was released, the packet is done.
+    /// Normally: the wait was released, the packet is done.
     Done,
     /// With another status than SUCCESS.
     Status(u32),
-    /// The guest forgot its wait.
+    /// The client cancelled its wait.
     Cancelled,
-    /// Its process, queue or device ended, or was reset.
+    /// Its process, queue or device was destroyed or reset.
     Dropped,
-    /// It had not when the trace ended.
+    /// It had not ended at the end of the trace.
     Pending,
 }
 
@@ -134,7 +135,7 @@ impl Outcome {
     }
 }
 
-/// What is waited for.
+/// What a wait waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitKind {
     /// `WaitForSynchronizationObjectFromCpu`.
@@ -147,7 +148,7 @@ pub enum WaitKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
     pub process: TrackId,
-    /// The guest's name for it.
+    /// Its event.
     pub event: u64,
     pub kind: WaitKind,
     /// Objects and values; none for a keyed mutex.
@@ -159,7 +160,7 @@ pub struct Wait {
     pub cause: Option<Cause>,
 }
 
-/// What a packet in a queue is.
+/// Kind of a packet in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketKind {
     Command,
@@ -184,23 +185,23 @@ pub struct Packet {
     pub kind: PacketKind,
     /// The call.
     pub begin: Moment,
-    /// A command: when the engine was given it (GPUView: queue packet to DMA packet).
+    /// For a command: when it was submitted to the engine (GPUView: queue packet to DMA packet).
     pub submitted: Option<Nanos>,
-    /// A command: when the engine began.
+    /// For a command: when the engine started it.
     pub ran: Option<Nanos>,
-    /// When the kernel was done with it; the trace's end if it is pending.
+    /// When it left the queue; the trace's end if it is pending.
     pub end: Moment,
     pub outcome: Outcome,
-    /// A command: engine and `SubmissionFenceId`, once it was given.
+    /// For a command that was submitted: engine and `SubmissionFenceId`.
     pub submission: Option<(EngineId, u64)>,
     pub targets: Vec<(FenceId, u64)>,
 }
 
-/// An engine runs a submission; one that is preempted runs several times.
+/// A run of a submission on an engine; a preempted submission has several runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     pub engine: TrackId,
-    /// `NONE` for what a ring brought.
+    /// `NONE` for a buffer from a ring.
     pub queue: TrackId,
     pub submission_fence_id: u64,
     pub begin: Nanos,
@@ -210,11 +211,11 @@ pub struct Run {
     pub last: u64,
     pub call: u64,
     pub hung: bool,
-    /// It still ran at the trace's end.
+    /// Whether it still runs at the trace's end.
     pub pending: bool,
 }
 
-/// A fence has a new value.
+/// A new value of a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     pub fence: FenceId,
@@ -222,12 +223,12 @@ pub struct Sample {
     pub value: u64,
 }
 
-/// What a mark is about.
+/// Kind of a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MarkKind {
     /// A note of the kernel: why a call was refused, what a policy decided.
     Note,
-    /// What a test had go wrong.
+    /// An injected fault.
     Fault,
     /// A reset, a page fault, an adapter that stopped.
     Reset,
@@ -243,7 +244,7 @@ impl MarkKind {
     }
 }
 
-/// Something worth a word.
+/// A note, fault or reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub moment: Moment,
@@ -252,40 +253,40 @@ pub struct Mark {
     pub text: Word,
 }
 
-/// A wait that is pending at the end.
+/// A wait that is pending at the end of the trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
     /// The process, or the queue whose head waits.
     pub track: TrackId,
-    /// A CPU wait: the guest's name for it.
+    /// For a CPU wait: its event.
     pub event: Option<u64>,
     pub since: Moment,
     pub any: bool,
     pub items: Vec<BlockedItem>,
-    /// A keyed mutex by its handle, and the key.
+    /// For a keyed mutex: its handle and the key.
     pub keyed_mutex: Option<(u32, u64)>,
-    /// Why it does not end: a place in [`Timeline::reasons`].
+    /// Why it does not end: an index into [`Timeline::reasons`].
     pub why: Option<usize>,
 }
 
-/// What pending waits come down to, in the words of `gpupv why`.
+/// A cause of pending waits, with the texts of `gpupv why`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reason {
     /// `cycle`, `dead-end`, ..
     pub verdict: &'static str,
-    /// Nothing that is under way, and no process that is free to act, ends them.
+    /// Whether no work in progress and no process that can still act will end them.
     pub stuck: bool,
     /// The verdict in a sentence.
     pub sentence: String,
-    /// From who has waited longest down to what it comes down to.
+    /// The chain from the longest wait down to the cause.
     pub chain: Vec<String>,
-    /// Of a cycle: the place in the chain that its last step needs again.
+    /// For a cycle: the index in the chain to which its last step leads back.
     pub back_to: Option<usize>,
-    /// Who could signal, what is gone, which signal would release the first: a line each.
+    /// Possible signalers, destroyed objects, and the signal that would release the first wait: one line each.
     pub remarks: Vec<String>,
 }
 
-/// One thing that a pending wait wants.
+/// One fence value that a pending wait needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockedItem {
     pub fence: FenceId,
@@ -294,20 +295,20 @@ pub struct BlockedItem {
     pub satisfied: bool,
 }
 
-/// Where the picture ends before the trace does, or the trace before its end.
+/// Missing parts of the timeline or of the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Integrity {
     /// The trace has an end record.
     pub ended: bool,
-    /// The picture stops after this step, because of that.
+    /// The last step of the timeline, and why it stops there.
     pub stopped: Option<(u64, String)>,
-    /// Rows that the limits or the window left out.
+    /// Number of rows that were dropped by the limits.
     pub left_out: u64,
-    /// Pending waits beyond those that are listed.
+    /// Number of pending waits that are not listed.
     pub blocked_left_out: u64,
 }
 
-/// Everything that can be drawn of a trace. Rows are in the order of their begin.
+/// All data of a trace's timeline. Rows are sorted by begin.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Timeline {
     /// The program that wrote the trace.
@@ -327,7 +328,7 @@ pub struct Timeline {
     pub reasons: Vec<Reason>,
     pub integrity: Integrity,
     pub stats: Stats,
-    /// Of a trace that was recorded with times.
+    /// Only for a trace that was recorded with times.
     pub latency: Option<Latency>,
 }
 
@@ -336,7 +337,7 @@ impl Timeline {
         &self.words[word as usize]
     }
 
-    /// Tracks from the outermost down to this one, by their names.
+    /// Names of the tracks from the outermost down to this one.
     pub fn path(&self, track: TrackId) -> String {
         let track = &self.tracks[track as usize];
         match track.parent {
@@ -364,7 +365,7 @@ impl Timeline {
         text
     }
 
-    /// Commands by their submission.
+    /// Command packets by submission.
     pub fn submissions(&self) -> BTreeMap<(EngineId, u64), &Packet> {
         self.packets.iter().filter_map(|packet| Some((packet.submission?, packet))).collect()
     }

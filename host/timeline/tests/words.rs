@@ -170,5 +170,5 @@ fn first_difference_comes_first_and_its_consequences_after_it() {
     let back = compare(other.path(), one.path());
     assert_eq!(back.extra, [("red/server#1".to_owned(), 1)]);
     let text = found.to_string();
-    assert!(text.starts_with("first difference: red/client#1 did something else at its call"), "{text}");
+    assert!(text.starts_with("first difference: red/client#1 made a different call "), "{text}");
 }

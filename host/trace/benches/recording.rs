@@ -1,5 +1,5 @@
-//! What recording, reading and replaying cost on this machine, beside peers of the same run:
-//! `cargo bench -p trace --bench recording`.
+//! Cost of recording, reading and replaying on this machine, compared with reference loops of the same run: `cargo
+//! bench -p trace --bench recording`.
 
 #[path = "../tests/hot/mod.rs"]
 mod hot;
@@ -25,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("figures.gvt");
-    // `-- KIND STEPS`: records that alone, for whoever counts instructions.
+    // `-- KIND STEPS` only records that, for counting instructions.
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     if let (Some(wanted), Some(steps)) = (arguments.next(), arguments.next()) {
         let wanted = KINDS.iter().find(|(name, _)| *name == wanted).ok_or("no kind has this name")?;
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     replay(&path)
 }
 
-/// The smallest of several: what else runs on the machine only adds.
+/// The smallest of several measurements, because other load only adds time.
 fn best(mut round: impl FnMut() -> Result<f64>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -52,7 +52,7 @@ fn best(mut round: impl FnMut() -> Result<f64>) -> Result<f64> {
     Ok(best)
 }
 
-/// Nanoseconds that this thread had a processor: what else runs on the machine counts for nothing.
+/// CPU time of this thread in nanoseconds, without other load.
 fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -62,7 +62,7 @@ fn per_step(begun: u64) -> f64 {
     (thread_ns() - begun) as f64 / STEPS as f64
 }
 
-/// The peer of all recording: 40 bytes a step are copied behind each other.
+/// The reference for recording: appends 40 bytes for each step.
 fn append_peer() {
     let mut out: Vec<u8> = Vec::with_capacity(64 << 10);
     let one = [7u8; 40];
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a step.
+/// Nanoseconds per step.
 fn read_into(path: &Path) -> Result<f64> {
     let begun = thread_ns();
     let (mut reader, mut step, mut steps) = (Reader::open(path)?, Step::default(), 0);

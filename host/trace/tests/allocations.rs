@@ -1,4 +1,4 @@
-//! What a replay costs in memory: nothing for a step, a little for a block.
+//! Allocations of a replay: none for a step, a few for a block.
 
 mod common;
 #[path = "../../../guest/umd/tests/counting/mod.rs"]
@@ -9,7 +9,7 @@ use counting::ALLOCATIONS;
 use dxgkrnl::Config;
 use trace::{Player, PlayerStep, Verdict};
 
-/// Two traces that differ by so many steps of one kind: what the longer one allocates more.
+/// Records two traces that differ by `steps` steps of one kind. Returns how many more allocations the longer one needs.
 fn allocations_of(steps: u64, told: Rounds) -> u64 {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut recorder = common::recorder(file.path(), &Config::default());
@@ -18,7 +18,7 @@ fn allocations_of(steps: u64, told: Rounds) -> u64 {
     traffic.finish(recorder);
     let bytes = std::fs::read(file.path()).unwrap();
     let mut player = Player::new(common::reader(&bytes).unwrap(), &common::drivers()).unwrap();
-    // What is made once is made with the first steps.
+    // One-time allocations happen in the first steps.
     player.go_to(100).unwrap();
     let before = ALLOCATIONS.get();
     loop {
@@ -39,7 +39,7 @@ fn a_replayed_step_allocates_nothing() {
     for (steps, told) in [(60_000, Traffic::signals as Rounds), (30_000, Traffic::waits)] {
         let allocations = allocations_of(steps, told);
         println!("{allocations} allocations in 60,000 steps");
-        // Blocks of 9,000 steps and their like are read into memory of their own.
+        // Each block, of 9,000 steps or so, is read into newly allocated memory.
         assert!(allocations < 600, "{allocations} allocations in 60,000 steps");
     }
 }

@@ -1,4 +1,4 @@
-//! What recording a step costs, in what can be counted: bytes and allocations. `benches/recording.rs` has the time.
+//! Cost of recording a step in bytes and allocations. `benches/recording.rs` measures the time.
 
 #[path = "../../../guest/umd/tests/counting/mod.rs"]
 mod counting;
@@ -9,7 +9,7 @@ use dxgkrnl::{Config, Effects, Input};
 use hot::{KINDS, time};
 use trace::Recorder;
 
-/// Some forty blocks of the longest of them.
+/// About forty blocks of the longest steps.
 const STEPS: u64 = 200_000;
 
 #[test]
@@ -27,7 +27,7 @@ fn step_takes_16_bytes_at_most_and_allocates_nothing_unless_its_block_is_full() 
             recorder.begin(time(step), &input).unwrap();
             recorder.end(&effects).unwrap();
             let allocations = ALLOCATIONS.get() - before;
-            // The first step notes its process among those that the block is about.
+            // The first step adds its process to the block's index entry.
             if allocations > 0 && step > 1 {
                 let length = std::fs::metadata(&path).unwrap().len();
                 assert!(

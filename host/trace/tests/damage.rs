@@ -1,4 +1,4 @@
-//! Damaged files: whatever is intact is read, what is lost is told exactly, nothing panics.
+//! Damaged files: intact parts are read, losses are reported exactly, and nothing panics.
 
 mod common;
 
@@ -16,12 +16,12 @@ use trace::{
 struct Small {
     steps: Vec<Step>,
     bytes: Vec<u8>,
-    /// Where blocks begin, and where the last one ends.
+    /// Offsets of the blocks, and the end of the last one.
     bounds: Vec<usize>,
 }
 
 const BEFORE: [usize; 3] = [15, 30, 45];
-/// Of each block the first step, and the first of the next.
+/// First step of each block, and of the next one.
 const STEPS: [(u64, u64); 7] = [(1, 1), (1, 16), (16, 31), (31, 46), (46, 61), (61, 61), (61, 61)];
 const LAST: usize = 6;
 
@@ -38,13 +38,13 @@ impl Small {
         &self.bytes[self.bounds[number]..self.bounds[number + 1]]
     }
 
-    /// Of these blocks, in this order.
+    /// The bytes of these blocks, in this order.
     fn of(&self, numbers: &[usize]) -> Vec<u8> {
         numbers.iter().flat_map(|number| self.block(*number)).copied().collect()
     }
 
-    /// Reads a damaged copy: every step that it gives is what it was, and together with those that are lost they are
-    /// all that there were. Gives what is lost.
+    /// Reads a damaged copy. Asserts that each step is unchanged, and that read and lost steps together are all steps.
+    /// Returns the losses.
     fn check(&self, bytes: &[u8]) -> (Vec<Lost>, bool) {
         let mut next = 1;
         let mut lost = Vec::new();
@@ -88,7 +88,7 @@ fn every_flipped_byte_of_a_block_loses_that_block_and_no_other() {
                 damaged[at] ^= flip;
                 let (found, ended) = small.check(&damaged);
                 let [one] = &found[..] else { panic!("byte {at}: {found:?}") };
-                // Nothing after the last block tells that no step followed.
+                // After the last block, nothing shows that no step followed.
                 let cut_off = number == LAST && at < begin + 68;
                 let to = if cut_off { None } else { Some(to) };
                 let expected = (from, to, begin as u64, (end - begin) as u64);
@@ -109,12 +109,12 @@ fn every_cut_of_the_last_three_blocks_loses_what_is_behind_it() {
         let (begin, (from, to)) = (small.bounds[number], STEPS[number]);
         let into = length - begin;
         if into == 0 {
-            // A killed recorder leaves this.
+            // The state after the recorder is killed.
             assert_eq!(found, []);
             continue;
         }
         let [one] = &found[..] else { panic!("cut at {length}: {found:?}") };
-        // A header that is there tells what its block had.
+        // An intact header gives the steps of its block.
         let to = (into >= 68).then_some(to);
         assert_eq!(lost(one), (from, to, begin as u64, into as u64), "cut at {length}: {one}");
     }
@@ -170,7 +170,7 @@ fn a_lost_header_is_read_from_its_copy() {
 #[test]
 fn blocks_that_are_missing_are_counted_with_their_steps() {
     let small = Small::new();
-    /// Blocks that are there, steps that are lost then, and why.
+    /// Remaining blocks, the lost steps, and the reason.
     type Case<'a> = (&'a [usize], &'a [(u64, u64)], &'a str);
     let cases: [Case; 5] = [
         (&[0, 2, 3, 4, 5, 6], &[(1, 16)], "block 1 missing"),
@@ -185,7 +185,7 @@ fn blocks_that_are_missing_are_counted_with_their_steps() {
         assert_eq!(ranges, expected);
         assert_eq!((&*found[0].why, found[0].bytes, ended), (why, 0, true));
     }
-    // Without what comes after them nothing tells that they were there.
+    // Without later blocks, nothing shows that these existed.
     assert_eq!(small.check(&small.of(&[0, 1, 2])), (vec![], false));
 }
 
@@ -229,7 +229,7 @@ fn a_block_of_another_trace_is_no_part_of_this_one() {
     let [one] = &found[..] else { panic!("{found:?}") };
     assert_eq!(lost(one), (16, Some(16), small.bounds[2] as u64, foreign.len() as u64));
     assert!(ended);
-    // Nor is one of the same number from another run, which no link leads to.
+    // Nor is a block of the same number from another run, to which no link leads.
     let run = record_in_blocks(&Config::default(), &small.steps[..59], &[20, 40], Some(0));
     let bounds = bounds(&run);
     let foreign = &run[bounds[2]..bounds[3]];
@@ -284,7 +284,7 @@ fn a_replay_ends_where_steps_are_lost_and_says_what_to_do() {
         text.starts_with("30 steps are identical, then the trace is damaged: 15 steps are lost, #31 to #45")
     );
     assert!(text.contains("block 3 (data)") && text.contains("record again"), "{text}");
-    // What loses no step is told, and replayed.
+    // A loss without lost steps is reported, and the trace is replayed.
     let mut damaged = small.bytes.clone();
     damaged[small.bounds[5] + 10] ^= 4;
     let report = replay(&damaged).unwrap();
@@ -347,7 +347,7 @@ fn a_file_that_is_no_trace_is_refused_and_never_overwritten() {
     let missing = directory.path().join("missing/t.gvt");
     let error = Recorder::create(&missing, &Config::default(), "test").map(drop).unwrap_err();
     assert!(error.to_string().contains("cannot create the trace"), "{error}");
-    // A trace may be recorded over, but not while it is recorded.
+    // A trace may be overwritten, but not while it is recorded.
     let again = directory.path().join("again.gvt");
     std::fs::write(&again, Small::new().bytes).unwrap();
     let recorder = Recorder::create(&again, &Config::default(), "test").unwrap();
@@ -358,7 +358,7 @@ fn a_file_that_is_no_trace_is_refused_and_never_overwritten() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the open block is gone");
 }
 
-/// Reads everything there is of any bytes, in every way.
+/// Reads any bytes as a trace, in all ways.
 fn read_everything(bytes: &[u8]) {
     let Ok(mut reader) = reader(bytes) else { return };
     let mut next = reader.header().first_step;
@@ -379,7 +379,7 @@ fn read_everything(bytes: &[u8]) {
     }
 }
 
-/// Replays whatever can be replayed of any bytes, to the end and to a few places.
+/// Replays any bytes as far as possible, to the end and to several stops.
 fn replay_everything(bytes: &[u8]) {
     let Ok(reader) = reader(bytes) else { return };
     let Ok(player) = Player::new(reader, &Registry::default()) else { return };
@@ -390,14 +390,14 @@ fn replay_everything(bytes: &[u8]) {
     }
 }
 
-/// Numbers that additions and subtractions go wrong with.
+/// Numbers that can overflow additions and subtractions.
 const EDGES: [u64; 8] = [0, 1, 60, 61, 62, u32::MAX as u64, u64::MAX - 1, u64::MAX];
 
 #[test]
 fn every_number_of_a_header_may_be_any_behind_right_checksums() {
     let small = Small::new();
     for number in 0..small.bounds.len() - 1 {
-        // Kind and codec, lengths, counts and times; the checksums and links are mended.
+        // Kind and codec, lengths, counts and times; checksums and links are fixed afterwards.
         for (at, bytes) in [(18, 1), (19, 1), (28, 4), (32, 8), (40, 8), (48, 8), (56, 4)] {
             for edge in EDGES {
                 let mut damaged = small.bytes.clone();
@@ -424,7 +424,7 @@ fn a_trace_that_begins_anywhere_is_read_and_one_that_begins_behind_its_end_is_to
         let header = std::fs::read(file.path()).unwrap();
         let end = bounds(&header)[1];
         let mut bytes = header[..end].to_vec();
-        // The block stands where it stood, only what it says is another's.
+        // The block stays at its offset; only its fields change.
         bytes[32..40].copy_from_slice(&1u64.to_le_bytes());
         bytes.extend(&small.bytes[small.bounds[1]..]);
         let behind = small.bounds[1..].iter().map(|at| at + end - small.bounds[1]);
@@ -439,7 +439,7 @@ fn a_trace_that_begins_anywhere_is_read_and_one_that_begins_behind_its_end_is_to
     }
 }
 
-/// Makes the checksums of every block whose place is known right again, and the links between them.
+/// Fixes the checksums of all blocks at these offsets, and their links.
 fn mend(bytes: &mut [u8], bounds: &[usize]) {
     let mut link = 0;
     for two in bounds.windows(2) {
@@ -467,7 +467,7 @@ proptest! {
         prop_assert!(!whole(&mixed) || bytes.is_empty());
     }
 
-    /// Behind right checksums is what a program with a bug, or somebody clever, writes.
+    /// Wrong content with valid checksums, as from a bug or an attacker.
     #[test]
     fn random_changes_behind_right_checksums_never_panic(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

@@ -1,4 +1,4 @@
-//! Flight recorders: the last steps, whole, from a snapshot on.
+//! Flight recorders: the last steps, complete from a snapshot on.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn flight() -> Recorder {
     Recorder::in_memory(&Config::default(), "test 1.0", RING_BYTES).unwrap()
 }
 
-/// Records steps, with a state of so many bytes as often as one is due; how many there were.
+/// Records steps, with a state of this size whenever one is due. Returns the number of states.
 fn tell(recorder: &mut Recorder, steps: &[Step], state_bytes: usize) -> usize {
     let mut snapshots = 0;
     for (at, step) in steps.iter().enumerate() {
@@ -61,7 +61,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
     assert_eq!(records.last(), Some(&Record::End { sequence: 40_001, steps: count, digest: 77 }));
     let found = verify(Reader::open(&path).unwrap()).unwrap();
     assert!(found.is_whole() && found.ended, "{found}");
-    // It goes on, and can be dumped again, over the older one.
+    // Recording continues, and a later dump overwrites the older one.
     tell(&mut recorder, &steps[..10], 1000);
     recorder.dump(&path, None).unwrap();
     let found = verify(Reader::open(&path).unwrap()).unwrap();
@@ -93,12 +93,12 @@ fn the_call_that_crashed_is_in_a_dump() {
     assert_eq!((found.steps, found.unfinished), (100, Some(100)));
 }
 
-/// The states of a kernel that does these steps go into the recorder from this step on, whenever one is due.
+/// Records steps, with the real kernel's state whenever one is due, from step `from` on.
 fn tell_with_states(recorder: &mut Recorder, steps: &[Step], from: usize) -> u64 {
     let mut kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
     for (at, step) in steps.iter().enumerate() {
         if at >= from && recorder.snapshot_is_due() {
-            // Saved as that of drivers, which is what a replay has.
+            // Saved with `Drivers`, as a replay expects.
             recorder.snapshot(&state_of(&steps[..at]), kernel.snapshot().digest()).unwrap();
         }
         recorder.begin(step.now, &step.input).unwrap();
@@ -134,7 +134,7 @@ fn a_dump_replays_from_its_first_snapshot_on() {
     let report = replay(&path);
     assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
     assert_eq!((report.steps, report.unchecked, report.ended), (count, None, true));
-    // A place before the first step is as far back as there is something.
+    // A stop before the first step is the earliest possible state.
     let mut player = Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
     let until = ReplayRange { from: None, until: Some("seq=5".parse().unwrap()) };
     let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
@@ -158,14 +158,14 @@ fn what_no_state_stands_before_is_not_called_identical() {
     let text = report.to_string();
     assert!(text.starts_with("nothing could be compared: the trace begins at step #"), "{text}");
     assert!(text.contains("gpupv trace show") && text.contains("--record"), "{text}");
-    // Wherever one wants to go.
+    // The same for any stop.
     let player = || Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
     let until = ReplayRange { from: None, until: Some(format!("seq={}", first_step + 9).parse().unwrap()) };
     let report = replay_part(&mut player(), &until, &mut |_, _| {}).unwrap();
     assert_eq!((report.verdict, report.stopped), (Verdict::NoState { first_step }, None));
     assert!(matches!(player().go_to(first_step + 9).unwrap(), Some(PlayerStep::End { .. })));
 
-    // With a snapshot later on: what comes behind it is compared, and it is told what is not.
+    // With a later snapshot, the steps after it are compared, and the others are reported as not compared.
     let mut recorder = flight();
     let digest = tell_with_states(&mut recorder, &steps, 39_500);
     let count = recorder.dump(&path, Some(digest)).unwrap();

@@ -1,4 +1,4 @@
-//! The file is what the documentation says, and everything the kernel can say survives it.
+//! The file format matches the documentation, and all inputs and effects survive a round trip.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// A block around its content, written from the documentation.
+/// A block with this content, encoded as documented.
 fn block(
     number: u32,
     kind: u8,
@@ -48,7 +48,7 @@ fn block(
     [&bytes, content].concat()
 }
 
-/// The blocks of a trace, read from the documentation: kind and content.
+/// Kind and content of a trace's blocks, decoded as documented.
 fn raw_blocks(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let long = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let mut blocks = Vec::new();
@@ -66,7 +66,7 @@ fn raw_blocks(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     blocks
 }
 
-/// The messages among the records of a trace's blocks of data; of what is compact there is nothing.
+/// The message records in a trace's data blocks; compact records are skipped.
 fn messages(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut messages = Vec::new();
     let mut count = |content: &[u8]| {
@@ -144,7 +144,7 @@ fn the_example_of_the_documentation_is_what_is_recorded() {
     assert_eq!(common::steps(&bytes), steps);
 }
 
-/// A trace with this header and these records, each in a block of its own that is said to have one step.
+/// A trace with this header and these records, each in its own block with a step count of 1.
 fn forged(header: &wire::Header, records: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = block(0, 1, 1, 0, [0; 2], 0, &header.encode_to_vec());
     for (number, record) in (1..).zip(records) {
@@ -272,7 +272,7 @@ fn records_of_unknown_kinds_are_skipped_and_counted_unless_replay_needs_them() {
     let report = replay(&bytes).unwrap();
     assert_eq!(report.verdict, Verdict::Unknown { sequence: 1, kind: 0x7F });
     assert!(report.to_string().contains("record of kind 127"), "{report}");
-    // The same of blocks.
+    // The same for blocks.
     for (kind, unknown, skipped) in [(0x30, 1, 0), (0xB0, 0, 1)] {
         let mut bytes = forged(&header(), &[]);
         let link = word(&bytes, 64);
@@ -319,7 +319,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Inputs other than calls; calls have their own property in `proto`, and come from sessions here.
+/// Inputs other than calls. Calls have their own property test in `proto`; here they come from sessions.
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         (vm(), ".{0,200}").prop_map(|(vm, name)| Input::VmAttached { vm, name }),
@@ -431,7 +431,7 @@ fn effects() -> impl Strategy<Value = Effects> {
         .prop_map(|(moves, stores, answers, events, notes)| Effects { moves, stores, answers, events, notes })
 }
 
-/// Numbers that are next to each other, far apart, and at both ends.
+/// Adjacent numbers, distant numbers, and extremes.
 fn near_or_far() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..4u64, 1 => any::<u64>(), 1 => (0..3u64).prop_map(|less| u64::MAX - less)]
 }
@@ -467,7 +467,7 @@ fn hot_step() -> impl Strategy<Value = (u64, Input, Effects)> {
             };
             let input = if kind % 8 == 7 { Input::Deadline } else { Input::Call { process, request, call } };
             let store = |(process, slot, value)| FenceStore { process: ProcessId(process), slot, value };
-            // A wake that is none has no number: the messages have no word for it.
+            // Event 0 is no event, and messages cannot encode a wake without one.
             let wake = |(process, event, status): (u32, u64, u32)| HostEvent {
                 process: ProcessId(process),
                 target: EventId(event.max(1)).into(),
@@ -516,7 +516,7 @@ proptest! {
         let mut now = 0u64;
         let mut steps = Vec::new();
         for (dt, input, effects) in raw {
-            // Time may even go back.
+            // Time may go backwards.
             now = now.wrapping_add(dt);
             steps.push(Step { now, input, effects });
         }

@@ -1,8 +1,7 @@
-//! The traces of tests/traces replay for ever: every kind of fault, and three VMs. Each was recorded of the scenario
-//! beside it; docs/TRACE.md says how one is added.
+//! The golden traces of tests/traces must replay forever: every kind of fault, and three VMs. Each was recorded from
+//! the scenario of the same name; docs/TRACE.md describes how to add one.
 //!
-//! They were recorded once, by whatever build that was; the build that replays them is this one: debug or release, on
-//! whatever machine, at whatever time.
+//! They were recorded once, by any build. The current build, debug or release, must replay them on any machine.
 
 mod common;
 
@@ -20,10 +19,10 @@ use scenario::run::run;
 use scenario::script::{FAULTS, parse};
 use trace::{Durable, Reader, Recorder, Recording, Verdict, verify};
 
-/// Small enough to be read by people.
+/// A trace must be small enough for people to read.
 const BYTES_MAX: usize = 16 << 10;
 
-/// Faults of which no trace can tell, and why.
+/// Faults that no trace can show, and why.
 const NOT_IN_TRACES: [(&str, &str); 6] = [
     ("hold", "of a link: the kernel is told later"),
     ("release", "of a link: the kernel is told later"),
@@ -47,15 +46,15 @@ fn golden() -> Vec<PathBuf> {
     files("gvt")
 }
 
-/// The one case of a scenario.
+/// The only case of a scenario.
 fn read(text: &str) -> Program {
     let mut programs = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("a story", text)));
     assert_eq!(programs.len(), 1, "a trace is of one case");
     programs.remove(0)
 }
 
-/// What the kernel is told in a story. The arm stops a process by a signal, of which no kernel hears: `gpupv inject
-/// freeze` tells it, and so does this, before another process signals.
+/// The kernel's inputs in a scenario. The scenario backend stops a process by a signal, which the kernel cannot see.
+/// This adds a `ProcessFrozen` input, as `gpupv inject freeze` does, before another process signals.
 fn told(program: &Program) -> Vec<(Nanos, Input)> {
     let mut world = ModelWorld::new(program, None).recording();
     assert_eq!(run(program, &mut world, &mut First).verdict, scenario::Verdict::Passed, "{}", program.title);
@@ -75,7 +74,7 @@ fn told(program: &Program) -> Vec<(Nanos, Input)> {
     told
 }
 
-/// Records it as a daemon would have. The trace's number is made of the file's name: it is the same whoever records it.
+/// Records the inputs as a daemon would. The trace's number is derived from the file's name, so it is reproducible.
 fn record(config: &Config, told: &[(Nanos, Input)], path: &Path) {
     let name = path.file_stem().unwrap().as_encoded_bytes();
     let number = name.iter().fold(0u64, |number, byte| number.rotate_left(8) ^ u64::from(*byte));
@@ -98,7 +97,7 @@ fn record(config: &Config, told: &[(Nanos, Input)], path: &Path) {
     recorder.finish(kernel.snapshot().digest()).unwrap();
 }
 
-/// `GPUPV_BLESS=1` records those that are missing; one that is there is never written again.
+/// `GPUPV_BLESS=1` records missing traces; an existing one is never overwritten.
 #[test]
 fn every_kind_of_fault_has_a_golden_trace_and_so_have_three_vms() {
     let (mut covered, mut vms) = (BTreeSet::new(), 0);

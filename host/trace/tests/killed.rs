@@ -1,4 +1,4 @@
-//! Recorders that are killed: what was told is there at any instant, in the file or in the open block beside it.
+//! Killed recorders: all recorded data is available at any time, in the file or in the open block.
 
 mod common;
 
@@ -30,7 +30,7 @@ impl Left {
         left
     }
 
-    /// The open block, without the room that it has.
+    /// Replaces the open block with these bytes.
     fn open_is(&self, bytes: &[u8]) {
         let length = u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
         std::fs::write(open_block(&self.trace()), &bytes[..64 + length]).unwrap();
@@ -80,13 +80,13 @@ fn each_half_of_a_step_is_there_as_soon_as_it_was_told() {
             assert_eq!(Left::of(&path).findings().steps, at as u64 + 1);
         }
     }
-    // A recorder at work is read as well.
+    // The trace of a running recorder can be read as well.
     assert_eq!(verify(Reader::open(&path).unwrap()).unwrap().steps, 120);
     recorder.finish(0).unwrap();
     assert!(!open_block(&path).exists());
 }
 
-/// Killed while it wrote a block, whatever of it is in the file.
+/// The recorder is killed while it writes a block, of which any part is in the file.
 #[test]
 fn a_block_that_was_being_written_is_read_from_the_open_block() {
     let (steps, _) = session::run(32, Config::default(), 60);
@@ -115,7 +115,7 @@ fn a_block_that_was_being_written_is_read_from_the_open_block() {
     }
 }
 
-/// A power failure may cost the file more than the open block.
+/// A power failure may lose blocks of the file but not the open block.
 #[test]
 fn an_open_block_tells_how_much_is_lost_before_it() {
     let (steps, _) = session::run(33, Config::default(), 60);
@@ -169,11 +169,11 @@ fn an_open_block_that_is_damaged_is_told_and_one_of_another_trace_is_not_read() 
         let found = left.findings();
         assert_eq!((found.steps, found.is_whole()), (10, cut < 16), "cut at {cut}: {found}");
     }
-    // What an earlier version wrote.
+    // An open block of an earlier version.
     std::fs::write(open_block(&left.trace()), [b"GPVTOPEN", &whole[8..]].concat()).unwrap();
     let found = left.findings().to_string();
     assert!(found.contains("#11") && found.contains("another version of gpupv"), "{found}");
-    // The file has this block by now: nothing is lost.
+    // The file already has this block, so nothing is lost.
     let mut old = whole.clone();
     old[32..36].copy_from_slice(&1u32.to_le_bytes());
     let crc = crc32c::crc32c(&old[32..56]);

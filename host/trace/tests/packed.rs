@@ -1,4 +1,4 @@
-//! A packed trace is the trace, in fewer bytes.
+//! A packed trace has the same records in fewer bytes.
 
 mod common;
 
@@ -10,7 +10,7 @@ use dxgkrnl::Config;
 use proptest::prelude::*;
 use trace::{Kind, Reader, Record, TraceError, pack, verify};
 
-/// Kind and codec in a block's header, and where its content begins.
+/// Offsets of kind, codec and content in a block.
 const KIND: usize = 18;
 const CODEC: usize = 19;
 const CONTENT: usize = 68;
@@ -18,7 +18,7 @@ const CONTENT: usize = 68;
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// A trace of so many steps with a snapshot in the middle and more blocks than one index has.
+    /// A trace with a snapshot in the middle and more blocks than one index holds.
     fn new(steps: usize) -> Folder {
         let (steps, digest) = session::run(7, Config::default(), steps);
         let folder = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Packs it; the bytes of the copy.
+    /// Packs the trace and returns the copy's bytes.
     fn packed(&self) -> Vec<u8> {
         pack(&self.path("t.gvt"), &self.path("p.gvt")).unwrap();
         std::fs::read(self.path("p.gvt")).unwrap()
@@ -70,7 +70,7 @@ fn every_record_and_every_place_is_the_same_and_the_bytes_are_fewer() {
     }
     let found = verify(Reader::open(&small).unwrap()).unwrap();
     assert!(found.is_whole() && found.ended && found.blocks[&Kind::Index] > 1, "{found}");
-    // Packed again it is what it was.
+    // Packing the copy again changes nothing.
     let again = folder.path("again.gvt");
     assert_eq!(pack(&small, &again).unwrap().after, packed.after);
     assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&small).unwrap());
@@ -159,7 +159,7 @@ fn every_flipped_byte_of_a_deflated_block_loses_that_block_and_no_other() {
     }
 }
 
-/// Puts another content into a block, with a right checksum.
+/// Replaces the content of a block, with a valid checksum.
 fn with_content(bytes: &[u8], (begin, end): (usize, usize), content: &[u8]) -> Vec<u8> {
     let mut block = bytes[begin..begin + CONTENT].to_vec();
     block[20..24].copy_from_slice(&(content.len() as u32).to_le_bytes());
@@ -175,7 +175,7 @@ fn a_stream_that_inflates_to_too_much_or_to_no_steps_is_told() {
     let folder = Folder::new(80);
     let bytes = folder.packed();
     let bounds = bounds(&bytes);
-    // The last block of data: the block that comes next links to it, and is lost with it.
+    // The last data block: the next block links to it and is lost with it.
     let number = (0..bounds.len() - 1).rfind(|number| bytes[bounds[*number] + CODEC] == 1).unwrap();
     let place = (bounds[number], bounds[number + 1]);
     let too_much = miniz_oxide::deflate::compress_to_vec(&vec![0; (1 << 28) + 1], 1);
@@ -192,7 +192,7 @@ fn a_stream_that_inflates_to_too_much_or_to_no_steps_is_told() {
 }
 
 proptest! {
-    /// Behind right checksums is what a program with a bug, or somebody clever, writes.
+    /// Wrong content with valid checksums, as from a bug or an attacker.
     #[test]
     fn random_changes_of_what_is_deflated_never_panic(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -204,7 +204,7 @@ proptest! {
         let deflated: Vec<_> =
             bounds.windows(2).filter(|two| bytes[two[0] + CODEC] == 1).map(|two| (two[0], two[1])).collect();
         let (begin, end) = deflated[which.index(deflated.len())];
-        // Of what is inflated, so that the stream stays one.
+        // Changes the inflated content, so that the stream stays valid.
         let mut content = miniz_oxide::inflate::decompress_to_vec(&bytes[begin + CONTENT..end]).unwrap();
         for (at, value) in changes {
             let at = at.index(content.len());
@@ -217,10 +217,10 @@ proptest! {
     }
 }
 
-/// A state, and what is beside it.
+/// A state, and the host's data.
 type Snapshot = (Vec<u8>, Vec<u8>);
 
-/// The only snapshot of a trace, and how many steps are lost.
+/// The only snapshot of a trace, and the number of lost steps.
 fn snapshot_of(path: &Path) -> (Option<Snapshot>, Option<u64>) {
     let mut found = None;
     for record in Reader::open(path).unwrap() {

@@ -1,4 +1,4 @@
-//! Through a trace to any point, forwards and backwards, from snapshots and past what is lost.
+//! Playing a trace to any point, forwards and backwards, from snapshots and across losses.
 
 mod common;
 
@@ -12,7 +12,7 @@ use trace::{Player, PlayerStep, ReplayRange, Report, Stop, Verdict, replay_part}
 struct Recorded {
     bytes: Vec<u8>,
     steps: Vec<Step>,
-    /// Digest before each step, and behind the last.
+    /// Digest before each step, and after the last.
     digests: Vec<u64>,
 }
 
@@ -63,7 +63,7 @@ fn any_step_can_be_gone_to_and_the_state_there_is_what_it_was() {
         }
         assert_eq!(player.go_to(6001).unwrap(), None);
         assert_eq!(player.digest(), recorded.digests[6000]);
-        // There is no such step: the end is in the way.
+        // There is no such step; the trace ends before it.
         assert!(matches!(player.go_to(7000).unwrap(), Some(PlayerStep::End { .. })));
     }
 }
@@ -76,7 +76,7 @@ fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
     assert_eq!((report.from, report.stopped, report.steps), (Some(901), Some(1200), 299));
     let whole = replay(&recorded.bytes, &ReplayRange { from: place("seq=300"), until: None });
     assert_eq!((whole.from, whole.steps, whole.ended), (None, 1500, true), "{whole}");
-    // A time is the first step at it.
+    // A time stop is the first step at or after it.
     let at = recorded.steps[1000].now;
     let first = recorded.steps.iter().position(|step| step.now >= at).unwrap() as u64 + 1;
     let report = replay(&recorded.bytes, &ReplayRange { from: None, until: place(&format!("time={at}")) });
@@ -100,7 +100,7 @@ fn it_stops_behind_the_step_with_which_something_comes_true() {
     let text = &recorded.steps[note].effects.notes[0].text;
     let report = replay(&recorded.bytes, &ReplayRange { from: None, until: place(&format!("note={text}")) });
     assert_eq!(report.stopped, Some(note as u64 + 2), "{report}");
-    // The value of a fence, by who has it.
+    // The value of a fence, by process and handle.
     let mut player = player(&recorded.bytes);
     player.go_to(2000).unwrap();
     let mut highest = None;
@@ -135,7 +135,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
     assert!(
         report.to_string().contains("resumed from the snapshot before step #801: 400 steps are identical")
     );
-    // One can go to what is behind, and not to what is lost.
+    // The player can go to steps after the loss, but not to lost steps.
     let mut player = player(&damaged);
     assert_eq!(player.go_to(1000).unwrap(), None);
     assert_eq!(player.digest(), recorded.digests[999]);
@@ -145,7 +145,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
 #[test]
 fn a_difference_is_told_with_what_led_to_it() {
     let recorded = recorded(55, 2000, &[500]);
-    // The recording says that another value was stored.
+    // The recording has a different stored value.
     let at = recorded.steps.iter().rposition(|step| !step.effects.stores.is_empty()).unwrap();
     let (steps, _) = session::run(55, Config::default(), 2000);
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -173,7 +173,7 @@ fn a_difference_is_told_with_what_led_to_it() {
     assert!(!causes.last.is_empty() && causes.last.len() as u64 <= causes.count, "{causes}");
     assert!(causes.last.iter().all(|cause| cause.sequence < *sequence));
     assert!(causes.last.is_sorted_by_key(|cause| cause.sequence));
-    // Among them is whoever stored to that slot before.
+    // The causes include earlier stores to that slot.
     let slot = recorded.steps[at].effects.stores[0].slot;
     let process = recorded.steps[at].effects.stores[0].process;
     let before = recorded.steps[..at].iter().rposition(|step| {
@@ -186,7 +186,7 @@ fn a_difference_is_told_with_what_led_to_it() {
     }
 }
 
-/// A trace with a snapshot before step 101 whose state is none, and whose digest is right but for these bits.
+/// A trace whose snapshot before step 101 has an invalid state, and whose digest is right except for these bits.
 fn with_a_broken_state(wrong_bits: u64) -> Vec<u8> {
     let (steps, digest) = session::run(56, Config::default(), 200);
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -206,7 +206,7 @@ fn with_a_broken_state(wrong_bits: u64) -> Vec<u8> {
 
 #[test]
 fn a_snapshot_that_is_no_state_is_told() {
-    // The kernel is there by itself: only the digest counts.
+    // The kernel has the state already, so only the digest matters.
     let report = replay(&with_a_broken_state(1), &ReplayRange::default());
     let Verdict::StateDiffers { before: Some(101), .. } = report.verdict else { panic!("{report}") };
     let broken = with_a_broken_state(0);

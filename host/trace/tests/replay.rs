@@ -1,4 +1,4 @@
-//! Replay: identical when nothing changed, and the right place when something did.
+//! Replay: identical if nothing changed, else the first difference.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn busy_sessions_replay_identically() {
 
 #[test]
 fn sessions_are_busy() {
-    // Guards the test above: every lane is used, calls succeed and fail, waits end, time passes.
+    // Guards the test above: sessions use every lane, calls succeed and fail, waits end, time advances.
     let (steps, _) = session::run(1, Config::default(), 20_000);
     let count = |of: fn(&Effects) -> usize| steps.iter().map(|step| of(&step.effects)).sum::<usize>();
     assert!(count(|effects| effects.stores.len()) > 500);
@@ -48,7 +48,7 @@ fn recording_a_replay_gives_the_same_bytes() {
     assert_eq!(common::reader(&bytes).unwrap().header().config, config());
 }
 
-/// Also with the states that the recording has, byte for byte.
+/// Also with the recording's snapshots, byte for byte.
 #[test]
 fn the_recording_of_a_replay_is_the_trace() {
     for seed in [5, 6] {
@@ -158,8 +158,8 @@ fn the_call_that_crashed_is_in_the_trace() {
     assert!(report.to_string().contains("step #100 has no effects"), "{report}");
 }
 
-/// Inputs that end in a panic: a process is attached twice, which only a daemon's bug can do, and the
-/// kernel's assertions notice when a wait of the first ends.
+/// Inputs that cause a panic: a process is attached twice, as only a daemon bug can do, and the kernel's assertions
+/// fail when a wait of the first ends.
 fn fatal_inputs() -> Vec<Input> {
     let process = ProcessId(1);
     let attach = Input::ProcessAttached { process, vm: VmId::HOST, pid: 1, name: "twice".into() };

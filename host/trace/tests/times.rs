@@ -1,4 +1,4 @@
-//! Times stand beside the steps: whoever does not ask for them finds the trace that there would be without.
+//! Records of times: a reader that does not request them reads the same trace as without.
 
 mod common;
 mod hot;
@@ -10,7 +10,7 @@ use dxgkrnl::{Config, Effects, Input};
 use hot::{KINDS, time};
 use trace::{Durable, Reader, Record, Recorder, Recording, Times, Woken, verify};
 
-/// A wait, a signal and its wake, again and again: two blocks of it, and with times many more.
+/// Two blocks of repeated waits, signals and wakes; with times many more blocks.
 const STEPS: u64 = 12_000;
 const PAIR: usize = 2;
 
@@ -87,7 +87,7 @@ fn times_that_come_when_no_block_is_open_are_in_the_next() {
         recorder.flush().unwrap();
         recorder.times(&times_of(step)).unwrap();
     }
-    // The last ones have no step behind them.
+    // The last times have no step after them.
     let told = Times { step: 0, ..times_of(11) };
     recorder.times(&told).unwrap();
     assert_eq!(recorder.finish(7).unwrap(), 10);
@@ -105,14 +105,14 @@ fn times_of_the_open_block_outlive_the_recorder() {
     let path = folder.path().join("t.gvt");
     let mut recorder = recorder(&path, &Config::default());
     tell(&mut recorder, 1..=20, true);
-    // As SIGKILL does it: nothing is closed.
+    // As after SIGKILL: nothing is closed.
     std::mem::forget(recorder);
     let (others, times) = read(&path);
     assert_eq!(others.len(), 20);
     assert_eq!(times, (1..=20).map(times_of).collect::<Vec<_>>());
 }
 
-/// A process that tells times and makes no calls fills a block and then, until the next step, as much as one.
+/// A process that reports times without calls fills one block, and at most one more until the next step.
 #[test]
 fn times_without_steps_are_bounded() {
     let folder = tempfile::tempdir().unwrap();

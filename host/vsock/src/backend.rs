@@ -29,7 +29,7 @@ use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
 use crate::locks::{Rank, Ranked, RankedGuard};
 use crate::memory::{self, GuestMemory, MemoryTable, check_region};
 use crate::services::CloseReason;
-use crate::serving::Scissors;
+use crate::serving::DisconnectHandle;
 use crate::session::Session;
 use crate::timer::OneShot;
 use crate::vring::Ring;
@@ -44,13 +44,13 @@ pub(crate) const EVENT: usize = 2;
 /// Queues of the device. The crate keeps the event of this number for itself.
 pub(crate) const QUEUES: usize = 3;
 /// Event: another thread has work for the worker, or the session is over.
-pub(crate) const NEWS: u64 = 4;
+pub(crate) const WAKE: u64 = 4;
 /// Event: a second QEMU connects.
 pub(crate) const LISTENER: u64 = 5;
 /// Event: the second QEMU has waited long enough.
 pub(crate) const GRACE: u64 = 6;
 /// Event: the guest must be notified of taken packets.
-pub(crate) const UNTOLD: u64 = 7;
+pub(crate) const UNNOTIFIED: u64 = 7;
 
 /// `VIRTIO_VSOCK_F_STREAM`.
 const VSOCK_F_STREAM: u64 = 1 << 0;
@@ -67,11 +67,11 @@ pub(crate) struct Backend {
     listener: Arc<UnixListener>,
     /// Checked guest memory: used by rings and [`GuestMemory`].
     pub memory: MemoryTable,
-    pub scissors: Arc<Scissors>,
+    pub disconnect_handle: Arc<DisconnectHandle>,
     /// A timer that runs only while a second QEMU waits.
     pub grace: OneShot,
     /// A timer that runs only while the guest is not yet notified of taken packets.
-    pub untold: OneShot,
+    pub unnotified: OneShot,
     /// Created by the worker at its first event, which the device causes before QEMU's first request.
     running: OnceLock<Running>,
 }
@@ -102,7 +102,7 @@ impl Running {
 }
 
 /// Disconnects QEMU when the worker's thread exits.
-struct Alarm(Arc<Scissors>);
+struct Alarm(Arc<DisconnectHandle>);
 
 impl Drop for Alarm {
     fn drop(&mut self) {
@@ -118,11 +118,11 @@ impl Backend {
     pub fn new(
         shared: Arc<Shared>,
         listener: Arc<UnixListener>,
-        scissors: Arc<Scissors>,
+        disconnect_handle: Arc<DisconnectHandle>,
     ) -> io::Result<Self> {
-        let (grace, untold) = (OneShot::new()?, OneShot::new()?);
+        let (grace, unnotified) = (OneShot::new()?, OneShot::new()?);
         let memory = MemoryTable::new(GuestMemoryMmap::new());
-        Ok(Self { shared, listener, memory, scissors, grace, untold, running: OnceLock::new() })
+        Ok(Self { shared, listener, memory, disconnect_handle, grace, unnotified, running: OnceLock::new() })
     }
 
     /// Returns what the worker serves; waits for its first event.
@@ -133,7 +133,7 @@ impl Backend {
     /// Creates the session; runs on the worker's thread.
     fn begin(&self, rings: &[Ring]) -> Running {
         let guest_cid = self.shared.config.guest_cid;
-        ALARM.set(Some(Alarm(Arc::clone(&self.scissors))));
+        ALARM.set(Some(Alarm(Arc::clone(&self.disconnect_handle))));
         if let Ok(name) = std::ffi::CString::new(format!("vsock-{guest_cid}-io")) {
             // The kernel truncates longer names.
             let _ = rustix::thread::set_name(&name);
@@ -141,7 +141,7 @@ impl Backend {
         let rings = std::array::from_fn(|index| rings[index].clone());
         let session = Arc::new(Session::new(&self.shared, self.memory.clone(), rings));
         let services = Arc::clone(&self.shared.services);
-        let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
+        let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.unnotified.clone());
         let (worker, turnstile) = (Ranked::new(Rank::Worker, worker), Ranked::new(Rank::WorkerTurnstile, ()));
         Running { session, worker, turnstile }
     }
@@ -159,7 +159,7 @@ impl Backend {
     }
 
     /// Refuses the second QEMU: the first is still there after the time that closing its session would take.
-    fn turn_away(&self) {
+    fn refuse_second(&self) {
         self.grace.acknowledge();
         while self.listener.accept().is_ok() {
             let cid = self.shared.config.guest_cid;
@@ -244,7 +244,7 @@ impl VhostUserBackend for Backend {
         let session = &running.session;
         self.shared.wakeups.fetch_add(1, Ordering::Relaxed);
         match u64::from(event) {
-            NEWS => session.take_wake(),
+            WAKE => session.take_wake(),
             LISTENER => self.wait_for_an_end(),
             _ => {}
         }
@@ -252,8 +252,8 @@ impl VhostUserBackend for Backend {
             return Err(io::Error::other("the session is over"));
         }
         match u64::from(event) {
-            GRACE => self.turn_away(),
-            UNTOLD => running.own_turn().untold_time_is_over(),
+            GRACE => self.refuse_second(),
+            UNNOTIFIED => running.own_turn().unnotified_timer_expired(),
             _ => {}
         }
         // After the wake-up is acknowledged, so that a later request wakes again.

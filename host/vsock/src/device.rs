@@ -18,7 +18,7 @@ use crate::locks::{Rank, Ranked};
 use crate::memory::GuestMemory;
 use crate::muxer::TooManyConnections;
 use crate::services::{CloseReason, Endpoint, Services};
-use crate::serving::{Scissors, Server};
+use crate::serving::{DisconnectHandle, Server};
 use crate::session::Session;
 use crate::vring::Ring;
 
@@ -113,7 +113,7 @@ pub(crate) struct Shared {
 pub(crate) struct Attached {
     pub session: Arc<Session>,
     /// Disconnects QEMU when the device shuts down.
-    pub scissors: Arc<Scissors>,
+    pub disconnect_handle: Arc<DisconnectHandle>,
 }
 
 impl Device {
@@ -214,7 +214,7 @@ impl Device {
         }
         if let Some(attached) = self.shared.attached.lock().as_ref() {
             in_callback |= attached.session.is_own_thread();
-            attached.scissors.cut();
+            attached.disconnect_handle.cut();
         }
         let _ = self.shared.wake.write(1);
         // A service or endpoint that calls this would wait for its own thread.

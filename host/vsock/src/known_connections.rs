@@ -16,7 +16,7 @@ use crate::muxer::{Change, Ports};
 
 const PLACE_BYTES: usize = 8;
 /// No connection has these ports (`VMADDR_PORT_ANY`).
-const NOBODY: Ports = Ports { peer: u32::MAX, local: u32::MAX };
+const NO_PORTS: Ports = Ports { peer: u32::MAX, local: u32::MAX };
 
 /// The known connections and their file.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Known {
         for place in bytes.chunks_exact(PLACE_BYTES) {
             let port = |at: usize| place[at..].first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
             let ports = Ports { peer: port(0), local: port(4) };
-            let is_new = ports != NOBODY && !known.places.contains_key(&ports);
+            let is_new = ports != NO_PORTS && !known.places.contains_key(&ports);
             match is_new {
                 true => _ = known.places.insert(ports, known.end),
                 false => known.free.push(known.end),
@@ -77,7 +77,7 @@ impl Known {
             Change::Gone(ports) => match self.places.remove(&ports) {
                 Some(place) => {
                     self.free.push(place);
-                    self.write(place, NOBODY)
+                    self.write(place, NO_PORTS)
                 }
                 None => Ok(()),
             },

@@ -73,6 +73,6 @@ pub const COMPLAINTS_PER_PERIOD_MAX: u32 = 8;
 pub const COMPLAINT_PERIOD_SECONDS: u64 = 10;
 /// Packets taken from the guest before it is notified that their buffers are free. The guest does not wait for that,
 /// and a notification for each packet would cost an interrupt for each.
-pub const TAKEN_UNTOLD_MAX: usize = 16;
+pub const TAKEN_UNNOTIFIED_MAX: usize = 16;
 /// How long the notification of fewer packets may be delayed.
-pub const TAKEN_UNTOLD_NS: i64 = 1_000_000;
+pub const TAKEN_UNNOTIFIED_NS: i64 = 1_000_000;

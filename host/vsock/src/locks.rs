@@ -31,7 +31,7 @@ pub enum Rank {
     /// Unsent frames and wakes of a process.
     Outbox,
     /// Connections that are not admitted yet.
-    Newcomers,
+    PendingConnections,
     /// The session of the connected QEMU.
     Attached,
     /// The handle that disconnects that QEMU.

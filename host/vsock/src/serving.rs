@@ -18,14 +18,14 @@ use vhost_user_backend::{Error as DaemonError, ShutdownHandle, VhostUserDaemon};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-use crate::backend::{Backend, GRACE, LISTENER, NEWS, UNTOLD};
+use crate::backend::{Backend, GRACE, LISTENER, WAKE, UNNOTIFIED};
 use crate::device::{Attached, Shared};
 use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
 use crate::session::Session;
 
 /// Disconnects QEMU: at once, or as soon as it has connected.
-pub(crate) struct Scissors(Ranked<Line>);
+pub(crate) struct DisconnectHandle(Ranked<Line>);
 
 #[derive(Default)]
 enum Line {
@@ -36,13 +36,13 @@ enum Line {
     Cut,
 }
 
-impl Default for Scissors {
+impl Default for DisconnectHandle {
     fn default() -> Self {
-        Scissors(Ranked::new(Rank::Line, Line::default()))
+        DisconnectHandle(Ranked::new(Rank::Line, Line::default()))
     }
 }
 
-impl Scissors {
+impl DisconnectHandle {
     pub fn cut(&self) {
         if let Line::Connected(handle) = std::mem::replace(&mut *self.0.lock(), Line::Cut) {
             handle.shutdown();
@@ -73,7 +73,7 @@ impl Server {
         // Edge-triggered: a connection that cannot be accepted (no descriptors left) must not keep the thread busy.
         let edge = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, LISTENER);
         epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), edge)?;
-        epoll.ctl(ControlOperation::Add, shared.wake.as_raw_fd(), EpollEvent::new(EventSet::IN, NEWS))?;
+        epoll.ctl(ControlOperation::Add, shared.wake.as_raw_fd(), EpollEvent::new(EventSet::IN, WAKE))?;
         let listener = Listener::from(socket.try_clone()?);
         Ok(Self { shared, socket: Arc::new(socket), listener, epoll })
     }
@@ -113,13 +113,13 @@ impl Server {
     fn serve(&mut self) -> Result<(), DaemonError> {
         let shared = Arc::clone(&self.shared);
         let table = MemoryTable::new(GuestMemoryMmap::new());
-        let scissors = Arc::new(Scissors::default());
+        let disconnect_handle = Arc::new(DisconnectHandle::default());
         let socket = Arc::clone(&self.socket);
-        let backend = Backend::new(Arc::clone(&shared), socket, scissors);
+        let backend = Backend::new(Arc::clone(&shared), socket, disconnect_handle);
         let backend = Arc::new(backend.map_err(DaemonError::StartDaemon)?);
         let name = format!("vsock-{}-rq", shared.config.guest_cid);
         let mut daemon = VhostUserDaemon::new(name, Arc::clone(&backend), table.clone())?;
-        if let Err(error) = self.rouse(&daemon, &backend) {
+        if let Err(error) = self.bind_worker(&daemon, &backend) {
             // The worker cannot be woken: better one leaked idle thread than a hang.
             std::mem::forget(daemon);
             return Err(DaemonError::StartDaemon(error));
@@ -146,9 +146,9 @@ impl Server {
     }
 
     /// Sends the worker its first event, which creates the session, and binds the vrings to it.
-    fn rouse(&self, daemon: &VhostUserDaemon<Arc<Backend>>, backend: &Backend) -> io::Result<()> {
+    fn bind_worker(&self, daemon: &VhostUserDaemon<Arc<Backend>>, backend: &Backend) -> io::Result<()> {
         for epoll in daemon.get_epoll_handlers() {
-            epoll.register_listener(self.shared.news.as_raw_fd(), EventSet::IN, NEWS)?;
+            epoll.register_listener(self.shared.news.as_raw_fd(), EventSet::IN, WAKE)?;
             let _ = self.shared.news.write(1);
             let session = &backend.running().session;
             for (index, ring) in session.rings.iter().enumerate() {
@@ -166,11 +166,11 @@ impl Server {
         session: &Arc<Session>,
     ) -> Result<(), DaemonError> {
         let cid = self.shared.config.guest_cid;
-        let scissors = Arc::clone(&backend.scissors);
-        *self.shared.attached.lock() = Some(Attached { session: Arc::clone(session), scissors });
+        let disconnect_handle = Arc::clone(&backend.disconnect_handle);
+        *self.shared.attached.lock() = Some(Attached { session: Arc::clone(session), disconnect_handle });
         if self.stopping() {
             // `stop` may have run before the scissors were there.
-            backend.scissors.cut();
+            backend.disconnect_handle.cut();
         }
         let epolls = daemon.get_epoll_handlers();
         // Before the first request can be answered.
@@ -180,14 +180,14 @@ impl Server {
         })?;
         tracing::info!(cid, "QEMU connected");
         if let Some(handle) = daemon.shutdown_handle() {
-            backend.scissors.connected(handle);
+            backend.disconnect_handle.connected(handle);
         }
         // From here on a waiting QEMU is a second one.
         for epoll in &epolls {
             let edge = EventSet::IN | EventSet::EDGE_TRIGGERED;
             let grace = epoll.register_listener(backend.grace.as_fd().as_raw_fd(), EventSet::IN, GRACE);
-            let untold = epoll.register_listener(backend.untold.as_fd().as_raw_fd(), EventSet::IN, UNTOLD);
-            if let Err(error) = untold {
+            let unnotified = epoll.register_listener(backend.unnotified.as_fd().as_raw_fd(), EventSet::IN, UNNOTIFIED);
+            if let Err(error) = unnotified {
                 tracing::warn!(cid, "the guest may be notified late that its packets were taken: {error}");
             }
             let listener = epoll.register_listener(self.socket.as_raw_fd(), edge, LISTENER);

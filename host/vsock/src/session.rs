@@ -86,7 +86,7 @@ impl Session {
     pub fn new(shared: &Shared, table: MemoryTable, rings: [Ring; QUEUES]) -> Self {
         let guest_cid = shared.config.guest_cid;
         let mut muxer = Muxer::new(guest_cid);
-        shared.known.lock().ports().into_iter().for_each(|ports| muxer.disown(ports));
+        shared.known.lock().ports().into_iter().for_each(|ports| muxer.reset_ports(ports));
         Self {
             guest_cid,
             table,
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Moves events and arrivals to the worker.
-    pub fn take_news(&self, events: &mut Vec<Event>, arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>) {
+    pub fn take_events(&self, events: &mut Vec<Event>, arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>) {
         let mut outbound = self.outbound.lock();
         outbound.muxer.take_events(events);
         arrivals.append(&mut outbound.arrivals);
@@ -169,7 +169,7 @@ impl Session {
     /// Handles the position that QEMU sets for a ring. It passes back the stopped position when it resumes a paused
     /// guest. Another position means that the guest's driver restarted and has lost its connections. A first start at a
     /// position other than 0 means that a guest with connections is attached to a new device.
-    pub fn ring_placed(&self, index: usize, stopped_at: Option<u16>, base: u16) {
+    pub fn base_set(&self, index: usize, stopped_at: Option<u16>, base: u16) {
         match stopped_at {
             Some(position) if position != base => {
                 tracing::info!(cid = self.guest_cid, "the guest's vsock driver restarted");

@@ -226,7 +226,7 @@ impl VringT<MemoryTable> for Ring {
         let place = self.0.place.get();
         if let Some((session, index)) = place.and_then(|place| Some((place.session.upgrade()?, place.index)))
         {
-            session.ring_placed(index, stopped_at, base);
+            session.base_set(index, stopped_at, base);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::TRANSMIT;
 use crate::connection::Connection;
-use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNTOLD_MAX, TAKEN_UNTOLD_NS};
+use crate::limits::{BACKLOG_TURNS_MAX, PACKETS_PER_TURN_MAX, TAKEN_UNNOTIFIED_MAX, TAKEN_UNNOTIFIED_NS};
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::queues::QueueError;
@@ -33,9 +33,9 @@ pub(crate) struct Worker {
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
     /// Packets taken from the tx ring of which the guest is not yet notified.
-    untold: usize,
+    unnotified: usize,
     /// Runs while `untold` is above 0.
-    untold_timer: OneShot,
+    unnotified_timer: OneShot,
 }
 
 /// An endpoint of a connection.
@@ -58,11 +58,11 @@ impl Worker {
         guest_cid: u64,
         services: Arc<dyn Services>,
         session: Arc<Session>,
-        untold_timer: OneShot,
+        unnotified_timer: OneShot,
     ) -> Self {
         Self {
-            untold: 0,
-            untold_timer,
+            unnotified: 0,
+            unnotified_timer,
             guest_cid,
             services,
             session,
@@ -131,7 +131,7 @@ impl Worker {
             match ring.take_packet(&mut self.packet) {
                 Some(outcome) => {
                     drop(ring);
-                    self.untold += 1;
+                    self.unnotified += 1;
                     self.handle_packet(outcome);
                 }
                 None if ring.ask_for_kick() => {}
@@ -142,16 +142,16 @@ impl Worker {
             }
         }
         self.flush();
-        let enough = self.untold >= TAKEN_UNTOLD_MAX;
-        if enough || (self.untold > 0 && !self.untold_timer.start(TAKEN_UNTOLD_NS)) {
-            self.tell_taken();
+        let enough = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
+        if enough || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
+            self.notify_taken();
         }
         more
     }
 
     /// Notifies the guest that buffers of the tx ring are free, if it requested that.
-    pub fn tell_taken(&mut self) {
-        self.untold = 0;
+    pub fn notify_taken(&mut self) {
+        self.unnotified = 0;
         let call = self.session.rings[TRANSMIT].open().and_then(|mut ring| ring.call_if_wanted());
         if let Some(call) = call {
             call.signal();
@@ -159,10 +159,10 @@ impl Worker {
     }
 
     /// Handles the expiry of [`TAKEN_UNTOLD_NS`].
-    pub fn untold_time_is_over(&mut self) {
-        self.untold_timer.acknowledge();
-        if self.untold > 0 {
-            self.tell_taken();
+    pub fn unnotified_timer_expired(&mut self) {
+        self.unnotified_timer.acknowledge();
+        if self.unnotified > 0 {
+            self.notify_taken();
         }
     }
 
@@ -205,7 +205,7 @@ impl Worker {
     /// Delivers events that are not caused by the current packet. `true`: there are more.
     fn deliver_events(&mut self) -> bool {
         for _ in 0..EVENT_ROUNDS_PER_TURN {
-            self.session.take_news(&mut self.events, &mut self.arrivals);
+            self.session.take_events(&mut self.events, &mut self.arrivals);
             if self.events.is_empty() && self.arrivals.is_empty() {
                 return false;
             }

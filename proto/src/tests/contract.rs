@@ -145,7 +145,7 @@ fn every_body_of_the_contract_is_a_row_or_a_frame_of_its_own() {
 
 proptest! {
     #[test]
-    fn what_a_call_writes_is_what_the_contract_says(request in any::<u64>(), call in call()) {
+    fn a_call_is_written_by_the_contract(request in any::<u64>(), call in call()) {
         let mut bytes = Vec::new();
         encode_call_frame(request, &call, &mut bytes);
         let read = check("ToHost", &bytes);
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_reply_writes_is_what_the_contract_says(request in 1..=u64::MAX, status in any::<u32>(), reply in reply()) {
+    fn a_reply_is_written_by_the_contract(request in 1..=u64::MAX, status in any::<u32>(), reply in reply()) {
         let mut bytes = Vec::new();
         encode_answer_frame(request, status, &reply, &mut bytes);
         check("ToGuest", &bytes);

@@ -135,7 +135,7 @@ fn a_recording_is_shrunk_to_a_scenario_that_runs_and_shows_what_was_wrong() {
     let output = command(&["trace", "shrink"], &trace, &["--keep", "stuck"]);
     code(&output, 2);
     assert!(
-        stderr(&output).contains("\"stuck\" is nothing to keep: write a verdict (progressing"),
+        stderr(&output).contains("\"stuck\" is no failure to keep: write a verdict (progressing"),
         "{}",
         stderr(&output)
     );
@@ -172,7 +172,7 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
         command(&["trace", "reorder"], &trace, &["--orders", "40", "-o", out.to_str().expect("UTF-8")]);
     code(&output, 1);
     let said = stdout(&output);
-    assert!(said.contains("p waits in the end for ") && said.contains("\n  comes behind #"), "{said}");
+    assert!(said.contains("p waits at the end for ") && said.contains("\n  comes after #"), "{said}");
     code(&scenario(folder.path(), &["run", "out.scn"]), 0);
     let text = std::fs::read_to_string(&out).expect("the scenario");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("expect why p ")), "{text}");
@@ -187,7 +187,7 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     record(RACE.trim_end().rsplit_once('\n').expect("two lines").0, &values);
     let output = command(&["trace", "reorder"], &values, &[]);
     code(&output, 0);
-    assert!(stdout(&output).contains("it ends in another state: "), "{}", stdout(&output));
+    assert!(stdout(&output).contains("the final values differ: "), "{}", stdout(&output));
     code(&command(&["trace", "reorder"], &trace, &["--orders", "0"]), 2);
     code(&command(&["trace", "reorder"], &folder.path().join("gone.gvt"), &[]), 2);
 }

@@ -1,4 +1,4 @@
-//! What the tests that boot real guests share: one kernel, one cache, an init, and tests that run in a second process.
+//! Shared by the tests that boot real guests: one kernel, one cache, an init, and second processes of a test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use vm_images::{
     Accelerator, Cache, GuestFile, Initramfs, Kernel, Result, Silent, VmConfig, find_on_path, requirements,
 };
 
-/// Tells a test function that it is the second process of the test.
+/// Set in the second process of a test: the name of its role.
 const ROLE: &str = "GPUPV_TEST_ROLE";
 
-/// An init that does what guestd does first: mounts, loads the modules in order, says that it is ready, and stays.
+/// An init that begins like guestd: mounts, loads the modules in order, prints that it is ready, and stays.
 const INIT_SOURCE: &str = include_str!("init.c");
 
 pub struct Fixture {
@@ -28,7 +28,7 @@ pub fn fixture() -> Option<Fixture> {
         // The compiler is optional for a user, but not for these tests.
         let needed = !requirement.optional || requirement.name == "C compiler";
         if let (true, vm_images::State::Missing { what, mend, .. }) = (needed, &requirement.state) {
-            println!("skipped: {}: {what}; to mend: {mend}", requirement.name);
+            println!("skipped: {}: {what}; to fix it: {mend}", requirement.name);
             return None;
         }
     }

@@ -151,7 +151,7 @@ c_abi! {
         0 EscapeType: D3DDDI_DRIVERESCAPETYPE,
         /// of D3DDDI_CPU_NOTIFICATION, with SignalByKmd
         4 hSyncObject: D3DKMT_HANDLE,
-        /// filled in by the kernel
+        /// filled in by the kernel; the caller's value is ignored
         8 hKmdCpuEvent: UINT64,
         /// between the two drivers
         16 Usage: [UINT; 8],

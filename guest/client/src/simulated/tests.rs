@@ -151,7 +151,7 @@ fn a_call_is_pending_until_its_answer_comes() {
     let (request, call) = one_call(port);
     assert_eq!((request, call, port.messages_sent(), port.pending()), (1, STATE, 1, 1));
     port.receive(&answer(99, NtStatus::UNSUCCESSFUL, &Reply::None));
-    assert!(poll_once(calling.as_mut()).is_pending(), "an answer that nobody expects");
+    assert!(poll_once(calling.as_mut()).is_pending(), "an unexpected answer");
     port.receive(&answer(request, NtStatus::SUCCESS, &Reply::DeviceState(3)));
     let expected = Answer { status: NtStatus::SUCCESS, reply: Reply::DeviceState(3) };
     assert_eq!(finished(poll_once(calling)), expected);
@@ -309,7 +309,7 @@ fn a_notification_is_set_each_time_until_it_is_destroyed() {
         Reply::SyncObject(CreatedSyncObject { object, ..CreatedSyncObject::default() })
     });
     assert_eq!(made.unwrap().object, object);
-    let name = name.expect("the host is told a name");
+    let name = name.expect("the host gets a name");
     port.receive(&[wake(name, NtStatus::SUCCESS), wake(name, NtStatus::SUCCESS)].concat());
     assert_eq!((event.take(), port.pending()), (2, 1));
     // Not once its destroy call is sent.

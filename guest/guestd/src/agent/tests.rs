@@ -313,7 +313,7 @@ fn a_put_that_breaks_off_leaves_the_old_file() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_in_words() {
+fn a_path_that_is_no_file_is_refused_with_the_reason() {
     with_agent(|mut client, _| async move {
         let status = get(&mut client, Path::new("/no/such")).await.unwrap_err();
         assert_eq!((status.code(), status.message().contains("/no/such")), (Code::NotFound, true));
@@ -340,7 +340,7 @@ fn what_is_no_file_is_refused_in_words() {
 }
 
 #[test]
-fn power_off_answers_and_tells_the_one_who_waits_for_it() {
+fn power_off_answers_and_notifies_its_waiter() {
     with_agent(|mut client, power_off| async move {
         client.power_off(PowerOffRequest {}).await.unwrap();
         power_off.notified().await;

@@ -70,7 +70,7 @@ fn event_channels_end_with_their_process_and_with_the_host() {
 }
 
 #[test]
-fn a_event_channel_that_comes_too_late_is_not_opened() {
+fn an_event_channel_that_comes_too_late_is_not_opened() {
     let mut harness = Harness::attached();
     keep(&mut harness, 1);
     harness.input(Input::ClientGone { client: A });
@@ -106,7 +106,7 @@ fn events_settle_when_the_host_has_said_how_much_it_sent() {
 }
 
 #[test]
-fn nobody_waits_for_a_event_channel_that_is_not_there() {
+fn settle_does_not_wait_for_an_event_channel_that_was_closed() {
     let mut harness = with_a_event_channel();
     harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why: "no".to_owned() });
     harness.ask(A, broker_request::Body::Settle(true));
@@ -131,7 +131,7 @@ fn a_host_that_answers_something_else_is_given_up() {
 }
 
 #[test]
-fn events_are_kept_as_many_as_host_and_broker_can() {
+fn events_are_registered_up_to_the_limit_of_host_and_broker() {
     for (host, kept) in [(0, 0), (1, 1), (9, 2)] {
         let mut harness = Harness::down();
         harness.input(Input::Deadline);

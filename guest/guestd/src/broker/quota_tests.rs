@@ -143,7 +143,7 @@ fn nt_handles_are_shared_and_count_until_their_last_close() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_let_go_when_its_time_is_over() {
+fn a_connection_without_a_request_is_closed_after_its_time() {
     let mut harness = Harness::up();
     harness.arrive(A, 100);
     harness.arrive(B, 101);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_at_once_is_given_as_one_by_one() {
+    fn one_large_charge_is_granted_like_many_small_ones() {
         let quota = Quota::new("things", 160);
         assert!(quota.take(Uid(7), 76).is_err());
         let charge = quota.take(Uid(7), 75).unwrap();

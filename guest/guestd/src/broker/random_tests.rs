@@ -478,7 +478,7 @@ proptest! {
             world.feed(Input::FromHost(answer));
         }
         if world.link {
-            prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "the host was not told");
+            prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "a close was not reported to the host");
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
         prop_assert!(world.living.borrow().is_empty());
@@ -493,7 +493,7 @@ proptest! {
 
 /// The host handles requests in order, in whatever order it answers them.
 #[test]
-fn a_handle_that_is_closed_while_the_host_is_told_that_it_is_held() {
+fn a_handle_is_closed_while_it_is_reported_to_a_restarted_host() {
     let answer = |pick| Step::Answer { pick, refuse: false };
     let mut world = World::new();
     let attached = [Step::Arrive, Step::Attach(0), Step::Time(0), answer(0), answer(0), answer(0)];
@@ -509,5 +509,5 @@ fn a_handle_that_is_closed_while_the_host_is_told_that_it_is_held() {
     while !world.host.requests.is_empty() {
         world.step(answer(0));
     }
-    assert!(world.host.nt_handles.is_empty(), "the host was not told");
+    assert!(world.host.nt_handles.is_empty(), "a close was not reported to the host");
 }

@@ -86,7 +86,7 @@ fn back() -> Harness {
 }
 
 #[test]
-fn a_process_comes_back_with_its_memory_and_what_it_backing() {
+fn a_process_resumes_with_its_memory_and_its_backing_pages() {
     let mut harness = back();
     harness.ask(LATER, broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots: 64 }));
     harness.answer(8, host_to_guestd::Body::FirstSlot(0));
@@ -141,7 +141,7 @@ fn the_host_may_be_killed_again_at_any_point() {
 }
 
 #[test]
-fn a_host_that_does_not_go_on_ends_who_waits() {
+fn a_host_that_does_not_resume_ends_the_waiting_processes() {
     let mut harness = killed();
     welcome(&mut harness, false);
     harness.expect(&["region 2 dropped", "say connected to the host as VM 7", "close 1"]);
@@ -177,7 +177,7 @@ fn a_process_that_ends_meanwhile_is_not_waited_for() {
 }
 
 #[test]
-fn nobody_takes_the_session_of_another() {
+fn a_process_cannot_resume_the_session_of_another() {
     let mut harness = killed();
     welcome(&mut harness, true);
     harness.arrive(LATER, 101);

@@ -280,7 +280,7 @@ impl Pending {
             Pending::NtHandleHeld => "its answer to an open NT handle is not `nt_handle_held`",
             Pending::Resume { .. } => "its answer to a resume is not `resumed`",
             Pending::ReattachBacking { .. } => {
-                "its answer to backing pages of a resumed process is not `backing_attached`"
+                "its answer to resumed backing pages is not `backing_attached`"
             }
         }
     }

@@ -502,7 +502,7 @@ fn a_client_that_goes_while_the_host_is_asked_for_a_process_is_detached_after() 
 }
 
 #[test]
-fn a_client_that_goes_while_the_host_is_told_of_pages_keeps_them_until_detached() {
+fn pages_of_a_client_that_goes_during_an_attach_are_kept_until_detached() {
     let mut harness = Harness::up();
     harness.arrive(A, 100);
     harness.attach(A);
@@ -787,7 +787,6 @@ fn a_host_that_does_not_answer_is_dropped_and_tried_again() {
     assert!(harness.broker.next_deadline().is_some());
 }
 
-/// All features of a host.
 pub(super) fn all_features() -> Vec<u32> {
     d3dkmt::FeatureId::MODELLED.map(|feature| feature.0).to_vec()
 }

@@ -7,7 +7,7 @@ use super::tests::{Harness, all_features};
 use super::*;
 
 #[test]
-fn what_a_host_lacks_is_said() {
+fn features_that_a_host_lacks_are_logged() {
     covers!("GPV-029");
     let connected = |features| {
         let mut harness = Harness::down();

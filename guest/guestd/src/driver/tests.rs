@@ -254,7 +254,7 @@ fn a_process_attaches_and_is_detached_when_its_connection_closes() {
 }
 
 #[test]
-fn an_nt_handle_outlives_its_process_and_its_last_close_is_told() {
+fn an_nt_handle_outlives_its_process_and_its_last_close_is_reported() {
     let mut host = Host::start();
     let client = Client::connect(&host.socket);
     client.send_attach();
@@ -274,7 +274,7 @@ fn an_nt_handle_outlives_its_process_and_its_last_close_is_told() {
 }
 
 #[test]
-fn what_is_closed_before_an_nt_handle_is_asked_for_is_told_before() {
+fn closes_are_reported_before_a_later_request_for_an_nt_handle() {
     let mut host = Host::start();
     let client = Client::connect(&host.socket);
     client.send_attach();
@@ -366,7 +366,7 @@ fn the_end_of_a_process_ends_its_event_channels_and_sets_nothing() {
 }
 
 #[test]
-fn what_is_no_eventfd_or_not_there_is_not_kept() {
+fn an_event_without_an_eventfd_is_not_registered() {
     let (mut host, client, _event, _event_channel) = with_a_event_channel();
     let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
     for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "carries no eventfd")] {
@@ -422,7 +422,7 @@ fn connect_and_leave_a_child(socket: &Path) {
 }
 
 #[test]
-fn what_is_no_request_is_refused_in_words_and_closed() {
+fn an_invalid_request_is_refused_with_the_reason_and_closed() {
     let mut host = Host::start();
     let good = Client::connect(&host.socket);
     good.send_attach();

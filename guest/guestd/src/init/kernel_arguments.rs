@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_named() {
+    fn unknown_arguments_are_returned() {
         let unknown =
             vec!["gpupv.prove=1".to_owned(), "gpupv.probe=yes".to_owned(), "gpupv.hostname=".to_owned()];
         assert_eq!(check(&unknown.join(" ")), (false, "gpupv".to_owned(), unknown));

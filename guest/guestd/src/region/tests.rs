@@ -49,7 +49,7 @@ fn the_handed_out_descriptor_can_only_be_mapped_for_reading() {
 }
 
 #[test]
-fn what_is_stored_through_our_own_mapping_is_read_through_the_descriptor() {
+fn a_store_through_the_brokers_mapping_is_read_through_the_descriptor() {
     let Some(new) = region(1) else { return };
     let reader = map(&new.descriptor, ProtFlags::READ).unwrap();
     assert_eq!(slot(&reader).value(), 0);
@@ -96,7 +96,7 @@ fn a_dropped_region_gives_its_place_in_the_table_back() {
 }
 
 #[test]
-fn without_io_uring_memory_is_locked_and_the_reason_is_told() {
+fn without_io_uring_memory_is_locked_and_the_reason_is_logged() {
     let pinner = Pinner::locked(&std::io::Error::from(ErrorKind::Unsupported));
     assert!(pinner.weakness.as_ref().unwrap().contains("io_uring is not usable"));
     match NewRegion::make(Purpose::Fences, 2, &pinner) {

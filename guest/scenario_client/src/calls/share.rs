@@ -56,7 +56,7 @@ pub fn share(
     let status = unsafe { sdk::D3DKMTShareObjects(count, array, attributes, desired_access, &mut handle) };
     let done = Done::status(status);
     if done.status.is_success() {
-        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        // SAFETY: an NT handle is a file descriptor that this process owns from here on.
         scenario_client.shares.keep(token, unsafe { OwnedFd::from_raw_fd(handle as usize as i32) });
     }
     done
@@ -139,7 +139,7 @@ pub fn open_name(
     // SAFETY: see the module above.
     let done = Done::status(unsafe { sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open) });
     if done.status.is_success() {
-        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        // SAFETY: an NT handle is a file descriptor that this process owns from here on.
         scenario_client.shares.keep(token, unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
     }
     done

@@ -58,7 +58,7 @@ impl Space {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let mut bytes = SPACE_BYTES_MAX;
         loop {
-            // SAFETY: a new mapping at an address of the kernel's choice, which nobody can touch.
+            // SAFETY: a new mapping at an address of the kernel's choice, without access rights.
             let base =
                 unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
             match base {

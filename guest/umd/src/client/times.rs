@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_wakes_than_the_limit_wait_to_be_told() {
+    fn no_more_wakes_than_the_limit_are_kept_for_the_next_report() {
         let times = Times::default();
         for event in 1..=WOKEN_TOLD_MAX as u64 + 10 {
             let heard = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };

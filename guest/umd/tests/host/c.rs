@@ -1,4 +1,4 @@
-//! This process's one session, as C callers have it, and calls that the test answers.
+//! This process's one session, as C callers use it, and calls that the test answers.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -22,7 +22,7 @@ pub fn the_host_after(start: fn()) -> MutexGuard<'static, Peer> {
 /// Makes a C call on `argument`, which the host answers in `host`.
 pub fn call<T>(function: unsafe extern "C" fn(*mut T) -> i32, argument: &mut T, host: impl FnOnce()) -> i32 {
     struct Shared<T>(*mut T);
-    // SAFETY: handed to one thread, which ends before `argument` is used again.
+    // SAFETY: passed to one thread, which exits before `argument` is used again.
     unsafe impl<T> Send for Shared<T> {}
     let shared = Shared(std::ptr::from_mut(argument));
     thread::scope(|scope| {

@@ -8,7 +8,7 @@ pub fn new_event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// Waits until the event is set; how often it was.
+/// Waits until the event is set. Returns how often it was.
 pub fn taken(event: &OwnedFd) -> u64 {
     let long = Timespec { tv_sec: 60, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&long)), Ok(1), "the event is set");

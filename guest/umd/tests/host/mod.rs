@@ -1,5 +1,5 @@
-//! A broker and host that does what a test tells it: one socket in a directory, one [`Peer`] for
-//! each process that attaches. The test is the host's program.
+//! A broker and host that a test controls: one socket in a directory, one [`Peer`] for each process that attaches. The
+//! test is the host's program.
 #![allow(dead_code)]
 
 pub mod c;
@@ -61,19 +61,19 @@ impl Listener {
         rustix::event::poll(&mut listener, Some(&at_once)).unwrap() > 0
     }
 
-    /// Turns one process away.
+    /// Refuses one process.
     pub fn refuse(&self, why: &str) {
         let broker = rustix::net::accept(&self.socket).unwrap();
         receive_packet(&broker).unwrap();
         send_packet(&broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
     }
 
-    /// Takes one process: attach, stream, memory of `slots` slots, Welcome.
+    /// Accepts one process: attach, stream, memory of `slots` slots, Welcome.
     pub fn accept(&self, welcome: Welcome, slots: u32) -> Peer {
         self.accept_keeping(0, welcome, slots)
     }
 
-    /// The same with a broker that keeps so many events.
+    /// The same with a broker that registers up to `events_max` events.
     pub fn accept_keeping(&self, events_max: u32, welcome: Welcome, slots: u32) -> Peer {
         let broker = rustix::net::accept(&self.socket).unwrap();
         let Some(broker_request::Body::Attach(attach)) = receive_packet(&broker).unwrap().body else {
@@ -115,7 +115,7 @@ pub fn connect(welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
     connect_keeping(0, welcome, slots)
 }
 
-/// The same with a broker that keeps so many events.
+/// The same with a broker that registers up to `events_max` events.
 pub fn connect_keeping(events_max: u32, welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
     let listener = Listener::new();
     std::thread::scope(|scope| {
@@ -162,7 +162,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Answers the request for an NT handle, which nobody watches; the token that it carries.
+    /// Answers the request for an NT handle without a watch. Returns the token that it carries.
     pub fn give_nt_handle(&self) -> ShareToken {
         let request = receive_packet(&self.broker).unwrap();
         assert_eq!(request.body, Some(broker_request::Body::MakeNtHandle(true)));
@@ -174,7 +174,7 @@ impl Peer {
         token
     }
 
-    /// The next request of the broker's and the descriptor that came along, answered: refused if there is a reason.
+    /// Receives the next request to the broker and its descriptor, and answers: with `refused` if that is not empty.
     pub fn serve_broker(&self, refused: &str) -> (broker_request::Body, Option<OwnedFd>) {
         let (request, descriptor) = receive_with_descriptor(&self.broker).expect("the guest asks its broker");
         let reply = BrokerReply { process: 1, refused: refused.to_owned(), ..BrokerReply::default() };
@@ -233,7 +233,7 @@ impl Peer {
         self.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(slot)));
     }
 
-    /// The next call must be a CPU wait: its request and event.
+    /// The next call, which must be a CPU wait. Returns its request and event.
     pub fn wait_call(&mut self) -> (u64, EventId) {
         match self.call() {
             (request, Call::WaitFromCpu { event, .. }) => (request, event),
@@ -247,10 +247,10 @@ impl Peer {
 
     /// Stores a fence value, as the host does.
     pub fn store(&self, slot: u32, value: u64) {
-        self.regions.iter().find_map(|memory| memory.slot(slot)).expect("a slot of ours").publish(value);
+        self.regions.iter().find_map(|memory| memory.slot(slot)).expect("a slot of this process").publish(value);
     }
 
-    /// Serves one request for more memory; answers how much was asked for.
+    /// Serves one request for more memory. Returns how much was asked for.
     pub fn grow(&mut self) -> u32 {
         let Some(broker_request::Body::Grow(grow)) = receive_packet(&self.broker).unwrap().body else {
             panic!("not Grow");
@@ -268,7 +268,7 @@ impl Peer {
         send_packet(&self.broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
     }
 
-    /// Answers a request of the broker's with a wake-up, which is the stream's to bring.
+    /// Answers a request to the broker with a wake, which belongs on the stream.
     pub fn wake_through_the_broker(&mut self, event: EventId) {
         receive_packet(&self.broker).unwrap();
         let mut bytes = Vec::new();
@@ -276,7 +276,7 @@ impl Peer {
         rustix::net::send(&self.broker, &bytes, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// The guest's broker connection ended (true) or is still there.
+    /// Whether the guest has closed its broker connection.
     pub fn broker_ended(&self) -> bool {
         let mut byte = [0; 1];
         matches!(rustix::net::recv(&self.broker, &mut byte, RecvFlags::DONTWAIT), Ok((0, _)))

@@ -1,5 +1,5 @@
-//! Damaged command buffers: every truncation and each byte flipped of some whole ones. An error or messages, and
-//! nothing is kept of what cannot be read.
+//! Damaged command buffers: every truncation and each flipped byte of some valid ones. Each gives an error or messages;
+//! an unreadable one leaves no state.
 
 use crate::world::*;
 use d3dkmt::isa::{
@@ -58,7 +58,7 @@ fn corpus() -> Vec<Vec<u8>> {
     vec![isa::encode(&lists), isa::encode(&fences)]
 }
 
-/// Judges bytes as both, on any queue. What cannot be read leaves the device as it is.
+/// Checks bytes at record time and at submission, on any queue. Unreadable bytes leave the device unchanged.
 fn judge(world: &mut World, bytes: &[u8], queue: QueueType) -> Result<(), IsaError> {
     let Some(reader) = Reader::new(bytes)? else { return Ok(()) };
     let before = format!("{:?}", world.device);
@@ -77,7 +77,7 @@ fn every_truncation_is_refused() {
         let mut world = World::new();
         for cut in 8..bytes.len() {
             assert!(judge(&mut world, &bytes[..cut], QueueType::Direct).is_err(), "cut at {cut}");
-            // The same with a header that knows of it: refused, or cut between two packets.
+            // With an adjusted header, it is refused unless it is cut between two packets.
             let mut known = bytes[..cut].to_vec();
             known[4..8].copy_from_slice(&(cut as u32).to_le_bytes());
             let _ = judge(&mut world, &known, QueueType::Direct);

@@ -210,24 +210,24 @@ fn a_chain_that_comes_back_is_found() {
         world.device.add_fence(OTHER, both, "back", 0).unwrap();
         world
     };
-    // The first submission signals, and waits for what the second one does after it has waited for that.
+    // The first submission signals and then waits for a signal that the second one makes after it waited for the first.
     let leaves = [signal(1, vec![]), Packet::WaitBarrier { fences: vec![there(1)], groups: vec![] }];
     let returns = [wait(1, vec![]), Packet::SignalBarrier { fence: there(1), groups: vec![] }];
     let mut world = fences();
     assert_eq!(rules(&world.submit(&leaves)), []);
     let message = the(&world.submit(&returns), Rule::R106);
     assert!(message.text.contains("the chain leaves a queue and comes back"), "{message}");
-    // A chain that only goes on.
+    // A chain that does not return.
     let mut world = fences();
     let [out, _] = leaves.clone();
     assert_eq!(rules(&world.submit(&[out])), []);
     assert_eq!(rules(&world.submit(&returns)), []);
-    // Once the first one is complete nothing leads through it.
+    // Once the first one is complete, no chain passes through it.
     let mut world = fences();
     let first = world.submit(&leaves);
     world.device.retire(first.submission);
     assert_eq!(rules(&world.submit(&returns)), []);
-    // One submission that waits for more than it has signaled itself needs somebody outside.
+    // A submission that waits for more than it has signaled itself needs an outside signal.
     assert_eq!(rules(&fences().submit(&[signal(1, vec![]), wait(2, vec![])])), [Rule::R106]);
 }
 

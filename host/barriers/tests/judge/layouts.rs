@@ -1,4 +1,4 @@
-//! Layouts: what is known of them when a list is recorded, and what when it runs.
+//! Layouts: what is known at record time, and what when the list runs.
 
 use covers::covers;
 
@@ -22,7 +22,7 @@ fn a_layout_that_the_list_itself_knows_is_known_when_it_is_recorded() {
     let message = the(&World::new().record(&wrong), Rule::R047);
     assert_eq!((message.id, message.phase), (Some(1334), Phase::Record));
     assert!(message.text.ends_with("its layout is RENDER_TARGET"), "{message}");
-    // From another list of the same submission it is known only then.
+    // Across lists of one submission it is known only when they run.
     let [first, second] = wrong;
     let lists = [list("a"), first, list("b"), second];
     assert_eq!(rules(&World::new().record(&lists)), []);
@@ -41,14 +41,14 @@ fn what_a_list_finds_is_assumed_and_looked_at_when_it_runs() {
         "so does this"
     );
     assert_eq!(rules(&World::in_layout(L::RENDER_TARGET).submit(std::slice::from_ref(&read))), [Rule::R092]);
-    // A use leaves a set of layouts; a barrier from one that is not in it is wrong by the list alone.
+    // A use leaves a set of possible layouts; a LayoutBefore outside of it is an error of the list alone.
     let from =
         |layout: &str| [read.clone(), move_to("ALL -> COPY", "COMMON -> COPY_DEST", (layout, "COPY_DEST"))];
     for possible in ["COMMON", "SHADER_RESOURCE", "GENERIC_READ", "DIRECT_QUEUE_COMMON"] {
         assert_eq!(rules(&World::new().record(&from(possible))), [], "{possible}");
     }
     assert_eq!(rules(&World::new().record(&from("RENDER_TARGET"))), [Rule::R047]);
-    // Two uses that no layout allows both.
+    // Two uses without a common layout.
     let both = [read, draws("RENDER_TARGET")];
     assert_eq!(the(&World::new().record(&both), Rule::R030).phase, Phase::Record);
 }
@@ -91,7 +91,7 @@ fn nothing_is_promoted() {
     assert_eq!(rules(&World::new().submit(&[unordered])), [Rule::R095]);
 }
 
-/// What a texture in each common layout may be used for at once, and buffers and simultaneous textures anyhow.
+/// The first uses that each common layout permits, and those that buffers and simultaneous-access textures permit.
 const FREE: &str = "\
 Draw SHADER_RESOURCE: COMMON DIRECT_QUEUE_COMMON buffer shared
 Copy COPY_SOURCE: COMMON DIRECT_QUEUE_COMMON buffer shared
@@ -174,7 +174,7 @@ fn a_layout_of_another_queue_is_not_used_here() {
     let dispatch = uses(WorkKind::Dispatch, TEXTURE, "SHADER_RESOURCE");
     assert_eq!(rules(&world.submit(std::slice::from_ref(&dispatch))), []);
     assert_eq!(rules(&world.submit_to(QueueType::Compute, std::slice::from_ref(&dispatch))), [Rule::R036]);
-    // The one layout that a direct queue makes for both.
+    // The one layout that a direct queue sets for both queue types.
     let mut world = World::in_layout(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE);
     assert_eq!(rules(&world.submit_to(QueueType::Compute, &[dispatch])), []);
 }
@@ -221,7 +221,7 @@ fn a_layout_that_was_given_up_is_not_named_again() {
     assert_eq!(rules(&world.submit(&[draws("SHADER_RESOURCE")])), [Rule::R030]);
     let message = the(&world.submit(&[from("COMMON")]), Rule::R089);
     assert!(message.text.ends_with("left it in UNDEFINED"), "{message}");
-    // A texture that never had one is the same.
+    // The same holds for a texture that never had a layout.
     let new = d3dkmt::isa::ResourceDesc { initial_layout: L::UNDEFINED, ..desc(BACK) };
     world.device.add_resource(80, new).unwrap();
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, 80, "COPY_DEST")])), [Rule::R030]);

@@ -1,4 +1,4 @@
-//! The older ResourceBarrier: what it becomes, and how it goes together with enhanced barriers.
+//! Legacy ResourceBarriers: their translation, and mixing them with enhanced barriers.
 
 use covers::covers;
 
@@ -9,7 +9,7 @@ use d3dkmt::isa::{
     BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, WorkKind,
 };
 
-/// State: syncs, accesses, layout, as they are published.
+/// State: syncs, accesses, layout, as published.
 const ROWS: &str = "\
 VERTEX_AND_CONSTANT_BUFFER; ALL_SHADING; VERTEX_BUFFER | CONSTANT_BUFFER; -
 INDEX_BUFFER; INDEX_INPUT; INDEX_BUFFER; -
@@ -43,7 +43,7 @@ fn every_state_is_a_row_of_the_table() {
     let common = Equivalent { sync: S::ALL, access: access("COMMON"), layout: Some(L::COMMON) };
     assert_eq!(equivalent(T::COMMON), common);
     assert_eq!(equivalent(T::PREDICATION), equivalent(T::INDIRECT_ARGUMENT));
-    // Several: the sum, and one layout for all reads.
+    // A combination: the union, and one layout for all reads.
     let reads = equivalent(T::NON_PIXEL_SHADER_RESOURCE | T::PIXEL_SHADER_RESOURCE | T::COPY_SOURCE);
     assert_eq!(reads.sync, S::NON_PIXEL_SHADING | S::PIXEL_SHADING | S::COPY);
     assert_eq!(reads.access, access("SHADER_RESOURCE | COPY_SOURCE"));

@@ -1,4 +1,4 @@
-//! What is kept has a limit.
+//! The limits of the validator's memory.
 
 use crate::world::*;
 use barriers::{Device, Rule, Severity, limits};
@@ -129,7 +129,7 @@ fn a_submission_has_so_many_looks_at_subresources() {
     world.device.add_resource(50, desc).unwrap();
     let barrier = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COMMON", "COMMON"));
     let one = TextureBarrier { subresources: SubresourceRange::one(7), ..barrier };
-    // Each pair takes all subresources apart and looks at each of them.
+    // Each pair splits the subresources and checks each.
     let pair = [textures(vec![one]), textures(vec![barrier])];
     let fit = limits::LOOKS_PER_SUBMISSION_MAX / (2 * desc.subresources() as usize + 1);
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
@@ -140,7 +140,7 @@ fn a_submission_has_so_many_looks_at_subresources() {
     let found = rules(&outcome);
     assert!(!found.is_empty() && found.iter().all(|rule| *rule == Rule::Command), "{found:?}");
     assert_eq!(outcome.messages.at_least(Severity::Hazard), 0, "it is only a warning");
-    // Nothing is known of it then, and nothing wrong is said.
+    // Its state is unknown then, and no false message is reported.
     let moved = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COPY_DEST", "COPY_DEST"));
     assert_eq!(rules(&world.submit(&[textures(vec![moved]), copy.clone()])), []);
 }

@@ -1,4 +1,4 @@
-//! The rules, each by a program that breaks it and one that does not.
+//! Tests of the rules, each with a program that breaks it and one that does not.
 
 mod corpus;
 mod fences;

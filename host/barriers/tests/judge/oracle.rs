@@ -25,13 +25,13 @@ const ACCESSES: &str = "COMMON=0 VERTEX_BUFFER=1 CONSTANT_BUFFER=2 INDEX_BUFFER=
     VIDEO_PROCESS_READ=80000 VIDEO_PROCESS_WRITE=100000 VIDEO_ENCODE_READ=200000 VIDEO_ENCODE_WRITE=400000 \
     GLOBAL=40000000 NO_ACCESS=80000000";
 
-/// Umbrella: what is below it. ALL is over everything.
+/// Umbrella: the syncs that it contains. ALL contains everything.
 const UMBRELLAS: &str = "\
 DRAW: INDEX_INPUT VERTEX_SHADING PIXEL_SHADING DEPTH_STENCIL RENDER_TARGET
 ALL_SHADING: VERTEX_SHADING PIXEL_SHADING COMPUTE_SHADING RAYTRACING
 NON_PIXEL_SHADING: VERTEX_SHADING COMPUTE_SHADING RAYTRACING";
 
-/// Access: the syncs that go with it, as they are printed.
+/// Access: its permitted syncs, as published.
 const SYNCS_OF_ACCESS: &str = "\
 VERTEX_BUFFER: ALL VERTEX_SHADING DRAW ALL_SHADING
 CONSTANT_BUFFER: ALL VERTEX_SHADING PIXEL_SHADING COMPUTE_SHADING DRAW ALL_SHADING
@@ -94,7 +94,7 @@ const LAYOUTS: &str = "\
 31 DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE: SHADER_RESOURCE COPY_SOURCE DEPTH_STENCIL_READ \
 SHADING_RATE_SOURCE RESOLVE_SOURCE; D C";
 
-/// What COMMON allows more for a texture with simultaneous access.
+/// Additional accesses that COMMON permits for a simultaneous-access texture.
 const SIMULTANEOUS: &str = "RENDER_TARGET UNORDERED_ACCESS RESOLVE_DEST RESOLVE_SOURCE";
 
 /// Queue: accesses; syncs.
@@ -145,7 +145,7 @@ fn layout_row(name: &'static str) -> (&'static str, &'static str) {
     row(LAYOUTS, name).split_once(';').expect("a layout")
 }
 
-/// What one barrier is: names, and the side that is looked at.
+/// One barrier: names, and the side under test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     queue: &'static str,
@@ -153,7 +153,7 @@ struct Case {
     before: bool,
     sync: &'static str,
     access: &'static str,
-    /// On the side of sync and access, and on the other one, which has ALL and COMMON.
+    /// Layouts of the side under test, and of the other side, which has ALL and COMMON.
     layout: &'static str,
     other_layout: &'static str,
 }
@@ -239,7 +239,7 @@ fn pair(case: &Case) -> Pair {
     if has(right, sync) || below.split_whitespace().any(|sync| has(right, sync)) {
         return Pair::Fine;
     }
-    // An inline ray query of a graphics shader, which no list has.
+    // An inline ray query of a graphics shader, which no published list has.
     let graphics = ["DRAW", "VERTEX_SHADING", "PIXEL_SHADING"].contains(&sync);
     if access == "RTAS_READ" && graphics { Pair::Warned } else { Pair::Wrong }
 }
@@ -292,8 +292,8 @@ fn layouts() -> Vec<(&'static str, u32)> {
     LAYOUTS.lines().map(number).chain([("UNDEFINED", u32::MAX)]).collect()
 }
 
-/// All that one barrier is judged by, of one kind of queue: 22 syncs and NONE, 25 accesses and COMMON, 33 layouts, two
-/// textures, two sides, with the same layout on the other side and with another one.
+/// The cross product for one queue type: 22 syncs and NONE, 25 accesses and COMMON, 33 layouts, two textures, two
+/// sides, with the same layout on the other side and with another one.
 fn cross(queue: QueueType, letter: &'static str) {
     let mut world = World::new();
     let rtas = ResourceFlags::RAYTRACING_ACCELERATION_STRUCTURE;

@@ -1,4 +1,4 @@
-//! What one barrier says after another, and after the commands between them.
+//! A barrier after another one, and after the commands between them.
 
 use covers::covers;
 
@@ -22,7 +22,7 @@ fn a_barrier_waits_for_all_that_the_one_before_let_go() {
     assert_eq!((message.id, message.phase), (Some(1333), Phase::Record));
     assert!(message.text.contains("it lacks COMPUTE_SHADING"), "{message}");
     assert_eq!(found(&[first.clone(), second("PIXEL_SHADING | COMPUTE_SHADING -> ALL_SHADING")]), []);
-    // Across lists it is known when they are submitted; across ExecuteCommandLists there is nothing to know.
+    // Across lists it is known at submission; across ExecuteCommandLists nothing is carried over.
     let outcome =
         World::new().submit(&[list("a"), first.clone(), list("b"), second("PIXEL_SHADING -> ALL_SHADING")]);
     assert_eq!(the(&outcome, Rule::R041).phase, Phase::Submission);
@@ -102,7 +102,7 @@ fn access_before_is_what_is_known() {
     let strictly = |before| rules(&World::policy(equal).submit(&[first.clone(), second(before)]));
     assert_eq!(strictly("SHADER_RESOURCE"), [Rule::R048]);
     assert_eq!(strictly("SHADER_RESOURCE | CONSTANT_BUFFER"), []);
-    // What a command has written is known too.
+    // The writes of commands count too.
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
     let flushes = |before: &str| buffer("ALL -> DRAW", &format!("{before} -> VERTEX_BUFFER"));
     assert_eq!(found(&[copy.clone(), flushes("UNORDERED_ACCESS")]), [Rule::R048]);
@@ -163,7 +163,7 @@ fn barriers_with_nothing_between_them_act_as_one() {
     let packets = [copy.clone(), first.clone(), second.clone(), dispatch.clone(), draw.clone()];
     assert_eq!(rules(&world.submit(&packets)), [], "both wait: what follows is in one scope or the other");
     assert_eq!(world.device.layout(TEXTURE, 0), L::DIRECT_QUEUE_SHADER_RESOURCE, "the second one's");
-    // With a command between them the second one holds up pixel shaders alone.
+    // With a command between them the second one blocks only pixel shaders.
     assert_eq!(found(&[copy, first, dispatch.clone(), second, dispatch, draw]), [Rule::R027]);
 }
 
@@ -192,7 +192,7 @@ fn the_end_of_a_submission_flushes_and_layouts_stay() {
     let mut world = World::in_layout(L::UNORDERED_ACCESS);
     let writes = |id| uses(WorkKind::Dispatch, id, "UNORDERED_ACCESS");
     assert_eq!(rules(&world.submit(&[writes(BUFFER), writes(TEXTURE)])), []);
-    // The same again would be two writes without a barrier, were it the same submission.
+    // In the same submission this would be two writes without a barrier.
     assert_eq!(rules(&world.submit(&[writes(BUFFER), writes(TEXTURE)])), []);
     assert_eq!(world.device.layout(TEXTURE, 0), L::UNORDERED_ACCESS);
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")])), []);
@@ -246,7 +246,7 @@ fn a_global_barrier_cannot_do_what_needs_a_layout() {
     let read = uses(WorkKind::Draw, TEXTURE, "SHADER_RESOURCE");
     let between = global("RENDER_TARGET -> PIXEL_SHADING", "RENDER_TARGET -> SHADER_RESOURCE");
     assert!(rules(&world.submit(&[draw, between, read])).contains(&Rule::R050));
-    // With simultaneous access there is no layout to change.
+    // A simultaneous-access texture has no layout to change.
     let [draw, read] =
         ["RENDER_TARGET", "SHADER_RESOURCE"].map(|access| uses(WorkKind::Draw, SHARED, access));
     let between = global("RENDER_TARGET -> PIXEL_SHADING", "RENDER_TARGET -> SHADER_RESOURCE");

@@ -1,4 +1,4 @@
-//! Where the published words and the D3D12 specification differ: each switch with both of its values.
+//! Policies, where the published pages and the D3D12 specification differ: each with both values.
 
 use covers::covers;
 
@@ -22,14 +22,14 @@ fn sync_before_none_is_about_one_access_or_the_other() {
     covers!("BAR-032", "BAR-034");
     let after = Policy { sync_none_access: SyncNoneAccess::After, ..Policy::default() };
     let first = |accesses| [buffer("NONE -> COPY", accesses)];
-    // What the specification allows the page refuses, and the other way round.
+    // The page refuses what the specification permits, and vice versa.
     assert_eq!(found(Policy::default(), &first("NO_ACCESS -> COPY_DEST")), []);
     assert_eq!(found(after, &first("NO_ACCESS -> COPY_DEST")), [Rule::R015]);
     assert_eq!(found(Policy::default(), &first("COPY_SOURCE -> NO_ACCESS")), [Rule::R015]);
     assert_eq!(found(after, &first("COPY_SOURCE -> NO_ACCESS")), []);
     let text = the(&World::policy(after).submit(&first("NO_ACCESS -> COPY_DEST")), Rule::R015).text;
     assert!(text.starts_with("SyncBefore is NONE and AccessAfter is COPY_DEST"), "{text}");
-    // SyncAfter NONE is about AccessAfter by both, and fence barriers are exempt by both.
+    // Both apply SyncAfter NONE to AccessAfter and exempt fence barriers.
     for policy in [Policy::default(), after] {
         let last = [buffer("COPY -> NONE", "COPY_DEST -> COPY_SOURCE")];
         assert_eq!(found(policy, &last), [Rule::R016]);
@@ -89,14 +89,14 @@ fn another_subresource_comes_between_the_halves_of_a_split_or_does_not() {
     assert_eq!(found(by_resource, &[begin(0), other(1), end(0)]), [Rule::R053]);
     assert_eq!(found(by_resource, &[begin(0), begin(1), end(0), end(1)]), [Rule::R053]);
     assert_eq!(found(by_resource, &[begin(0), end(0), other(1)]), []);
-    // Other resources are always free, and a barrier of the split itself is said once.
+    // Other resources are never affected, and a barrier on the split subresource itself is reported once.
     let elsewhere = buffer("COPY -> VERTEX_SHADING", "COPY_DEST -> VERTEX_BUFFER");
     assert_eq!(found(by_resource, &[begin(0), elsewhere, end(0)]), []);
     for policy in [Policy::default(), by_resource] {
         let said = found(policy, &[begin(0), other(0)]);
         assert_eq!(said.iter().filter(|rule| **rule == Rule::R053).count(), 1, "{said:?}");
     }
-    // What the list alone tells is told when it is recorded; a begin of an earlier submission when this one runs.
+    // A begin in the same list is reported at record time; one of an earlier submission when this one runs.
     assert_eq!(rules(&World::policy(by_resource).record(&[begin(0), other(1)])), [Rule::R053]);
     let mut world = World::policy(by_resource);
     assert_eq!(rules(&world.submit(&[begin(0)])), []);
@@ -118,7 +118,7 @@ fn execute_indirect_is_the_fetch_of_its_arguments_or_all_of_it() {
     let indirect = |syncs| program(syncs, WorkKind::ExecuteIndirect);
     assert_eq!(found(Policy::default(), &indirect("EXECUTE_INDIRECT -> COPY")), [Rule::R022, Rule::R027]);
     assert_eq!(found(execution, &indirect("EXECUTE_INDIRECT -> COPY")), []);
-    // Its scopes as a draw and a dispatch stand, and those of other commands.
+    // Its scopes as a draw and a dispatch remain, and so do those of other commands.
     for policy in [Policy::default(), execution] {
         assert_eq!(found(policy, &indirect("ALL_SHADING -> COPY")), []);
         assert_eq!(found(policy, &indirect("COMPUTE_SHADING -> COPY")), [Rule::R027]);
@@ -126,7 +126,7 @@ fn execute_indirect_is_the_fetch_of_its_arguments_or_all_of_it() {
         assert!(found(policy, &dispatch).contains(&Rule::R027));
         assert_eq!(found(policy, &program("COMPUTE_SHADING -> COPY", WorkKind::Dispatch)), []);
     }
-    // SyncAfter holds all of it up.
+    // SyncAfter blocks all of it.
     let after = |policy| {
         let barrier = buffer("COPY -> EXECUTE_INDIRECT", "COPY_DEST -> UNORDERED_ACCESS");
         let draw = uses(WorkKind::ExecuteIndirect, BUFFER, "UNORDERED_ACCESS");
@@ -160,7 +160,7 @@ fn input_assembler_is_index_buffers_or_vertex_buffers_as_well() {
             assert_eq!(found(policy, &program("COPY -> DRAW")), []);
             assert_eq!(found(policy, &program("COPY -> PIXEL_SHADING")), [Rule::R022, Rule::R027]);
         }
-        // A write that comes after the fetch.
+        // A write after the fetch.
         let overwritten = |policy, syncs| {
             let barrier = buffer(syncs, "VERTEX_BUFFER -> COPY_DEST");
             let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
@@ -170,7 +170,7 @@ fn input_assembler_is_index_buffers_or_vertex_buffers_as_well() {
         assert_eq!(overwritten(vertices, "INDEX_INPUT -> COPY"), []);
         assert_eq!(overwritten(vertices, "VERTEX_SHADING -> COPY"), []);
     }
-    // Neither reading makes anything of a compute list's.
+    // Neither policy permits it on a compute list.
     let compute = |policy| {
         let barrier = buffer("COMPUTE_SHADING -> INDEX_INPUT", "UNORDERED_ACCESS -> VERTEX_BUFFER");
         rules(&World::policy(policy).submit_to(QueueType::Compute, &[barrier]))

@@ -1,4 +1,4 @@
-//! What real programs do, right: nothing is said of them, not even a warning. And each of their barriers is needed.
+//! Correct programs as real applications have them: no message, not even a warning. Each of their barriers is needed.
 
 use crate::world::*;
 use barriers::Rule;
@@ -238,7 +238,7 @@ fn one_memory_is_two_textures_in_turn() {
         &mut world,
         &[first.clone(), target(COLOR), alias(COLOR, BACK), target(BACK), alias(BACK, COLOR), target(COLOR)],
     );
-    // Without the way back the first one is gone.
+    // Without the barrier back, the first one stays deactivated.
     let found = rules(&world.submit(&[first, target(COLOR), alias(COLOR, TEXTURE), target(COLOR)]));
     assert!(found.contains(&Rule::R073) || found.contains(&Rule::R030), "{found:?}");
 }

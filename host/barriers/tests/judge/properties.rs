@@ -1,4 +1,4 @@
-//! Random command lists: what must hold whatever they are.
+//! Properties of random command lists.
 
 use crate::world::*;
 use barriers::{Message, Outcome, Phase, Rule, Severity};
@@ -89,7 +89,7 @@ fn all(outcome: &Outcome) -> Vec<Message> {
     outcome.messages.iter().cloned().collect()
 }
 
-/// The same on each subresource by itself.
+/// The same packet, split into one barrier for each subresource.
 fn apart(packet: &Packet) -> Packet {
     let Packet::Barrier { groups } = packet else { return packet.clone() };
     let group = |group: &BarrierGroup| match group {
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// A device is what its submissions have made of it, and nothing else.
+    /// The state of a device depends only on its submissions.
     #[test]
     fn recording_changes_nothing(packets in vec(packet(), 1..12), others in vec(packet(), 1..12)) {
         let (mut plain, mut looked_at) = (World::new(), World::new());

@@ -1,4 +1,4 @@
-//! What commands touch: heaps, regions, hazards, static data, asserts.
+//! Uses by commands: heaps, regions, hazards, static data, asserts.
 
 use covers::covers;
 
@@ -41,7 +41,7 @@ fn unordered_writes_race_and_blended_ones_do_not() {
     assert_eq!(found(&[unordered.clone(), between, unordered.clone()]), []);
     let draw = uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET");
     assert_eq!(rules(&World::in_layout(L::RENDER_TARGET).submit(&[draw.clone(), draw])), []);
-    // An unordered access that says it only reads is no write.
+    // An unordered access with the read-only flag is no write.
     let mut reads = Use::whole(BUFFER, access("UNORDERED_ACCESS"));
     reads.flags = d3dkmt::isa::UseFlags::ONLY_READS;
     let reads = work(WorkKind::Dispatch, vec![reads]);
@@ -138,7 +138,7 @@ fn an_assert_of_access_looks_at_layout_and_flags() {
     let plain = d3dkmt::isa::ResourceDesc::buffer("plain", 1 << 30, 64);
     world.device.add_resource(50, plain).unwrap();
     assert_eq!(asserts(&mut world, 50, "UNORDERED_ACCESS"), [Rule::R074]);
-    // A write that was never flushed is no matter of it.
+    // An unflushed write does not matter to an assert.
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
     let read =
         Packet::AssertResourceAccess { resource: BUFFER, subresource: 0, access: access("VERTEX_BUFFER") };
@@ -188,7 +188,7 @@ fn static_data_is_there_when_the_root_call_runs() {
     let compute = |after| found(&[barrier(after), root(WorkKind::SetComputeRoot, 0)]);
     assert_eq!(compute("COMPUTE_SHADING"), []);
     assert_eq!(compute("PIXEL_SHADING"), [Rule::R077]);
-    // Behind the call it is too late for a draw, unless the parameter is set to something else.
+    // After the root call it is too late for a draw, unless the parameter is set again.
     let draw = work(WorkKind::Draw, vec![]);
     let late = [root(WorkKind::SetGraphicsRoot, 0), barrier("DRAW"), draw.clone()];
     let message = the(&World::new().submit(&late), Rule::R077);

@@ -1,4 +1,4 @@
-//! Rules of one barrier's words that the cross product does not reach: groups, ranges, unknown bits.
+//! Rules about a single barrier that the cross product does not cover: groups, ranges, unknown bits.
 
 use covers::covers;
 

@@ -1,4 +1,4 @@
-//! A device with a few resources, and short words for packets.
+//! A device with a few resources, and shorthands for packets.
 
 use barriers::{Capabilities, Device, FenceFlags, Message, Outcome, Policy, Rule, Severity};
 use d3dkmt::isa::{
@@ -61,7 +61,7 @@ impl World {
         World { device }
     }
 
-    /// A device on which a texture is in a layout already.
+    /// A device with a texture in this layout.
     pub fn in_layout(layout: L) -> Self {
         let mut world = World::new();
         let packets = [textures(vec![texture(
@@ -102,20 +102,19 @@ impl World {
     }
 }
 
-/// What breaking a rule is published to come to, by its number: an error, if it is in none of these. Nothing is broken
-/// by what is in FINE.
+/// Published severities by rule number: an error if it is in none of these. Rules in FINE are never reported.
 const WARNINGS: &str = "3 21 28 56 72 108";
 const HAZARDS: &str = "27 60 62 91";
 const REMOVES_THE_LIST: &str = "13";
 const FINE: &str = "8 9 17 18 20 23 25 26 32 34 42 46 49 55 61 63 79 81 82 88 90 101 103";
 
-/// Rules and the ids of messages that are published for them.
+/// Rules and their published message ids.
 pub const IDS: &str = "1:1343 3:954 4:1335 6:1335 7:1336 10:1340 11:1333 12:1417 13:1341 14:1333 15:1331 16:1331 \
     19:1332 22:1333 24:1333 30:1334 31:1331 33:1436 35:1436 36:1341 39:1431 40:537 41:1333 47:1334 48:1332 52:534 \
     56:1329 64:998 66:741 68:1342 70:1351 71:1350 72:1356 80:1333 86:1341 89:1334 98:1007 99:1007 100:1078 \
     107:1007 108:1424";
 
-/// What breaking a rule comes to, by the text above.
+/// The severity of a rule, by the text above.
 pub fn severity_of(rule: Rule) -> Severity {
     let is_in = |table: &str| table.split(' ').any(|number| number == (rule as u8).to_string());
     let tables = [
@@ -127,14 +126,15 @@ pub fn severity_of(rule: Rule) -> Severity {
     tables.iter().find(|(table, _)| is_in(table)).map_or(Severity::Error, |(_, severity)| *severity)
 }
 
-/// The id of the message of a rule, by the text above.
+/// The message id of a rule, by the text above.
 pub fn id_of(rule: Rule) -> Option<u32> {
     let mut ids = IDS.split_whitespace().map(|pair| pair.split_once(':').expect("a pair"));
     let id = ids.find(|(number, _)| *number == (rule as u8).to_string())?.1;
     Some(id.parse().expect("a number"))
 }
 
-/// A message has the id and the severity that are published for its rule. A policy makes one of R-022 a warning.
+/// Asserts that a message has the published id and severity of its rule. A policy turns one case of R-022 into a
+/// warning.
 #[track_caller]
 fn check_published(message: &Message) {
     let switched = message.rule == Rule::R022 && message.text.contains("inline ray query");
@@ -145,8 +145,8 @@ fn check_published(message: &Message) {
     assert_eq!((message.id, message.severity), published, "{message}");
 }
 
-/// The rules that were broken, without warnings of AccessBefore COMMON and of submissions that do no work and of
-/// waits for 0, which most programs here have.
+/// The broken rules. Leaves out warnings about AccessBefore COMMON, submissions without work and waits for 0, which
+/// most programs here cause.
 #[track_caller]
 pub fn rules(outcome: &Outcome) -> Vec<Rule> {
     outcome.messages.iter().for_each(check_published);
@@ -154,7 +154,7 @@ pub fn rules(outcome: &Outcome) -> Vec<Rule> {
     outcome.messages.iter().map(|message| message.rule).filter(|rule| !dull.contains(rule)).collect()
 }
 
-/// The one message of a rule.
+/// The only message of a rule.
 #[track_caller]
 pub fn the(outcome: &Outcome, rule: Rule) -> Message {
     let found: Vec<_> = outcome.messages.iter().filter(|message| message.rule == rule).collect();
@@ -180,7 +180,7 @@ pub fn access(names: &str) -> A {
     names.split('|').map(|name| one(name.trim())).fold(A::COMMON, |sum, bit| sum | bit)
 }
 
-/// A layout, by its name or itself.
+/// A layout, or its name.
 pub trait Named {
     fn layout(self) -> L;
 }

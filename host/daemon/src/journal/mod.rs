@@ -147,7 +147,7 @@ impl Journal {
         let mut recorder = self.create_next(config, first_step)?;
         recorder.begins_with(self.keeper.state_bytes());
         self.segment += 1;
-        let first = First::StateBefore { step: first_step, read: session_cursors.read_by_each() };
+        let first = First::StateBefore { step: first_step, read: session_cursors.acknowledged() };
         self.keeper.begun(Begun { segment: self.segment, first });
         Ok(recorder)
     }

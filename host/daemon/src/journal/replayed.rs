@@ -173,9 +173,9 @@ impl Replay {
         if recorded.is_some_and(|recorded| *recorded != self.effects) {
             return Err(NotReplayed::Differs(sequence));
         }
-        self.session_cursors.asked(&self.effects);
+        self.session_cursors.record_effects(&self.effects);
         // The daemon has cut these off already.
-        self.session_cursors.take_over();
+        self.session_cursors.take_over_limit();
         (self.now, self.next_step) = (now, sequence + 1);
         Ok(())
     }

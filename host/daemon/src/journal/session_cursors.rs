@@ -21,7 +21,7 @@ const UNREAD_BYTES_MAX: usize = 2 * crate::limits::OUTBOX_BYTES_MAX;
 pub struct SessionCursors {
     /// The greatest process number so far: none is used twice in one journal.
     pub processes_begun: u32,
-    accounts: BTreeMap<ProcessId, SessionCursor>,
+    cursors: BTreeMap<ProcessId, SessionCursor>,
     /// Staging buffers, whose bytes only engines have: they are lost with the daemon.
     staging_buffers: BTreeSet<StagingBuffer>,
     /// Processes over [`UNREAD_BYTES_MAX`].
@@ -34,7 +34,7 @@ impl Tap for SessionCursors {
     }
 
     fn handled(&mut self, step: Step<'_>) {
-        self.asked(step.effects);
+        self.record_effects(step.effects);
     }
 }
 
@@ -66,11 +66,11 @@ impl SessionCursors {
         match input {
             Input::ProcessAttached { process, .. } => {
                 self.processes_begun = self.processes_begun.max(process.0);
-                self.accounts.insert(*process, SessionCursor::default());
+                self.cursors.insert(*process, SessionCursor::default());
             }
-            Input::ProcessGone { process } => _ = self.accounts.remove(process),
+            Input::ProcessGone { process } => _ = self.cursors.remove(process),
             Input::Call { process, request, .. } => {
-                if let Some(account) = self.accounts.get_mut(process) {
+                if let Some(account) = self.cursors.get_mut(process) {
                     account.calls += 1;
                     account.one_way += u64::from(*request == 0);
                 }
@@ -80,7 +80,7 @@ impl SessionCursors {
     }
 
     /// Records the effects of a step.
-    pub fn asked(&mut self, effects: &Effects) {
+    pub fn record_effects(&mut self, effects: &Effects) {
         let answers = effects
             .answers
             .iter()
@@ -98,12 +98,12 @@ impl SessionCursors {
     }
 
     /// Takes the processes that do not acknowledge what they read.
-    pub fn take_over(&mut self) -> Vec<ProcessId> {
+    pub fn take_over_limit(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.over)
     }
 
     fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
-        let Some(account) = self.accounts.get_mut(&process) else { return false };
+        let Some(account) = self.cursors.get_mut(&process) else { return false };
         let mut bytes = Vec::with_capacity(message.encoded_len() + 2);
         frame::append(message, &mut bytes);
         account.sent += 1;
@@ -130,7 +130,7 @@ impl SessionCursors {
 
     /// Drops the messages that a client has acknowledged: `received` counts its answers and wakes.
     pub fn read(&mut self, process: ProcessId, received: u64) {
-        let Some(account) = self.accounts.get_mut(&process) else { return };
+        let Some(account) = self.cursors.get_mut(&process) else { return };
         while account.sent - (account.unread.len() as u64) < received {
             let Some(bytes) = account.unread.pop_front() else { return };
             account.unread_bytes -= bytes.len();
@@ -138,36 +138,36 @@ impl SessionCursors {
     }
 
     /// How many answers and wakes each process has acknowledged.
-    pub fn read_by_each(&self) -> Vec<(ProcessId, u64)> {
+    pub fn acknowledged(&self) -> Vec<(ProcessId, u64)> {
         let read = |account: &SessionCursor| account.sent - account.unread.len() as u64;
-        self.accounts.iter().map(|(process, account)| (*process, read(account))).collect()
+        self.cursors.iter().map(|(process, account)| (*process, read(account))).collect()
     }
 
     /// Number of calls of a process.
     pub fn calls(&self, process: ProcessId) -> u64 {
-        self.accounts.get(&process).map_or(0, |account| account.calls)
+        self.cursors.get(&process).map_or(0, |account| account.calls)
     }
 
     /// Number of its one-way calls.
     pub fn one_way_calls(&self, process: ProcessId) -> u64 {
-        self.accounts.get(&process).map_or(0, |account| account.one_way)
+        self.cursors.get(&process).map_or(0, |account| account.one_way)
     }
 
     /// Resumes a client that has read `received` answers and wakes; returns those after them. Earlier ones are dropped.
     /// After a replay those are all since the last snapshot, because a journal does not record what was read.
-    pub fn go_on_behind(
+    pub fn resume_after(
         &mut self,
         process: ProcessId,
         received: u64,
     ) -> Result<impl Iterator<Item = &[u8]>, NotRetained> {
         let (sent, kept) =
-            self.accounts.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
+            self.cursors.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
         let first = sent - kept;
         if !(first..=sent).contains(&received) {
             return Err(NotRetained { received, first: first + 1, last: sent });
         }
         self.read(process, received);
-        let unread = self.accounts.get(&process).into_iter().flat_map(|account| &account.unread);
+        let unread = self.cursors.get(&process).into_iter().flat_map(|account| &account.unread);
         Ok(unread.map(Vec::as_slice))
     }
 
@@ -179,7 +179,7 @@ impl SessionCursors {
     /// Drops the cursors of processes that went with their VM, without an input of their own.
     pub fn retain_of<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let lives: BTreeSet<_> = kernel.processes().collect();
-        self.accounts.retain(|process, _| lives.contains(process));
+        self.cursors.retain(|process, _| lives.contains(process));
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -196,7 +196,7 @@ impl SessionCursors {
         };
         wire::Host {
             processes_begun: self.processes_begun,
-            accounts: self.accounts.iter().map(account).collect(),
+            accounts: self.cursors.iter().map(account).collect(),
             staging_buffers: self.staging_buffers.iter().map(staging_buffer).collect(),
         }
         .encode_to_vec()
@@ -217,7 +217,7 @@ impl SessionCursors {
         let staging_buffer = |wire::StagingBuffer { adapter, number }| StagingBuffer { adapter, number };
         Ok(SessionCursors {
             processes_begun: host.processes_begun,
-            accounts: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
+            cursors: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
             staging_buffers: host.staging_buffers.into_iter().map(staging_buffer).collect(),
             over: Vec::new(),
         })
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn count(session_cursors: &SessionCursors, received: u64) -> Result<usize, NotRetained> {
-        session_cursors.clone().go_on_behind(P, received).map(Iterator::count)
+        session_cursors.clone().resume_after(P, received).map(Iterator::count)
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         let mut session_cursors = attached();
         assert_eq!(count(&session_cursors, 0), Ok(0));
         session_cursors.record_input(&call(1));
-        session_cursors.asked(&effects(&[1], &[7, 8]));
+        session_cursors.record_effects(&effects(&[1], &[7, 8]));
         assert_eq!(
             (0..=3).map(|read| count(&session_cursors, read)).collect::<Vec<_>>(),
             [Ok(3), Ok(2), Ok(1), Ok(0)]
@@ -278,7 +278,7 @@ mod tests {
         assert!(count(&session_cursors, 1).is_err(), "it was acknowledged");
         assert_eq!(count(&session_cursors, 2), Ok(1));
         let mut gone_on = session_cursors.clone();
-        assert_eq!(gone_on.go_on_behind(P, 3).map(Iterator::count), Ok(0));
+        assert_eq!(gone_on.resume_after(P, 3).map(Iterator::count), Ok(0));
         assert!(count(&gone_on, 2).is_err(), "resuming acknowledges as well");
         session_cursors.read(P, 100);
         assert_eq!(count(&session_cursors, 3), Ok(0));
@@ -291,8 +291,8 @@ mod tests {
         assert_eq!((session_cursors.calls(P), session_cursors.one_way_calls(P)), (4, 2));
         session_cursors.record_input(&Input::ProcessGone { process: P });
         assert_eq!((session_cursors.calls(P), session_cursors.processes_begun), (0, 3));
-        session_cursors.asked(&effects(&[1], &[]));
-        assert!(session_cursors.take_over().is_empty(), "no client is left to read it");
+        session_cursors.record_effects(&effects(&[1], &[]));
+        assert!(session_cursors.take_over_limit().is_empty(), "no client is left to read it");
     }
 
     #[test]
@@ -301,8 +301,8 @@ mod tests {
         let mut big = effects(&[1], &[]);
         big.answers[0].reply = Reply::Escape(vec![0; 1 << 20]);
         let found = (0..9).map(|_| {
-            session_cursors.asked(&big);
-            session_cursors.take_over()
+            session_cursors.record_effects(&big);
+            session_cursors.take_over_limit()
         });
         let found = found.collect::<Vec<_>>();
         assert!(found[..7].iter().all(Vec::is_empty) && found[8] == [P], "{found:?}");
@@ -315,9 +315,9 @@ mod tests {
             DmaOp::Fill { to: MemoryRef::StagingBuffer { staging_buffer, offset: 0 }, bytes: 4, pattern: 0 };
         for release in [DmaOp::Release { staging_buffer }, DmaOp::ReleaseAll { adapter: 2 }] {
             let mut session_cursors = SessionCursors::default();
-            session_cursors.asked(&Effects { moves: vec![fill], ..Effects::default() });
+            session_cursors.record_effects(&Effects { moves: vec![fill], ..Effects::default() });
             assert_eq!(session_cursors.adapters_with_staging_buffers(), [2].into());
-            session_cursors.asked(&Effects { moves: vec![release], ..Effects::default() });
+            session_cursors.record_effects(&Effects { moves: vec![release], ..Effects::default() });
             assert!(session_cursors.adapters_with_staging_buffers().is_empty());
         }
     }
@@ -326,7 +326,7 @@ mod tests {
     fn session_cursors_survive_encoding() {
         let mut session_cursors = attached();
         session_cursors.record_input(&call(0));
-        session_cursors.asked(&effects(&[1, 2], &[3]));
+        session_cursors.record_effects(&effects(&[1, 2], &[3]));
         session_cursors.read(P, 1);
         session_cursors.staging_buffers.insert(StagingBuffer { adapter: 1, number: 4 });
         assert_eq!(SessionCursors::from_bytes(&session_cursors.to_bytes()), Ok(session_cursors));

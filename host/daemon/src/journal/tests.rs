@@ -40,7 +40,7 @@ impl Recorded {
         self.recorder.begin(now, &input).unwrap();
         self.session_cursors.record_input(&input);
         self.kernel.handle(now, input, &mut effects);
-        self.session_cursors.asked(&effects);
+        self.session_cursors.record_effects(&effects);
         self.recorder.end(&effects).unwrap();
     }
 
@@ -148,7 +148,7 @@ fn a_segment_continues_the_one_before_it_and_its_state_is_computed_beside_the_da
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.next_step), (digest, 6));
     assert!(
-        resumed.session_cursors.clone().go_on_behind(P, 0).is_ok(),
+        resumed.session_cursors.clone().resume_after(P, 0).is_ok(),
         "acknowledgments are not in the journal"
     );
 

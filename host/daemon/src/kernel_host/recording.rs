@@ -115,7 +115,7 @@ impl Recording {
     }
 
     pub fn times(&mut self, times: &Times) {
-        said(&self.log, self.recorder.times(times));
+        log_error(&self.log, self.recorder.times(times));
     }
 
     /// Records that `moves` DMA operations of the last step are done.
@@ -137,7 +137,7 @@ impl Recording {
             journal.begin(kernel, &session_cursors, next_step)
         } else {
             // The keeper's thread reads the file.
-            said(&self.log, self.recorder.flush());
+            log_error(&self.log, self.recorder.flush());
             journal.go_on(kernel.config(), session_cursors, next_step)
         };
         match next {
@@ -159,7 +159,7 @@ impl Recording {
     fn snapshot(&mut self, now: Nanos, kernel: &Kernel<Drivers>) {
         match kernel.save() {
             Ok(state) => {
-                said(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
+                log_error(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
                 self.snapshots_failed = 0;
             }
             Err(why) => self.snapshot_failed(now, &format!("the trace has no snapshot: {why}")),
@@ -180,7 +180,7 @@ impl Recording {
     /// Dumps the flight recorder after a panic of the kernel. Returns what the log says of the trace.
     pub fn panicked(&mut self) -> &'static str {
         if self.dumps.is_some() {
-            self.dump_unasked("panic", None);
+            self.dump_on_failure("panic", None);
             "the flight recorder was dumped: gpupv replay repeats the call that led to it"
         } else if self.recorder.dropped() > 0 {
             "the trace ends before that call: recording had stopped"
@@ -190,7 +190,7 @@ impl Recording {
     }
 
     #[cold]
-    fn dump_unasked(&mut self, why: &str, kernel: Option<&Kernel<Drivers>>) {
+    fn dump_on_failure(&mut self, why: &str, kernel: Option<&Kernel<Drivers>>) {
         let Some(folder) = self.dumps.clone().filter(|_| self.dumped < DUMPS_UNASKED_MAX) else { return };
         self.dumped += 1;
         let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
@@ -230,7 +230,7 @@ impl Recording {
     /// Flushes everything recorded into the file; returns the file, to be synced to the disk.
     pub fn flush(&mut self) -> Option<std::fs::File> {
         self.unwritten = false;
-        said(&self.log, self.recorder.flush());
+        log_error(&self.log, self.recorder.flush());
         self.recorder.file()
     }
 
@@ -273,7 +273,7 @@ impl Recording {
 impl Tap for Recording {
     #[inline]
     fn begins(&mut self, now: Nanos, input: &Input) {
-        said(&self.log, self.recorder.begin(now, input));
+        log_error(&self.log, self.recorder.begin(now, input));
         if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
             self.unwritten = writer.send(WriterMessage::Recorded).is_ok();
         }
@@ -281,7 +281,7 @@ impl Tap for Recording {
 
     #[inline]
     fn handled(&mut self, Step { now, effects, kernel, owed }: Step<'_>) {
-        said(&self.log, self.recorder.end(effects));
+        log_error(&self.log, self.recorder.end(effects));
         if self.recorder.snapshot_is_due() {
             match owed {
                 Some(session_cursors) => self.begin_segment(now, kernel, session_cursors),
@@ -290,14 +290,14 @@ impl Tap for Recording {
         }
         if self.dumps.is_some() && kernel.resets() != self.resets {
             self.resets = kernel.resets();
-            self.dump_unasked("reset", Some(kernel));
+            self.dump_on_failure("reset", Some(kernel));
         }
     }
 }
 
 /// Logs a recording's error: a recording that stops does not stop the daemon.
 #[inline]
-fn said(log: &LogLines, result: Result<(), TraceError>) {
+fn log_error(log: &LogLines, result: Result<(), TraceError>) {
     if let Err(error) = result {
         log.own(Level::ERROR, format!("{error}; the daemon continues without recording"));
     }

@@ -43,16 +43,16 @@ pub(super) struct Resuming {
     /// VMs whose machines are not attached yet.
     machines: BTreeSet<VmId>,
     /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
-    unwelcomed: Vec<(Arc<ClientProcess>, Sink, SessionHello)>,
+    awaiting_welcome: Vec<(Arc<ClientProcess>, Sink, SessionHello)>,
     /// Work that other threads deferred until the daemon has resumed.
-    parked: Vec<(VmId, DeferredWork)>,
+    deferred_work: Vec<(VmId, DeferredWork)>,
     /// Inputs to step then: a step now would run due work on memory that is not attached again.
     put_off: Vec<Input>,
 }
 
 impl Resuming {
     /// Defers an input. It replaces an earlier one of the same kind.
-    fn put_off(&mut self, input: Input) {
+    fn deferred_inputs(&mut self, input: Input) {
         let is_newer = |other: &Input| match (other, &input) {
             (Input::SystemTime { .. }, Input::SystemTime { .. }) => true,
             (Input::GuestFeatures { vm, .. }, Input::GuestFeatures { vm: of, .. }) => vm == of,
@@ -92,7 +92,7 @@ pub struct Resumed {
 
 /// A client process for which the daemon waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AwaitedGuest {
+pub struct AwaitedClient {
     pub process: ProcessId,
     pub vm: VmId,
     /// In its VM's own PID namespace.
@@ -144,7 +144,7 @@ impl KernelHost {
 impl Resumption<'_> {
     /// Closes what cannot be resumed: VMs that are not in `kept`, and adapters whose engine caches were lost with the
     /// old daemon. Returns a summary of the rest; `None` if the journal was empty.
-    pub fn end_what_is_lost(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
+    pub fn close_unresumable(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
         let mut host_state = self.kernel_host.lock();
         let next_step = host_state.resuming.as_ref()?.next_step;
         let is_kept =
@@ -195,7 +195,7 @@ impl Resumption<'_> {
     }
 
     /// Client processes that have not returned yet.
-    pub fn awaited(&self) -> Vec<AwaitedGuest> {
+    pub fn awaited(&self) -> Vec<AwaitedClient> {
         let host_state = self.kernel_host.lock();
         let away = host_state.resuming.iter().flat_map(|resuming| &resuming.away);
         let awaited = away.filter_map(|process| {
@@ -205,7 +205,7 @@ impl Resumption<'_> {
                 .session_cursors
                 .as_ref()
                 .is_some_and(|session_cursors| session_cursors.calls(*process) > 0);
-            Some(AwaitedGuest { process: *process, vm: client.vm, pid: client.pid, has_called })
+            Some(AwaitedClient { process: *process, vm: client.vm, pid: client.pid, has_called })
         });
         awaited.collect()
     }
@@ -298,10 +298,10 @@ impl Resumption<'_> {
         anyhow::ensure!(has == slots || has == whole, "it has mapped {has} of its {slots} fence slots");
         if let Some(resuming) = &mut host_state.resuming {
             resuming.away.remove(&process);
-            resuming.unwelcomed.push((client.clone(), sink, greeting));
+            resuming.awaiting_welcome.push((client.clone(), sink, greeting));
         }
         drop(host_state);
-        self.kernel_host.tell_who_waits_for_clients();
+        self.kernel_host.notify_return();
         Ok(())
     }
 
@@ -324,10 +324,10 @@ impl Resumption<'_> {
     }
 
     /// Resumes: called when every client has returned or is gone.
-    pub fn go_on(&self) -> ResumeOutcome {
+    pub fn resume_all(&self) -> ResumeOutcome {
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
-        let Some(Resuming { moves, unseen, machines, unwelcomed, parked, put_off, .. }) =
+        let Some(Resuming { moves, unseen, machines, awaiting_welcome: unwelcomed, deferred_work: parked, put_off, .. }) =
             host_state.resuming.take()
         else {
             return ResumeOutcome::default();
@@ -372,30 +372,30 @@ impl Resumption<'_> {
 
     /// Defers work of a VM until awaited clients have returned. False if none are awaited, or if this VM has too much
     /// deferred work; then the work is dropped.
-    pub fn once_gone_on(&self, vm: VmId, parked: DeferredWork) -> bool {
+    pub fn defer(&self, vm: VmId, parked: DeferredWork) -> bool {
         let mut host_state = self.kernel_host.lock();
         let Some(resuming) = &mut host_state.resuming else { return false };
-        let of_vm = resuming.parked.iter().filter(|(of, _)| *of == vm).count();
+        let of_vm = resuming.deferred_work.iter().filter(|(of, _)| *of == vm).count();
         let has_room = of_vm < PROCESSES_PER_VM_MAX;
         if has_room {
-            resuming.parked.push((vm, parked));
+            resuming.deferred_work.push((vm, parked));
         }
         has_room
     }
 
     /// Number of deferred work items of all VMs.
     pub fn waiting_to_go_on(&self) -> usize {
-        self.kernel_host.lock().resuming.as_ref().map_or(0, |resuming| resuming.parked.len())
+        self.kernel_host.lock().resuming.as_ref().map_or(0, |resuming| resuming.deferred_work.len())
     }
 
     /// Sets the eventfd that is written when [`Self::awaited`] changes.
-    pub(crate) fn told_of_clients(&self, event_channel: Arc<OwnedFd>) {
+    pub(crate) fn notify_on_return(&self, event_channel: Arc<OwnedFd>) {
         let _ = self.kernel_host.returns.set(event_channel);
     }
 }
 
 impl KernelHost {
-    fn tell_who_waits_for_clients(&self) {
+    fn notify_return(&self) {
         if let Some(event_channel) = self.returns.get() {
             // A full counter is readable already.
             let _ = rustix::io::write(&**event_channel, &1u64.to_ne_bytes());
@@ -407,7 +407,7 @@ impl KernelHost {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
         match &mut host_state.resuming {
-            Some(resuming) => resuming.put_off(input),
+            Some(resuming) => resuming.deferred_inputs(input),
             None => self.step(&mut host_state, input, &mut flush_list),
         }
     }
@@ -416,7 +416,7 @@ impl KernelHost {
     pub(super) fn is_gone(&self, host_state: &mut HostState, process: ProcessId) {
         if let Some(resuming) = &mut host_state.resuming {
             resuming.away.remove(&process);
-            self.tell_who_waits_for_clients();
+            self.notify_return();
         }
     }
 }

@@ -226,7 +226,7 @@ impl Sessions<'_> {
         let HostState { taps: Taps { session_cursors, .. }, kernel, .. } = &mut *host_state;
         let applied = session_cursors.as_ref().map_or(0, |session_cursors| session_cursors.calls(client.id));
         let unread =
-            session_cursors.as_mut().map(|session_cursors| session_cursors.go_on_behind(client.id, received));
+            session_cursors.as_mut().map(|session_cursors| session_cursors.resume_after(client.id, received));
         let unread = match unread.transpose() {
             Ok(unread) => unread,
             Err(not_kept) => {
@@ -259,7 +259,7 @@ impl Sessions<'_> {
     }
 
     /// Records how many frames a client has read.
-    pub(crate) fn was_read(&self, process: ProcessId, received: u64) {
+    pub(crate) fn acknowledge(&self, process: ProcessId, received: u64) {
         if let Some(session_cursors) = &mut self.kernel_host.lock().taps.session_cursors {
             session_cursors.read(process, received);
         }
@@ -278,7 +278,7 @@ impl Sessions<'_> {
     }
 
     /// Sends every client the reason why its stream is about to close.
-    pub fn say_goodbye(&self, reason: &str) {
+    pub fn send_goodbye(&self, reason: &str) {
         let goodbye = goodbye(reason);
         for client in self.clients() {
             client.outbox.send_last(&goodbye);
@@ -298,15 +298,15 @@ impl KernelHost {
         self.budgets.closers.unmap(Peer::of(&client), backing);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);
-        self.ended.tell();
+        self.ended.request();
         Some(client)
     }
 }
 
 impl HostState {
     /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
-    pub(super) fn cut_off_who_never_read(&mut self) {
-        let over = self.taps.session_cursors.as_mut().map(SessionCursors::take_over).unwrap_or_default();
+    pub(super) fn cut_off_over_limit(&mut self) {
+        let over = self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {
             let (process, vm) = (attached.client.id.0, attached.client.vm.0);
             let why = "it does not acknowledge what it reads";

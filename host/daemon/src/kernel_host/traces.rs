@@ -23,7 +23,7 @@ impl KernelHost {
 
 impl Traces<'_> {
     /// Sets the channel that is notified when there is something to write to the disk.
-    pub(crate) fn tell_when_recorded(&self, writer: Sender<WriterMessage>) {
+    pub(crate) fn notify_writer(&self, writer: Sender<WriterMessage>) {
         if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
             recording.tell_when_recorded(writer);
         }
@@ -78,7 +78,7 @@ impl Traces<'_> {
     }
 
     /// Records timestamps that a process sent outside of its calls.
-    pub fn tell_times(&self, process: ProcessId, timestamps: ClientTimestamps) {
+    pub fn record_times(&self, process: ProcessId, timestamps: ClientTimestamps) {
         if let Some(recording) = &mut self.kernel_host.lock().taps.recording {
             recording.times(&timestamps.into_times(process));
         }

@@ -45,22 +45,22 @@ impl Loop {
     /// Stops reading a connection. Its hang-up is still detected, and data are still sent to it.
     pub(super) fn hold(&mut self, key: u64) {
         self.watch_for(key, epoll::EventFlags::empty());
-        if self.held.is_empty() {
-            self.held.next = monotonic() + PAUSE_NS;
+        if self.deferred.is_empty() {
+            self.deferred.next = monotonic() + PAUSE_NS;
         }
-        self.held.keys.insert(key);
+        self.deferred.keys.insert(key);
     }
 
     /// Reads connections again whose users may send.
-    pub(super) fn let_go(&mut self) {
-        if self.held.is_empty() {
+    pub(super) fn resume_reads(&mut self) {
+        if self.deferred.is_empty() {
             return;
         }
         let now = monotonic();
-        if now < self.held.next {
+        if now < self.deferred.next {
             return;
         }
-        self.held.next = now + PAUSE_NS;
+        self.deferred.next = now + PAUSE_NS;
         let closers = &self.kernel_host.budgets.closers;
         let may_send = |key: &u64| match self.sources.get(key) {
             Some(Source::Stream { stream: connection, .. } | Source::Broker { connection, .. }) => {
@@ -68,9 +68,9 @@ impl Loop {
             }
             Some(_) | None => true,
         };
-        let ready: Vec<u64> = self.held.keys.iter().copied().filter(may_send).collect();
+        let ready: Vec<u64> = self.deferred.keys.iter().copied().filter(may_send).collect();
         for key in ready {
-            self.held.keys.remove(&key);
+            self.deferred.keys.remove(&key);
             self.watch_for(key, INTEREST);
         }
     }

@@ -20,7 +20,7 @@ use super::{Loop, Source};
 use crate::backing::{BackingPages, LocalPages};
 use crate::broker;
 use crate::closing::ClientFd;
-use crate::kernel_host::{AwaitedGuest, ResumeOutcome};
+use crate::kernel_host::{AwaitedClient, ResumeOutcome};
 use crate::local_vm::has_machine;
 use crate::memory::{FenceMemory, LocalRegion};
 use crate::peer::Peer;
@@ -42,7 +42,7 @@ impl Loop {
         }
         let mut returning = ResumeWait::default();
         // guestd reports whether a process of a VM with a machine is alive.
-        for AwaitedGuest { process, pid, .. } in
+        for AwaitedClient { process, pid, .. } in
             self.kernel_host.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
         {
             match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
@@ -67,7 +67,7 @@ impl Loop {
             returning.limit = Some(self.add(Source::ReturnLimit(timer))?);
         }
         self.returning = Some(returning);
-        self.look_who_is_away();
+        self.check_awaited();
         Ok(())
     }
 
@@ -88,13 +88,13 @@ impl Loop {
     }
 
     /// Resumes once every client has returned or is gone, or the time limit has passed.
-    pub(super) fn look_who_is_away(&mut self) {
+    pub(super) fn check_awaited(&mut self) {
         let Some(returning) = &self.returning else { return };
         let awaited = self.kernel_host.resumption().awaited();
         if !returning.is_late && awaited.iter().any(|one| one.has_called) {
             return;
         }
-        for AwaitedGuest { process, vm, pid, has_called } in awaited {
+        for AwaitedClient { process, vm, pid, has_called } in awaited {
             if has_called {
                 let (process, vm) = (process.0, vm.0);
                 let line =
@@ -103,7 +103,7 @@ impl Loop {
             }
             self.end_process(process);
         }
-        let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().go_on();
+        let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         if closed > 0 {
             let why = "no returned process has them open";
             self.kernel_host.log.own(Level::WARN, format!("{closed} NT handles are closed: {why}"));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 /// Counts unprocessed bytes by process; `Holder` identifies the process.
-pub(super) struct HeldBytes<Holder> {
+pub(super) struct PendingBytes<Holder> {
     most: usize,
     all: usize,
     /// By place: the process that has had some the longest is the first.
@@ -15,9 +15,9 @@ pub(super) struct HeldBytes<Holder> {
     next_place: u64,
 }
 
-impl<Holder: Clone> HeldBytes<Holder> {
+impl<Holder: Clone> PendingBytes<Holder> {
     pub fn new(most: usize) -> Self {
-        HeldBytes { most, all: 0, held: BTreeMap::new(), next_place: 0 }
+        PendingBytes { most, all: 0, held: BTreeMap::new(), next_place: 0 }
     }
 
     /// Sets the bytes of one process, by its place, which it keeps while it has any. If all are over the limit, removes
@@ -48,11 +48,11 @@ impl<Holder: Clone> HeldBytes<Holder> {
 
 #[cfg(test)]
 mod tests {
-    use super::HeldBytes;
+    use super::PendingBytes;
 
     #[test]
     fn over_the_limit_the_process_with_the_oldest_bytes_is_removed() {
-        let mut held = HeldBytes::new(100);
+        let mut held = PendingBytes::new(100);
         let mut places = [None; 3];
         assert_eq!(held.set(&mut places[0], 10, &"first"), None);
         assert_eq!(held.set(&mut places[1], 40, &"second"), None);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_process_without_bytes_loses_its_place_and_later_gets_a_new_one() {
-        let mut held = HeldBytes::new(100);
+        let mut held = PendingBytes::new(100);
         let (mut early, mut late) = (None, None);
         held.set(&mut early, 60, &"early");
         held.set(&mut late, 40, &"late");

@@ -79,7 +79,7 @@ impl ChannelEndpoint {
             Some(process) => self.vm.calls_are_made(process),
             None => {
                 self.waits = self.channel.client().map(|client| client.id);
-                self.waits.into_iter().for_each(|process| self.vm.calls_wait(process));
+                self.waits.into_iter().for_each(|process| self.vm.add_pending_calls(process));
             }
         }
     }

@@ -1,5 +1,6 @@
-//! What the model costs, each figure beside a peer of the same run: ours and the peer in turns, medians of the
-//! rounds. `cargo bench -p dxgkrnl --bench model -- [--json] [--quick] [signals] [pairs] [waits] [wait-all] [lists]`.
+//! Cost of the model, each figure beside a peer of the same run: ours and the peer alternate, and figures are medians
+//! of the rounds.
+//! `cargo bench -p dxgkrnl --bench model -- [--json] [--quick] [signals] [pairs] [waits] [wait-all] [lists]`.
 
 #[path = "../../tests/common/counting.rs"]
 mod counting;
@@ -51,7 +52,7 @@ fn main() {
     report.end();
 }
 
-/// A command with a barrier behind it, from the call to its end; the peer is without the search for races.
+/// A command with a barrier behind it, from the call to its completion; the peer is without the search for races.
 fn lists(scale: &Scale, report: &mut Report) {
     let (mut on, mut off) = (Lists::new(true), Lists::new(false));
     let mut figures = [const { Vec::new() }; 2];
@@ -82,7 +83,7 @@ fn signals(scale: &Scale, report: &mut Report) {
             figures[1].push(walk.peer(ops));
             figures[2].push(few.signals(ops));
         }
-        // By itself: what no goal is about is not to take the caches from what one is about.
+        // Separately, so that this figure, which has no goal, does not evict the caches of those that have one.
         figures[3].extend((0..scale.rounds).map(|_| walk.chase(ops)));
         let [ours, peer, base, chase, alone] = &figures;
         report.line(&format!("signal, {fences} fences / hash map"), ours, peer, Some(5.0));

@@ -1,4 +1,4 @@
-//! The table, or JSON of the same.
+//! Prints the figures as a table or as JSON.
 
 pub struct Report {
     json: bool,

@@ -57,8 +57,8 @@ pub struct OpenedNativeFence {
     pub fence: NativeFenceId,
     pub process: ProcessId,
     pub gpu_address: u64,
-    /// Engines may store there: the process has it open without NoSignal (FEN-050). When that changes, the kernel closes
-    /// the local handle and opens another.
+    /// Engines may store there, because the process has it open without NoSignal (FEN-050). When that changes, the
+    /// kernel closes the local handle and opens another.
     pub writable: bool,
 }
 

@@ -7,17 +7,16 @@
 //!   D ends, the process ends,     counts; nothing after it does (E-7)
 //!   the adapter stops
 //! ```
-//! Whichever comes first ends the event; the object itself lives on without one while it has a handle, as every
-//! legacy object outlives its device. A lost device (TDR) keeps its events: that an object went bad is what they
-//! are for.
+//! The first of these ends the event; the object itself lives without one while it has a handle, as every
+//! legacy object outlives its device. A lost device (TDR) keeps its events, because they report that an object failed.
 //!
-//! In guest-event mode a driver signals an event of a process that it knows by the number that it was given, until it
-//! says that this is the last use, or `DxgkDdiDestroyProcess` of the process returns (EVT-020). Such a number is a
-//! [`GuestEvent`]: the program chose it, and it is never taken for the name of a wait of the process (EVT-022).
+//! In guest-event mode a driver signals an event of a process by the number that the process gave it. The number is
+//! valid until a signal with LastUse, or until `DxgkDdiDestroyProcess` of the process returns (EVT-020). Such a number
+//! is a [`GuestEvent`]: the process chose it, and it never names a wait of the process (EVT-022).
 //!
 //! An event does not count (EVT-025): signals within one step, in which no user's code runs, set it once. A signal
-//! that is not as `DXGKARGCB_SIGNALEVENT` wants it sets nothing and is recorded as a violation of the driver's
-//! contract: a note says which, and [`crate::Snapshot::contract_violations`] counts them (E-8, E-11).
+//! that violates the rules of `DXGKARGCB_SIGNALEVENT` sets nothing and is a violation of the driver's contract: a note
+//! describes it, and [`crate::Snapshot::contract_violations`] counts them (E-8, E-11).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -27,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use crate::ProcessId;
 use crate::ddi::{DxgCpuEvent, KmdCpuEvent, KmdProcess};
 
-/// What a CPU event is charged at, with the driver's part.
+/// Bytes that are charged for a CPU event, with the driver's part.
 pub(crate) const CPU_EVENT_BYTES: u64 = 512;
 
-/// A CPU event that its driver knows.
+/// A CPU event that its driver has created.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CpuEvent {
     pub process: ProcessId,
@@ -47,7 +46,7 @@ pub(crate) struct CpuEvent {
     pub(super) set_in: u64,
 }
 
-/// Every CPU event, and what drivers did wrong with them.
+/// All CPU events, and the contract violations of drivers.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct CpuEvents {
     pub(super) last: u64,
@@ -55,14 +54,14 @@ pub(crate) struct CpuEvents {
     pub(super) of_handle: BTreeMap<(ProcessId, Handle), DxgCpuEvent>,
     /// Steps so far: the present one's number.
     pub(super) steps: u64,
-    /// Events of guests that their drivers have done with (EVT-020). They go with the process.
+    /// Events of guests that their drivers have signaled with LastUse (EVT-020). Removed with the process.
     pub(super) last_used: BTreeSet<(KmdProcess, GuestEvent)>,
-    /// What drivers did against their contract, by all calls of theirs.
+    /// Number of contract violations of drivers, in all their calls.
     pub violations: u64,
 }
 
 impl CpuEvents {
-    /// A step begins.
+    /// Begins a step.
     #[inline]
     pub fn begin_step(&mut self) {
         self.steps += 1;
@@ -75,12 +74,12 @@ impl CpuEvents {
         self.last_used.range((process, GuestEvent(0))..=(process, GuestEvent(u64::MAX)))
     }
 
-    /// How many events of a guest process its driver has done with.
+    /// Number of events of a guest process that its driver has signaled with LastUse.
     pub fn last_used_count(&self, process: KmdProcess) -> usize {
         self.last_used_of(process).count()
     }
 
-    /// The driver knows this process no more.
+    /// Removes the events of a process that the driver has destroyed.
     pub fn forget_guest_events(&mut self, process: KmdProcess) {
         self.last_used.retain(|(of, _)| *of != process);
     }

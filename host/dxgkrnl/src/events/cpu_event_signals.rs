@@ -1,4 +1,4 @@
-//! CPU events are created, signaled by drivers, and end. See `cpu_event.rs` for the rules.
+//! CPU events are created, signaled by drivers, and destroyed. See `cpu_event.rs` for the rules.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,14 +18,14 @@ use crate::kernel::Kernel;
 use crate::policy::CpuEventOfDevice;
 
 impl<M: Miniport> Kernel<M> {
-    /// A driver did what its contract does not allow: nothing comes of it but a line and a number.
+    /// Notes and counts a violation of a driver's contract, which has no other effect.
     pub(crate) fn violation(&mut self, adapter: u32, what: &str, effects: &mut Effects) {
         self.events.cpu_events.violations += 1;
         let text = format!("contract violation by the driver of adapter {adapter}: {what}");
         self.note_host(text, effects);
     }
 
-    /// What a driver says to people; of a long line the beginning.
+    /// Notes a debug print of a driver, cut to [`DEBUG_PRINT_BYTES_MAX`].
     pub(crate) fn debug_print(
         &mut self,
         adapter: u32,
@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A DDI failed: its status is the call's. One that fails with success is a violation.
+    /// The refusal of a call whose DDI failed, with the DDI's status. A failure with a success status is a violation.
     pub(crate) fn driver_refused(
         &mut self,
         adapter: u32,
@@ -57,7 +57,7 @@ impl<M: Miniport> Kernel<M> {
         Refusal { status, why: format!("the driver refused it in {ddi}") }
     }
 
-    /// Asks the driver for the CPU event of a new object, if it is to signal it.
+    /// Creates the CPU event of a new object at the driver, if the driver is to signal it.
     pub(crate) fn begin_cpu_event(
         &mut self,
         process: ProcessId,
@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Some(id))
     }
 
-    /// The object has its handle.
+    /// Sets the handle of the object that a CPU event belongs to.
     pub(crate) fn name_cpu_event(&mut self, id: Option<DxgCpuEvent>, process: ProcessId, handle: Handle) {
         if let Some(id) = id
             && let Some(event) = self.events.cpu_events.events.get_mut(&id)
@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         self.events.cpu_events.events.get(id)
     }
 
-    /// A handle ends, and with it the CPU event that was created with it.
+    /// Ends the CPU event that was created with a handle, which ends.
     pub(crate) fn end_cpu_event_of(&mut self, process: ProcessId, handle: Handle, effects: &mut Effects) {
         if let Some(id) = self.events.cpu_events.of_handle.get(&(process, handle)).copied() {
             self.end_cpu_event(id, effects);
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.device_mut(device).cpu_events.remove(&id);
     }
 
-    /// A device ends: its driver hears of its CPU events and of itself, in the order that the policy says.
+    /// Destroys a device and its CPU events at the driver, in the order that the policy sets.
     pub(crate) fn end_cpu_events_and_kmd_device(&mut self, device: u32, effects: &mut Effects) {
         let (adapter, kmd) = (self.processes.devices()[device].adapter, self.processes.devices()[device].kmd);
         let order = self.config.policy.cpu_event_of_device;
@@ -145,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The adapter stops (EVT-030).
+    /// Ends the CPU events of an adapter that stops (EVT-030).
     pub(crate) fn end_cpu_events_on(&mut self, adapter: u32, effects: &mut Effects) {
         let here = self.events.cpu_events.events.iter().filter(|(_, event)| event.adapter == adapter);
         let events: Vec<DxgCpuEvent> = here.map(|(id, _)| *id).collect();
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What a signal is about, or what is wrong with it.
+    /// The target of a signal, or why the signal is refused.
     fn signaled(&self, adapter: u32, signal: &SignalEvent) -> Result<Target, String> {
         let SignalEvent { process, event, cpu_event_object, last_use, reserved } = *signal;
         if reserved != 0 {
@@ -223,8 +223,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Guest-event mode: an event by the number that a guest process, or one of the host, gave its driver (EVT-019,
-    /// E-14). A driver says which signal of an event is its last one (EVT-020); that one sets it as any other. It is
-    /// not held to say so: the published structure has no such bit (E-13), and DxgkDdiDestroyProcess ends them all.
+    /// E-14). LastUse marks the last signal of an event (EVT-020), which sets it as any other. It is optional, because
+    /// the published structure has no such bit (E-13), and DxgkDdiDestroyProcess ends all events of the process.
     fn guest_event(
         &self,
         adapter: u32,
@@ -255,12 +255,12 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// CPU events that the table has of a process.
+    /// Number of CPU events in the table for a process.
     pub(crate) fn cpu_events_of(&self, process: ProcessId) -> u32 {
         self.events.cpu_events.events.values().filter(|event| event.process == process).count() as u32
     }
 
-    /// What the tables of CPU events say differently.
+    /// Reports tables of CPU events that disagree.
     pub(crate) fn cpu_events_miscounted(&self) -> Option<&'static str> {
         let CpuEvents { events, of_handle, .. } = &self.events.cpu_events;
         let is_whole = |(id, event): (&DxgCpuEvent, &CpuEvent)| {
@@ -287,7 +287,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-/// What a signal sets.
+/// Event that a signal sets.
 #[derive(Serialize, Deserialize)]
 enum Target {
     CpuEvent(DxgCpuEvent),

@@ -1,4 +1,4 @@
-//! What drivers signal by themselves: CPU events, and the display's periodic notifications.
+//! Events that drivers signal by themselves: CPU events, and the display's periodic notifications.
 
 pub(crate) mod cpu_event;
 mod cpu_event_signals;
@@ -22,13 +22,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// A step begins.
+    /// Begins a step.
     #[inline]
     pub fn begin_step(&mut self) {
         self.cpu_events.begin_step();
     }
 
-    /// The driver knows this process no more.
+    /// Removes the guest events of a process that the driver has destroyed.
     pub fn forget_guest_events(&mut self, process: KmdProcess) {
         self.cpu_events.forget_guest_events(process);
     }

@@ -39,7 +39,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(())
     }
 
-    /// Asks the driver for the notifications of a new object, if it is a periodic fence.
+    /// Creates the notification of a new object at the driver, if it is a periodic fence.
     pub(crate) fn begin_notification(
         &mut self,
         process: ProcessId,
@@ -77,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Refuses a VM one more periodic fence of a target than its share.
+    /// Refuses a periodic fence of a target above the share of a VM.
     fn require_share_of_target(&self, vm: VmId, adapter: u32, vidpn_target: u32) -> Result<(), Refusal> {
         let most = limits::PERIODIC_FENCES_PER_TARGET_MAX;
         let all = self.events.notifications.values();
@@ -94,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::NO_MEMORY, why)
     }
 
-    /// The object goes: so does its notification.
+    /// Destroys the notification of an object that is destroyed.
     pub(crate) fn end_notification_of(&mut self, object: u32) {
         if self.sync.objects()[object].object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
             return;
@@ -106,7 +106,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The adapter stops, and its displays with it. The fences stay as they are.
+    /// Drops the notifications of an adapter that stops, and its displays with it. The fences stay as they are.
     pub(crate) fn forget_notifications(&mut self, adapter: u32) {
         self.events.notifications.retain(|_, one| one.adapter != adapter);
     }
@@ -133,7 +133,7 @@ impl<M: Miniport> Kernel<M> {
         self.set_value(object, value, effects);
     }
 
-    /// No user signals a periodic fence, in whatever way.
+    /// Refuses any signal of a periodic fence.
     pub(crate) fn check_not_periodic(&self, object: u32, handle: Handle) -> Result<(), Refusal> {
         if self.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
             return invalid(format!("{handle} is a periodic monitored fence: only its display counts it up"));

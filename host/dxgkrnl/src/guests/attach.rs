@@ -16,12 +16,12 @@ use crate::kernel::Kernel;
 use crate::{Features, ProcessId, VmConfig, VmId};
 
 impl<M: Miniport> Kernel<M> {
-    /// Why there can be no VM of this name, if so: for whoever is about to let it attach.
+    /// Why a VM of this name may not attach, if it may not.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         self.config.vm_refusal(name)
     }
 
-    /// What the host has decided of a VM that is attached.
+    /// The settings of a VM that is attached.
     pub fn attached_vm(&self, vm: VmId) -> Option<&VmConfig> {
         self.guests.vms.get(&vm).map(|vm| &vm.config)
     }
@@ -47,7 +47,7 @@ impl<M: Miniport> Kernel<M> {
         self.guests.vms.insert(vm, new);
     }
 
-    /// Whether it has the adapter now; an error says why it has not although it was to have it.
+    /// Gives an adapter to a VM; false if it is not to have it. An error is why it could not be given.
     fn give_adapter(&mut self, vm: VmId, new: &VirtualMachine, adapter: u32) -> Result<bool, String> {
         let wanted = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
         if !wanted || self.tdr.stopped_adapters().contains(&adapter) {
@@ -77,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
         self.guests.vms.values().filter(|vm| vm.adapters.contains(&adapter)).count()
     }
 
-    /// The processes of the VM have ended; so does what drivers know of it.
+    /// Removes a VM whose processes have ended, and destroys its worker process at the drivers.
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
         let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
         self.vidsch.forget_vm(vm);
@@ -89,7 +89,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Why no process can come to this VM, if so.
+    /// Why no process can attach to this VM, if none can.
     pub fn process_refusal(&self, vm: VmId) -> Option<String> {
         match self.may_attach(vm) {
             true => self.processes.shortage_for_process(vm),
@@ -97,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A process comes that may: one of the host, or of a VM that is attached.
+    /// Whether a process may attach: one of the host, or of a VM that is attached.
     pub(crate) fn may_attach(&self, vm: VmId) -> bool {
         vm == VmId::HOST || (self.guests.vms.contains_key(&vm) && !self.is_clearing(vm))
     }
@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
         self.guests.vms.get(&self.processes.get(process)?.vm)
     }
 
-    /// What the host has decided of a VM; of the host itself, of its processes.
+    /// The settings of a VM; for the host, those of its own processes.
     pub(crate) fn vm_config(&self, vm: VmId) -> VmConfig {
         match self.guests.vms.get(&vm) {
             Some(vm) => vm.config.clone(),
@@ -123,19 +123,19 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::ACCESS_DENIED, "the VM's work times out: its `disable_gpu_timeout` is off")
     }
 
-    /// Whether there is such an adapter for this process.
+    /// Whether this process has this adapter.
     pub(crate) fn has_adapter(&self, process: ProcessId, adapter: u32) -> bool {
         self.vm_of(process).is_none_or(|vm| vm.adapters.contains(&adapter))
     }
 
-    /// What the system offers this process: a guest has what its own kernel knows of as well, whichever of the two is
+    /// The features of a process. A guest has those that both the host and its own kernel know, whichever of the two is
     /// the older one (GPV-029).
     pub(crate) fn features_of(&self, process: ProcessId) -> Features {
         let host = self.config.features;
         self.vm_of(process).map_or(host, |vm| host & vm.config.features)
     }
 
-    /// The guest's kernel says what it knows of; each one that comes says it anew.
+    /// Sets the features that the guest's kernel knows. A later kernel of the VM reports them anew.
     pub(crate) fn guest_features(&mut self, vm: VmId, features: Features) {
         let allowed = self.allowed_features(vm, features);
         if let Some(attached) = self.guests.vms.get_mut(&vm) {
@@ -143,29 +143,29 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Those of these that the host's configuration of the VM has.
+    /// The features among these that the host's configuration of the VM has.
     fn allowed_features(&self, vm: VmId, features: Features) -> Features {
         features & self.config.vm(&self.vm_config(vm).name).features
     }
 
-    /// What the system would offer the processes of a VM whose kernel knows of these.
+    /// The features that processes of a VM would have if its kernel knew these.
     pub fn vm_features_with(&self, vm: VmId, features: Features) -> Features {
         self.config.features & self.allowed_features(vm, features)
     }
 
-    /// What the system offers the processes of a VM.
+    /// The features that processes of a VM have.
     pub fn vm_features(&self, vm: VmId) -> Features {
         self.config.features & self.vm_config(vm).features
     }
 
     // Frozen processes.
 
-    /// Whether the guest's kernel froze a process, which then hears of nothing.
+    /// Whether the guest's kernel froze a process, which then gets no wake-ups.
     pub fn is_frozen(&self, process: ProcessId) -> bool {
         self.guests.frozen.contains_key(&process)
     }
 
-    /// The guest's kernel froze a process, or thawed it.
+    /// Freezes a process, or thaws it and delivers its deferred wake-ups.
     pub(crate) fn set_frozen(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
         if !self.processes.by_id().contains_key(&process) {
             return;
@@ -177,8 +177,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A wake-up of a process, which hears of it now or when it is thawed. One that has a whole table of them to hear
-    /// of is as good as thawed: a wake-up is never lost.
+    /// Delivers a wake-up to a process, now or when it is thawed. A process at the limit of deferred wake-ups is treated
+    /// as thawed, so that no wake-up is lost.
     pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
         let process = event.process;
         let Some(held) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };

@@ -1,4 +1,4 @@
-//! Drivers learn of processes and devices. See `known.rs` for the rules.
+//! Processes and devices are created and destroyed at drivers. See `known.rs` for the rules.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
 impl<M: Miniport> Kernel<M> {
-    /// What kind a process is to drivers.
+    /// The kind of a process, for drivers.
     pub(crate) fn process_kind(&self, process: ProcessId) -> ProcessKind {
         match self.process(process).vm {
             VmId::HOST => ProcessKind::Host,
@@ -26,7 +26,7 @@ impl<M: Miniport> Kernel<M> {
         self.guests.known.of_process.get(&(process, adapter)).copied()
     }
 
-    /// A new device: the driver is told of it, and of its process if that is its first one there.
+    /// Creates a device at the driver, and its process if that is its first device there.
     pub(crate) fn begin_kmd_device(
         &mut self,
         process: ProcessId,
@@ -73,8 +73,8 @@ impl<M: Miniport> Kernel<M> {
         self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_device(adapter, device, callbacks));
     }
 
-    /// The process has no handle of the adapter any more. What the driver signals before `DxgkDdiDestroyProcess`
-    /// returns still counts, nothing after it (E-13).
+    /// Destroys a process at the driver of an adapter of which it has no handle any more. Signals of the driver before
+    /// `DxgkDdiDestroyProcess` returns still count, later ones do not (E-13).
     pub(crate) fn end_kmd_process(&mut self, process: ProcessId, adapter: u32, effects: &mut Effects) {
         let Some(id) = self.guests.known.of_process.remove(&(process, adapter)) else { return };
         self.run_ddi(effects, |miniport, _, callbacks| miniport.destroy_process(adapter, id, callbacks));
@@ -82,7 +82,7 @@ impl<M: Miniport> Kernel<M> {
         self.events.forget_guest_events(id);
     }
 
-    /// The process ends, on every adapter.
+    /// Destroys a process at the driver of every adapter.
     pub(crate) fn end_kmd_processes(&mut self, process: ProcessId, effects: &mut Effects) {
         let known = self.guests.known.of_process.range((process, 0)..=(process, u32::MAX));
         let adapters: Vec<u32> = known.map(|((_, adapter), _)| *adapter).collect();
@@ -91,12 +91,12 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// How many adapters' drivers know a process.
+    /// Number of adapters whose drivers have a process.
     pub(crate) fn kmd_processes_of(&self, process: ProcessId) -> u32 {
         self.guests.known.processes.values().filter(|(owner, _)| *owner == process).count() as u32
     }
 
-    /// Processes that drivers know and that are not there, or the other way round.
+    /// Reports processes that drivers have and the kernel has not, or the other way round.
     pub(crate) fn guests_miscounted(&self) -> Option<&'static str> {
         let KnownGuests { processes, of_process, .. } = &self.guests.known;
         let agrees = |(id, key): (&KmdProcess, &(ProcessId, u32))| {

@@ -1,4 +1,4 @@
-//! What drivers are told of processes and devices.
+//! Processes and devices at the drivers.
 //!
 //! ```text
 //!   a process's first device on an adapter   DxgkDdiCreateProcess, then DxgkDdiCreateDevice
@@ -7,8 +7,8 @@
 //!   its last handle of the adapter ends,     DxgkDdiDestroyDevice for each device, then DxgkDdiDestroyProcess
 //!   or the process does
 //! ```
-//! So an escape may come of a process that its driver does not know yet (S-12, ESC-021). A stopped adapter ends
-//! none of it: the driver is told as the handles go, as with contexts.
+//! So an escape may be of a process that its driver does not have yet (S-12, ESC-021). On a stopped adapter the
+//! DDIs are still called when the handles end, as with contexts.
 
 use alloc::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::ProcessId;
 use crate::ddi::KmdProcess;
 
-/// The processes and devices that drivers know.
+/// The processes and devices that drivers have.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct KnownGuests {
-    /// The last identity that was given: processes and devices have one sequence, so that no two are alike.
+    /// The last identity that was assigned: processes and devices have one sequence, so that all are distinct.
     pub(super) last_id: u64,
     pub processes: BTreeMap<KmdProcess, (ProcessId, u32)>,
     pub(super) of_process: BTreeMap<(ProcessId, u32), KmdProcess>,

@@ -1,4 +1,4 @@
-//! Guests: the VMs that are attached, what drivers know of them and their processes, and which processes are frozen.
+//! Guests: the VMs that are attached, their identities and those of their processes at drivers, and frozen processes.
 
 mod attach;
 mod kmd_processes;
@@ -23,7 +23,7 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// A frozen process ends, and with it what it did not hear of.
+    /// Removes a process that ends, with its deferred wake-ups.
     pub fn thaw(&mut self, process: ProcessId) {
         self.frozen.remove(&process);
     }

@@ -1,7 +1,7 @@
-//! Virtual machines: what each has of the host, and what drivers are told of them.
+//! Virtual machines: the adapters of each, and the DDIs for it.
 //!
 //! ```text
-//!   VmAttached   may there be one?  no: a note, and its processes are not attached either (GPV-012)
+//!   VmAttached   if it is refused: a note, and its processes are not attached either (GPV-012)
 //!                its worker process: nothing but an identity, it renders nothing (GPV-003)
 //!                for each adapter that it is given - one of its set, of a driver with ParavirtualizationSupported,
 //!                with a virtual function left:
@@ -9,10 +9,10 @@
 //!   ...          the VM's processes see those adapters and no others
 //!   VmDetached   its processes end, then DestroyProcess of the worker on each of its adapters, stopped ones too
 //! ```
-//! Which adapters a VM has is decided when it attaches, once: a virtual function that another VM gives up later is for
-//! the next VM that comes. Every adapter modelled here has a GpuMmu, the other thing that GPV-007 asks for.
+//! The adapters of a VM are fixed when it attaches: a virtual function that another VM releases later is for the next
+//! VM that attaches. Every adapter modelled here has a GpuMmu, the other requirement of GPV-007.
 //!
-//! Everything about a VM is the host's to say: no message of a guest is asked (GPV-011).
+//! The host alone decides all of this; no message of a guest does (GPV-011).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ pub(crate) struct VirtualMachine {
     pub adapters: BTreeSet<u32>,
 }
 
-/// The wake-ups of a frozen process, in the order in which they came up. What is set already is set once.
+/// The deferred wake-ups of a frozen process, in order. A repeated wake-up is kept once.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DeferredWakes {
     pub(super) events: Vec<HostEvent>,
@@ -53,5 +53,5 @@ impl DeferredWakes {
     }
 }
 
-/// Frozen processes, with what they have not heard of.
+/// Frozen processes, with their deferred wake-ups.
 pub(crate) type Frozen = BTreeMap<ProcessId, DeferredWakes>;

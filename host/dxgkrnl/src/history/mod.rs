@@ -1,5 +1,5 @@
-//! A short memory of what could have signaled and is gone: who had an object open that others still wait for, signals
-//! that were dropped with their queue, values that were set back. Nothing is decided by it, and no snapshot has it.
+//! A short record of signalers that are gone: processes that had an object open that others still wait for, signals
+//! that were dropped with their queue, values that were set back. It decides nothing, and no snapshot contains it.
 
 mod remember;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, ProcessId, VmId};
 
-/// Why things end at the moment.
+/// Why objects are being destroyed at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Ending {
     /// By a call.
@@ -49,7 +49,7 @@ pub(crate) struct Remembered {
     pub text: String,
 }
 
-/// See the module.
+/// Record of signalers that are gone.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct History {
     remembered: VecDeque<Remembered>,
@@ -57,7 +57,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// What ends from here on ends for this reason.
+    /// Sets the reason for the destruction of objects from now on.
     pub fn set_ending(&mut self, ending: Ending) {
         self.ending = ending;
     }
@@ -66,7 +66,8 @@ impl History {
         self.ending
     }
 
-    /// What ends from here on ends for this reason, unless it is part of something bigger. What was so before.
+    /// Sets the reason for the destruction of objects from now on, unless that is part of a larger one. Returns the
+    /// previous reason.
     pub fn begin(&mut self, ending: Ending) -> Ending {
         let before = self.ending;
         if before == Ending::Call {
@@ -75,12 +76,12 @@ impl History {
         before
     }
 
-    /// Of an object, in the order in which it happened.
+    /// The records of an object, in chronological order.
     pub fn of(&self, object: u32) -> impl Iterator<Item = &Remembered> {
         self.remembered.iter().filter(move |one| one.object == object)
     }
 
-    /// The object is gone; its number may be another's.
+    /// Removes the records of an object that is gone, because its number may be reused.
     pub fn forget(&mut self, object: u32) {
         if !self.remembered.is_empty() {
             self.remembered.retain(|one| one.object != object);

@@ -1,4 +1,4 @@
-//! What the kernel writes into its history: who had an object open, which signals were dropped, who set a value back.
+//! Writes the history: opens that ended, signals that were dropped, values that were set back.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,16 +14,16 @@ use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::vidsch::Packet;
 
-/// So many packets of a queue that is emptied are looked at: nothing is decided by them.
+/// Packets of an emptied queue that are inspected, at most: the history decides nothing.
 const LOOKED_AT_MAX: usize = 256;
 
-/// Of those that the engine has, fewer: each may be as long as a message.
+/// Submissions in the engine that are inspected: fewer, because each may be as long as a message.
 const SUBMISSIONS_MAX: usize = 16;
 
-/// And so many bytes of command buffers, about.
+/// Bytes of command buffers that are inspected, about.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of command buffers that are looked at for a unit of work.
+/// Bytes of command buffers that are inspected for a unit of work.
 const BYTES_PER_UNIT: usize = 1024;
 
 impl<M: Miniport> Kernel<M> {
@@ -38,7 +38,7 @@ impl<M: Miniport> Kernel<M> {
         past.push_back(Remembered { at, object, process, pid, name, vm, vm_name, would_signal, text });
     }
 
-    /// An open ended, and its object lives.
+    /// Records an open that ended, if its object lives.
     pub(crate) fn remember_open(&mut self, open: &Open) {
         let object = &self.sync.objects()[open.object];
         if !object.is_open() && object.references == 0 {
@@ -48,12 +48,12 @@ impl<M: Miniport> Kernel<M> {
         let right = if signals { "with" } else { "without" };
         let (handle, how) = (open.handle, self.past.ending.words());
         let text = format!("had it open as {handle}, {right} the right to signal: {how}");
-        // Who closes a handle has done what it had to; who is ended has not.
+        // A process that closed its handle has met its obligation; a process that was ended has not.
         let would_signal = (signals && self.past.ending != Ending::Call).then_some(u64::MAX);
         self.remember(open.object, open.process, would_signal, text);
     }
 
-    /// A queue is about to lose what is in it and what the engine has of it.
+    /// Records the signals of a queue that is about to lose its packets and what the engine has of it.
     pub(crate) fn remember_queue(&mut self, id: u32) {
         let Some(queue) = self.vidsch.queues().get(id) else { return };
         if queue.is_idle() && queue.packets.is_empty() {
@@ -112,7 +112,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The value of a fence goes back.
+    /// Records a fence whose value is set back.
     #[inline]
     pub(crate) fn remember_back(&mut self, object: u32, process: ProcessId, value: u64) {
         let was = self.sync.objects().value(object);
@@ -121,7 +121,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The owner of a mutex ended and keeps it.
+    /// Records a mutex that stays owned after its owner ended.
     pub(crate) fn remember_owner(&mut self, object: u32, process: ProcessId, by: Handle) {
         let how = self.past.ending.words();
         let text = format!("owned it by {by}, which ended without releasing it: {how}");

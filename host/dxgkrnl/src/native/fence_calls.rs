@@ -108,7 +108,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.watch(object);
     }
 
-    /// A global handle on an adapter, if there is none yet.
+    /// Creates a global handle on an adapter, if there is none yet.
     fn put_on_adapter(&mut self, object: u32, adapter: u32, native_type: u32) -> Result<(), Refusal> {
         if self.native.fences[&object].adapters.contains_key(&adapter) {
             return Ok(());
@@ -127,7 +127,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(())
     }
 
-    /// One more native open: with the slot that the process has of the fence, or a new one.
+    /// Adds a native open, with the slot that the process has of the fence, or a new one.
     fn open_natively(
         &mut self,
         process: ProcessId,
@@ -155,7 +155,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(created)
     }
 
-    /// A new local handle.
+    /// Creates a local handle.
     fn map_natively(&mut self, process: ProcessId, object: u32, adapter: u32, opens: u32, slot: u32) {
         let writable = self.is_natively_writable(process, object, adapter);
         let local = LocalNativeFenceId(self.native.next_handle());
@@ -166,7 +166,7 @@ impl<M: Miniport> Kernel<M> {
         self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address, writable });
     }
 
-    /// What a process maps once for all of its opens is writable for its engines as long as one of them may signal.
+    /// Whether engines may write the mapping that all opens of a process share: if one of the opens may signal.
     fn is_natively_writable(&self, process: ProcessId, object: u32, adapter: u32) -> bool {
         let mut opens = self.native.fences[&object].opens.iter().filter(|(_, on)| **on == adapter);
         opens.any(|(open, _)| {
@@ -175,8 +175,7 @@ impl<M: Miniport> Kernel<M> {
         })
     }
 
-    /// An open came or went: if engines may store now and could not before, or the other way round, the driver has to
-    /// know.
+    /// Replaces the local handle, if a new or a removed open changes whether engines may store.
     fn remap_natively(&mut self, process: ProcessId, object: u32, adapter: u32) {
         let writable = self.is_natively_writable(process, object, adapter);
         let state = self.native.fences.get_mut(&object).expect("it is open");
@@ -237,7 +236,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(self.open_natively(process, device, object, flags, mapping, effects)?))
     }
 
-    /// An open is gone: its local handle closes with the last of its process.
+    /// Removes an open; the last one of a process closes its local handle.
     pub(crate) fn native_open_ended(&mut self, id: u32, open: &Open) {
         let Some(state) = self.native.fences.get_mut(&open.object) else { return };
         let Some(adapter) = state.opens.remove(&id) else { return };
@@ -253,7 +252,7 @@ impl<M: Miniport> Kernel<M> {
         self.remap_natively(open.process, open.object, adapter);
     }
 
-    /// Frees the slot of an open that is gone, or leaves it to another of the same process.
+    /// Frees the slot of an open that is gone, or transfers it to another of the same process.
     pub(crate) fn release_slot(&mut self, slot: u32, open: &Open) {
         let same = |other: &u32| {
             let other = &self.sync.opens()[*other];
@@ -267,7 +266,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An object is gone, and with it its global handles.
+    /// Destroys the global handles of an object that is gone.
     pub(crate) fn native_object_ended(&mut self, object: u32) {
         let Some(fence) = self.native.fences.remove(&object) else { return };
         self.native.storage.free(fence.storage);
@@ -279,7 +278,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process. One
+    /// The open by which an engine of this adapter reaches the slot of `open`, which opens of one process may share. One
     /// that may signal, if there is one.
     pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
         let Open { process, slot, object, .. } = self.sync.opens()[open];

@@ -1,9 +1,9 @@
 //! The log buffers of a queue of user-mode submission: what its engine did to native fences.
 //!
-//! The engine writes an entry and then the header, which counts it (FEN-121). The kernel reads when an interrupt says
-//! so, after the driver has written what was in its caches (FEN-124). It may be too late: an engine that has written
-//! more entries than there are since the last reading lost some, which the header's WraparoundCount shows; then every
-//! native fence is looked at (FEN-122).
+//! The engine writes an entry and then the header, which counts it (FEN-121). The kernel reads the log on an interrupt,
+//! after the driver has flushed its caches (FEN-124). That may be too late: an engine that has written more entries
+//! than the log has since the last read has overwritten some. The header's WraparoundCount shows it; then every native
+//! fence is evaluated (FEN-122).
 
 use alloc::vec::Vec;
 
@@ -35,7 +35,7 @@ impl Log {
         let (index, written) = (write.index as usize, self.entries.len());
         match self.entries.get_mut(index) {
             Some(entry) => *entry = write.entry,
-            // The log grows as it is first written: a place beyond the next is none.
+            // The log grows as it is first written: an index beyond the next is ignored.
             None if index == written && write.index < NATIVE_FENCE_LOG_ENTRIES => {
                 self.entries.push(write.entry);
             }
@@ -44,7 +44,7 @@ impl Log {
         self.header = write.header;
     }
 
-    /// The entries since the last reading; `None` if some are lost.
+    /// The entries since the last read; `None` if some are lost.
     pub(super) fn read(&mut self) -> Option<Vec<NativeFenceLogEntry>> {
         let before = core::mem::replace(&mut self.read, self.header);
         let count = self.header.entries_since(before);

@@ -12,7 +12,7 @@ use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 
 impl<M: Miniport> Kernel<M> {
-    /// Logs for a new queue of user-mode submission; others have none (FEN-119).
+    /// Creates the logs of a new queue of user-mode submission; others have none (FEN-119).
     pub(crate) fn new_logs(&mut self, id: u32) -> Result<(), Refusal> {
         if !self.vidsch.hw_queues()[id].user_mode() {
             return Ok(());
@@ -35,7 +35,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Looks at what the logs of a queue name, or of every queue of an engine (FEN-125).
+    /// Schedules reads of the logs of a queue, or of every queue of an engine (FEN-125).
     pub(super) fn logs_are_to_be_read(
         &mut self,
         engine: EngineId,
@@ -80,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
         };
         let mut backwards = None;
         for entry in &entries {
-            // 0 says nothing, equal is allowed (FEN-123).
+            // 0 is no timestamp, equal ones are allowed (FEN-123).
             if entry.end_gpu_timestamp != 0 && entry.end_gpu_timestamp < buffer.timestamp {
                 backwards = Some((buffer.timestamp, entry.end_gpu_timestamp));
             }
@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         }
         if log == NativeFenceLogType::Signals {
             for entry in entries {
-                // The fence may be destroyed since: an entry is no claim that it lives.
+                // The fence may have been destroyed since: an entry may name a fence that is gone.
                 if let Some(object) = self.native.globals.get(&entry.fence).copied() {
                     self.signaled_on(object, engine.adapter, effects);
                 }

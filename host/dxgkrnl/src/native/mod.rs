@@ -1,4 +1,4 @@
-//! Native fences: made, opened, closed, destroyed.
+//! Native fences: created, opened, closed, destroyed.
 //!
 //! A native fence has a *global* handle on each adapter that has it, and a *local* one for each process and adapter
 //! that has it open, however often (FEN-107):
@@ -15,7 +15,7 @@
 //! one; and a monitored fence with CrossAdapter natively on another adapter (FEN-116). Its MonitoredValue is 0 for good
 //! on each adapter, so that each signal interrupts (FEN-114).
 //!
-//! `values.rs` is about the two values and interrupt 19, `log.rs` about the log buffers, `storage.rs` about pages.
+//! `values.rs` has the two values and interrupt 19, `log.rs` the log buffers, `storage.rs` the pages.
 
 mod fence_calls;
 mod log;
@@ -34,7 +34,7 @@ pub(crate) use log::NativeFenceLogs;
 use crate::ProcessId;
 use crate::ddi::{LocalNativeFenceId, NativeFenceId, NativeFenceStorage};
 
-/// Every native fence there is.
+/// All native fences.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
     /// By object.
@@ -43,20 +43,20 @@ pub(crate) struct NativeFences {
     globals: BTreeMap<NativeFenceId, u32>,
     handles: u64,
     storage: Storage,
-    /// Objects whose waits are others than their MonitoredValue says.
+    /// Objects whose waits changed and whose MonitoredValue is not updated yet.
     dirty: BTreeSet<u32>,
-    /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
+    /// Objects that an engine stored above the MonitoredValue, without an interrupt since.
     written: BTreeSet<u32>,
 }
 
-/// What the object of a native fence has beside its value.
+/// State of a native fence, beside that of its object.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct NativeFence {
     pub cross_adapter: bool,
     pub storage: NativeFenceStorage,
     pub adapters: BTreeMap<u32, OnAdapter>,
     locals: BTreeMap<(ProcessId, u32), LocalFence>,
-    /// Which opens are native, and on which adapter.
+    /// The native opens, each with its adapter.
     opens: BTreeMap<u32, u32>,
 }
 
@@ -71,11 +71,11 @@ struct LocalFence {
     local: LocalNativeFenceId,
     opens: u32,
     slot: u32,
-    /// As the driver knows it.
+    /// As it was opened at the driver.
     writable: bool,
 }
 
-/// What `D3DKMTCreateNativeFence` asks for.
+/// Parameters of `D3DKMTCreateNativeFence`.
 pub(crate) struct NewFence {
     pub initial_value: u64,
     pub native_type: u32,
@@ -89,12 +89,12 @@ impl NativeFences {
         &self.fences
     }
 
-    /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
+    /// Objects that an engine stored above the MonitoredValue, without an interrupt since.
     pub fn written(&self) -> &BTreeSet<u32> {
         &self.written
     }
 
-    /// No engine is to be told of another monitored value.
+    /// Whether no MonitoredValue is to be updated.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_empty()
     }

@@ -1,7 +1,7 @@
-//! Which page of system memory a fence's values stand in (FEN-104).
+//! Pages of system memory for the values of fences (FEN-104).
 //!
-//! Pages are mapped into processes whole. So a fence that may be shared has a page of its own, and the private fences
-//! of a process share pages with each other and with nobody else.
+//! Processes map whole pages. So a fence that may be shared has a page of its own, and the private fences of a process
+//! share pages with each other only.
 
 use alloc::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const PLACES: u32 = NATIVE_FENCE_PAGE_BYTES / NATIVE_FENCE_STRIDE_BYTES;
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Storage {
     pages: u64,
-    /// Pages of private fences that have fences in them: whose, and a bit for each place taken.
+    /// Pages with private fences: their process, and a bit for each place in use.
     packed: BTreeMap<u64, (ProcessId, u64)>,
 }
 

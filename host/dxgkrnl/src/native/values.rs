@@ -1,14 +1,14 @@
-//! CurrentValue and MonitoredValue, and what interrupt 19 leads to.
+//! CurrentValue and MonitoredValue, and the handling of interrupt 19.
 //!
 //! ```text
-//!   MonitoredValue = the least value that anybody waits for in software, less 1;  UINT64_MAX: nobody (FEN-098)
+//!   MonitoredValue = the least value that is waited for in software, less 1;  UINT64_MAX: none (FEN-098)
 //! ```
 //! "In software" are CPU waits, waits in context queues, and the kernel's own interest in progress fences. A wait for 0
 //! is always satisfied and never among them, so the difference does not wrap (FEN-128).
 //!
-//! When waits came or went, the kernel tells the driver the new MonitoredValues, once for each input. The GPU may store
-//! while it does, with the old value before it, and so without an interrupt: afterwards the kernel looks at the
-//! CurrentValues again (FEN-101, FEN-103).
+//! When waits were added or have ended, the kernel passes the new MonitoredValues to the driver, once for each input.
+//! Meanwhile the GPU may still store by the old MonitoredValue, and so without an interrupt. Therefore the kernel
+//! evaluates the CurrentValues again afterwards (FEN-101, FEN-103).
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 
 impl<M: Miniport> Kernel<M> {
-    /// The waits on an object changed.
+    /// Marks a native fence whose waits changed.
     pub(crate) fn mark_monitored(&mut self, object: u32) {
         if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
             self.native.dirty.insert(object);
@@ -34,7 +34,7 @@ impl<M: Miniport> Kernel<M> {
         least.map_or(u64::MAX, |value| value - 1)
     }
 
-    /// Brings MonitoredValues up to date; true if something happened.
+    /// Updates MonitoredValues at the drivers; true if some changed.
     pub(crate) fn update_monitored_values(&mut self, effects: &mut Effects) -> bool {
         let mut updates: Vec<(NativeFenceId, u64)> = Vec::new();
         let mut updated = Vec::new();
@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    /// Looks at the waits on a native fence, if it lives.
+    /// Evaluates the waits on a native fence, if it lives.
     fn look_at(&mut self, object: u32, effects: &mut Effects) {
         self.native.written.remove(&object);
         if self.native.fences.contains_key(&object) {
@@ -72,8 +72,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The kernel changed a value: the hardware is told, to write it or - of a fence that several adapters share and
-    /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
+    /// Notifies the hardware of a value that the kernel changed. The hardware writes it. For a fence that several adapters
+    /// share, whose memory the kernel has written, it only evaluates its waits (FEN-112, FEN-117).
     #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
         if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
@@ -82,23 +82,23 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The same where a callback is processed: what drivers call back is work.
+    /// The same while a callback is processed: further callbacks of drivers are left as work.
     pub(crate) fn tell_of_current_value(&mut self, object: u32, effects: &mut Effects) {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
         self.tell_current_value(object, None, notification_only, effects);
     }
 
-    /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115). They are told when
-    /// all that drivers have called back is processed: what they store then comes after it, in memory and here.
+    /// Lets the other adapters evaluate their waits, after an engine of one changed a value in memory (FEN-115). They are
+    /// notified when all callbacks are processed, so that their stores come after it, in memory and here.
     pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
             self.vidsch.work_mut().tell_adapters(object, from);
         }
     }
 
-    /// An engine stored to a cross-adapter fence that its adapter has as a monitored one: the memory is that of all
-    /// adapters (FEN-114).
+    /// Writes the memory of a cross-adapter fence, after a store of an engine whose adapter has it as a monitored one: all
+    /// adapters share the memory (FEN-114).
     pub(crate) fn write_native_memory(&mut self, open: u32, object: u32, value: u64) {
         if let Some(fence) = self.native.fences.get(&object)
             && !fence.opens.contains_key(&open)
@@ -138,14 +138,14 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether hardware that works is to learn that a fence, of which a device that is lost has this open, is signaled
-    /// for ever (FEN-111).
+    /// Whether hardware that works must be notified that a fence is signaled for ever, because a device that is lost has
+    /// this open of it (FEN-111).
     pub(crate) fn is_native_on(&self, device: u32, object: u32, open: u32) -> bool {
         let adapter = self.processes.devices()[device].adapter;
         !self.tdr.stopped_adapters().contains(&adapter) && self.native.of_open(object, open).is_some()
     }
 
-    /// An engine stored to a fence: who looks at its waits, and when.
+    /// Records a store of an engine to a fence, whose waits are evaluated later.
     pub(crate) fn written_by_gpu(&mut self, open: u32, object: u32, adapter: u32, value: u64) {
         let process = self.sync.opens()[open].process;
         match self.native.of_open(object, open).and_then(|fence| fence.adapters.get(&adapter)) {
@@ -193,7 +193,7 @@ impl<M: Miniport> Kernel<M> {
         self.look_at(object, effects);
     }
 
-    /// Looks at all native fences of an adapter.
+    /// Evaluates all native fences of an adapter.
     pub(super) fn scan_native_fences(&mut self, adapter: u32, effects: &mut Effects) {
         let here = self.native.fences.iter().filter(|(_, fence)| fence.adapters.contains_key(&adapter));
         let objects: Vec<u32> = here.map(|(object, _)| *object).collect();
@@ -202,8 +202,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The driver named a global handle that it was told to destroy (FEN-109). The documents name no code: this is the
-    /// scheduler's own.
+    /// Bugchecks, because the driver named a global handle that it has destroyed (FEN-109). The documents name no code:
+    /// this is the scheduler's own.
     fn signaled_after_its_end(&mut self, engine: EngineId, fence: NativeFenceId, effects: &mut Effects) {
         let parameters = [19, fence.0, u64::from(engine.adapter), u64::from(engine.node)];
         let why = format!("NATIVE_FENCE_SIGNALED names {}, which is no live global handle", fence.0);

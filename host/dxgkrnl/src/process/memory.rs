@@ -7,7 +7,8 @@
 //! An object that a process creates is charged at its weight, which is no less than what is allocated for it
 //! (`tests/cost.rs` measures both); the charge is released with the object. A call that creates one checks first
 //! ([`Processes::shortage`]): a process may have twice what its VM has left beside it. So one process leaves a third,
-//! the next a third of that, and the next process always finds some. The account of a VM ends with its last process.
+//! the next a third of that, and the next process always finds some. The account of a VM ends with its last process
+//! and NT handle.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,25 +1,25 @@
-//! How processes come to the objects of others: global handles, NT handles, names, and other VMs.
+//! How processes open the objects of others: global handles, NT handles, names, and other VMs.
 //!
 //! ```text
-//!   global handle   Shared alone, legacy types and keyed mutexes (FEN-046). Anybody of the VM who guesses it may
+//!   global handle   Shared alone, legacy types and keyed mutexes (FEN-046). Any process of the VM that guesses it may
 //!                   open it. It ends with the last local handle (W-168).
 //!   NT handle       Shared and NtSecuritySharing. The guest's descriptor carries a token; the kernel knows what it
 //!                   opens, with which rights (FEN-068, FEN-069), under which name. It lives until its
-//!                   last descriptor is closed, wherever that is (`Input::NtHandleClosed`), or until its VM ends:
-//!                   not with the process that shared, which may have passed it on.
-//!   name            of NT handles: it ends with the last of them. Names are a VM's own, and compared without
+//!                   last descriptor is closed, in any process (`Input::NtHandleClosed`), or until its VM ends.
+//!                   It outlives the process that shared, which may have passed it on.
+//!   name            of NT handles: it ends with the last of them. Each VM has its own names, compared without
 //!                   regard to case (W-148).
 //! ```
 //! The object lives while it has an open, an NT handle, or a packet that names it (W-127, W-141). Processes of the
 //! host itself count as one VM.
 //!
-//! Rights are those of the NT handle, not of the object: STANDARD_RIGHTS_READ to open it at all; without
-//! SYNC_OBJECT_WAIT or SYNC_OBJECT_SIGNAL what is opened by it cannot wait or signal, by CPU, by packet or by an
-//! engine's write. They become the open's NoWait and NoSignal.
+//! Rights belong to the NT handle, not to the object. STANDARD_RIGHTS_READ is needed to open it at all. An open
+//! without SYNC_OBJECT_WAIT or SYNC_OBJECT_SIGNAL cannot wait or signal, by CPU, by packet or by an engine's write:
+//! the missing rights become its NoWait and NoSignal.
 //!
-//! **Across VMs** (our own extension, off by default): a [`crate::Grant`] of the configuration says that an object of
-//! this name is one object in the named VMs. A name that is unknown in a VM is then looked for in the others of the
-//! grant, and from there on is a name of this VM too, so that the death of the VM it came from changes nothing.
+//! **Across VMs** (our own extension, off by default): a [`crate::Grant`] of the configuration makes an object of
+//! this name one object in the named VMs. A name that is unknown in a VM is then looked up in the others of the
+//! grant. From then on it is a name of this VM too, so that the end of the VM that it came from changes nothing.
 //!
 //! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
 //! The open is of the adapter it was opened on; the value is one. A native fence opens there as a monitored one if that
@@ -39,7 +39,7 @@ use crate::error::{Refusal, refuse};
 use crate::process::handles::HandleTable;
 use crate::process::handles::Referent;
 
-/// What a global handle stands for.
+/// Object that a global handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Global {
     Sync(u32),
@@ -66,7 +66,7 @@ impl Referent for Global {
     }
 }
 
-/// What an NT handle is of.
+/// Objects that an NT handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Shared {
     Sync(u32),
@@ -105,11 +105,11 @@ pub(crate) struct Named {
     pub what: Shared,
     /// As it was given to ShareObjects (W-125); the key has it folded.
     pub given: String,
-    /// NT handles that have it.
+    /// Number of NT handles with this name.
     pub handles: usize,
 }
 
-/// NT handles and names.
+/// Global handles, NT handles and names.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Sharing {
     /// Global (shared) handles of legacy objects and keyed mutexes.

@@ -21,7 +21,7 @@ use crate::sync::waits::WaitItem;
 use crate::sync::{check_flags, is_mapped};
 use crate::{ProcessId, VmId};
 
-/// The rights that a desired access comes to.
+/// The rights that a desired access grants.
 fn granted(desired_access: u32) -> u32 {
     if desired_access & access::GENERIC_ALL != 0 {
         return desired_access | access::SYNC_OBJECT_ALL_ACCESS;
@@ -51,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
         self.sharing.globals.remove(Handle::local(handle.index(), handle.unique()));
     }
 
-    /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
+    /// Ends the global handle of an object without local handles, whatever packets still name it.
     pub(crate) fn end_global_of(&mut self, object: u32) {
         if !self.sync.objects()[object].is_open()
             && let Some(global) = self.sync.take_global(object)
@@ -60,7 +60,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// `D3DKMTOpenSynchronizationObject`: by global handle, which no object of another VM has for this process.
+    /// `D3DKMTOpenSynchronizationObject`: by global handle; that of an object of another VM is refused.
     pub(crate) fn open_by_global(
         &mut self,
         process: ProcessId,
@@ -82,7 +82,7 @@ impl<M: Miniport> Kernel<M> {
         )?))
     }
 
-    /// An object with a global handle has an open, and all its opens are of one VM.
+    /// Whether an object with a global handle is of this VM. It has an open, and all its opens are of one VM.
     fn is_of_vm(&self, object: u32, vm: VmId) -> bool {
         let open = self.sync.objects()[object].opens().next().map(|open| self.sync.opens()[open].process);
         open.and_then(|process| self.processes.get(process)).is_some_and(|process| process.vm == vm)
@@ -160,7 +160,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(object)
     }
 
-    /// `D3DKMTOpenSyncObjectNtHandleFromName`: one more NT handle, with rights of its own.
+    /// `D3DKMTOpenSyncObjectNtHandleFromName`: adds an NT handle, with rights of its own.
     pub(crate) fn open_nt_handle_from_name(
         &mut self,
         process: ProcessId,
@@ -201,7 +201,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// `name` as it is compared and as it was given.
+    /// Adds an NT handle. `name` is the name folded for comparison, and as it was given.
     fn add_share(
         &mut self,
         vm: VmId,
@@ -240,7 +240,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// An NT handle is gone: what it was of may be, too.
+    /// Releases the objects of an NT handle that is gone.
     fn release_shared(&mut self, what: Shared) {
         if let Shared::Guarded { mutex, .. } = what {
             self.keyed.remove_share(mutex);
@@ -271,7 +271,7 @@ impl<M: Miniport> Kernel<M> {
         require_readable(rights)?;
         let (object_type, adapter) =
             (self.sync.objects()[object].object_type, self.sync.objects()[object].adapter);
-        // What sharing it was created with is not asked again of the opener (W-145).
+        // The opener need not repeat the sharing flags of the object (W-145).
         if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
             return invalid("SignalByKmd is for who creates the object: the driver signals one event");
         }
@@ -343,8 +343,8 @@ impl<M: Miniport> Kernel<M> {
         )
     }
 
-    /// The last descriptor of an NT handle is closed. A token that no object was shared by, because the call was
-    /// refused, is none here.
+    /// Ends an NT handle whose last descriptor is closed. Ignores a token without shared objects, whose call was
+    /// refused.
     pub(crate) fn nt_handle_closed(&mut self, vm: VmId, token: ShareToken) {
         if self.sharing.shares.get(&token).is_some_and(|share| share.vm == vm) {
             self.end_share(token);
@@ -371,7 +371,7 @@ impl<M: Miniport> Kernel<M> {
         self.release_shared(what);
     }
 
-    /// A VM ends, and every descriptor in it.
+    /// Ends the NT handles of a VM that ends.
     pub(crate) fn end_shares_of(&mut self, vm: VmId) {
         let of_vm = |(token, share): (&ShareToken, &Share)| (share.vm == vm).then_some(*token);
         let tokens: Vec<ShareToken> = self.sharing.shares.iter().filter_map(of_vm).collect();
@@ -386,7 +386,7 @@ impl<M: Miniport> Kernel<M> {
         open.map_or_else(|| self.sync.objects()[item.object].adapter, |open| open.adapter)
     }
 
-    /// What is counted twice and does not agree.
+    /// Reports redundant counts that disagree.
     pub(crate) fn sharing_miscounted(&self) -> Option<&'static str> {
         let mut names = BTreeMap::new();
         let mut of_vm = BTreeMap::new();

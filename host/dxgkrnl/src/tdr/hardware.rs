@@ -4,8 +4,8 @@
 //! progress for TdrDelay, the kernel calls QueryEngineStatus:
 //!
 //! ```text
-//!   responsive       runs nothing: its work waits in hardware, or never writes its progress fence. The kernel does not ask
-//!                    again before something is submitted, done or stored on the adapter
+//!   responsive       runs nothing: its work waits in hardware, or never writes its progress fence. The kernel asks
+//!                    again only after something was submitted, done or stored on the adapter
 //!                    runs something, for less than TdrDelay: the engine gets another TdrDelay
 //!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); work of other contexts
 //!                    stays in the hardware and continues after ResumeHwEngine (TDR-021)

@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         for (device, what, child) in lost {
             self.vidsch.work_mut().backlog_mut().loses_early(device, what, child);
         }
-        // The value may come from an engine's callback, where no driver is called.
+        // The value may come from an engine's callback, so the callbacks of this DDI are queued as work.
         self.poison_telling(object, Self::tell_of_current_value, effects);
     }
 

@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A handle to a resource, then one to each of its allocations.
+    /// Creates a handle to a resource, then one to each of its allocations.
     fn new_resource_open(
         &mut self,
         process: ProcessId,
@@ -221,7 +221,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// The handle of a resource ends, and those of the allocations that it has left.
+    /// Removes the handle of a resource, and those of the allocations that are left in it.
     pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
         let Some(HandleTarget::Resource(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
@@ -236,7 +236,7 @@ impl<M: Miniport> Kernel<M> {
         Reply::None
     }
 
-    /// The resource ends with its last open and its last NT handle, and with it the allocations that it kept.
+    /// Drops a resource that has no open and no NT handle left, and the unused allocations that it kept.
     pub(crate) fn drop_resource_if_unused(&mut self, resource: u32) {
         let Resource { opens, shares, .. } = self.vidmm.memory.resources[resource];
         if shares == 0 {
@@ -267,7 +267,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The handle of an allocation ends.
+    /// Removes the handle of an allocation.
     pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
         let Some(HandleTarget::Allocation(open)) = self.remove_handle(process, handle) else {
             return Reply::None;
@@ -281,7 +281,7 @@ impl<M: Miniport> Kernel<M> {
         Reply::None
     }
 
-    /// An open of an allocation ends: what was mapped by it is another's or NoAccess, and its counts are gone.
+    /// Ends an open of an allocation. Its mappings pass to another open or become NoAccess, and its counts are released.
     pub(crate) fn end_open(&mut self, open: u32) {
         let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
@@ -292,7 +292,7 @@ impl<M: Miniport> Kernel<M> {
         self.drop_allocation_if_unused(allocation);
     }
 
-    /// `D3DKMTQueryResourceInfo`: by global handle; a local one is none (W-263).
+    /// `D3DKMTQueryResourceInfo`: by global handle; a local one is refused (W-263).
     pub(crate) fn query_resource_info(
         &mut self,
         process: ProcessId,
@@ -304,7 +304,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::ResourceInfo(self.resource_info(resource)))
     }
 
-    /// `D3DKMTOpenResource` and `..2`: the caller's buffers are of the sizes that it was told (W-266).
+    /// `D3DKMTOpenResource` and `..2`: the caller's buffers must have the sizes that the query returned (W-266).
     pub(crate) fn open_resource(
         &mut self,
         process: ProcessId,
@@ -437,7 +437,7 @@ impl<M: Miniport> Kernel<M> {
         Ok((resource, share.what))
     }
 
-    /// The resource that a handle names, or that the allocation of it goes with, if NT handles of it may be made.
+    /// The resource that a handle names, or whose allocation it names, if it may be shared by NT handles.
     pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let memory = &self.vidmm.memory;
         let resource = match self.process(process).handles.get(handle) {
@@ -523,7 +523,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What the tables count twice and does not agree.
+    /// Reports redundant counts of the tables that disagree.
     pub(crate) fn memory_miscounted(&self) -> Option<&'static str> {
         let memory = &self.vidmm.memory;
         let opens = |(index, one): (u32, &Allocation)| {
@@ -570,7 +570,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-/// How often each comes.
+/// Counts how often each key occurs.
 fn tally<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
     let mut tally = BTreeMap::new();
     for key in keys {

@@ -1,7 +1,7 @@
-//! Allocations that the CPU uses, and how much they are worth.
+//! Locks of allocations for the CPU, and priorities of allocations.
 //!
-//! A lock gives the address of the allocation in the process that created it: it is that process's own memory, and no
-//! other process has it in its address space. Locks nest; they end with the handle. Engines are not held up by a lock.
+//! A lock returns the address of the allocation in the process that created it: it is that process's own memory, and no
+//! other process has it in its address space. Locks nest; they end with the handle. A lock does not delay engines.
 
 use alloc::format;
 use alloc::vec;
@@ -87,7 +87,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTGetAllocationPriority`: of a resource the one of its first allocation.
+    /// `D3DKMTGetAllocationPriority`: for a resource the priority of its first allocation.
     pub(crate) fn allocation_priority(
         &mut self,
         process: ProcessId,
@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
         }))
     }
 
-    /// Those of a resource, or those of a list.
+    /// The allocations of a resource, or those of a list.
     fn named_for_priority(
         &self,
         process: ProcessId,

@@ -31,7 +31,7 @@ pub(crate) struct VidMm {
     paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
     paging_contexts: BTreeMap<u32, u32>,
-    /// Adapters whose engines may have staging buffers: see `staging buffers.rs`.
+    /// Adapters whose engines may have staging buffers: see `staging_buffers.rs`.
     staged: BTreeSet<u32>,
 }
 
@@ -40,12 +40,12 @@ impl VidMm {
         &mut self.memory.resources[resource]
     }
 
-    /// Engines of an adapter may have staging buffers.
+    /// Marks an adapter whose engines may have staging buffers.
     pub fn mark_staged(&mut self, adapter: u32) {
         self.staged.insert(adapter);
     }
 
-    /// Whether engines of an adapter may have had staging buffers, which end.
+    /// Removes the mark of an adapter; true if its engines may have had staging buffers.
     pub fn take_staged(&mut self, adapter: u32) -> bool {
         self.staged.remove(&adapter)
     }

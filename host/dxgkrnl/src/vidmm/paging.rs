@@ -16,10 +16,10 @@
 //! destroyed is drained: what it had outstanding takes effect at once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
-//! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
-//! equals take turns. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
-//! signal are packets of theirs, so that the context goes on meanwhile (FEN-093). How long a paging buffer takes is
-//! the driver's affair; one that hangs costs the adapter (TDR-014).
+//! That engine runs one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
+//! equals take turns. *Paging contexts*, one for each context with UpdateGpuVirtualAddress, come last. The wait, the
+//! update and the signal are their packets, so that the context itself continues meanwhile (FEN-093). The driver
+//! decides how long a paging buffer takes; one that hangs costs the adapter (TDR-014).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ pub(crate) struct PagingQueue {
     pub device: u32,
     /// `D3DDDI_PAGINGQUEUE_PRIORITY`.
     pub priority: i32,
-    /// Grows: which queue is older.
+    /// Number in the order of creation.
     pub number: u64,
     /// The system's context with its packets.
     pub context: u32,
@@ -45,11 +45,11 @@ pub(crate) struct PagingQueue {
     pub fence_slot: u32,
     /// The value of the operation that was begun last.
     pub last_value: u64,
-    /// What takes effect when the fence has the value of its operation.
+    /// Changes that take effect when the fence has the value of their operation.
     pub pending: VecDeque<(u64, Pending)>,
 }
 
-/// What engines see when a paging buffer has run.
+/// A change that engines see when a paging buffer has run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Pending {
     Fence(MappedFence),
@@ -58,7 +58,7 @@ pub(crate) enum Pending {
     Resident(Vec<(u32, u64)>),
 }
 
-/// The open of a fence whose mapping is under way. Its index may be another's by then.
+/// An open of a fence whose mapping is pending. Its handle shows whether the index was reused meanwhile.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MappedFence {
     pub open: u32,

@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         self.destroy_sync_object(process, queue.fence, effects)
     }
 
-    /// Begins an operation of a paging queue; its value, or 0 if it is done.
+    /// Begins an operation of a paging queue; returns its fence value, or 0 if it is done.
     pub(crate) fn begin_paging(&mut self, id: u32, work: PagingWork, then: Pending) -> u64 {
         let PagingQueue { process, device, context, fence_slot, last_value, .. } =
             self.vidmm.paging_queues[id];
@@ -139,7 +139,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The paging queue through which a device maps what it opens, with room for it: the oldest.
+    /// The paging queue through which a device maps fences that it opens: its oldest. Refuses if that has no room.
     pub(crate) fn mapping_queue(&self, device: u32) -> Result<Option<u32>, Refusal> {
         let of_device = self.processes.devices()[device].paging_queues.iter().copied();
         let oldest = of_device.min_by_key(|id| self.vidmm.paging_queues[*id].number);
@@ -148,7 +148,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Some(id))
     }
 
-    /// Maps an opened fence for engines: the value of the paging fence from which on it is (FEN-062).
+    /// Maps an opened fence for engines; returns the value of the paging fence from which on it is mapped (FEN-062).
     pub(crate) fn map_opened_fence(&mut self, id: u32, open: u32, slot: u32) -> u64 {
         let fence = MappedFence { open, handle: self.sync.opens()[open].handle };
         let page = Slots::gpu_address(slot) / PAGE_BYTES * PAGE_BYTES;
@@ -158,7 +158,7 @@ impl<M: Miniport> Kernel<M> {
         value
     }
 
-    /// The paging engine writes a value to the fence of a queue: what was begun up to it is done.
+    /// Completes the operations up to a value that the paging engine writes to the fence of their queue.
     pub(crate) fn paging_reached(&mut self, id: u32, value: u64) {
         while let Some(queue) = self.vidmm.paging_queues.get_mut(id)
             && queue.pending.front().is_some_and(|(of, _)| *of <= value)
@@ -177,7 +177,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether what this engine writes to the fence of a paging queue is from a buffer of that queue.
+    /// Whether a write of this engine to the fence of a paging queue is from a buffer of that queue.
     pub(crate) fn is_paging_write(&self, open: &Open, engine: EngineId) -> bool {
         let queue = open.mapping.paging_queue.and_then(|id| self.vidmm.paging_queues.get(id));
         let Some(queue) = queue.and_then(|queue| self.vidsch.contexts().get(queue.context)) else {
@@ -187,7 +187,7 @@ impl<M: Miniport> Kernel<M> {
         queue.engine == engine && runs && self.running_has_begun(queue.queue)
     }
 
-    /// The context in which a context's address space is updated, made when it is first needed.
+    /// The context in which a context's address space is updated, created when it is first needed.
     pub(crate) fn paging_context(&mut self, context: u32) -> Result<u32, Refusal> {
         if let Some(paging_context) = self.vidmm.paging_contexts.get(&context) {
             return Ok(*paging_context);
@@ -199,14 +199,14 @@ impl<M: Miniport> Kernel<M> {
         Ok(paging_context)
     }
 
-    /// The paging context ends with its context.
+    /// Destroys the paging context of a context that ends.
     pub(crate) fn end_paging_context(&mut self, context: u32, effects: &mut Effects) {
         if let Some(paging_context) = self.vidmm.paging_contexts.remove(&context) {
             self.end_system_context(paging_context, effects);
         }
     }
 
-    /// A context of the system for work of a device: no handle of the process names it.
+    /// Creates a context of the system for work of a device: no handle of the process names it.
     fn new_system_context(&mut self, device: u32, level: Level) -> Result<u32, Refusal> {
         let (process, adapter) =
             (self.processes.devices()[device].process, self.processes.devices()[device].adapter);
@@ -243,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A fence that came with a paging queue goes with it.
+    /// Refuses the fence of a paging queue, which ends with the queue only.
     pub(crate) fn require_own_fence(&self, process: ProcessId, handle: Handle) -> Result<(), Refusal> {
         let (open, _) = self.sync_object(process, handle)?;
         match self.sync.opens()[open].mapping.paging_queue {

@@ -1,18 +1,18 @@
-//! What is resident: what engines find where it is mapped.
+//! Residency of allocations: engines can access only what is resident.
 //!
 //! ```text
 //!   MakeResident ──▶ count of the device's handle + 1 ── paging buffer ──▶ engines find it     PENDING with a fence value
 //!                      resident already: done at once
 //!   Evict ──▶ count - 1 ──▶ the last count of all handles: engines find NoAccess, at once
 //! ```
-//! A process has a budget for each segment group of an adapter, and what it makes resident counts, once for each
-//! allocation. Its own memory - the only allocations there are - is in NON_LOCAL. Over budget nothing is made resident,
-//! and NumBytesToTrim says by how much it would be, unless CantTrimFurther or MustSucceed insists.
+//! A process has a budget for each segment group of an adapter, and each allocation that it makes resident counts once.
+//! Its own memory - the only allocations there are - is in NON_LOCAL. Over budget nothing is made resident, and
+//! NumBytesToTrim is the excess, unless CantTrimFurther or MustSucceed is set.
 //!
-//! An allocation is created not resident. It is while any handle to it has a count, of whatever device or process; a
-//! handle that ends takes its count with it. Engines fault at what is not resident, as at what is not mapped: who
-//! evicts what queued work still needs is at fault. EvictOnlyIfNecessary changes nothing: a memory manager may evict at
-//! any time what nobody has a count of.
+//! An allocation is created not resident. It is resident while any handle to it has a count, of any device or process;
+//! the count ends with the handle. Engines fault at memory that is not resident, as at memory that is not mapped: a
+//! process must not evict what its queued work still needs. EvictOnlyIfNecessary changes nothing, because a memory
+//! manager may evict an allocation without a count at any time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -195,7 +195,7 @@ impl<M: Miniport> Kernel<M> {
         self.process(process).resident_bytes.get(&adapter).copied().unwrap_or(0)
     }
 
-    /// By how much a process would be over its budget if it made so many more bytes resident.
+    /// By how much a process would be over its budget if it made `more` bytes resident.
     fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
         let budget = self.config.adapters[adapter as usize].non_local_budget_bytes;
         self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
@@ -212,7 +212,7 @@ impl<M: Miniport> Kernel<M> {
         opens.any(|open| open.process == process && open.residency > 0)
     }
 
-    /// A handle has so many counts more.
+    /// Adds counts to a handle.
     pub(crate) fn raise_residency(&mut self, open: u32, times: u32) {
         let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
         if !self.is_wanted_by(allocation, process) {
@@ -223,7 +223,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidmm.memory.allocation_opens[open].residency += times;
     }
 
-    /// A handle has so many counts less. What nobody has a count of any more goes.
+    /// Removes counts from a handle. An allocation without any count is no longer resident.
     fn lower_residency(&mut self, open: u32, times: u32) {
         let state = &mut self.vidmm.memory.allocation_opens[open];
         state.residency -= times;
@@ -242,13 +242,13 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// A handle ends: its counts go with it.
+    /// Removes all counts of a handle that ends.
     pub(crate) fn drop_residency(&mut self, open: u32) {
         let times = self.vidmm.memory.allocation_opens[open].residency;
         self.lower_residency(open, times);
     }
 
-    /// The paging buffer that brings these allocations has run. Some may be gone, or evicted again.
+    /// Makes allocations resident whose paging buffer has run. Some may be gone, or evicted again.
     pub(crate) fn become_resident(&mut self, allocations: &[(u32, u64)]) {
         let is_it = |(index, number): &(u32, u64)| {
             self.vidmm
@@ -265,14 +265,14 @@ impl<M: Miniport> Kernel<M> {
         self.tell_engines_of(&there);
     }
 
-    /// A process is gone and its memory with it: what others have mapped of it is NoAccess.
+    /// Updates page tables for the memory of a process that is gone: what others have mapped of it is NoAccess.
     pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
         let of_it = self.vidmm.memory.owned.range((process, 0)..=(process, u32::MAX));
         let of_it: Vec<u32> = of_it.map(|(_, index)| *index).collect();
         self.tell_engines_of(&of_it);
     }
 
-    /// What processes have resident by their own count, and by that of their handles.
+    /// Reports resident bytes of a process that disagree with the counts of its handles.
     pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
         let mut bytes: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();

@@ -47,7 +47,7 @@ impl<M: Miniport> Kernel<M> {
         rings.iter().map(ring).collect()
     }
 
-    /// An open of the kernel's own, for a doorbell of a process.
+    /// Creates an open of the kernel's own, for a doorbell of a process.
     pub(crate) fn hold_ring(&mut self, process: ProcessId, device: u32, allocation: u32) -> u32 {
         let (handle, resource, residency, locks) = (Handle::NULL, None, 0, 0);
         let open = self.vidmm.memory.allocation_opens.insert(AllocationOpen {
@@ -65,7 +65,7 @@ impl<M: Miniport> Kernel<M> {
         open
     }
 
-    /// An open of the kernel's of this process for an allocation, if it has one but `besides`.
+    /// An open other than `besides` that the kernel has of an allocation for this process.
     pub(crate) fn held_open(&self, process: ProcessId, allocation: u32, besides: u32) -> Option<u32> {
         let opens = self.vidmm.memory.allocations[allocation].opens.iter().copied();
         opens.filter(|open| *open != besides).find(|open| {

@@ -1,4 +1,4 @@
-//! Staging buffers of an adapter end when it is stopped or reset.
+//! DMA operations of engines, and the release of an adapter's staging buffers when it is stopped or reset.
 
 use alloc::format;
 
@@ -29,7 +29,7 @@ impl<M: Miniport> Kernel<M> {
         effects.moves.push(moved);
     }
 
-    /// The engines of an adapter have lost what they held.
+    /// Releases the staging buffers of an adapter, whose engines have lost their content.
     pub(crate) fn release_staging_buffers(&mut self, adapter: u32, effects: &mut Effects) {
         if self.vidmm.take_staged(adapter) {
             effects.moves.push(DmaOp::ReleaseAll { adapter });

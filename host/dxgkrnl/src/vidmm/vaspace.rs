@@ -1,14 +1,14 @@
-//! The GPU address space of a process on one adapter: which ranges are taken, and what their pages are.
+//! The GPU address space of a process on one adapter: its ranges and their pages.
 //!
 //! ```text
 //!   0x1_0000 ........... 2^47      for Reserve and Map, first fit from MinimumAddress
-//!   0x1_0000_0000, 4 GiB           the process's fence memory: never given away
+//!   0x1_0000_0000, 4 GiB           the process's fence memory: never allocated
 //! ```
 //! A page is NoAccess (as in a range that is only reserved), Zero - it reads 0 and drops what is written - or of an
-//! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as it was made.
+//! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as a whole.
 //!
-//! There are two records: `pages` is what calls have asked for, and `seen` what engines were told of, which comes later
-//! where it takes a paging buffer: the latest of what was asked for by then. An operation is done at once only if both
+//! There are two records: `pages` is what calls have mapped, and `seen` is what engines see. Where a change needs a
+//! paging buffer, `seen` changes later, to what calls have mapped by then. An operation is done at once only if both
 //! have it already.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ pub(crate) struct Where {
     pub maximum: u64,
 }
 
-/// What a page is that is not NoAccess.
+/// A page other than NoAccess.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum VaPage {
     Zero,
@@ -65,23 +65,23 @@ impl Page for VaPage {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Range {
     size: u64,
-    /// Which making of a range it is: no two are alike.
+    /// Unique among all ranges, freed ones included.
     number: u64,
 }
 
-/// See the module.
+/// The GPU address space of a process on one adapter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AddressSpace {
     /// By base; disjoint.
     ranges: BTreeMap<u64, Range>,
-    /// Inside of ranges.
+    /// Pages inside of ranges, as calls have mapped them.
     pages: PageMap<VaPage>,
-    /// The same.
+    /// Pages inside of ranges, as engines see them.
     seen: PageMap<VaPage>,
     ranges_made: u64,
 }
 
-/// What a range of an address space, or a piece of one, is charged at.
+/// Bytes that are charged for a range of an address space, or a piece of one.
 pub(crate) const PIECE_BYTES: u64 = 128;
 
 impl AddressSpace {
@@ -98,8 +98,8 @@ impl AddressSpace {
         Ok(base)
     }
 
-    /// Makes pages what is asked for, `None` = NoAccess: in a range that is there, or in a new one. Gives the address,
-    /// and whether there is something to do.
+    /// Maps pages, `None` = NoAccess, in an existing range or in a new one. Returns the address, and whether what engines
+    /// see must change.
     pub fn map(&mut self, place: Where, pages: u64, page: Option<VaPage>) -> Result<(u64, bool), Refusal> {
         let size = match pages.checked_mul(PAGE_BYTES) {
             Some(size @ 1..=ADDRESSES_END) => size,
@@ -126,7 +126,7 @@ impl AddressSpace {
         self.ranges.insert(base, Range { size, number: self.ranges_made });
     }
 
-    /// Engines see nothing there any more either: who calls it tells them.
+    /// Frees a range, in both records. The caller updates the page tables of engines.
     pub fn free(&mut self, base: u64, size: u64) -> Result<(), Refusal> {
         if self.ranges.get(&base).is_none_or(|range| range.size != size) {
             return invalid(format!(
@@ -138,40 +138,40 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether one range holds all of this.
+    /// Whether one range contains all of this.
     pub fn holds(&self, base: u64, size: u64) -> bool {
         self.range_number(base, size).is_some()
     }
 
-    /// Which range holds all of this.
+    /// The number of the range that contains all of this.
     pub fn range_number(&self, base: u64, size: u64) -> Option<u64> {
         let end = base.checked_add(size)?;
         let (begin, range) = self.ranges.range(..=base).next_back()?;
         (end <= begin + range.size).then_some(range.number)
     }
 
-    /// Both records.
+    /// Sets pages in both records.
     pub fn set(&mut self, base: u64, end: u64, page: Option<VaPage>) {
         self.pages.set(base, end, page);
         self.seen.set(base, end, page);
     }
 
-    /// What engines were told of.
+    /// Sets pages as engines see them.
     pub fn set_seen(&mut self, base: u64, end: u64, page: Option<VaPage>) {
         self.seen.set(base, end, page);
     }
 
-    /// What stands in these pages, as calls have asked for it.
+    /// The pages between two addresses, as calls have mapped them.
     pub fn pages_within(&self, base: u64, end: u64) -> Vec<Piece<VaPage>> {
         self.pages.within(base, end).collect()
     }
 
-    /// What engines were told of that is of one of these opens.
+    /// The pages of these opens, as engines see them.
     pub fn seen_of(&self, opens: &BTreeSet<u32>) -> Vec<Piece<VaPage>> {
         self.seen.iter().filter(|piece| is_of(piece.page, opens)).collect()
     }
 
-    /// What is of these opens is another's from now on.
+    /// Passes the pages of these opens to another open.
     pub fn hand_over(&mut self, opens: &BTreeSet<u32>, to: u32) {
         for map in [&mut self.pages, &mut self.seen] {
             let pieces: Vec<_> = map.iter().filter(|piece| is_of(piece.page, opens)).collect();
@@ -185,7 +185,7 @@ impl AddressSpace {
         }
     }
 
-    /// Makes NoAccess of every page of these opens in what calls have asked for.
+    /// Sets every page of these opens to NoAccess in what calls have mapped.
     pub fn forget(&mut self, opens: &BTreeSet<u32>) {
         let pieces: Vec<_> = self.pages.iter().filter(|piece| is_of(piece.page, opens)).collect();
         for Piece { base, end, .. } in pieces {
@@ -193,7 +193,7 @@ impl AddressSpace {
         }
     }
 
-    /// Refuses if so many more ranges, or pieces of one, would be too many.
+    /// Refuses `pieces` more ranges, or pieces of one, if that is above the limit.
     pub fn require_room(&self, pieces: u64) -> Result<(), Refusal> {
         let most = limits::GPU_VA_RANGES_MAX;
         let has = self.ranges.len() + self.pages.len();
@@ -206,7 +206,7 @@ impl AddressSpace {
         refuse(NtStatus::NO_MEMORY, why)
     }
 
-    /// What stands at an address, for people.
+    /// Describes the page at an address, for a note.
     pub fn describe(&self, address: u64) -> Option<&'static str> {
         if !self.holds(address, 1) {
             return None;
@@ -218,7 +218,7 @@ impl AddressSpace {
         })
     }
 
-    /// Ranges with how many bytes of each are Zero, and how many of allocations.
+    /// Base and size of each range, with how many bytes of it are Zero, and how many of allocations.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64, u64)> {
         self.ranges.iter().map(|(base, Range { size, .. })| {
             let (mut zero, mut of_allocations) = (0, 0);
@@ -249,7 +249,7 @@ impl AddressSpace {
         self.ranges.len() + self.pages.len() + self.seen.len()
     }
 
-    /// Where so many bytes can be.
+    /// Finds room for `size` bytes.
     fn find(&self, place: Where, size: u64) -> Result<u64, Refusal> {
         let to = if place.maximum == 0 { ADDRESSES_END } else { place.maximum.min(ADDRESSES_END) };
         if place.base != 0 {
@@ -270,7 +270,7 @@ impl AddressSpace {
         refuse(NtStatus::NO_MEMORY, format!("there is no place for {size:#x} bytes in the address space"))
     }
 
-    /// The end of something that overlaps.
+    /// The end of a range that overlaps this one.
     fn taken(&self, base: u64, end: u64) -> Option<u64> {
         if base < FENCE_MEMORY.1 && end > FENCE_MEMORY.0 {
             return Some(FENCE_MEMORY.1);
@@ -284,7 +284,7 @@ fn is_of(page: VaPage, opens: &BTreeSet<u32>) -> bool {
     matches!(page, VaPage::Of { open, .. } if opens.contains(&open))
 }
 
-/// Whether all of these pages are this.
+/// Whether all pages from `base` to `end` are `page`.
 fn is(map: &PageMap<VaPage>, base: u64, end: u64, page: Option<VaPage>) -> bool {
     let Some(page) = page else { return map.within(base, end).next().is_none() };
     let mut at = base;

@@ -46,7 +46,7 @@ pub(crate) enum Task {
         device: u32,
         ending: Ending,
     },
-    /// The last handle of an adapter was closed: its devices are destroyed, beginning with handles of index `from`.
+    /// The last handle of an adapter was closed: its devices with handles from index `from` on are destroyed.
     CloseAdapter {
         adapter: u32,
         from: u32,

@@ -37,6 +37,6 @@ pub(crate) struct Doorbell {
     pub status: DoorbellStatus,
     /// The slot where the process reads the status, for the life of the doorbell (SCH-026).
     pub slot: u32,
-    /// The kernel's opens of its ring buffer and of what controls that: see `ring.rs`.
+    /// The kernel's opens of its ring buffer and of the memory that controls it: see `ring.rs`.
     pub rings: Vec<u32>,
 }

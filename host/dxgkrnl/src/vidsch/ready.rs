@@ -7,9 +7,9 @@
 //!         a turn is its process's: of what that process has ready at this level, the context with the
 //!         highest in-process priority takes it, of equal ones the oldest
 //! ```
-//! So no priority gets a VM ahead of another. Paging buffers go before everything else, with levels of their own inside of
-//! a VM: one for each priority of paging queues (FEN-092), one for what paging contexts have, and one for the
-//! buffer that the engine gave back (SCH-008).
+//! So no priority gets a VM ahead of another. Paging buffers go before everything else. Inside a VM they have their own
+//! levels: one for each priority of paging queues (FEN-092), one for paging contexts, and one for the buffer that the
+//! engine gave back (SCH-008).
 //!
 //! Levels do not starve lower ones: of [`BUFFERS_PER_ROUND`] other buffers of a VM, one is chosen by age, whatever its
 //! level. It counts as above all levels, so that only paging buffers preempt it.

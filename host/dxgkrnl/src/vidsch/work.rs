@@ -9,7 +9,7 @@
 //!   TellAdapters               a cross-adapter fence has a new value    the other adapters evaluate their waits
 //!   EndHwQueue, EndObject      the last use of it is over               it is taken out of every table
 //!   Recover                    a timeout, a fault, a bugcheck           one step of the recovery
-//!   RunPaged                   a paging buffer is done                  its queue's head runs, before the next is chosen
+//!   RunPaged                   a paging buffer is done                  its queue's head runs before the next choice
 //!   Dispatch                   an engine may have room                  it gets one command buffer, or is preempted
 //!   RunQueue                   a wait or a command buffer is over       its head runs if it can
 //! ```

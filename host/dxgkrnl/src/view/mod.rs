@@ -1,5 +1,5 @@
-//! The kernel as others look at it: snapshots, views for checkers, what a restored kernel tells its host, and why a wait
-//! does not end. Nothing here changes anything.
+//! Read access to the kernel: snapshots, views for checkers, the state that a host needs after a restore, and why a
+//! wait does not end. Nothing here changes state.
 
 mod allocations;
 mod resumed;

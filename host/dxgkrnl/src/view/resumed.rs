@@ -1,5 +1,5 @@
-//! What whoever runs a restored kernel needs to find its guests again: who is attached, what stands in their fence memory,
-//! which NT handles are out there.
+//! What a host needs after a restore to resume its guests: attached VMs and processes, contents of fence memory, and NT
+//! handles.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::process::{HandleTarget, SyncRef};
 use crate::{Nanos, ProcessId, VmId};
 
-/// A process that is attached.
+/// An attached process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttachedProcess<'a> {
     pub process: ProcessId,
@@ -40,29 +40,29 @@ impl<M: Miniport> Kernel<M> {
         })
     }
 
-    /// Every VM and its name; the host is none.
+    /// Every VM and its name. The host is not among them.
     pub fn attached_vms(&self) -> impl Iterator<Item = (VmId, &str)> {
         let attached = self.guests.vms().iter().filter(|(vm, _)| !self.is_clearing(**vm));
         attached.map(|(vm, of)| (*vm, of.config.name.as_str()))
     }
 
-    /// NT handles that name something, with the VM of their broker.
+    /// NT handles that name an object, with the VM of their broker.
     pub fn named_nt_handles(&self) -> impl Iterator<Item = (VmId, ShareToken)> {
         self.sharing.shares().iter().map(|(token, share)| (share.vm, *token))
     }
 
-    /// Everything that stands in the fence memory of a process: each slot in use, and its value.
+    /// The contents of a process's fence memory: each slot in use, and its value.
     pub fn fence_memory(&self, process: ProcessId, each: &mut impl FnMut(u32, u64)) {
         self.stored_values(|one| one == process, &mut |store| each(store.slot, store.value));
     }
 
-    /// The VM's memory was mapped anew: every value is stored once more.
+    /// Stores every value of a VM's processes again, because its memory was mapped anew.
     pub(crate) fn store_again(&mut self, vm: VmId, effects: &mut Effects) {
         let of_vm = |process| self.processes.get(process).is_some_and(|process| process.vm == vm);
         self.stored_values(of_vm, &mut |store| effects.stores.push(store));
     }
 
-    /// Statuses of processes, values of their fences, statuses of their doorbells.
+    /// Reports the stored statuses of processes, values of their fences, and statuses of their doorbells.
     fn stored_values(&self, is_of: impl Fn(ProcessId) -> bool, each: &mut impl FnMut(FenceStore)) {
         for (process, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
             if let Some(slot) = of.slots.status() {

@@ -1,4 +1,4 @@
-//! The whole state, as plain data: for `inspect`, for checkers, and for the digest of a trace's end.
+//! The whole state as plain data, for `inspect`, for checkers, and for the digest at the end of a trace.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
 pub struct Snapshot {
     pub now: Nanos,
     pub vms: Vec<(u32, String)>,
-    /// What they have, in the same order.
+    /// The state of each VM, in the same order.
     pub virtual_machines: Vec<VirtualMachineState>,
     pub processes: Vec<ProcessState>,
     pub devices: Vec<DeviceState>,
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub nt_handles: Vec<NtHandleState>,
     pub waits: Vec<WaitState>,
     pub engines: Vec<EngineReport>,
-    /// What took the host down, if something did.
+    /// The bugcheck that took the host down, if any.
     pub bugcheck: Option<Bugcheck>,
     /// Adapters that did not start, and why.
     pub start_failures: Vec<(u32, String)>,
@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub notifications: Vec<u64>,
     pub cpu_events: Vec<CpuEventState>,
     pub kmd_processes: Vec<KmdProcessState>,
-    /// How often drivers did what their contract does not allow.
+    /// How often drivers broke their contract.
     pub contract_violations: u64,
 }
 
@@ -63,12 +63,12 @@ pub struct ProcessState {
     pub name: String,
     /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
     pub priority_class: u32,
-    /// Blocked from the GPU: its work timed out too often.
+    /// Blocked from the GPU, because its work timed out too often.
     pub blocked: bool,
     pub handles: u32,
     pub fence_slots: u32,
     pub fence_slots_used: u32,
-    /// Wake-ups that it hears of when it is thawed; `None` if it is not frozen.
+    /// Wake-ups that it gets when it is thawed; `None` if it is not frozen.
     pub held_wakes: Option<u32>,
 }
 
@@ -154,7 +154,7 @@ pub struct KmdProcessState {
     pub adapter: u32,
     /// `hKmdProcess`.
     pub kmd: u64,
-    /// How many of its events the driver has done with, by guest-event mode.
+    /// Events of guest-event mode whose last use the driver has signaled.
     pub last_used_events: u32,
 }
 
@@ -169,7 +169,7 @@ pub struct ObjectState {
     pub slot: Option<u32>,
     /// Waits for its value, and queues in its line.
     pub waiters: u32,
-    /// A mutex: the process, and the context or device of it, that owns it. A NULL handle for one that is gone.
+    /// The owner of a mutex: the process, and its context or device. A NULL handle if that is gone.
     pub owner: Option<(u32, Handle)>,
     pub poisoned: bool,
 }
@@ -235,7 +235,7 @@ pub struct AcquireState {
     pub event: u64,
     pub handle: Handle,
     pub key: u64,
-    /// When it ends without the mutex, by the daemon's clock.
+    /// When it times out, by the daemon's clock.
     pub relative: Option<Nanos>,
     /// The same by the system's clock.
     pub absolute_100ns: Option<i64>,
@@ -303,7 +303,7 @@ pub struct PagingQueueState {
     pub handle: Handle,
     pub fence: Handle,
     pub priority: i32,
-    /// The value of the operation that was begun last.
+    /// The value of the latest operation that has begun.
     pub last_value: u64,
 }
 
@@ -314,13 +314,13 @@ pub struct GpuVaRangeState {
     pub adapter: u32,
     pub base: u64,
     pub size: u64,
-    /// How much of it is mapped as Zero; the rest is NoAccess.
+    /// Bytes that are mapped as Zero.
     pub zero_bytes: u64,
-    /// How much of it is mapped to allocations.
+    /// Bytes that are mapped to allocations. All other bytes are NoAccess.
     pub allocation_bytes: u64,
 }
 
-/// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
+/// FNV-1a. The digest must be the same on every machine, so the hasher is fixed here.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -352,7 +352,7 @@ impl Hasher for Fnv {
 }
 
 impl Snapshot {
-    /// 64 bits that differ if the states do.
+    /// A 64-bit digest of the state.
     pub fn digest(&self) -> u64 {
         let mut hasher = Fnv(0xCBF2_9CE4_8422_2325);
         self.hash(&mut hasher);
@@ -673,7 +673,7 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
     }
 }
 
-/// What the engine has of a queue, then its packets.
+/// A line for each submission of a queue that the engine has, then for each of its packets.
 fn queue_lines(queue: &crate::vidsch::Queue) -> Vec<String> {
     use alloc::format;
     let of_hw_queue = queue.in_flight.iter().map(|submission| submission.submission_fence_id);

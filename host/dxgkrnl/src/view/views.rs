@@ -1,9 +1,8 @@
-//! Cheap views of the state, for checkers that look after every step: no snapshot, and no allocation but one
-//! list where there are waits.
+//! Cheap views of the state, for checkers that run after every step: no snapshot, and no allocation but one list where
+//! there are waits.
 //!
-//! What belongs to a process is counted in the tables themselves, not in the process's record, so that
-//! it shows what a process left behind. Indices of objects are identities while the object lives; they
-//! are reused after it.
+//! Objects of a process are counted in the tables themselves, not in the process's record, so that leaks show. An index
+//! identifies an object while the object lives, and is reused after it.
 
 use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 
@@ -33,7 +32,7 @@ pub struct FenceView {
     /// Which fence: the same number for each open of it.
     pub object: u32,
     pub value: u64,
-    /// Pushed to its largest value by a reset: it may be anything that is stored there.
+    /// Set to its largest value by a reset. Its storage may have any value.
     pub poisoned: bool,
 }
 
@@ -91,7 +90,7 @@ pub struct WaitView<'a> {
     pub process: ProcessId,
     /// The guest's name for it; `None` for the wait of a context.
     pub event: Option<EventId>,
-    /// The context whose queue it holds up; `None` for a CPU wait.
+    /// The context whose queue it blocks; `None` for a CPU wait.
     pub context: Option<Handle>,
     pub any: bool,
     items: WaitItems<&'a [WaitItem]>,
@@ -106,16 +105,16 @@ pub struct WaitItemView {
     pub object: u32,
     /// The handle it was made through; NULL if that is gone.
     pub handle: Handle,
-    /// Where the process sees the value, while the handle lives.
+    /// The slot where the process reads the value, while the handle lives.
     pub slot: Option<u32>,
     pub value: u64,
-    /// The value now; of a satisfied item that may be gone, what it waited for.
+    /// The value now. For a satisfied item whose object may be gone, the value that it waited for.
     pub current: u64,
-    /// Reached once, whatever the value is now.
+    /// The value was reached once, whatever it is now.
     pub satisfied: bool,
 }
 
-/// How much of each kind a process has; all zero for one that is unknown and left nothing.
+/// Counts of the objects of a process; all zero for an unknown process that left nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Belongings {
     pub handles: u32,
@@ -139,7 +138,7 @@ pub struct Belongings {
     pub cpu_events: u32,
     /// Adapters whose driver knows the process.
     pub kmd_processes: u32,
-    /// Wake-ups that a frozen process has not heard of.
+    /// Wake-ups that are held back for a frozen process.
     pub held_wakes: u32,
 }
 
@@ -152,7 +151,7 @@ impl<'a> WaitView<'a> {
                 named && (open.process, open.object) == (process, item.object)
             };
             let open = item.open.and_then(|open| opens.get(open)).filter(same);
-            // A CPU wait holds no object that it no longer needs: a latched one may be gone.
+            // A CPU wait holds no object that it no longer needs, so the object of a latched item may be gone.
             let lives = open.is_some() || !item.satisfied;
             WaitItemView {
                 object: item.object,
@@ -189,8 +188,8 @@ impl<M: Miniport> Kernel<M> {
         Some(ObjectView { object: named.object, object_type, slot, value })
     }
 
-    /// How many packets a queue has, with those of it that the engine has; `None` for one that is no context's or
-    /// hardware queue's any more.
+    /// Number of a queue's packets and of its submissions that the engine has; `None` if its context or hardware queue
+    /// is gone.
     pub fn queue_length(&self, of: Agent) -> Option<usize> {
         let queue = match of {
             Agent::Process(_) => return None,
@@ -237,8 +236,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
-    /// (FEN-017), or never will be if the interrupt was lost. As [`FenceView::object`]; it may be gone.
+    /// Every fence that an engine wrote and that no interrupt has reported since. Its waits are not evaluated yet
+    /// (FEN-017), or never if the interrupt was lost. As [`FenceView::object`]; it may be gone.
     pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
         let written = self.processes.by_id().values().flat_map(|process| &process.written);
         for object in written.chain(self.native.written()) {
@@ -246,7 +245,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether programs see at once what engines write, on all adapters. If not, the memory of fences of
+    /// Whether client processes see engines' writes at once, on all adapters. If not, the memory of fences of
     /// [`Self::unseen_writes`] may be behind their values.
     pub fn is_io_coherent(&self) -> bool {
         self.config.adapters.iter().all(|adapter| adapter.io_coherent)
@@ -257,7 +256,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.idle_waits().calls().values().for_each(|wait| found(wait.process, wait.request));
     }
 
-    /// How much of each kind the tables have of a process.
+    /// Counts of a process's objects in the tables.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(process);
         let of_wait = |wait: &&Wait| match wait.owner() {
@@ -295,7 +294,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// What is counted twice - in a table, and in the record of its owner - and does not agree.
+    /// Names a count that is kept twice, in a table and in the record of its owner, and that does not agree.
     #[expect(clippy::too_many_lines, reason = "a line for each count")]
     pub fn miscounted(&self) -> Option<&'static str> {
         if let Some(wrong) = self.misscheduled() {
@@ -389,12 +388,12 @@ impl<M: Miniport> Kernel<M> {
             .or_else(|| self.virtual_machines_miscounted())
     }
 
-    /// What a queue says that the scheduler has of it, and the scheduler does not.
+    /// Names a mismatch between the queues and the scheduler's engines.
     fn misscheduled(&self) -> Option<&'static str> {
         let (mut ready, mut in_flight) = (0, 0);
         for (_, queue) in self.vidsch.queues().iter() {
             let engine = self.vidsch.in_flight().engines.get(&queue.engine);
-            // What a reset has dropped is seen when the queue of the lost device is emptied.
+            // A submission that a reset dropped stays with its queue until the lost device's queue is emptied.
             let is_lost = self.vidsch.work().backlog().is_losing(queue.device);
             if !is_lost && queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
                 return Some("what runs of a queue");
@@ -463,7 +462,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.get(process)?.slots.status()
     }
 
-    /// The processes there are, in the order they came.
+    /// The attached processes, in the order of their numbers.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.by_id().keys().copied()
     }
@@ -473,7 +472,7 @@ impl<M: Miniport> Kernel<M> {
         self.sharing.shares().len()
     }
 
-    /// How often an engine or an adapter was reset.
+    /// Number of resets of engines and adapters.
     pub fn resets(&self) -> u64 {
         self.tdr.engine_resets() + self.tdr.adapter_resets()
     }

@@ -265,7 +265,7 @@ fn a_frozen_signaler_and_a_frozen_waiter_are_both_told() {
     acts(&mut world, Q, |world| world.signal(other, theirs, 1));
     let cause = only(&world);
     assert_eq!(cause.verdict, dxgkrnl::why::Verdict::Frozen { process: 1 });
-    assert!(why(&world).to_string().contains("p1 \"test\" (host) has 1 wake-ups to hear of"));
+    assert!(why(&world).to_string().contains("p1 \"test\" (host) has 1 pending wake-ups"));
     world.finish();
 }
 

@@ -66,7 +66,7 @@ impl Progress {
 /// Reason why there is no report.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("the canary lives: seed {seed} passes with the planted bug {bug}, the checkers see nothing")]
+    #[error("the canary seed {seed} passes with the planted bug {bug}: the checkers do not detect it")]
     CanaryLives { seed: u64, bug: &'static str },
     #[error("there is no shard {0} of {1}: shards are numbered from 0")]
     NoSuchShard(u64, u64),

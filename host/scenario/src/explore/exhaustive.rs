@@ -62,7 +62,7 @@ impl fmt::Display for Unlike {
             }
             Unlike::NeverReached { line, outcome, interleavings } => write!(
                 f,
-                "line {line}: the outcome {outcome} is allowed and never reached, in {interleavings} interleavings"
+                "line {line}: the outcome {outcome} is allowed, but not reached in any of {interleavings} interleavings"
             ),
             Unlike::TooMany { most } => write!(
                 f,

@@ -44,7 +44,7 @@ impl fmt::Display for Kept {
 
 /// The text names no failure to keep.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is nothing to keep: write a verdict ({verdicts}) or note=TEXT", verdicts = why::Verdict::NAMES.join(", "))]
+#[error("{0:?} is no failure to keep: write a verdict ({verdicts}) or note=TEXT", verdicts = why::Verdict::NAMES.join(", "))]
 pub struct NothingToKeep(String);
 
 impl std::str::FromStr for Kept {

@@ -75,14 +75,14 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Outcome::Waits { process, verdict, root: None } => {
-                write!(f, "{process} waits in the end: {verdict}")
+                write!(f, "{process} waits at the end: {verdict}")
             }
             Outcome::Waits { process, verdict, root: Some((fence, value)) } => {
-                write!(f, "{process} waits in the end for {fence} to reach {value}: {verdict}")
+                write!(f, "{process} waits at the end for {fence} to reach {value}: {verdict}")
             }
             Outcome::Broken { what } => f.write_str(what),
             Outcome::OtherValues { fences } => {
-                f.write_str("it ends in another state:")?;
+                f.write_str("the final values differ:")?;
                 fences.iter().try_for_each(|(fence, recorded, found)| {
                     write!(f, " {fence} is {found} instead of {recorded}")
                 })

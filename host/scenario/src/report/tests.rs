@@ -1,4 +1,4 @@
-//! One set of results in every form.
+//! Tests of one set of results in every format.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn failed(line: u32, what: &str) -> Verdict {
     Verdict::Failed(Failure { line, what: what.into() })
 }
 
-/// A case of each kind.
+/// Results with a case of each kind.
 fn some() -> Results {
     let mut unchecked = result("a.scn", "", Backend::Model, Verdict::Passed);
     unchecked.unchecked = vec![(9, "this backend has no messages to count"); 2];
@@ -111,7 +111,7 @@ fn junit_reads_back_with_the_same_counts() {
     assert!(junit.contains("a.scn:9 not checked: this backend has no messages to count"), "{junit}");
 }
 
-/// The attributes of every element of this name.
+/// Returns the attributes of every element of this name.
 fn elements(xml: &str, wanted: &[u8]) -> Vec<Vec<(String, String)>> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_str(xml);
@@ -138,7 +138,7 @@ fn elements(xml: &str, wanted: &[u8]) -> Vec<Vec<(String, String)>> {
     }
 }
 
-/// Name, tests, failures and skipped of every element of this name.
+/// Returns name, tests, failures and skipped of every element of this name.
 fn sums(xml: &str, wanted: &[u8]) -> Vec<[String; 4]> {
     let sum = |attributes: &Vec<(String, String)>| {
         ["name", "tests", "failures", "skipped"].map(|wanted| {

@@ -81,7 +81,7 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
             let words = ["engine", "report", "no", "race", "messages", "wakes", "waits", "why", "nothing"];
             let names = names.program.bindings.iter().map(|binding| binding.name.as_str());
             let known: Vec<&str> = names.chain(words).collect();
-            return Err(unknown(token, "something to expect: no name, and no word for it", known));
+            return Err(unknown(token, "a name, nor a word that can be expected", known));
         }
     };
     cursor.end()?;

@@ -1,8 +1,8 @@
 //! Parses and writes calls by the form in their row of the table of calls.
 //!
-//! A row's form is `verb` and operands: `"device_state {device} [type={state_type:1}]"`; `d3dkmt`'s `table.rs` explains it.
-//! Each field type is an [`Operand`], which parses and writes itself; a form determines its position. The parent module
-//! parses and writes the calls with the form `verb ..`.
+//! A row's form is `verb` and operands: `"device_state {device} [type={state_type:1}]"`; `d3dkmt`'s `table.rs` explains
+//! it. Each field type is an [`Operand`], which parses and writes itself; a form determines its position. The parent
+//! module parses and writes the calls with the form `verb ..`.
 
 use d3dkmt::CallOf;
 

@@ -21,7 +21,7 @@ impl Reader<'_> {
             );
         }
         if title.text.trim().is_empty() {
-            return Err(ScriptError::new(title.place, "the title says nothing"));
+            return Err(ScriptError::new(title.place, "the title is empty"));
         }
         self.is_litmus = first.text == "litmus";
         self.names.program.title = title.text.clone();
@@ -77,7 +77,7 @@ impl Reader<'_> {
         }
         let reason = cursor.text("the reason, in quotes")?;
         if reason.text.trim().is_empty() {
-            return Err(ScriptError::new(reason.place, "the reason says nothing"));
+            return Err(ScriptError::new(reason.place, "the reason is empty"));
         }
         self.names.program.not_on.push((backend, reason.text.clone()));
         cursor.end()

@@ -160,7 +160,7 @@ impl Matrix {
         if let Some(symbol) = values.iter().find(|value| value.kind == TokenKind::Symbol) {
             return Err(ScriptError::new(
                 symbol.place,
-                "values stand beside each other, with nothing between",
+                "values are separated by spaces alone",
             ));
         }
         if let Some(twice) =

@@ -237,7 +237,7 @@ impl Names {
         }
         let of = |process: Process| &self.program.processes[process.index()].name;
         let what = self.kind(binding).name();
-        let message = format!("{} is {what} of {}, of no use to {}", token.text, of(owner), of(process));
+        let message = format!("{} is {what} of {}: {} cannot use it", token.text, of(owner), of(process));
         Err(ScriptError::new(token.place, message))
     }
 

@@ -151,12 +151,12 @@ impl<'a> Reader<'a> {
         let place = last.map_or(Span { line: 1, column: 1, width: 1 }, |token| token.place);
         if self.names.program.title.is_empty() {
             let error = ScriptError::new(place, "the file has no `scenario \"TITLE\"`");
-            return Err(error.help("`gpupv scenario new FILE` writes one to begin with"));
+            return Err(error.help("`gpupv scenario new FILE` writes a template"));
         }
         match (&self.names.program.race, self.is_litmus) {
             (None, true) => Err(ScriptError::new(place, "a litmus file needs a `race`")),
             (Some(race), _) if race.allowed.is_empty() && race.forbidden.is_empty() => {
-                let error = ScriptError::new(place, "the race does not say how it may end");
+                let error = ScriptError::new(place, "the race has no outcomes");
                 Err(error.help("add `allowed TERM ..` or `forbidden TERM ..`"))
             }
             _ => Ok(()),
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         }
         if matches!(self.race, RaceState::Outcomes) && !matches!(first.text.as_str(), "allowed" | "forbidden")
         {
-            return Err(ScriptError::new(first.place, "a race is the end of its file"));
+            return Err(ScriptError::new(first.place, "a race must be the last part of its file"));
         }
         if first.is_symbol("+") {
             cursor.next();
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
             Some(Meaning::Process(_) | Meaning::Thread(_)) | None => {}
         }
         if VERBS.iter().any(|verb| verb.name == first.text) {
-            let message = format!("an actor does `{word}`: its name stands before it");
+            let message = format!("`{word}` is a verb: write the name of an actor before it");
             return ScriptError::new(first.place, message).help(actors());
         }
         let known: Vec<&str> =

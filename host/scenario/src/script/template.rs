@@ -9,36 +9,36 @@ pub fn template(title: &str) -> String {
 }
 
 const BODY: &str = r#"
-# One step a line: the actor, what it does, what must come of it. docs/SCENARIOS.md has every word.
-# `gpupv scenario check FILE` reads the file, `gpupv scenario run FILE` runs it.
+# One step per line: the actor, its action, the expected result. docs/SCENARIOS.md explains every word.
+# `gpupv scenario check FILE` checks the file, `gpupv scenario run FILE` runs it.
 
-# The rules that the file is about, by their ids in the reference:
+# The rules that the file tests, by their ids in the reference:
 covers FEN-030
 
-# A guest process in a VM, another beside it, and a second thread of the first. Names are yours.
+# Two guest processes in one VM, and a second thread of the first. You choose the names.
 vm A
 process p in A
 process q in A
 thread t in p
 
-# A device and a monitored fence of p; q opens the same fence. A handle is what stands before `=`.
+# A device and a monitored fence of p; q opens the same fence. The name before `=` stands for the handle.
 p  D = device             -> ok
 p  F = fence D shared     -> ok
 p  N = share F            -> ok
 q  E = device             -> ok
 q  G = open E N           -> ok
 
-# A call that does not return for now `blocks`: it has a name, its thread takes no step until it is back.
+# A call that does not return yet `blocks`: it needs a name, and its thread takes no step until it returns.
 t  W = wait D F>=5        -> blocks
 q  signal E G=4           -> ok
 expect W blocked
 
-# The value is there: the wait is over, and both processes read it from their own memory.
+# The fence reaches the value: the wait ends, and both processes read the value from their own memory.
 q  signal E G=5           -> ok
 expect W returned ok
 expect F = 5
 expect G = 5
 
-# What is refused says so. A signal does not go back without `rewind`.
+# A refused call has an error status. A signal cannot lower the fence without `rewind`.
 q  signal E G=3           -> INVALID_PARAMETER
 "#;

@@ -37,7 +37,7 @@ const MISTAKEN: [(&[char], &str); 7] = [
     (&['\u{2192}'], "write `->`"),
     (&['\u{2265}'], "write `>=`"),
     (&['\u{2013}', '\u{2014}', '\u{2212}'], "write `-`"),
-    (&['-'], "numbers have no sign, and what a call answers stands after `->`"),
+    (&['-'], "numbers have no sign; the status of a call is written after `->`"),
     (&[';'], "one statement a line"),
     (&['/'], "a comment begins with `#`"),
 ];

@@ -1,4 +1,4 @@
-//! What a line has too much of, and numbers that do not fit.
+//! Extra operands, and numbers that do not fit.
 
 use crate::Case::{self, After};
 
@@ -57,7 +57,7 @@ r#"x.scn:5:1: the file has a title already
 (After("p  signal D F=-1 -> ok"),
 "x.scn:5:15: the character `-` means nothing here
   5 | p  signal D F=-1 -> ok
-    |               ^ numbers have no sign, and what a call answers stands after `->`"),
+    |               ^ numbers have no sign; the status of a call is written after `->`"),
 
 (After("p  destroy 0x100000000 -> ok"),
 "x.scn:5:12: `0x100000000` is no handle: handles have 32 bits

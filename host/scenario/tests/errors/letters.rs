@@ -1,4 +1,4 @@
-//! Letters that make no words; one mistake, one error.
+//! Characters that form no words; one mistake gives one error.
 
 use crate::Case::{self, After, Whole};
 

@@ -1,4 +1,4 @@
-//! Matrices and what is given by them.
+//! Matrices and `given` lines.
 
 use crate::Case::{self, Whole};
 
@@ -55,7 +55,7 @@ process p"#),
 (Whole(r#"scenario "x"
 matrix v = 1, 2
 process p"#),
-"x.scn:2:13: values stand beside each other, with nothing between
+"x.scn:2:13: values are separated by spaces alone
   2 | matrix v = 1, 2
     |             ^"),
 

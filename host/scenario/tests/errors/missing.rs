@@ -1,4 +1,4 @@
-//! What a line lacks.
+//! Missing operands and statements.
 
 use crate::Case::{self, After, Whole};
 
@@ -125,7 +125,7 @@ r#"x.scn:5:7: expected a condition, found the end of the line
     |         ^"),
 
 (Whole(r#"scenario """#),
-r#"x.scn:1:10: the title says nothing
+r#"x.scn:1:10: the title is empty
   1 | scenario ""
     |          ^^"#),
 
@@ -137,13 +137,13 @@ r#"x.scn:1:10: the title says nothing
 (Whole(""),
 r#"x.scn:1:1: the file has no `scenario "TITLE"`
   1 | 
-    | ^ `gpupv scenario new FILE` writes one to begin with"#),
+    | ^ `gpupv scenario new FILE` writes a template"#),
 
 (Whole("# nothing but a comment
 "),
 r#"x.scn:1:1: the file has no `scenario "TITLE"`
   1 | # nothing but a comment
-    | ^ `gpupv scenario new FILE` writes one to begin with"#),
+    | ^ `gpupv scenario new FILE` writes a template"#),
 
 (Whole("process p"),
 r#"x.scn:1:1: the first statement must be `scenario "TITLE"` or `litmus "TITLE"`

@@ -1,4 +1,4 @@
-//! Names: given once, and of the right kind where they stand.
+//! Names: declared once, and of the right kind where they are used.
 
 use crate::Case::{self, After};
 
@@ -58,13 +58,13 @@ pub const NAMES_ARE_GIVEN_ONCE_AND_MEAN_ONE_THING: &[(Case, &str)] = &[
 process q
 q  E = device -> ok
 q  wait E F>=1 event=e -> ok"),
-"x.scn:8:22: e is an event of p, of no use to q
+"x.scn:8:22: e is an event of p: q cannot use it
   8 | q  wait E F>=1 event=e -> ok
     |                      ^"),
 
 (After("process q
 q  r = read F"),
-"x.scn:6:13: F is a synchronization object of p, of no use to q
+"x.scn:6:13: F is a synchronization object of p: q cannot use it
   6 | q  r = read F
     |             ^"),
 
@@ -84,7 +84,7 @@ q  r = read F"),
     |             ^ there are: p"),
 
 (After("expect p = 1"),
-"x.scn:5:8: `p` is not something to expect: no name, and no word for it
+"x.scn:5:8: `p` is not a name, nor a word that can be expected
   5 | expect p = 1
     |        ^ there are: D, F, engine, report, no, race, messages, wakes, waits, why, nothing"),
 

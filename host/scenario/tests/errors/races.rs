@@ -54,7 +54,7 @@ process q
 p  D = device -> ok
 p  F = fence D -> ok
 race p | q"#),
-"x.scn:6:1: the race does not say how it may end
+"x.scn:6:1: the race has no outcomes
   6 | race p | q
     | ^^^^ add `allowed TERM ..` or `forbidden TERM ..`"),
 
@@ -66,7 +66,7 @@ p  F = fence D -> ok
 race p | q
  r = read F | q = read F
 allowed r=0"#),
-"x.scn:7:24: F is a synchronization object of p, of no use to q
+"x.scn:7:24: F is a synchronization object of p: q cannot use it
   7 |  r = read F | q = read F
     |                        ^"),
 
@@ -163,7 +163,7 @@ race p | q
  r = read F
 allowed r=0
 expect F = 1"#),
-"x.scn:9:1: a race is the end of its file
+"x.scn:9:1: a race must be the last part of its file
   9 | expect F = 1
     | ^^^^^^"),
 
@@ -187,7 +187,7 @@ p  F = fence D -> ok
 race p | q
 allowed F=0
 race p | q"#),
-"x.scn:8:1: a race is the end of its file
+"x.scn:8:1: a race must be the last part of its file
   8 | race p | q
     | ^^^^"),
 

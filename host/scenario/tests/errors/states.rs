@@ -1,4 +1,4 @@
-//! Time, and what an actor can do where it stands.
+//! Time, and the steps that an actor can take in each state.
 
 use crate::Case::{self, After};
 
@@ -23,7 +23,7 @@ at 4ms"),
 (After("+-4ms"),
 "x.scn:5:2: the character `-` means nothing here
   5 | +-4ms
-    |  ^ numbers have no sign, and what a call answers stands after `->`"),
+    |  ^ numbers have no sign; the status of a call is written after `->`"),
 
 (After("+315360001s"),
 "x.scn:5:2: a scenario lasts ten years at most

@@ -1,4 +1,4 @@
-//! Words that nobody knows: the nearest that is known, or all there are.
+//! Unknown words: the error names the nearest known word, or lists all.
 
 use crate::Case::{self, After, Whole};
 
@@ -20,7 +20,7 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
     | ^^ actors: p"),
 
 (After("signal D F=1 -> ok"),
-"x.scn:5:1: an actor does `signal`: its name stands before it
+"x.scn:5:1: `signal` is a verb: write the name of an actor before it
   5 | signal D F=1 -> ok
     | ^^^^^^ actors: p"),
 
@@ -35,17 +35,17 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
     | ^^^^^ did you mean `expect`?"),
 
 (After("expect G = 1"),
-"x.scn:5:8: `G` is not something to expect: no name, and no word for it
+"x.scn:5:8: `G` is not a name, nor a word that can be expected
   5 | expect G = 1
     |        ^ there are: D, F, engine, report, no, race, messages, wakes, waits, why, nothing"),
 
 (After("expect f = 1"),
-"x.scn:5:8: `f` is not something to expect: no name, and no word for it
+"x.scn:5:8: `f` is not a name, nor a word that can be expected
   5 | expect f = 1
     |        ^ did you mean `F`?"),
 
 (After("expect engines 3D idle"),
-"x.scn:5:8: `engines` is not something to expect: no name, and no word for it
+"x.scn:5:8: `engines` is not a name, nor a word that can be expected
   5 | expect engines 3D idle
     |        ^^^^^^^ did you mean `engine`?"),
 
@@ -183,7 +183,7 @@ r#"x.scn:2:6: `remote` is not a backend
 x.scn:3:11: expected the reason, in quotes, found the end of the line
   3 | skip local
     |           ^
-x.scn:4:12: the reason says nothing
+x.scn:4:12: the reason is empty
   4 | skip local ""
     |            ^^
 x.scn:6:6: the vm backend is skipped already

@@ -1,4 +1,4 @@
-//! What an actor does, drawn by number.
+//! Draws acts by number.
 
 use d3dkmt::{
     CallOf, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, NtStatus,
@@ -61,7 +61,7 @@ impl Drawing {
         }
     }
 
-    /// A call that a scenario can write.
+    /// Draws a call that a scenario can write.
     fn any_call(&mut self, thread: Thread) -> NamedCall {
         loop {
             let row = self.below(NamedCall::FORMS.len() as u64) as usize;
@@ -90,7 +90,7 @@ impl Drawing {
         self.random.one_in(2).then(|| self.text())
     }
 
-    /// Data for a call, or expected of one: at least a piece then.
+    /// Draws data for a call, or expected data, which has at least one piece.
     pub fn pieces(&mut self, expected: bool) -> Vec<Piece> {
         let call = self.binding(|named| named.kind == Kind::Call);
         let count = u64::from(expected) + self.below(4);
@@ -111,7 +111,7 @@ impl Drawing {
         (0..count).map(|_| piece(self)).collect()
     }
 
-    /// A handle by its name, or any number.
+    /// Draws a handle by its name, or any number.
     fn word32(&mut self) -> HandleRef {
         match self.handle() {
             HandleRef::Raw(_) => HandleRef::Raw(self.value32()),
@@ -146,7 +146,7 @@ impl Drawing {
     }
 }
 
-/// A field of a call, drawn.
+/// A field of a call that can be drawn.
 trait Draw {
     fn draw(drawing: &mut Drawing, thread: Thread) -> Self;
 }
@@ -165,7 +165,7 @@ draws! {
     (): |_drawing, _| ();
     bool: |drawing, _| drawing.random.one_in(2);
     u32: |drawing, _| drawing.value32();
-    // What a queue's priority can be, and a context's; others are not written.
+    // Priorities of a queue and of a context; others have no written form.
     i32: |drawing, _| drawing.below(3) as i32 - 1;
     u64: |drawing, _| drawing.value();
     String: |drawing, _| drawing.text();
@@ -258,7 +258,7 @@ macro_rules! drawn_calls {
         $(-> $reply:ident)?
         $(, $effect:ident)?
         => $form:literal;)+) => {
-        /// The call of this name, with any operands.
+        /// Draws the call of this name, with any operands.
         fn drawn(name: &str, drawing: &mut Drawing, thread: Thread) -> NamedCall {
             match name {
                 $(stringify!($name) => CallOf::$name {

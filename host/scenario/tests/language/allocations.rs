@@ -1,5 +1,5 @@
-//! Counts what the reader allocates: work that needs no clock to be measured. The allocator is the system's;
-//! it needs `unsafe` because the trait does.
+//! Counts the parser's allocations, which measure its work without a clock. It wraps the system's allocator and needs
+//! `unsafe` because the trait does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static COUNT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counter is a plain cell of the thread, whose
+// SAFETY: every call is forwarded unchanged to the system's allocator; the counter is a plain cell of the thread, whose
 // access allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -20,12 +20,12 @@ unsafe impl GlobalAlloc for Counting {
             let (calls, bytes) = count.get();
             count.set((calls + 1, bytes + layout.size()));
         });
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are forwarded.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are forwarded.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations, and bytes allocated, while a text is read.
+/// Returns the number of allocations, and of allocated bytes, while a text is parsed.
 pub fn of(text: &str) -> (u64, usize) {
     COUNT.set((0, 0));
     drop(parse_bytes(text.as_bytes()));

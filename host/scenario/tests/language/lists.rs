@@ -1,4 +1,4 @@
-//! Resources, command lists and what is said of them, drawn by number.
+//! Draws resources, command lists and expectations on them by number.
 
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, BufferBarrier,
@@ -99,7 +99,7 @@ impl Drawing {
         }
     }
 
-    /// A line for a list, if there is one.
+    /// Draws a line for a list, if there is one.
     pub fn record(&mut self) -> Option<Action> {
         let list = self.binding(|named| named.kind == Kind::List)?;
         let mut names = Vec::new();
@@ -107,7 +107,7 @@ impl Drawing {
         Some(Action::Record { list, command: ListCommand { packet, names } })
     }
 
-    /// Its place among the names, as the reader gives it.
+    /// Returns the position of a name, as the parser assigns it.
     fn place(names: &mut Vec<HandleRef>, name: HandleRef) -> u32 {
         if name == HandleRef::Raw(0) {
             return 0;
@@ -199,7 +199,7 @@ impl Drawing {
         Use { flags: UseFlags::from_bits_truncate(self.value32()), ..one }
     }
 
-    /// Neighbours of one type are one group.
+    /// Draws groups of barriers; neighbours of one type form one group.
     fn groups(&mut self, names: &mut Vec<HandleRef>, at_least: u64) -> Vec<BarrierGroup> {
         let count = at_least + self.below(3);
         let mut groups: Vec<BarrierGroup> = Vec::new();
@@ -247,7 +247,7 @@ impl Drawing {
         }
     }
 
-    /// What is expected of memory, of the debug layer, of races.
+    /// Draws an expectation on memory, the debug layer or races.
     pub fn expect_of_lists(&mut self) -> Option<Expectation> {
         let (word, text) = (self.value32(), self.text());
         let messages = self.binding(|named| named.kind == Kind::Messages);

@@ -1,4 +1,4 @@
-//! Programs drawn by number: every operation, flag, fault, expectation and race that a file can say.
+//! Draws programs by number: every operation, flag, fault, expectation and race that a file can express.
 
 use d3dkmt::{Luid, NtStatus, limits};
 use dxgkrnl::{
@@ -8,7 +8,7 @@ use dxgkrnl::{
 use scenario::choose::Random;
 use scenario::program::*;
 
-/// A program for these numbers: one for its head, one for each step, one for its race (an even one: none).
+/// Returns a program for these numbers: one for its head, one for each step, one for its race (no race if even).
 pub fn program(head: u64, steps: &[u64], race: u64) -> Program {
     let mut drawing = Drawing::new(head);
     for step in steps {
@@ -25,11 +25,11 @@ pub fn program(head: u64, steps: &[u64], race: u64) -> Program {
 pub struct Drawing {
     pub program: Program,
     pub random: Random,
-    /// By process: what it can still do.
+    /// Whether each process has ended.
     ended: Vec<bool>,
     frozen: Vec<bool>,
     held: Vec<bool>,
-    /// By thread: the call it is in.
+    /// The call that each thread is in.
     pub blocked: Vec<Option<Binding>>,
     time: u64,
 }
@@ -76,7 +76,7 @@ impl Drawing {
         }
     }
 
-    /// Settings of adapters, engines, targets, features, VMs, the system, TDR and grants.
+    /// Draws settings of adapters, engines, targets, features, VMs, the system, TDR and grants.
     fn hardware(&mut self) {
         let random = &mut self.random;
         let kernel = &mut self.program.setting.kernel;
@@ -156,7 +156,7 @@ impl Drawing {
         if self.random.one_in(2) { odd } else { self.random.number() as u32 }
     }
 
-    /// Flags, some of them with bits that nobody defines.
+    /// Draws flags, some with undefined bits.
     pub fn bits(&mut self, known: u32) -> u32 {
         match self.below(3) {
             0 => 0,
@@ -324,7 +324,7 @@ impl Drawing {
         self.push(Action::Fault(fault));
     }
 
-    /// Its process submits, so its first thread must be able to.
+    /// Whether `fill` is legal: the context's process submits, so its first thread must be able to.
     fn can_fill(&self, context: Binding) -> bool {
         let owner = self.program.owner(context);
         let main = self.program.processes[owner.index()].main;
@@ -339,7 +339,7 @@ impl Drawing {
         self.random.pick(&fitting).copied().map(Binding)
     }
 
-    /// One whose process lives.
+    /// Draws a binding whose process is alive.
     pub fn alive_binding(&mut self, kind: Kind) -> Option<Binding> {
         let (ended, program) = (self.ended.clone(), self.program.clone());
         self.binding(|named| named.kind == kind && !ended[program.process_of(named.thread).index()])
@@ -431,7 +431,7 @@ impl Drawing {
         race.forbidden = self.outcomes();
         let bindings =
             race.columns.iter().flat_map(|column| &column.steps).filter(|(_, act)| act.binding.is_some());
-        // Without a term there is no outcome, and without an outcome no race.
+        // A race needs an outcome, and an outcome needs a term.
         match race.allowed.is_empty() && race.forbidden.is_empty() {
             true => self.program.bindings.truncate(self.program.bindings.len() - bindings.count()),
             false => self.program.race = Some(race),
@@ -460,7 +460,7 @@ impl Drawing {
     }
 }
 
-/// A VM with any settings, which may have this adapter.
+/// Draws a VM with any settings, which may have this adapter.
 fn vm(random: &mut Random, ordinal: u32) -> VmConfig {
     VmConfig {
         name: ["A", "vm 1"][random.below(2) as usize].into(),

@@ -1,4 +1,4 @@
-//! Who waits at the end, and why it does not go on.
+//! Pending waits at the end of a trace, and why they do not end.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,12 +12,11 @@ use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, Wa
 /// Pending waits that are listed.
 const BLOCKED_MAX: usize = 10_000;
 
-/// What a pending wait and who waits by `why` are known to be the same by: the process, and the event or the queue's
-/// handle.
+/// Key that matches a pending wait with a waiter of `why`: the process, and the event or the queue's handle.
 type Identity = (u32, Option<u64>, u32);
 
 impl Builder {
-    /// Who waits for what at the end: on CPUs as the kernel says, in queues as they were followed.
+    /// The pending waits: CPU waits from the kernel's state, queue waits from the tracked queues.
     pub(super) fn blocked(&mut self) -> Vec<Blocked> {
         let mut blocked = Vec::new();
         let mut left_out = 0;
@@ -72,13 +71,13 @@ impl Builder {
         blocked
     }
 
-    /// What all of them come down to, and to what each.
+    /// The causes of all pending waits. Sets the cause of each.
     pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> Vec<Reason> {
         if blocked.is_empty() || self.strayed {
             return Vec::new();
         }
         let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };
-        // What would release a wait is tried on copies, if the drivers can be copied.
+        // Possible releases of a wait are tried on copies of the kernel, if the drivers can be saved.
         let state = self.kernel.save().ok();
         let copy = || self.restored(state.as_deref()?, Rc::new(Log::default())).ok();
         let why = self.kernel.why_and_what_if(&question, copy);

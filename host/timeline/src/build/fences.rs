@@ -1,4 +1,4 @@
-//! Which object a handle names, from one call to the next, and what its value is.
+//! The fences behind handles, slots and object numbers, and their values.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::timeline::{Fence, FenceId, OPENS_KEPT};
 #[derive(Default)]
 pub(super) struct Fences {
     pub fences: Vec<Fence>,
-    /// By the kernel's number, which is used again when the object is gone.
+    /// By the kernel's object number, which is reused after the object is destroyed.
     live: BTreeMap<u32, FenceId>,
     handles: BTreeMap<(ProcessId, Handle), FenceId>,
     slots: BTreeMap<(ProcessId, u32), FenceId>,
 }
 
 impl Fences {
-    /// A process has a new handle of an object. `kind` says what it is for, if it is not one of the usual.
+    /// Records a new handle of an object. `kind` overrides the object type's name.
     pub fn opened(
         &mut self,
         kernel: &Kernel<Filtered<Observer>>,
@@ -53,7 +53,7 @@ impl Fences {
         self.slots.get(&(process, slot)).copied()
     }
 
-    /// By the kernel's number.
+    /// The fence with this object number.
     pub fn of_object(&self, object: u64) -> Option<FenceId> {
         self.live.get(&u32::try_from(object).ok()?).copied()
     }

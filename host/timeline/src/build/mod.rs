@@ -1,4 +1,4 @@
-//! From the steps of a trace to a [`Timeline`].
+//! Builds a [`Timeline`] from the steps of a trace.
 
 mod blocked;
 mod fences;
@@ -26,12 +26,12 @@ use queues::Queues;
 use rows::Rows;
 use waits::{Signaled, Waits};
 
-/// What is kept of a trace.
+/// Which rows of a trace are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Steps of which there are rows, by sequence number: first and last. What lasts is kept if any of it is in there.
+    /// First and last sequence number of the steps to keep. A row with a duration is kept if it overlaps the window.
     pub window: (u64, u64),
-    /// So many rows of each kind at most; the latest.
+    /// Most rows of each kind; the latest are kept.
     pub rows_max: usize,
 }
 
@@ -41,17 +41,17 @@ impl Default for Options {
     }
 }
 
-/// Why there is no timeline.
+/// Why no timeline could be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
     #[error(transparent)]
     Trace(#[from] TraceError),
-    #[error("the trace cannot be looked into: {0}; use the program that recorded it ({1})")]
+    #[error("the trace cannot be replayed: {0}; use the program that recorded it ({1})")]
     Driver(String, String),
 }
 
-/// Reads a trace to its end, or as far as it can be, and replays it beside to look into the kernel. `progress` is told
-/// the bytes done and all.
+/// Reads a trace as far as possible, and replays it to observe the kernel. `progress` is called with the bytes read and
+/// the trace's length.
 pub fn read(
     reader: Reader,
     registry: &Registry,
@@ -65,7 +65,7 @@ pub fn read(
         return Err(TimelineError::Driver(unknown.to_string(), program));
     }
     let mut builder = Builder::new(program, &config, registry, options);
-    // One thread decodes while this one replays: each is about half of the work.
+    // One thread decodes while this one replays; each takes about half of the time.
     std::thread::scope(|scope| {
         let (sender, batches) = sync_channel(BATCHES_AHEAD);
         let decoder = scope.spawn(move || decode(&mut reader, &sender));
@@ -81,7 +81,7 @@ pub fn read(
             }
             times.into_iter().for_each(|times| builder.latency.times(times));
         }
-        // A decoder that is ahead ends when nobody listens.
+        // This lets a decoder that is ahead end.
         drop(batches);
         let Decoded { ended, lost } = decoder.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         if let Some(why) = lost.filter(|_| builder.integrity.stopped.is_none()) {
@@ -91,24 +91,24 @@ pub fn read(
     })
 }
 
-/// Steps that are decoded together, and so many times more than are waited for.
+/// Steps in a batch, and batches that are decoded ahead.
 const BATCH_STEPS: usize = 256;
 const BATCHES_AHEAD: usize = 16;
 
 struct Batch {
-    /// What a trace begins with that begins later.
+    /// The initial state of a trace that begins at a later step.
     state: Option<Vec<u8>>,
     steps: Vec<Step>,
-    /// Of steps that came before, or are among them.
+    /// Timestamps of steps in this batch or before it.
     times: Vec<Times>,
-    /// Bytes of the trace done and all.
+    /// Bytes read, and the trace's length.
     position: (u64, u64),
 }
 
-/// How a trace ended.
+/// How decoding ended.
 struct Decoded {
     ended: bool,
-    /// What follows cannot be read, and why.
+    /// Why the rest cannot be read, if so.
     lost: Option<String>,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Step {
     pub sequence: u64,
     pub now: Nanos,
     pub input: Input,
-    /// `None`: the kernel did not come back.
+    /// `None` if the kernel did not return.
     pub effects: Option<Effects>,
 }
 
@@ -156,11 +156,11 @@ pub(crate) enum Next {
     },
     Times(Times),
     End,
-    /// What follows cannot be read.
+    /// The rest cannot be read.
     Lost(String),
 }
 
-/// The next step of a trace: all that this crate knows of the records in it.
+/// The next record of a trace, as this crate uses it.
 pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
     loop {
         return Ok(match reader.next().transpose()? {
@@ -177,7 +177,7 @@ pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
     }
 }
 
-/// Everything that is followed from step to step.
+/// The state that is tracked from step to step.
 pub(crate) struct Builder {
     kernel: Kernel<Filtered<Observer>>,
     log: Rc<Log>,
@@ -195,17 +195,17 @@ pub(crate) struct Builder {
     events: Rows<Event>,
     samples: Rows<Sample>,
     marks: Rows<Mark>,
-    /// Signals of this step.
+    /// Signals in the current step.
     signals: Vec<Signaled>,
     /// The first step.
     begin: Option<Moment>,
     end: Moment,
     integrity: Integrity,
-    /// The kernel did something else than was recorded: what it has is not what the trace ends with.
+    /// Whether the kernel diverged from the recording, so that its state is not the trace's last state.
     strayed: bool,
 }
 
-/// The kernel tells of edges if races are looked for; see `observe.rs`.
+/// The configuration with race detection on, so that the kernel reports happens-before relations; see `observe.rs`.
 fn with_edges(mut config: Config) -> Config {
     config.adapters.iter_mut().for_each(|adapter| adapter.hazards = true);
     config
@@ -240,7 +240,7 @@ impl Builder {
         }
     }
 
-    /// A trace that begins later, begins with a state.
+    /// Restores the initial state of a trace that begins at a later step.
     fn begin_with(&mut self, state: &[u8]) -> Result<(), TimelineError> {
         self.kernel = self
             .restored(state, self.log.clone())
@@ -248,29 +248,29 @@ impl Builder {
         Ok(())
     }
 
-    /// A kernel of this state, whose drivers are looked at into this log.
+    /// A kernel with this state, whose drivers are observed into this log.
     fn restored(&self, state: &[u8], log: Rc<Log>) -> Result<Kernel<Filtered<Observer>>, String> {
         let drivers = Drivers::new(&self.registry, &self.config);
         let observer = Filtered(Observer::new(drivers, self.config.clone(), log));
         Kernel::restore(with_edges(self.config.clone()), observer, state).map_err(|error| error.to_string())
     }
 
-    /// The picture ends after the last step that was looked at.
+    /// Records that the timeline ends after the last processed step.
     fn stop(&mut self, why: String) {
         self.integrity.stopped = Some((self.end.sequence, why));
     }
 
-    /// Has the kernel do what it did. It has to do the same, or else what is seen of it is not of this trace.
+    /// Replays a step. Fails if the effects differ, because the observations would not belong to this trace.
     fn replay(&mut self, now: Nanos, input: Input, recorded: Option<&Effects>) -> Result<(), String> {
         self.replayed.clear();
         self.log.at.set(0);
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.replayed)));
         if let Err(panic) = handled {
-            return Err(format!("the kernel panicked in the next one: {}", panic_words(&*panic)));
+            return Err(format!("the kernel panicked in the next step: {}", panic_words(&*panic)));
         }
         match recorded {
             Some(recorded) if *recorded != self.replayed => {
-                Err("the kernel of this program does something else in the next one; see gpupv replay".into())
+                Err("this program's kernel has different effects in the next step; see gpupv replay".into())
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Tracks and words: who is who.
+//! Tracks and interned texts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::{Discriminant, discriminant};
@@ -10,16 +10,16 @@ use dxgkrnl::{Config, ProcessId, VmId};
 
 use crate::timeline::{Track, TrackId, TrackKind, Word};
 
-/// Texts, each once.
+/// Interned texts.
 #[derive(Default)]
 pub(super) struct Words {
     pub texts: Vec<String>,
     known: BTreeMap<String, Word>,
-    /// Asked for one key at a time: its order is nowhere to be seen.
+    /// Only looked up by key, so its order does not matter.
     calls: HashMap<Discriminant<Call>, Word>,
 }
 
-/// So many different texts are kept, of so many bytes each; a trace with more repeats itself in all but numbers.
+/// Most different texts, and most bytes of each. A trace with more has texts that differ only in numbers.
 const WORDS_MAX: usize = 1 << 18;
 const WORD_BYTES_MAX: usize = 512;
 
@@ -55,7 +55,7 @@ impl Words {
     }
 }
 
-/// Every track, and how it is found.
+/// All tracks, with indexes by object.
 pub(super) struct Names {
     pub tracks: Vec<Track>,
     vms: BTreeMap<VmId, TrackId>,
@@ -64,7 +64,7 @@ pub(super) struct Names {
     adapters: BTreeMap<u32, TrackId>,
 }
 
-/// The track of what belongs to no VM.
+/// The track of events that belong to no VM.
 pub(super) const KERNEL: TrackId = 0;
 
 impl Names {
@@ -107,7 +107,7 @@ impl Names {
     }
 
     pub fn attach_vm(&mut self, vm: VmId, name: &str) -> TrackId {
-        // Ids are not used again while the daemon lives.
+        // VM ids are not reused while the daemon runs.
         let track = self.vm(vm);
         if vm != VmId::HOST {
             self.tracks[track as usize].name = format!("vm {} {name}", vm.0);
@@ -124,7 +124,7 @@ impl Names {
         track
     }
 
-    /// The track of a process; one that nobody attached has a track all the same.
+    /// The track of a process, also of one that was never attached.
     pub fn process(&mut self, process: ProcessId) -> TrackId {
         if let Some(track) = self.processes.get(&process) {
             return *track;
@@ -149,7 +149,7 @@ impl Names {
         self.adapters.get(&adapter).copied().unwrap_or(KERNEL)
     }
 
-    /// A queue of a process; `handle` 0 for one that the kernel made for itself.
+    /// Adds a queue of a process; `handle` is 0 for a queue that the kernel created for itself.
     pub fn queue(&mut self, process: Option<ProcessId>, handle: u32, engine: EngineId, of: Agent) -> TrackId {
         let parent = process.map_or(KERNEL, |process| self.process(process));
         let what = match of {

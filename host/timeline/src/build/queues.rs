@@ -1,9 +1,8 @@
-//! What stands in queues and what engines run, followed packet by packet.
+//! Tracking of the packets in queues and of the engines' runs.
 //!
-//! A call puts packets into queues, and the kernel says how long a queue is ([`Kernel::queue_length`]): packets take
-//! effect in order (SCH-001), so those that are gone are the first. Two things are out of that order and known: a
-//! signal at submission (FEN-048) passes the command that the engine has, and a wait that was satisfied from the start
-//! never stood there.
+//! A call puts packets into queues, and the kernel reports a queue's length ([`Kernel::queue_length`]). Packets take
+//! effect in order (SCH-001), so the missing packets are the first ones. There are two known exceptions: a signal at
+//! submission (FEN-048) passes the command on the engine, and a wait that is satisfied at once is never queued.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,9 +19,9 @@ use crate::timeline::{FenceId, Moment, NONE, Outcome, Packet, PacketKind, Run, T
 
 struct Queued {
     packet: Packet,
-    /// The engine does not run it any more since.
+    /// When the engine stopped running it.
     finished: Option<Nanos>,
-    /// It said so by an interrupt.
+    /// Whether an interrupt reported its completion.
     completed: bool,
 }
 
@@ -30,7 +29,7 @@ struct Queue {
     track: TrackId,
     engine: EngineId,
     packets: VecDeque<Queued>,
-    /// The submission that runs, and the last that did.
+    /// The running submission, and the last one that ran with its engine.
     running: Option<u64>,
     last: Option<(EngineId, u64)>,
 }
@@ -50,7 +49,7 @@ pub(super) struct Queues {
     touched: BTreeSet<Agent>,
     pub packets: Rows<Packet>,
     pub runs: Rows<Run>,
-    /// How often and how long each engine ran.
+    /// Number of runs and busy time of each engine.
     pub busy: BTreeMap<EngineId, (u64, Nanos)>,
 }
 
@@ -68,7 +67,7 @@ impl Queues {
         }
     }
 
-    /// A call's answer names a queue.
+    /// Adds a queue that a call's answer names.
     pub fn created(
         &mut self,
         names: &mut Names,
@@ -95,7 +94,7 @@ impl Queues {
         Some(self.queues.get(&of)?.track)
     }
 
-    /// A call puts a packet there.
+    /// Adds a packet that a call puts into a queue.
     pub fn push(&mut self, of: Agent, kind: PacketKind, begin: Moment, targets: Vec<(FenceId, u64)>) {
         let Some(queue) = self.queues.get_mut(&of) else { return };
         let packet = Packet {
@@ -113,7 +112,7 @@ impl Queues {
         self.touched.insert(of);
     }
 
-    /// A wait that was just put there does not stand there: it was satisfied, and others are before it.
+    /// Removes a wait that was just added: it was satisfied although other packets are before it.
     pub fn satisfied(&mut self, of: Agent, moment: Moment) {
         let Some(queue) = self.queues.get_mut(&of) else { return };
         let is_new = |queued: &Queued| {
@@ -134,7 +133,7 @@ impl Queues {
         self.packets.push(packet, begin, end);
     }
 
-    /// The engine is given a command.
+    /// Records the submission of a command to an engine.
     pub fn submitted(
         &mut self,
         names: &mut Names,
@@ -158,7 +157,7 @@ impl Queues {
                 queued.packet.submitted.get_or_insert(moment.at.max(queued.packet.begin.at));
                 queued.packet.begin.sequence
             }
-            // The kernel's own: a paging buffer.
+            // A paging buffer of the kernel.
             None => {
                 self.push(of, PacketKind::Command, moment, Vec::new());
                 let queue = self.queues.get_mut(&of).expect("it is there");
@@ -175,7 +174,7 @@ impl Queues {
         self.touched.insert(of);
     }
 
-    /// An engine turns to another submission, or to none.
+    /// Records that an engine runs another submission, or none.
     pub fn running(&mut self, names: &Names, moment: Moment, engine: EngineId, now: Option<u64>, hung: bool) {
         if let Some(running) = self.engines.get_mut(&engine)
             && Some(running.id) == now
@@ -197,7 +196,7 @@ impl Queues {
         }
     }
 
-    /// What an engine ran is a row.
+    /// Adds a row for a run of an engine.
     fn ran(&mut self, names: &Names, moment: Moment, engine: EngineId, running: Running, pending: bool) {
         let Running { id, begin, hung } = running;
         let of = self.submissions.get(&(engine, id)).copied();
@@ -234,7 +233,7 @@ impl Queues {
         self.runs.push(run, run.sequence, run.last);
     }
 
-    /// An interrupt says so; it says it of the earlier ones too (SCH-005).
+    /// Records a completion interrupt, which completes the earlier submissions too (SCH-005).
     pub fn completed(&mut self, names: &Names, moment: Moment, engine: EngineId, id: u64) {
         let done: Vec<_> =
             self.submissions.range((engine, 0)..=(engine, id)).map(|(key, of)| (*key, *of)).collect();
@@ -271,18 +270,18 @@ impl Queues {
         }
     }
 
-    /// A queue does something: its first packets may be gone.
+    /// Marks a queue whose first packets may be done.
     pub fn touch(&mut self, of: Agent) {
         self.touched.insert(of);
     }
 
-    /// Any queue may have lost what it had.
+    /// Marks all queues, because any may have lost packets.
     pub fn touch_all(&mut self) {
         let busy = self.queues.iter().filter(|(_, queue)| !queue.packets.is_empty());
         self.touched.extend(busy.map(|(of, _)| *of));
     }
 
-    /// A queue ends, with what stands in it.
+    /// Removes a destroyed queue with its packets.
     pub fn gone(&mut self, of: Agent, moment: Moment) {
         let Some(mut queue) = self.queues.remove(&of) else { return };
         for queued in queue.packets.drain(..) {
@@ -294,14 +293,14 @@ impl Queues {
         }
     }
 
-    /// Who signals by this queue now: its track, and what it runs or ran last.
+    /// The source of a signal by this queue: its track, and the submission that runs or ran last.
     pub fn signaler(&self, of: Agent) -> Option<(TrackId, Option<(EngineId, u64)>)> {
         let queue = self.queues.get(&of)?;
         let running = queue.running.map(|id| (queue.engine, id));
         Some((queue.track, running.or(queue.last)))
     }
 
-    /// The step is over: packets that do not stand in their queues any more are rows.
+    /// At the end of a step, adds rows for packets that left their queues.
     pub fn update(&mut self, kernel: &Kernel<Filtered<Observer>>, moment: Moment, upset: bool) {
         while let Some(of) = self.touched.pop_first() {
             let length = kernel.queue_length(of).unwrap_or(0);
@@ -316,13 +315,13 @@ impl Queues {
         }
     }
 
-    /// Queues whose head waits: the track, since when, and for what.
+    /// The waits at the heads of queues.
     pub fn waiting(&self) -> impl Iterator<Item = &Packet> {
         let heads = self.queues.values().filter_map(|queue| queue.packets.front());
         heads.map(|queued| &queued.packet).filter(|packet| packet.kind == PacketKind::Wait)
     }
 
-    /// The trace is over.
+    /// Adds rows for what is pending at the end of the trace.
     pub fn finish(&mut self, names: &Names, moment: Moment) {
         for (engine, running) in std::mem::take(&mut self.engines) {
             self.ran(names, moment, engine, running, true);
@@ -339,7 +338,7 @@ fn find(packets: &mut VecDeque<Queued>, submission: (EngineId, u64)) -> Option<&
     packets.iter_mut().find(|queued| queued.packet.submission == Some(submission))
 }
 
-/// Which packet of a queue went first.
+/// Index of the packet that left a queue first.
 fn first_gone(packets: &VecDeque<Queued>) -> usize {
     let is_given = |queued: &Queued| queued.packet.submission.is_some() && queued.finished.is_none();
     let early = packets.iter().position(|queued| !is_given(queued));

@@ -1,4 +1,4 @@
-//! Rows with a limit: the latest are kept, of those that the window shows.
+//! Rows with a limit: the latest rows within the window are kept.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use super::Options;
 pub(super) struct Rows<T> {
     kept: VecDeque<T>,
     max: usize,
-    /// Sequence numbers, first and last.
+    /// First and last sequence number.
     window: (u64, u64),
-    /// Rows of the window that gave way to later ones.
+    /// Rows of the window that were dropped for later ones.
     pub left_out: u64,
 }
 
@@ -20,7 +20,7 @@ impl<T> Rows<T> {
         Rows { kept: VecDeque::new(), max: options.rows_max.max(1), window: options.window, left_out: 0 }
     }
 
-    /// A row of what lasted from the one step to the other.
+    /// Adds a row that lasts from step `begin` to step `end`.
     pub fn push(&mut self, row: T, begin: u64, end: u64) {
         if begin > self.window.1 || end < self.window.0 {
             return;
@@ -32,7 +32,7 @@ impl<T> Rows<T> {
         self.kept.push_back(row);
     }
 
-    /// In the order of their begin: rows are pushed when they end.
+    /// The rows sorted by begin; they are pushed when they end.
     pub fn sorted(self, begin: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
         let mut rows = Vec::from(self.kept);
         rows.sort_by_key(begin);

@@ -1,4 +1,4 @@
-//! One step: what was told, what was seen while the kernel did it, what it asked for.
+//! Processing of one step: its input, the observed DDIs, and its effects.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use crate::latency;
 use crate::observe::Seen;
 use crate::timeline::{Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, TrackId, WaitKind};
 
-/// What is taken from an input before the kernel has it.
+/// Data of an input, collected before the kernel handles it.
 struct StepInput {
     track: TrackId,
     kind: &'static str,
@@ -23,7 +23,7 @@ struct StepInput {
 }
 
 impl Builder {
-    /// Looks at a step; `Break` if what follows cannot be looked at.
+    /// Processes a step. `Break` if later steps cannot be processed.
     pub(super) fn step(&mut self, step: Step) -> ControlFlow<()> {
         let Step { sequence, now, input, effects } = step;
         let moment = Moment { at: now.max(self.end.at), sequence };
@@ -101,7 +101,7 @@ impl Builder {
         StepInput { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
     }
 
-    /// Objects and values that a call names, by what their handles mean before it.
+    /// Objects and values that a call names, with the handles' meaning before the call.
     fn targets(&self, process: ProcessId, call: &Call) -> Vec<(FenceId, u64)> {
         let of = |objects: &[Handle], value: &dyn Fn(usize) -> u64| {
             let named = objects.iter().enumerate();
@@ -127,7 +127,7 @@ impl Builder {
         }
     }
 
-    /// A call that was not refused puts packets into queues.
+    /// Adds the packets that a successful call puts into queues.
     fn called(&mut self, process: ProcessId, call: &Call, targets: &[(FenceId, u64)], moment: Moment) {
         let (queues, kind): (&[Handle], PacketKind) = match call {
             Call::SubmitCommand { contexts, .. } => (contexts, PacketKind::Command),
@@ -144,7 +144,7 @@ impl Builder {
             }
             _ => return,
         };
-        // Other contexts of one submission are synchronized with, and run nothing of their own.
+        // The other contexts of a submission only synchronize with it.
         let queues = if kind == PacketKind::Command { &queues[..queues.len().min(1)] } else { queues };
         for handle in queues {
             if let Some(of) = self.queues.of_handle(process, *handle) {
@@ -153,7 +153,7 @@ impl Builder {
         }
     }
 
-    /// Names come with what is attached, words with what goes wrong.
+    /// Names an attached VM, and marks an injected fault.
     fn name(&mut self, input: &Input, moment: Moment) {
         match input {
             Input::VmAttached { vm, name } => drop(self.names.attach_vm(*vm, name)),
@@ -174,14 +174,14 @@ impl Builder {
         }
     }
 
-    /// What the miniport saw, in order; true if queues may have lost what they had.
+    /// Processes the observations in order. Returns whether queues may have lost packets.
     fn look_at_what_was_seen(&mut self, answer: Option<&Answer>, moment: Moment) -> bool {
         self.signals.clear();
         let mut upset = false;
         let mut made = None;
         let log = self.log.clone();
         let sequence = moment.sequence;
-        // Before the first DDI of the step it is as late as the step says.
+        // Before the first DDI, the time is that of the step.
         let when = |at: Nanos| Moment { at: if at == 0 { moment.at } else { at.min(moment.at) }, sequence };
         for seen in log.seen.borrow_mut().drain(..) {
             match seen {
@@ -216,7 +216,7 @@ impl Builder {
         upset
     }
 
-    /// A queue was made for a call: its answer has the handle.
+    /// Adds a queue that a call created; the answer has its handle.
     fn made(&mut self, of: Agent, engine: EngineId, answer: &Answer) {
         let handle = match &answer.reply {
             Reply::Context(handle) => *handle,
@@ -259,7 +259,7 @@ impl Builder {
         }
     }
 
-    /// What an answer gives: handles of objects, or a wait.
+    /// Processes an answer: new handles of objects, or a registered wait.
     fn answered(
         &mut self,
         process: ProcessId,
@@ -312,14 +312,14 @@ impl Builder {
         }
     }
 
-    /// Fences have new values: one row for each, however many processes see it.
+    /// Adds new fence values: one row for each, although several processes get a store.
     fn stored(&mut self, effects: &Effects, moment: Moment) {
         self.stats.stats.stores += effects.stores.len() as u64;
         self.stats.stats.moves += effects.moves.len() as u64;
         for store in &effects.stores {
             let Some(fence) = self.fences.of_slot(store.process, store.slot) else { continue };
             let state = &mut self.fences.fences[fence as usize];
-            // Several processes see one value, and one that opens the object is given it once more.
+            // Each process with the fence gets a store of the same value, and a process that opens it gets another.
             if state.value == store.value && (state.signals > 0 || state.opens.len() > 1) {
                 continue;
             }
@@ -332,13 +332,13 @@ impl Builder {
         }
     }
 
-    /// How many waits ended.
+    /// Processes the wakes. Returns their number.
     fn woken(&mut self, effects: &Effects, told: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
-            // No wait ends by a guest event.
+            // A guest event ends no wait.
             let Some(name) = event.target.event() else { continue };
             let woken = self.waits.wake(event.process, name, event.status, moment, &self.signals);
             let process = self.names.process(event.process);
@@ -371,7 +371,7 @@ impl Builder {
         }
     }
 
-    /// What ends with a process.
+    /// Processes the end of processes.
     fn end_of(&mut self, input: &Input, moment: Moment) {
         match input {
             Input::ProcessGone { process } => self.process_gone(*process, moment),

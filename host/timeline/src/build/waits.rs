@@ -1,4 +1,4 @@
-//! CPU waits, from their registration to their wake-up, and what released them.
+//! CPU waits, from registration to wake-up, and their causes.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::Options;
 use super::rows::Rows;
 use crate::timeline::{Cause, FenceId, Moment, Outcome, TrackId, Wait, WaitKind};
 
-/// A signal of the step that is being looked at.
+/// A signal in the current step.
 #[derive(Clone, Copy)]
 pub(super) struct Signaled {
     pub moment: Moment,
     pub track: TrackId,
-    /// `None`: a keyed mutex.
+    /// `None` for a keyed mutex.
     pub fence: Option<FenceId>,
     pub value: u64,
     pub submission: Option<(EngineId, u64)>,
@@ -46,7 +46,7 @@ impl Waits {
         self.pending.insert((process, event), wait);
     }
 
-    /// A wake-up; how long the wait that it ended took, and what caused it.
+    /// Ends a wait. Returns how long it took, and its cause.
     pub fn wake(
         &mut self,
         process: ProcessId,
@@ -88,7 +88,7 @@ impl Waits {
         self.rows.push(wait, begin, end);
     }
 
-    /// The trace is over.
+    /// Adds rows for waits that are pending at the end of the trace.
     pub fn finish(&mut self, moment: Moment) {
         for mut wait in std::mem::take(&mut self.pending).into_values() {
             wait.end = moment;

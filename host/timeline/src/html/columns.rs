@@ -1,22 +1,22 @@
-//! Rows as columns of varints. `page/decode.js` reads them; the two are one thing.
+//! Rows as columns of varints. `page/decode.js` reads them; change both together.
 //!
-//! Each column is a row of LEB128 numbers; a signed one is zigzag. Times are given beside the time of the step that
-//! they belong to, and values beside the last value of the same fence, so that most numbers are 0 or 1 and deflate has
-//! an easy time. A value that JavaScript's numbers do not hold is a 0 and its eight bytes.
+//! Each column is a sequence of LEB128 numbers; signed ones are zigzag. Times are relative to the time of their step,
+//! and values to the last value of the same fence, so that most numbers are 0 or 1 and compress well. A value that a
+//! JavaScript number cannot hold is a 0 followed by its eight bytes.
 
 use serde_json::{Value, json};
 
 use crate::format::status_name;
 use crate::timeline::{Moment, NONE, Outcome, Timeline, TrackId, TrackKind, WaitKind};
 
-/// JavaScript counts exactly up to here.
+/// JavaScript numbers are exact up to here.
 const EXACT: u64 = 1 << 53;
 
 pub(super) struct Columns {
     pub bytes: Vec<u8>,
     /// Name, rows, and bytes of each column.
     pub directory: Vec<Value>,
-    /// Statuses that occur, by the number that stands for them.
+    /// Names of the statuses that occur, by code.
     pub statuses: Vec<String>,
     known: Vec<u32>,
 }
@@ -43,19 +43,19 @@ impl Column {
         self.number(((number << 1) ^ (number >> 63)) as u64);
     }
 
-    /// Beside the number before it.
+    /// Adds the difference to the previous number.
     fn delta(&mut self, number: u64) {
         self.signed(number.wrapping_sub(self.last) as i64);
         self.last = number;
     }
 
-    /// Something that may be missing.
+    /// Adds an optional number: 0 if missing, else the number plus 1.
     fn option(&mut self, number: Option<u64>) {
         self.number(number.map_or(0, |number| number + 1));
     }
 }
 
-/// Values of fences, each beside the last one of its fence.
+/// Fence values, each relative to the last value of its fence.
 struct Values {
     column: Column,
     last: Vec<u64>,
@@ -109,7 +109,7 @@ impl Columns {
         at as u64
     }
 
-    /// 0 done, 1 cancelled, 2 dropped, 3 pending, from 4 on a status.
+    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending; from 4 on a status code.
     fn outcome(&mut self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Done => 0,
@@ -340,7 +340,7 @@ fn engine_track(timeline: &Timeline, engine: dxgkrnl::ddi::EngineId) -> Option<T
     timeline.tracks.iter().position(|track| is_it(track.kind)).map(|at| at as TrackId)
 }
 
-/// Times of steps, by their sequence numbers.
+/// Looks up the times of steps by sequence number.
 struct Steps<'a> {
     timeline: &'a Timeline,
     last: usize,
@@ -351,8 +351,8 @@ impl<'a> Steps<'a> {
         Steps { timeline, last: 0 }
     }
 
-    /// How much later than its step a moment is; beside the first step that is not before it, if its own is not there,
-    /// and beside the last.
+    /// The time of a moment relative to its step. If that step is not kept, relative to the next kept step, or else to
+    /// the last.
     fn late(&mut self, moment: Moment) -> i64 {
         let events = &self.timeline.events;
         let at = |place: usize| events[place].moment.sequence;

@@ -1,7 +1,7 @@
 //! One HTML file that shows a timeline: no network, no framework, no build step. docs/TIMELINE.md is its manual.
 //!
-//! The rows are columns of small numbers (`columns.rs`), deflated and in base64; the page's scripts are in `page/`, in
-//! the order of [`SCRIPTS`]. A content security policy forbids the page to load anything.
+//! The rows are columns of small numbers (`columns.rs`), deflated and in base64. The page's scripts are in `page/`, in
+//! the order of [`SCRIPTS`]. A content security policy forbids all loading.
 
 mod columns;
 
@@ -17,7 +17,7 @@ use columns::Columns;
 
 const PAGE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
-/// In the order in which they need each other.
+/// In order of dependency.
 const SCRIPTS: [&str; 6] = [
     include_str!("../../page/decode.js"),
     include_str!("../../page/words.js"),
@@ -30,10 +30,10 @@ const SCRIPTS: [&str; 6] = [
 /// 0 is stored, 10 is slowest.
 const DEFLATE_LEVEL: u8 = 4;
 
-/// Steps that are in the file as text too, for whoever has no scripts.
+/// Steps that are also in the file as text, for readers without scripts.
 const TEXT_STEPS: usize = 100;
 
-/// The whole timeline as a page. `title` stands on it: the name of the trace.
+/// The whole timeline as a page. `title` is its heading: the name of the trace.
 pub fn export(timeline: &Timeline, title: &str) -> String {
     let columns = Columns::of(timeline);
     let head = head(timeline, title, &columns).to_string();
@@ -48,11 +48,11 @@ pub fn export(timeline: &Timeline, title: &str) -> String {
         .replace("{{style}}", STYLE)
         .replace("{{text}}", &escaped(&text))
         .replace("{{scripts}}", &SCRIPTS.join("\n"))
-        // Last: what comes before must not look into it.
+        // Last, so that the other replacements do not search the data.
         .replace("{{data}}", &data)
 }
 
-/// Everything but the rows.
+/// All data except the rows.
 fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Value {
     let tracks = timeline.tracks.iter().map(|track| {
         let kind = match track.kind {

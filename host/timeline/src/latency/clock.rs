@@ -1,42 +1,42 @@
-//! How far a guest's clock is from the host's, and how well that is known.
+//! The offset of a guest's clock from the host's, and its error.
 //!
-//! Every message says something about it, for none arrives before it is sent. With *offset* = host - guest:
+//! Every message bounds it, because none arrives before it is sent. With *offset* = host - guest:
 //!
 //! ```text
 //!   guest ── sent at g (its clock) ──▶ read at h (the host's)      offset <= h - g
 //!   guest ◀── asked for at h ───────── read at g                   offset >= h - g
 //! ```
-//! So the offset is between the greatest of the lower bounds and the least of the upper ones; a round trip gives one of
-//! each, and half of what is between them is the error. A bound is of its own time: clocks drift, so it grows by
-//! [`DRIFT_PPM`] with the distance in time, to either side. Nothing is guessed: as long as the clocks drift by no more,
-//! the offset is within the bounds.
+//! So the offset is between the greatest lower bound and the least upper bound. A round trip gives one of each, and
+//! half of their distance is the error. A bound belongs to its time: clocks drift, so it widens by [`DRIFT_PPM`] with
+//! the distance in time, in both directions. The result is exact: while the clocks drift no faster, the offset is
+//! within the bounds.
 
-/// What two clocks may drift apart, in millionths. A guest's clock under emulation is calibrated to 500 at worst.
+/// Most drift between two clocks, in parts per million. An emulated guest's clock is calibrated to 500 ppm at worst.
 pub const DRIFT_PPM: u64 = 1000;
 
-/// By how much a bound is worse after so long, or so long before.
+/// How much a bound widens at this distance in time.
 pub fn aged(distance: u64) -> i128 {
     distance.div_ceil(1_000_000 / DRIFT_PPM).into()
 }
 
-/// An offset and how far it may be off.
+/// An offset and its error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offset {
     pub nanos: i128,
     pub error: i128,
 }
 
-/// Bounds of one side, by the host's time.
+/// Upper or lower bounds, by host time.
 #[derive(Clone, Debug, Default)]
 struct Bounds {
     list: Vec<(u64, i128)>,
-    /// So many of the list are in order, and each of those says what its neighbours do not.
+    /// Number of bounds at the front of the list that are sorted and not redundant.
     sifted: usize,
-    /// The least of all, whatever their times.
+    /// The least bound of all times.
     least: Option<i128>,
 }
 
-/// Bounds that are taken in before those that say nothing are left out.
+/// Bounds that are added before redundant ones are removed.
 const UNSIFTED_MAX: usize = 1 << 16;
 
 impl Bounds {
@@ -48,7 +48,7 @@ impl Bounds {
         }
     }
 
-    /// Leaves out what a neighbour says as well or better.
+    /// Removes bounds that a neighbor implies.
     fn sift(&mut self) {
         self.list.sort_unstable();
         let mut kept: Vec<(u64, i128)> = Vec::new();
@@ -63,20 +63,20 @@ impl Bounds {
         (self.sifted, self.list) = (kept.len(), kept);
     }
 
-    /// The least bound at a time. For who has sifted.
+    /// The least bound at a time. Requires `sift` first.
     fn at(&self, at: u64) -> Option<i128> {
-        // Of those that are left no other is better than the two neighbours.
+        // After `sift`, one of the two neighbors is the best bound.
         let next = self.list.partition_point(|(of, _)| *of < at);
         let near = &self.list[next.saturating_sub(1)..self.list.len().min(next + 1)];
         near.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
     }
 }
 
-/// What is known of one clock.
+/// Bounds of one clock's offset.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     upper: Bounds,
-    /// Of the negative offset, so that less is better here too.
+    /// Bounds of the negated offset, so that less is better here too.
     lower: Bounds,
 }
 
@@ -85,34 +85,33 @@ fn difference(host: u64, guest: u64) -> i128 {
 }
 
 impl Clock {
-    /// The guest sent something that the host read.
+    /// A message from the guest to the host: its send time and its read time.
     pub fn sent(&mut self, guest: u64, read: u64) {
         self.upper.add(read, difference(read, guest));
     }
 
-    /// The host asked for something that the guest read.
+    /// A message from the host to the guest: its send time and its read time.
     pub fn heard(&mut self, asked: u64, guest: u64) {
         self.lower.add(asked, -difference(asked, guest));
     }
 
-    /// All has been told; [`Clock::at`] may be asked.
+    /// Finishes the input; [`Clock::at`] may be called after this.
     pub fn sift(&mut self) {
         self.upper.sift();
         self.lower.sift();
     }
 
-    /// Something went each of the two ways.
+    /// Whether there were messages in both directions.
     pub fn has_both(&self) -> bool {
         self.upper.least.is_some() && self.lower.least.is_some()
     }
 
-    /// All that was told may be of the host's own clock: nothing arrived before it was sent.
+    /// Whether the clock can be the host's own: no message arrived before it was sent.
     pub fn may_be_the_hosts(&self) -> bool {
         [&self.upper, &self.lower].iter().all(|bounds| bounds.least.is_none_or(|least| least >= 0))
     }
 
-    /// The offset at a time of the host's. `None`: nothing went one of the two ways, or the clocks drift apart by more
-    /// than is allowed for, and nothing is known.
+    /// The offset at a host time. `None` without messages in both directions, or if the clocks drift too fast.
     pub fn at(&self, host: u64) -> Option<Offset> {
         let (most, least) = (self.upper.at(host)?, -self.lower.at(host)?);
         let between = most - least;
@@ -125,8 +124,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A guest's clock: what the host's shows more than it, and how that changes with the host's time, a rate of
-    /// millionths for each second.
+    /// A guest's clock: its offset, and the drift rate in parts per million for each second of host time.
     #[derive(Clone, Debug)]
     struct Planted {
         offset: i64,
@@ -136,7 +134,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     impl Planted {
-        /// The offset at a time of the host's.
+        /// The offset at a host time.
         fn offset_at(&self, host: u64) -> i128 {
             let mut offset = i128::from(self.offset);
             for (second, rate) in self.rates.iter().enumerate() {
@@ -151,13 +149,13 @@ mod tests {
         }
     }
 
-    /// Seconds of drift within what is allowed for; rounding of each takes a nanosecond.
+    /// Drift within the limit; each second may round by a nanosecond.
     fn planted() -> impl Strategy<Value = Planted> {
         let rates = proptest::collection::vec(-990i64..=990, 10);
         (-1_000_000_000_000i64..0, rates).prop_map(|(offset, rates)| Planted { offset, rates })
     }
 
-    /// Messages: when, how long they take, and which way.
+    /// Messages: time, duration and direction.
     fn messages() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
         proptest::collection::vec((0..9 * SECOND, 1_000u64..400_000_000, any::<bool>()), 0..60)
     }
@@ -175,7 +173,7 @@ mod tests {
         clock
     }
 
-    /// What is told by all bounds at once, one after the other.
+    /// The least bound, from all bounds without sifting.
     fn plainly(clock: &Bounds, at: u64) -> Option<i128> {
         clock.list.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
     }
@@ -192,7 +190,7 @@ mod tests {
             let known = clock.at(at);
             prop_assert_eq!(known.is_some(), both);
             if let Some(Offset { nanos, error }) = known {
-                // Ten roundings in what was planted.
+                // The simulated clock rounds ten times.
                 let off = (planted.offset_at(at) - nanos).abs();
                 prop_assert!(off <= error + 10, "{off} ns off, with a bound of {error} ns");
             }
@@ -211,7 +209,7 @@ mod tests {
             let all = plainly(&clock.upper, at);
             clock.sift();
             let sifted = clock.upper.at(at);
-            // Each that was left out may be better by the rounding of one age.
+            // Each removed bound may be better by one rounding.
             let close = match (all, sifted) {
                 (Some(all), Some(sifted)) => (0..=messages.len() as i128).contains(&(sifted - all)),
                 (all, sifted) => all == sifted,
@@ -242,7 +240,7 @@ mod tests {
         clock.sent(1_000, 2_000);
         clock.sift();
         assert_eq!(clock.at(2_000), None);
-        // Ten percent in a second.
+        // A drift of ten percent in a second.
         clock.heard(SECOND, SECOND / 10);
         clock.sent(SECOND, SECOND + 1);
         clock.sift();

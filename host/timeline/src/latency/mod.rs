@@ -1,13 +1,13 @@
-//! Where the time of each wake-up goes, of a trace that was recorded with times.
+//! The latency of each wake-up by part, for a trace that was recorded with times.
 //!
 //! ```text
-//!   the signaling process                   the daemon                               the process that waits
-//!   call ─guest─▶ written ─link─▶ thread awake ─host queue─▶ kernel told
-//!                                              ─model─▶ back ─store─▶ stored ─link back─▶ read ─waiter─▶ goes on
+//!   the signaling process                   the daemon                               the waiting process
+//!   call ─guest─▶ written ─link─▶ thread awake ─host queue─▶ kernel begins
+//!                                              ─model─▶ returns ─store─▶ stored ─link back─▶ read ─waiter─▶ resumes
 //! ```
-//! The parts of a wake-up add up to its whole, to the nanosecond. Those between two clocks are known up to an error
-//! ([`clock`]); local processes have the host's clock. A wake-up that no call caused - an engine's work was done, a
-//! process ended - begins in the daemon: at the time that its timer was armed for, or when the kernel was told.
+//! The parts of a wake-up add up to the whole, to the nanosecond. Parts between two clocks have an error ([`clock`]);
+//! local processes have the host's clock. A wake-up without a call, such as after engine work or the end of a process,
+//! begins in the daemon: at the time its timer was armed for, or when the kernel got the input.
 
 mod clock;
 mod words;
@@ -23,60 +23,60 @@ use clock::{Clock, Offset, aged};
 
 /// Parts of a wake-up.
 pub const PARTS: usize = 7;
-/// Their names, in their order.
+/// Their names, in order.
 pub const PART_NAMES: [&str; PARTS] =
     ["guest", "link", "host queue", "model", "store", "link back", "waiter"];
 
-/// Wake-ups that are kept: the first so many.
+/// Most wake-ups that are kept: the first ones.
 const WAKES_MAX: usize = 1 << 20;
 
-/// A length of time, and how far it may be off.
+/// A duration and its error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Length {
     pub nanos: i64,
     pub error: u64,
 }
 
-/// Who woke whom.
+/// A wake-up: its source and its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wake {
-    /// The step that asked for it.
+    /// The step that caused it.
     pub step: u64,
-    /// Who signaled, or what happened.
+    /// The track that signaled, or of the event that caused it.
     pub by: TrackId,
     pub call: Word,
-    /// [`crate::NONE`] for what is no fence.
+    /// [`crate::NONE`] if there is no fence.
     pub fence: FenceId,
     pub value: u64,
     pub process: ProcessId,
     pub track: TrackId,
-    /// The guest's name for the wait.
+    /// The wait's event.
     pub event: u64,
 }
 
-/// A wake-up and its parts; `None` for what is not known.
+/// A wake-up and its parts; `None` for an unknown part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Split {
     pub wake: Wake,
     pub parts: [Option<Length>; PARTS],
-    /// The sum of the parts, if its begin and its end are known.
+    /// The sum of the parts, if begin and end are known.
     pub whole: Option<Length>,
 }
 
-/// See the module.
+/// Latencies of a trace's wake-ups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latency {
-    /// In the order of the steps.
+    /// In step order.
     pub wakes: Vec<Split>,
-    /// Wake-ups beyond those.
+    /// Number of further wake-ups.
     pub left_out: u64,
-    /// Clocks, by VM, that drift by more than is allowed for, and processes that do not have the clock of the host that
-    /// they are on: nothing across them is known.
+    /// VMs whose clocks drift too fast, and local processes with another clock than the host. Times across those clocks
+    /// are unknown.
     pub unsteady: Vec<String>,
 }
 
 impl Latency {
-    /// A wake-up by its step, who was woken, and the name of the wait.
+    /// A wake-up by its step, process track and event.
     pub fn of(&self, step: u64, track: TrackId, event: u64) -> Option<&Split> {
         let from = self.wakes.partition_point(|split| split.wake.step < step);
         let mut of_step = self.wakes[from..].iter().take_while(|split| split.wake.step == step);
@@ -84,7 +84,7 @@ impl Latency {
     }
 }
 
-/// Whose clock: the host's as one process has it, or that of a VM.
+/// Key of a clock: the host's as seen by one process, or a VM's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Whose {
     Host(u32),
@@ -97,15 +97,15 @@ impl Whose {
     }
 }
 
-/// Takes in times and wake-ups while a trace is read.
+/// Collects times and wake-ups while a trace is read.
 #[derive(Default)]
 pub(crate) struct Collector {
     has_times: bool,
     wakes: Vec<Wake>,
     left_out: u64,
-    /// Of the steps that woke somebody.
+    /// Times of the steps with wake-ups.
     steps: BTreeMap<u64, Times>,
-    /// The waiter's end, by process, event and the time at which the host asked for it.
+    /// The waiter's timestamps, by process, event and the host's `stored_ns`.
     ends: BTreeMap<(u32, u64, u64), (Whose, Woken)>,
     clocks: BTreeMap<Whose, Clock>,
 }
@@ -118,7 +118,7 @@ impl Collector {
         }
     }
 
-    /// Comes after the step that it is about.
+    /// Adds times; must follow the step that they belong to.
     pub fn times(&mut self, mut times: Times) {
         self.has_times = true;
         let whose = Whose::of(&times);
@@ -151,17 +151,17 @@ impl Collector {
         let wakes = std::mem::take(&mut self.wakes);
         let wakes = wakes.into_iter().map(|wake| self.split(wake, &mut unsteady)).collect();
         let words = |whose: Whose| match whose {
-            Whose::Host(process) => format!("p{process} has another clock than its host"),
+            Whose::Host(process) => format!("p{process} does not use its host's clock"),
             Whose::Vm(vm) => format!("the clock of vm {vm} drifts by more than {DRIFT_PPM} ppm"),
         };
         Some(Latency { wakes, left_out: self.left_out, unsteady: unsteady.into_iter().map(words).collect() })
     }
 
-    /// The offset of a clock at a time; `None` if nothing is known, and then it may be unsteady.
+    /// The offset of a clock at a time; `None` if unknown. Adds the clock to `unsteady` if it drifts too fast.
     fn offset(&self, whose: Whose, at: u64, unsteady: &mut BTreeSet<Whose>) -> Option<Offset> {
         let clock = self.clocks.get(&whose)?;
         match (whose, clock.may_be_the_hosts(), clock.at(at)) {
-            // What is sent arrives later: else it has not the host's clock.
+            // A message that arrives before it is sent shows that the process does not have the host's clock.
             (Whose::Host(_), true, _) => Some(Offset::default()),
             (Whose::Vm(_), _, Some(offset)) => Some(offset),
             _ => {
@@ -187,7 +187,7 @@ impl Collector {
             *guest = Some(plain(times.called_ns, times.sent_ns));
             if let Some(offset) = from_offset {
                 let sent = i128::from(times.sent_ns) + offset.nanos;
-                // A thread that was awake when it was sent had something else to do; one that slept was woken.
+                // A thread that was awake at the send time was busy; a thread that slept was woken by the message.
                 if times.awake_ns != 0 {
                     let sent = u64::try_from(sent).unwrap_or(0);
                     seen = times.awake_ns.max(sent).min(seen);
@@ -219,19 +219,19 @@ fn nanos(of: i128) -> i64 {
     of.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// Between two times of one clock.
+/// The duration between two times of one clock.
 fn plain(from: u64, to: u64) -> Length {
     Length { nanos: nanos(i128::from(to) - i128::from(from)), error: 0 }
 }
 
-/// Between two clocks, whose offset is known at one time of the host's and used at another.
+/// A duration across two clocks, whose offset is known at one host time and used at another.
 fn across(length: i128, offset: Offset, known: u64, used: u64) -> Length {
-    // One clock has no error.
+    // The host's own clock has no error.
     let age = if offset == Offset::default() { 0 } else { aged(known.abs_diff(used)) };
     Length { nanos: nanos(length), error: u64::try_from(offset.error + age).unwrap_or(u64::MAX) }
 }
 
-/// The whole: between two times of one guest's clock its error is none, for the offset is gone again.
+/// The whole of a wake-up. With both ends on one guest's clock it has no error, because the offset cancels out.
 fn sum(parts: &[Option<Length>; PARTS], one_clock: bool) -> Length {
     let known = || parts.iter().flatten();
     let nanos = known().fold(0i64, |sum, part| sum.saturating_add(part.nanos));

@@ -5,7 +5,7 @@ use trace::{Times, Woken};
 use super::words::length_words;
 use super::{Collector, Latency, Length, PARTS, Split, Wake};
 
-/// A machine with a clock of its own, so many nanoseconds behind the host's. 0 is the host.
+/// A machine whose clock is `behind` nanoseconds behind the host's. Clock 0 is the host's.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     clock: u32,
@@ -25,14 +25,14 @@ fn wake(step: u64, process: u32, event: u64) -> Wake {
     Wake { step, by, call, fence, value: step, process: ProcessId(process), track, event }
 }
 
-/// What really happened, by the host's clock: when process 1 called, and how long each part took.
+/// The true times, by the host's clock: when process 1 called, and how long each part took.
 #[derive(Clone, Debug)]
 struct Planted {
     called: u64,
     parts: [u64; PARTS],
 }
 
-/// Tells the collector what a daemon records of it: process 1 of one machine signals in this step, process 2 of another
+/// Adds the times that a daemon would record: process 1 of one machine signals in this step, process 2 of another
 /// waits.
 fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, to: Machine) {
     let mut at = [planted.called; PARTS + 1];
@@ -55,7 +55,7 @@ fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, 
         ..Times::default()
     };
     collector.times(times);
-    // Both say later what they heard, and when they say so is read as well.
+    // Both processes report their timestamps later; those reports are messages as well.
     let heard = Some((stored_ns, from.shows(stored_ns + 25_000)));
     let later = ran + 1_000_000;
     let says = |machine: Machine, process| Times {
@@ -104,7 +104,7 @@ proptest! {
             for (part, (length, truth)) in parts.iter().zip(planted.parts).enumerate() {
                 let off = length.nanos.abs_diff(truth as i64);
                 prop_assert!(off <= length.error, "part {part}: {length:?}, it was {truth}");
-                // Only what lies between two clocks is not known for sure.
+                // Only parts between two clocks have an error.
                 prop_assert_eq!(length.error == 0, ![1, 5].contains(&part));
             }
             let off = whole.nanos.abs_diff(planted.parts.iter().sum::<u64>() as i64);
@@ -158,7 +158,7 @@ fn local_processes_have_the_hosts_clock_and_no_error() {
 
 #[test]
 fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
-    // In a time namespace: what it sends is read before.
+    // In a time namespace: its message is read before its send time.
     let ahead = Machine { clock: 0, behind: 0 };
     let mut collector = Collector::default();
     let planted = Planted { called: SECOND, parts: [1000; PARTS] };
@@ -166,14 +166,14 @@ fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
     let sent_ns = 5 * SECOND;
     collector.times(Times { process: 1, sent_ns, read_ns: SECOND, ..Times::default() });
     let latency = latency(collector);
-    assert_eq!(latency.unsteady, ["p1 has another clock than its host"]);
+    assert_eq!(latency.unsteady, ["p1 does not use its host's clock"]);
     let split = &latency.wakes[0];
     assert_eq!((split.parts[1], split.whole), (None, None));
     assert_eq!(split.parts[5], Some(Length { nanos: 1000, error: 0 }), "the other process has its host's");
 }
 
-/// A thread of the daemon that has other work when a call is sent: that call waits in its queue. One that sleeps is
-/// woken by it, which belongs to the link.
+/// If the daemon's thread is busy when a call is sent, the call waits in its queue. If it sleeps, the call wakes it,
+/// which counts as link time.
 #[test]
 fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
     for (awake_ns, link, queue) in [(SECOND - 500, 0, 900), (SECOND + 300, 300, 600), (0, 700, 200)] {
@@ -201,11 +201,11 @@ fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
 #[test]
 fn what_nobody_told_is_not_made_up() {
     let mut collector = Collector::default();
-    // An engine's work was done; the process that waited was killed.
+    // Engine work completed; the waiting process was killed.
     collector.wake(wake(1, 1, 1));
     let (read_ns, recorded_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
     collector.times(Times { step: 1, read_ns, recorded_ns, handled_ns, stored_ns, ..Times::default() });
-    // A step of which nothing is known.
+    // A step without times.
     collector.wake(wake(2, 1, 2));
     let latency = latency(collector);
     let nanos = latency.wakes[0].parts.map(|part| part.map(|part| part.nanos));
@@ -235,6 +235,6 @@ fn a_length_below_its_error_is_told_as_what_it_is_below() {
     assert_eq!(words(30_000, 40_000), "< 70.000 us");
     assert_eq!(words(-30_000, 40_000), "< 10.000 us");
     assert_eq!(words(0, 0), "0 ns");
-    // By one clock nothing is below: a clock that went back shows.
+    // With a single clock there is no error, so a clock that went backwards is visible.
     assert_eq!(words(-5, 0), "-5 ns");
 }

@@ -1,4 +1,4 @@
-//! Latencies as text for people, and for programs.
+//! Latencies as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{DRIFT_PPM, Latency, Length, PART_NAMES, PARTS, Split};
 use crate::format::duration;
 use crate::timeline::{NONE, Timeline};
 
-/// `180.2 us`; `< 43 us` for what is no longer than its error: it is somewhere below that.
+/// A duration as `180.2 us`, or as `< 43 us` if it is not greater than its error: it is somewhere below that.
 pub(super) fn length_words(length: Length) -> String {
     let Length { nanos, error } = length;
     let most = nanos.unsigned_abs();
@@ -21,14 +21,14 @@ fn length_json(length: Length) -> Value {
     json!({ "ns": length.nanos, "error_ns": length.error })
 }
 
-/// How lengths are distributed: each of these is that of some wake-up.
+/// The distribution of durations; each value is one of a real wake-up.
 struct Distribution {
     count: usize,
     min: Length,
     p50: Length,
     p99: Length,
     max: Length,
-    /// The greatest error of any.
+    /// The greatest error.
     error: u64,
 }
 
@@ -64,7 +64,7 @@ impl Latency {
         parts.chain([("whole", whole)])
     }
 
-    /// Those that took longest; what is not known whole is not among them.
+    /// The slowest wake-ups, of those that are known as a whole.
     fn slowest(&self, count: usize) -> Vec<(&Split, Length)> {
         let mut slowest: Vec<_> = self.wakes.iter().filter_map(|split| Some((split, split.whole?))).collect();
         slowest.sort_by_key(|(split, whole)| {
@@ -76,7 +76,7 @@ impl Latency {
 }
 
 impl Split {
-    /// Parts that are known, in words.
+    /// Texts of the known parts.
     pub(crate) fn parts_words(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         let known = |(name, part): (&'static str, &Option<Length>)| Some((name, length_words((*part)?)));
         PART_NAMES.into_iter().zip(&self.parts).filter_map(known)
@@ -84,7 +84,7 @@ impl Split {
 }
 
 impl Timeline {
-    /// Where the time of wake-ups went, and so many of the slowest. Nothing if the trace has no times.
+    /// Latencies by part, and the slowest wake-ups. Empty if the trace has no times.
     pub fn latency_text(&self, slowest: usize) -> String {
         let Some(latency) = &self.latency else { return String::new() };
         let (all, whole) =
@@ -103,10 +103,10 @@ impl Timeline {
             out += &format!("    {}\n", parts.join(", "));
         }
         for words in &latency.unsteady {
-            out += &format!("\n{words}: what lies between it and others is not known\n");
+            out += &format!("\n{words}: times between it and other clocks are unknown\n");
         }
         if latency.left_out > 0 {
-            out += &format!("\n{} later wake-ups are not looked at\n", latency.left_out);
+            out += &format!("\n{} later wake-ups are not included\n", latency.left_out);
         }
         out
     }
@@ -120,7 +120,7 @@ impl Timeline {
         format!("#{} {by} {call}{fence} wakes {to} (event {})", wake.step, wake.event)
     }
 
-    /// The same for programs; `null` if the trace has no times.
+    /// As [`Timeline::latency_text`], in JSON; `null` if the trace has no times.
     pub fn latency_json(&self, slowest: usize) -> Value {
         let Some(latency) = &self.latency else { return Value::Null };
         let parts: serde_json::Map<String, Value> = latency

@@ -1,6 +1,5 @@
-//! The part of Perfetto's trace format that is written here: field numbers of google/perfetto's
-//! `protos/perfetto/trace`, in words of our own. Perfetto ignores fields that it does not know and takes any order of
-//! them.
+//! The part of Perfetto's trace format that this crate writes: the field numbers of google/perfetto's
+//! `protos/perfetto/trace`, declared anew. Perfetto ignores unknown fields and accepts any field order.
 
 use prost::Message;
 

@@ -1,19 +1,19 @@
 //! `.pftrace`, for <https://ui.perfetto.dev> and `trace_processor`.
 //!
-//! | ours | Perfetto |
+//! | timeline | Perfetto |
 //! |---|---|
 //! | VM, adapter | a process track with a synthetic pid; its children are below it |
-//! | process | a track: an instant for each call, and beside it a track for each row of waits that overlap |
+//! | process | a track with an instant for each call, and a track for each row of overlapping waits |
 //! | wait | a slice from its registration to its wake-up |
-//! | queue | a track for each row of packets that overlap: a slice from the call until it is done |
+//! | queue | a track for each row of overlapping packets: a slice from the call until it is done |
 //! | engine | a track: a slice for each run |
 //! | fence | a counter below `fences` |
 //! | signal that ended a wait | one flow from the instant (or packet) to the wake-up; call to run likewise |
 //! | note, fault, reset | an instant |
 //!
-//! A flow has two ends and one id, never one id for a fence: the UI walks all that hangs together and can freeze.
-//! Slices are balanced on each track; the times of a sequence do not go back; names are interned. A flow ends at an
-//! instant of its own ("woken"), because arrows begin and end at the beginnings of what they join.
+//! Each flow has its own id and two ends. A single id for each fence could freeze the UI, which walks all connected
+//! slices. Slices are balanced on each track, times of a sequence never go backwards, and names are interned. A flow
+//! ends at a separate instant ("woken"), because the UI draws arrows between the begins of slices.
 
 pub mod messages;
 
@@ -29,7 +29,7 @@ use messages::{
     SEQ_NEEDS_INCREMENTAL_STATE, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// Synthetic pids of VMs and adapters: no pid of a machine is that high.
+/// Synthetic pids of VMs and adapters, above all real pids.
 const PID_BASE: i32 = 1 << 30;
 const SEQUENCE_ID: u32 = 1;
 
@@ -59,10 +59,10 @@ pub fn export(timeline: &Timeline) -> Vec<u8> {
     writer.finish()
 }
 
-/// An event that waits for its turn in time.
+/// An event to be sorted by time.
 struct Timed {
     at: u64,
-    /// Ends come before begins of the same time, and everything else as it was told.
+    /// Order of events at the same time: ends before begins, else in order of creation.
     turn: (u8, u64),
     event: TrackEvent,
 }
@@ -73,12 +73,12 @@ struct Writer<'a> {
     events: Vec<Timed>,
     names: BTreeMap<String, u64>,
     keys: BTreeMap<&'static str, u64>,
-    /// Of waits and packets that overlap, by track: the uuid of each row and when it is free.
+    /// Rows for overlapping waits and packets, by track: the uuid of each row and the time from which it is free.
     lanes: BTreeMap<(TrackId, &'static str), Vec<(u64, u64)>>,
     uuids: u64,
     flows: u64,
     order: u64,
-    /// Flows that begin at a call: one for each run of what it submitted.
+    /// Flows that begin at a call: one for each run of its submissions.
     begun: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -96,7 +96,7 @@ impl Writer<'_> {
         prost::encoding::message::encode(1, &packet, &mut self.out);
     }
 
-    /// The clock: nanoseconds since the daemon started are its time since boot.
+    /// Writes the clock: nanoseconds since the daemon's start count as boot time.
     fn head(&mut self) {
         let clock = |id| Clock { clock_id: Some(id), timestamp: Some(self.timeline.begin.at) };
         let clocks = vec![clock(CLOCK_BOOTTIME)];
@@ -111,7 +111,7 @@ impl Writer<'_> {
 
     fn uuid(&mut self) -> u64 {
         self.uuids += 1;
-        // Tracks have theirs by their place.
+        // The uuids of tracks follow from their indexes.
         self.timeline.tracks.len() as u64 + self.uuids
     }
 
@@ -138,10 +138,10 @@ impl Writer<'_> {
         }
     }
 
-    /// A row below a track that is free from `begin` on: what overlaps is beside each other, never across.
+    /// A row of a track that is free from `begin` on, so that slices of one row never overlap.
     fn lane(&mut self, track: TrackId, what: &'static str, begin: u64, end: u64) -> u64 {
         let lanes = self.lanes.entry((track, what)).or_default();
-        // What is empty takes its instant for itself.
+        // An empty slice still occupies its instant.
         let end = end.max(begin + 1);
         if let Some((uuid, free)) = lanes.iter_mut().find(|(_, free)| *free <= begin) {
             *free = end;
@@ -216,7 +216,7 @@ impl Writer<'_> {
         &mut self.events.last_mut().expect("it was just pushed").event
     }
 
-    /// A slice; one without length is an instant, so that every begin is before its end.
+    /// Adds a slice. One without length becomes an instant, so that every begin is before its end.
     fn slice(&mut self, begin: u64, end: u64, uuid: u64, name: &str, args: Args) -> &mut TrackEvent {
         if end > begin {
             self.event(end, SLICE_END, uuid, "", Vec::new());
@@ -231,7 +231,7 @@ impl Writer<'_> {
         self.flows
     }
 
-    /// A call and what engines ran of it are joined if both are in the rows.
+    /// Connects each call with its runs by flows, if both have rows.
     fn join_calls_and_runs(&mut self) {
         let timeline = self.timeline;
         for run in timeline.runs.iter().filter(|run| run.queue != NONE) {
@@ -374,7 +374,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Events in the order of time.
+    /// Writes the events in order of time.
     fn finish(mut self) -> Vec<u8> {
         let mut events = std::mem::take(&mut self.events);
         events.sort_by_key(|timed| (timed.at, timed.turn));
@@ -391,7 +391,7 @@ impl Writer<'_> {
     }
 }
 
-/// 0 is Perfetto's default track.
+/// The uuid of a track; 0 is Perfetto's default track.
 fn of_track(track: TrackId) -> u64 {
     u64::from(track) + 1
 }
@@ -406,7 +406,7 @@ fn wait_name(wait: &Wait) -> String {
     }
 }
 
-/// Where the time of a wake-up went, if it was recorded.
+/// The latency parts of a wake-up, if recorded.
 fn woken_args(timeline: &Timeline, wait: &Wait) -> Args {
     let latency = timeline.latency.as_ref();
     let split = latency.and_then(|latency| latency.of(wait.end.sequence, wait.process, wait.event));

@@ -18,14 +18,14 @@ use trace::{Durable, Next, Player, PlayerStep, Reader, Record, Recorder, Recordi
 
 pub use session::Step;
 
-/// The drivers that configurations of these tests name.
+/// The drivers that these tests' configurations name.
 pub fn drivers() -> Registry {
     Registry::default().with(ANOTHER, || Box::new(SimulatedMiniport::default()))
 }
 
 const ANOTHER: &str = "another driver";
 
-/// A configuration that is not the default in any field.
+/// A configuration that differs from the default in every field.
 pub fn config() -> Config {
     let mut config = Config {
         policy: Policy::from_bits(0b101).unwrap(),
@@ -52,7 +52,7 @@ pub fn config() -> Config {
                 ..VmConfig::default()
             },
         ],
-        // Who has no ParavirtualizationSupported serves VMs by this flag: sessions have VMs.
+        // This flag lets an adapter without ParavirtualizationSupported serve VMs, which sessions have.
         gpu_virtualization_flags: 5,
         test_signing: true,
         grants: vec![Grant { name: "a name".into(), vms: vec!["one".into(), "host".into()] }],
@@ -61,7 +61,7 @@ pub fn config() -> Config {
     let adapter = &mut config.adapters[0];
     adapter.description = "another adapter".into();
     adapter.vendor = 7;
-    // What an adapter needs to start is left as it is: sessions run on this one.
+    // The fields that an adapter needs to start stay unchanged, because sessions run on it.
     adapter.caps |= VidSchCaps::NO_64_BIT_ATOMICS;
     adapter.physical_adapters = 2;
     adapter.paging_node = Some(1);
@@ -96,7 +96,7 @@ pub fn config() -> Config {
     config
 }
 
-/// So that the bytes of two traces can be compared.
+/// A fixed trace number, so that the bytes of two traces can be compared.
 pub const RECORDING: Recording = Recording {
     durable: Durable::No,
     trace: Some(0x0123_4567_89AB_CDEF),
@@ -105,17 +105,17 @@ pub const RECORDING: Recording = Recording {
     one_block_bytes_max: None,
 };
 
-/// A recorder into a file that nobody else has.
+/// A recorder into a private file.
 pub fn recorder(path: &Path, config: &Config) -> Recorder {
     Recorder::create_as(path, config, "test 1.0", RECORDING).unwrap()
 }
 
-/// The bytes of a trace of these steps; with an end if there is a digest.
+/// Bytes of a trace of these steps; with an end if there is a digest.
 pub fn record(config: &Config, steps: &[Step], digest: Option<u64>) -> Vec<u8> {
     record_in_blocks(config, steps, &[], digest)
 }
 
-/// The same, with a new block before the steps at these positions.
+/// As [`record`], with a new block before the steps at these positions.
 pub fn record_in_blocks(config: &Config, steps: &[Step], before: &[usize], digest: Option<u64>) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut recorder = recorder(file.path(), config);
@@ -137,7 +137,7 @@ pub fn reader(bytes: &[u8]) -> Result<Reader, TraceError> {
     Reader::new(Cursor::new(bytes.to_vec()), Path::new("test.gvt"))
 }
 
-/// Every step of a trace that is whole.
+/// Every step of an intact trace.
 pub fn steps(bytes: &[u8]) -> Vec<Step> {
     let step = |record| match record {
         Ok(Record::Step { now, input, effects, .. }) => Some(Step { now, input, effects: effects.unwrap() }),
@@ -147,7 +147,7 @@ pub fn steps(bytes: &[u8]) -> Vec<Step> {
     reader(bytes).unwrap().filter_map(step).collect()
 }
 
-/// Where the blocks of a whole trace begin, and where the last one ends.
+/// Offsets of the blocks of an intact trace, and the end of the last one.
 pub fn bounds(bytes: &[u8]) -> Vec<usize> {
     let mut bounds = vec![0];
     while let Some(last) = bounds.last().copied().filter(|last| *last < bytes.len()) {
@@ -162,8 +162,8 @@ pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
     trace::replay_from(reader(bytes)?, &drivers(), &mut |done, all| assert!(done <= all))
 }
 
-/// What a recorder makes of the replay of a whole trace: of each step the input as recorded and the effects as
-/// replayed, and snapshots, where there were some, of the replayed kernel.
+/// Records the replay of an intact trace: the recorded inputs, the replayed effects, and snapshots of the replayed
+/// kernel where the trace has some.
 pub fn record_again(bytes: &[u8]) -> Vec<u8> {
     let mut told = reader(bytes).unwrap();
     let mut player = Player::new(reader(bytes).unwrap(), &drivers()).unwrap();

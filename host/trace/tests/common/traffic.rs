@@ -1,4 +1,4 @@
-//! What most traces are full of: signals of fences, and waits for them.
+//! The usual traffic of traces: fence signals and waits.
 #![allow(dead_code)]
 
 use std::ops::Range;
@@ -9,13 +9,13 @@ use dxgkrnl::{Config, Effects, Input, Kernel, Nanos, ProcessId, VmId};
 use trace::Recorder;
 
 const PROCESS: ProcessId = ProcessId(1);
-/// Between two steps.
+/// Time between two steps.
 const STEP_NS: Nanos = 1700;
 
-/// A kind of traffic: so many of its rounds are recorded.
+/// A kind of traffic: records a range of its rounds.
 pub type Rounds = fn(&mut Traffic, &mut Recorder, Range<u64>);
 
-/// One process with fences of its own, on a kernel that is recorded.
+/// One process with its own fences, on a recorded kernel.
 pub struct Traffic {
     pub kernel: Kernel<Drivers>,
     pub device: Handle,
@@ -26,7 +26,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The process has come and has so many fences.
+    /// Attaches the process and creates its fences.
     pub fn new(recorder: &mut Recorder, fences: u32) -> Traffic {
         let config = Config::default();
         let drivers = Drivers::new(&Registry::default(), &config);
@@ -60,7 +60,7 @@ impl Traffic {
         traffic
     }
 
-    /// As a daemon does it.
+    /// Handles and records an input, as a daemon does.
     fn tell(&mut self, recorder: &mut Recorder, input: Input) {
         self.steps += 1;
         let now = self.steps * STEP_NS;
@@ -79,12 +79,12 @@ impl Traffic {
         std::mem::replace(&mut self.effects.answers[0].reply, Reply::None)
     }
 
-    /// A call that comes next.
+    /// The input of the next call.
     pub fn input(&self, call: Call) -> Input {
         Input::Call { process: PROCESS, request: self.steps + 1, call }
     }
 
-    /// A signal of one of the fences; each has its turn.
+    /// A signal of one of the fences, in turn.
     pub fn signal(&self, number: u64) -> Call {
         let fences = self.fences.len() as u64;
         let (objects, values) = ([self.fences[(number % fences) as usize]], [number / fences + 1]);
@@ -96,14 +96,14 @@ impl Traffic {
         }
     }
 
-    /// So many signals.
+    /// Signals, one for each number.
     pub fn signals(&mut self, recorder: &mut Recorder, numbers: Range<u64>) {
         for number in numbers {
             self.tell(recorder, self.input(self.signal(number)));
         }
     }
 
-    /// The same with a wait before each, which it ends.
+    /// As `signals`, with a wait before each signal that it ends.
     pub fn waits(&mut self, recorder: &mut Recorder, numbers: Range<u64>) {
         for number in numbers {
             let signal = self.signal(number);
@@ -116,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// Ends the trace in good order.
+    /// Finishes the trace.
     pub fn finish(self, recorder: Recorder) -> u64 {
         recorder.finish(self.kernel.snapshot().digest()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! What happens most: the steps whose recording is measured and counted.
+//! The most frequent steps, whose recording is measured.
 #![allow(dead_code)]
 
 use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
@@ -79,7 +79,7 @@ fn pair(step: u64, input: &mut Input, effects: &mut Effects) {
     }
 }
 
-/// Signals of many fences, each with a value of its own.
+/// Signals of many fences, each with its own values.
 pub fn spread(step: u64, input: &mut Input, effects: &mut Effects) {
     let fence = (step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 1000;
     let value = fence * 50 + step / 1000;
@@ -89,7 +89,7 @@ pub fn spread(step: u64, input: &mut Input, effects: &mut Effects) {
     effects.answers.push(success(PROCESS, step, Reply::None));
 }
 
-/// A microsecond and a bit between steps.
+/// Slightly more than a microsecond between steps.
 pub fn time(step: u64) -> Nanos {
     step * 1700 + step % 7 * 100
 }

@@ -74,7 +74,7 @@ pub(super) struct Flow {
     tx_cnt: u32,
     rx_cnt: u32,
     fwd_cnt: u32,
-    told_fwd_cnt: u32,
+    sent_fwd_cnt: u32,
 }
 
 impl Flow {
@@ -95,7 +95,7 @@ impl Flow {
             tx_cnt: 0,
             rx_cnt: 0,
             fwd_cnt: 0,
-            told_fwd_cnt: 0,
+            sent_fwd_cnt: 0,
         }
     }
 
@@ -149,7 +149,7 @@ impl Flow {
     pub fn note_consumed(&mut self, len: u32) {
         let outstanding = self.rx_cnt.wrapping_sub(self.fwd_cnt);
         self.fwd_cnt = self.fwd_cnt.wrapping_add(len.min(outstanding));
-        if self.fwd_cnt.wrapping_sub(self.told_fwd_cnt) >= CREDIT_UPDATE_BYTES {
+        if self.fwd_cnt.wrapping_sub(self.sent_fwd_cnt) >= CREDIT_UPDATE_BYTES {
             self.owes_credit_update = true;
         }
     }
@@ -210,7 +210,7 @@ impl Flow {
     }
 
     fn header(&mut self, guest_cid: u64, operation: Operation, flags: u32, len: u32) -> Header {
-        self.told_fwd_cnt = self.fwd_cnt;
+        self.sent_fwd_cnt = self.fwd_cnt;
         self.owes_credit_update = false;
         Header {
             src_cid: HOST_CID,
@@ -230,6 +230,6 @@ impl Flow {
     #[cfg(test)]
     pub fn wind_counters(&mut self, tx: u32, rx: u32) {
         (self.tx_cnt, self.peer_fwd_cnt) = (tx, tx);
-        (self.rx_cnt, self.fwd_cnt, self.told_fwd_cnt) = (rx, rx, rx);
+        (self.rx_cnt, self.fwd_cnt, self.sent_fwd_cnt) = (rx, rx, rx);
     }
 }

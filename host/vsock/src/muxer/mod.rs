@@ -62,7 +62,7 @@ pub struct Muxer {
     resets: VecDeque<Header>,
     /// RST or SHUTDOWN packets for connections that the guest has and this muxer has not. They are sent before anything
     /// else.
-    farewells: VecDeque<Header>,
+    closing_packets: VecDeque<Header>,
     /// Changes since [`Muxer::take_changes`].
     changes: Vec<Change>,
     events: Vec<Event>,
@@ -85,7 +85,7 @@ impl Muxer {
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
             resets: VecDeque::new(),
-            farewells: VecDeque::new(),
+            closing_packets: VecDeque::new(),
             changes: Vec::new(),
             events: Vec::new(),
             queued_bytes: 0,
@@ -122,7 +122,7 @@ impl Muxer {
             (None, Operation::RST) => Ok(()),
             (None, Operation::REQUEST) => self.offer(ports, header),
             (None, _) => Err(self.refuse(header, Violation::NoSuchConnection)),
-            (Some(id), _) => self.advance(id, header).map_err(|violation| self.punish(id, violation)),
+            (Some(id), _) => self.advance(id, header).map_err(|violation| self.close_violator(id, violation)),
         }
     }
 
@@ -203,7 +203,7 @@ impl Muxer {
             self.events.push(Event::PeerFinished(id));
         }
         if deaf {
-            self.stop_hearing(id);
+            self.peer_stops_receiving(id);
         }
         if self.flow(id).is_some_and(|flow| flow.is_spent()) {
             self.end(id, CloseReason::Finished);
@@ -211,7 +211,7 @@ impl Muxer {
     }
 
     /// Handles a guest that reads no more: queued bytes are dropped, and a waiting sender is woken to see it.
-    fn stop_hearing(&mut self, id: ConnectionId) {
+    fn peer_stops_receiving(&mut self, id: ConnectionId) {
         let Some(flow) = self.flow(id) else { return };
         let dropped = flow.outgoing.len();
         flow.outgoing = VecDeque::new();
@@ -348,13 +348,13 @@ impl Muxer {
     }
 
     /// Sends RST for these ports, on which the guest may have a connection of an earlier daemon.
-    pub fn disown(&mut self, ports: Ports) {
+    pub fn reset_ports(&mut self, ports: Ports) {
         let reset = self.header_to(ports, Operation::RST, 0);
-        self.farewells.push_back(reset);
+        self.closing_packets.push_back(reset);
     }
 
     fn owes_farewell(&self, ports: Ports) -> bool {
-        self.farewells.iter().any(|header| ports_of(header) == ports)
+        self.closing_packets.iter().any(|header| ports_of(header) == ports)
     }
 
     /// Closes every connection with SHUTDOWN: after what it was sent the guest sees end of file.
@@ -364,7 +364,7 @@ impl Muxer {
             if let Some(flow) = self.close_quietly(id, reason) {
                 let both = SHUTDOWN_RECEIVE | SHUTDOWN_SEND;
                 let farewell = self.header_to(flow.ports, Operation::SHUTDOWN, both);
-                self.farewells.push_back(farewell);
+                self.closing_packets.push_back(farewell);
             }
         }
     }
@@ -387,7 +387,7 @@ impl Muxer {
 
     /// Whether a packet waits for a receive buffer.
     pub fn has_packet(&mut self) -> bool {
-        if !self.farewells.is_empty() || !self.resets.is_empty() {
+        if !self.closing_packets.is_empty() || !self.resets.is_empty() {
             return true;
         }
         while let Some(&id) = self.ready.front() {
@@ -406,7 +406,7 @@ impl Muxer {
         if !self.has_packet() {
             return None;
         }
-        if let Some(last) = self.farewells.pop_front().or_else(|| self.resets.pop_front()) {
+        if let Some(last) = self.closing_packets.pop_front().or_else(|| self.resets.pop_front()) {
             self.totals.packets_sent += 1;
             let ports = ports_of(&last);
             // A reset that answers a packet with another CID or socket type may have the ports of a connection.
@@ -539,7 +539,7 @@ impl Muxer {
         }
     }
 
-    fn punish(&mut self, id: ConnectionId, violation: Violation) -> Violation {
+    fn close_violator(&mut self, id: ConnectionId, violation: Violation) -> Violation {
         self.end(id, CloseReason::ProtocolViolation);
         violation
     }

@@ -433,7 +433,7 @@ fn connections_take_turns() {
 fn a_disowned_connection_is_reset_before_any_other_packet() {
     let mut muxer = Muxer::new(CID);
     let ports = Ports { peer: 7, local: FIRST_LOCAL_PORT };
-    muxer.disown(ports);
+    muxer.reset_ports(ports);
     let (_, fresh) = muxer.connect(7, Credit::Automatic).unwrap();
     assert_ne!(fresh, ports, "the guest would confuse the two");
     let sent: Vec<_> =

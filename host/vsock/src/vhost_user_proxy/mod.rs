@@ -226,7 +226,7 @@ impl Held<'_> {
         }
         loop {
             match UnixStream::connect(&self.shared.daemon) {
-                Ok(daemon) => match self.tell_again(&daemon) {
+                Ok(daemon) => match self.replay_setup(&daemon) {
                     Ok(()) => {
                         self.daemon = Some(daemon);
                         return Ok(());
@@ -264,10 +264,10 @@ impl Held<'_> {
     }
 
     /// Brings a new device to the state of the last one.
-    fn tell_again(&self, daemon: &UnixStream) -> io::Result<()> {
+    fn replay_setup(&self, daemon: &UnixStream) -> io::Result<()> {
         if self.setup.features() == 0 && self.setup.protocol_features() == 0 {
             // QEMU has negotiated no features yet, and may still query all. Its messages are replayed.
-            return self.say_again(daemon);
+            return self.replay_messages(daemon);
         }
         let has = [
             (Request::GET_FEATURES, self.setup.features()),
@@ -282,7 +282,7 @@ impl Held<'_> {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, words));
             }
         }
-        self.say_again(daemon)?;
+        self.replay_messages(daemon)?;
         for event in self.setup.events() {
             // A full counter is readable already.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -290,7 +290,7 @@ impl Held<'_> {
         Ok(())
     }
 
-    fn say_again(&self, daemon: &UnixStream) -> io::Result<()> {
+    fn replay_messages(&self, daemon: &UnixStream) -> io::Result<()> {
         for again in self.setup.again()? {
             let message = again.message();
             let reply = self.exchange(daemon, message)?;

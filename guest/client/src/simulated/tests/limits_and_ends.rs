@@ -194,7 +194,7 @@ fn an_active_device_is_known_to_be_active_until_the_host_stores_that_one_is_not(
 }
 
 #[test]
-fn a_status_slot_that_is_not_ours_is_the_hosts_defect_and_every_wait_is_asked() {
+fn an_unknown_status_slot_is_the_hosts_defect_and_every_wait_is_forwarded() {
     let welcome = Welcome { status_slot_plus_one: 65, ..welcome() };
     let (session, fences) = session_with_fences(welcome, &[5]);
     let lines = session.port().take_lines();
@@ -203,7 +203,7 @@ fn a_status_slot_that_is_not_ours_is_the_hosts_defect_and_every_wait_is_asked() 
 }
 
 #[test]
-fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
+fn a_wait_on_a_destroyed_handle_is_forwarded_before_the_host_destroys_it() {
     covers!("GPV-034");
     let (session, fences) = session_with_fences(welcome(), &[5, 5]);
     let destroying = session.destroy_sync_object(fences[0].object);
@@ -319,7 +319,7 @@ fn a_lost_transport_completes_everything() {
 }
 
 #[test]
-fn what_came_before_the_goodbye_counts() {
+fn messages_before_the_goodbye_are_delivered() {
     let session = new_session(welcome());
     let port = session.port();
     let (mut answered, mut lost) = (pin!(session.call(&STATE)), pin!(session.call(&STATE)));

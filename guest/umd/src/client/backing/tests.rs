@@ -89,7 +89,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: ours.
+        // SAFETY: this value owns the mapping.
         unsafe { munmap(self.0.cast(), self.1) }.unwrap();
     }
 }
@@ -154,7 +154,7 @@ fn a_device_and_a_resource_take_their_allocations_with_them() {
 }
 
 #[test]
-fn what_the_program_has_replaced_is_backed_anew() {
+fn memory_that_the_program_has_replaced_is_backed_again() {
     let (memory, broker, mut backing) = (Memory::new(2), Broker::default(), ProcessBacking::default());
     add(&mut backing, &broker, 1, memory.pages(0..2)).unwrap();
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -197,7 +197,7 @@ fn memory_that_is_not_there_or_not_the_programs_alone_is_refused_and_untouched()
 }
 
 #[test]
-fn what_fails_half_way_leaves_the_programs_bytes_and_nothing_with_the_host() {
+fn a_partial_failure_keeps_the_bytes_and_detaches_everything() {
     let pages = PAGES_PER_MESSAGE_MAX as u64;
     let memory = Memory::new(2 * pages as usize);
     let broker = Broker { refuse_at: Some(memory.start() + pages * PAGE), ..Broker::default() };

@@ -272,9 +272,9 @@ fn a_daemon_that_is_killed_midway_resumes_with_a_stopped_adapter() {
     drop(summing);
     let (kernel_host, steps) = kernel_host(Some(folder.path()));
     assert_eq!(kernel_host.lock().kernel.snapshot().digest(), digest);
-    let resumed = kernel_host.resumption().end_what_is_lost(&[]).unwrap();
+    let resumed = kernel_host.resumption().close_unresumable(&[]).unwrap();
     assert_eq!(resumed.processes, 2);
-    kernel_host.resumption().go_on();
+    kernel_host.resumption().resume_all();
     kernel_host.advance(SUMMED / BYTES_PER_NS);
     assert!(!steps.take().iter().any(|seen| seen.touched));
     assert!(kernel_host.lock().kernel.engines_idle());

@@ -1,5 +1,5 @@
-//! Command lists: what a command with a barrier costs from the call to its end, with and without the search for races, and
-//! the moves of a copy.
+//! Command lists: cost of a command with a barrier from the call to its completion, with and without the search for
+//! races, and the DMA operations of a copy.
 
 use d3dkmt::isa::{
     self, Barrier, BarrierAccess as A, BarrierGroup, BarrierSync as S, BufferBarrier, Kernel as WorkKernel,
@@ -15,10 +15,10 @@ use kmd::SimulatedMiniport;
 use super::ns;
 
 const PROCESS: ProcessId = ProcessId(1);
-/// Where the process has its memory.
+/// Address of the process's memory.
 pub const MEMORY: u64 = 0x7000_0000_0000;
 pub const PAGE: u64 = 4096;
-/// Resources that the commands go through.
+/// Resources that the commands use in turn.
 const BUFFERS: u32 = 512;
 /// Commands of one submission, each with its barrier: about as many as a message has room for.
 const COMMANDS: u32 = 600;
@@ -37,7 +37,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// With so much memory.
+    /// A queue of a process with `bytes` of memory.
     fn new(bytes: u64, hazards: bool) -> Queue {
         let mut config = Config::default();
         config.adapters[0].hazards = hazards;
@@ -70,7 +70,7 @@ impl Queue {
         queue
     }
 
-    /// An allocation that engines see.
+    /// Creates an allocation, maps it and makes it resident.
     fn memory(&mut self, bytes: u64) {
         let device = self.device;
         let standard = StandardAllocation {
@@ -121,7 +121,7 @@ impl Queue {
         answer.reply
     }
 
-    /// Time passes until nothing is due.
+    /// Advances the time until nothing is due.
     fn pass(&mut self) {
         while let Some(due) = self.kernel.next_deadline() {
             self.now = self.now.max(due);
@@ -129,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// A buffer in the memory; its number.
+    /// Creates a buffer in the memory; returns its number.
     fn buffer(&mut self, offset: u64, bytes: u64) -> u32 {
         let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
         let desc = ResourceDesc { flags, ..ResourceDesc::buffer("", self.address + offset, bytes) };
@@ -153,7 +153,7 @@ impl Queue {
     }
 }
 
-/// Submissions of commands with two ranges each and a barrier behind them, through the kernel and its driver to their end.
+/// Submissions of commands with two ranges each and a barrier behind them, through the kernel and its driver.
 pub struct Lists {
     queue: Queue,
     list: Vec<u8>,
@@ -166,7 +166,7 @@ impl Lists {
         Lists { list: list(&numbers), queue }
     }
 
-    /// Nanoseconds of one of the commands of so many submissions.
+    /// Nanoseconds for one command, over so many submissions.
     pub fn commands(&mut self, submissions: usize) -> f64 {
         ns(submissions, |_| {
             self.queue.submit(&self.list);
@@ -176,7 +176,7 @@ impl Lists {
     }
 }
 
-/// What an engine asks for to copy [`COPY_BYTES`] from [`MEMORY`] to what is behind them: of each step.
+/// DMA operations of an engine that copies [`COPY_BYTES`] from [`MEMORY`] to the bytes behind them, by step.
 pub fn moves_of_copy() -> Vec<Vec<DmaOp>> {
     let mut queue = Queue::new(2 * COPY_BYTES, false);
     let (from, to) = (queue.buffer(0, COPY_BYTES), queue.buffer(COPY_BYTES, COPY_BYTES));

@@ -1,12 +1,12 @@
-//! Rounds of what the model costs, ours and a peer in turns. `cargo bench -p dxgkrnl --bench model` and `gpupv bench`
-//! print them.
+//! Rounds of measurements of the model, ours and a peer alternately. `cargo bench -p dxgkrnl --bench model` and
+//! `gpupv bench` print them.
 //!
-//! The clock is the thread's own time on a processor: a busy machine takes turns with us, which is no cost of ours.
-//! What it does to the caches meanwhile shows in both columns.
-//! - Fences are taken in one random order, the same for ours and for the peer (a permutation, so each once).
-//! - Signals and pairs come in turns of 16, as the daemon has them of a stream (`CALLS_PER_TURN_MAX`): the calls are made,
-//!   the kernel is told which come, and takes one after the other. All of that is in the time. "By itself": each is
-//!   made and taken before the next, and the kernel is told of nothing.
+//! The clock is the thread's CPU time, so that other load on the machine does not count. What that load does to the
+//! caches shows in both columns.
+//! - Fences are used in one random order, the same for ours and for the peer (a permutation, so each once).
+//! - Signals and pairs are handled in turns of 16, as the daemon reads them from a stream (`CALLS_PER_TURN_MAX`): the
+//!   calls are built, the kernel prefetches for all of them, and handles one after the other. All of that is in the
+//!   time. "By itself": each is built and handled before the next, without a prefetch.
 //! - Waits, cancels and wake-ups are built before the clock is read.
 //! - Values of waits come in ascending or in random order; the names of their events ascend.
 #![allow(dead_code)]
@@ -39,7 +39,7 @@ fn shuffled(length: usize) -> Vec<u32> {
     order
 }
 
-/// Nanoseconds of one of `count` calls, which `make` builds outside of the time that is taken.
+/// Nanoseconds of one of `count` calls, which `make` builds outside of the measured time.
 fn handle_ns(world: &mut World, count: usize, mut make: impl FnMut(&World, usize) -> Input) -> f64 {
     let mut batch = Vec::with_capacity(BATCH);
     let mut nanos = 0;
@@ -74,7 +74,7 @@ pub fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
     (thread_ns() - begin) as f64 / count as f64
 }
 
-/// Fences and as many entries of a hash map, gone through in one order again and again.
+/// Fences and as many entries of a hash map, visited in one order again and again.
 pub struct Walk {
     world: World,
     map: HashMap<u32, u64>,
@@ -84,8 +84,7 @@ pub struct Walk {
     value: u64,
 }
 
-/// Operations of a round over so many fences: it goes through a good part of them, and what fits the cache is there
-/// then.
+/// Operations of a round over so many fences: it visits a good part of them, and what fits the cache is there then.
 pub fn operations(fences: usize, least: usize) -> usize {
     fences.clamp(least, 8 * least)
 }
@@ -106,7 +105,7 @@ impl Walk {
         (self.value as usize + at) % self.order.len()
     }
 
-    /// Nanoseconds of one of `count` calls in turns, each made by `make` and handed to `step`.
+    /// Nanoseconds of one of `count` calls in turns, each built by `make` and passed to `step`.
     fn in_turns<E>(
         &mut self,
         count: usize,
@@ -134,7 +133,7 @@ impl Walk {
         took
     }
 
-    /// The same signals, each handed to `step`.
+    /// The same signals, each passed to `step`.
     pub fn signals_to<E>(
         &mut self,
         count: usize,
@@ -155,7 +154,7 @@ impl Walk {
         took
     }
 
-    /// What building and dropping such a call costs: it is part of each figure.
+    /// Nanoseconds for building and dropping such a call, which is part of each figure.
     pub fn calls(&mut self, count: usize) -> f64 {
         ns(count, |at| drop(black_box(self.world.signal(self.place(at), at as u64))))
     }
@@ -228,7 +227,7 @@ pub struct WaitRound {
     pub wake: f64,
     pub pop: f64,
     pub cancel: f64,
-    /// Taking as many out of the B-tree, in the same order.
+    /// Removing as many from the B-tree, in the same order.
     pub remove: f64,
     /// Bytes that the caller's meter counts for each pending wait.
     pub bytes: f64,
@@ -237,8 +236,8 @@ pub struct WaitRound {
 }
 
 impl Waits {
-    /// Arms them all, cancels a tenth of them all over the place, and ends the rest, 1,000 with each signal: of all
-    /// fences in turn, or of the one. `held` says how many bytes are allocated.
+    /// Arms them all, cancels a tenth of them in random order, and ends the rest, 1,000 with each signal: of all
+    /// fences in turn, or of the one. `held` returns how many bytes are allocated.
     pub fn round(&self, signals: usize, held: impl Fn() -> f64) -> WaitRound {
         let Waits { count, fences, random } = *self;
         let order = if random { shuffled(count) } else { (0..count as u32).collect() };

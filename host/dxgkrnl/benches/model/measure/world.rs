@@ -39,7 +39,7 @@ impl World {
         world
     }
 
-    /// Hands one input to the kernel, and lets it do all that it leaves of that; what it led to is in `effects`.
+    /// Passes one input to the kernel, and runs it until no work is left; the results are in `effects`.
     #[inline]
     pub fn take(&mut self, input: Input) {
         self.effects.clear();
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Tells the kernel which calls come next.
+    /// Prefetches for the calls that come next.
     #[inline]
     pub fn expect(&self, inputs: &[Input]) {
         let calls = inputs.iter().filter_map(|input| match input {

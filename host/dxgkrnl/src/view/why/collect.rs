@@ -1,4 +1,4 @@
-//! Who waits, and what is told of them.
+//! Collects the waiters, and what the report says of each.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -17,19 +17,19 @@ use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Queue};
 use crate::{Nanos, ProcessId};
 
-/// Missing objects of one wait that are told.
+/// Missing objects of one wait that the report lists.
 const MISSING_TOLD_MAX: usize = 8;
 
-/// Somebody who waits.
+/// A waiter: the root of a path through the graph.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Root {
-    /// `u64::MAX`: nobody wrote it down.
+    /// `u64::MAX`: not recorded.
     pub since: Nanos,
     pub process: ProcessId,
-    /// `None`: it has ended, and the process that is frozen has not heard.
+    /// `None`: the wait has ended, but its process is frozen and was not woken.
     pub node: Option<Node>,
     event: Option<u64>,
-    /// The queue whose work it is, and its submission.
+    /// The queue of the work that waits, and its submission.
     work: Option<(u32, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Root {
 }
 
 impl<M: Miniport> WaitIndex<'_, M> {
-    /// Those who wait that are asked for, who has waited longest first.
+    /// The waiters that the question selects, the longest wait first.
     pub fn roots(&self, question: &Question) -> Vec<Root> {
         let kernel = self.kernel;
         let mut roots = Vec::new();
@@ -53,7 +53,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
                 WaitOwner::Gpu { queue } if self.is_head(queue, |packet| waits_for(packet, id)) => {
                     roots.push(Root::new(node, kernel.vidsch.queues()[queue].process, wait.since));
                 }
-                // It is in the chain of what is behind it.
+                // It is part of the path of a packet behind it.
                 WaitOwner::Gpu { .. } => {}
             }
         }
@@ -82,7 +82,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         state.is_idle() && state.packets.front().is_some_and(is_it)
     }
 
-    /// Queues whose heads stand in the line of a mutex or semaphore.
+    /// Adds queues whose heads wait in the line of a mutex or semaphore.
     fn takers(&self, roots: &mut Vec<Root>) {
         for (queue, state) in self.kernel.vidsch.queues().iter() {
             if let Some(Packet::Acquire(acquire)) = state.packets.front()
@@ -95,7 +95,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// Work that engines have and that does not go on by itself.
+    /// Adds work of engines that does not continue by itself.
     fn work_that_waits(&self, roots: &mut Vec<Root>) {
         let kernel = self.kernel;
         let mut of_hw_queue = BTreeMap::new();
@@ -142,7 +142,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// What is told of one who waits.
+    /// The report of one waiter.
     pub fn waiter(&self, root: &Root) -> Waiter {
         let kernel = self.kernel;
         let mut waiter = Waiter {
@@ -215,7 +215,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
             }
             if waiter.missing.len() < MISSING_TOLD_MAX {
                 let mut thing = kernel.thing(item.object, seen_by);
-                // Of several handles of its own, the one it was made through.
+                // Of several handles of the process, the one through which the wait was made comes first.
                 let open = item.open.and_then(|open| kernel.sync.opens().get(open));
                 let handle = open.map_or(item.handle, |open| open.handle);
                 if handle != Handle::NULL && open.is_some() {
@@ -229,7 +229,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// Who could have signaled an object and is gone.
+    /// Parties that could have signaled an object and are gone.
     pub fn gone(&self, object: u32) -> Vec<Gone> {
         let told = self.kernel.past.of(object).map(|one| {
             let party = Owner {
@@ -246,7 +246,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         told.split_off(first)
     }
 
-    /// Who could release a mutex, or count up a semaphore.
+    /// Processes that could release a mutex or signal a semaphore.
     pub fn could_release(&self, object: u32) -> Vec<Source> {
         let Some(owner) = self.kernel.sync.legacy().owner(object) else { return self.could(object) };
         if owner.by == Handle::NULL || !self.kernel.processes.by_id().contains_key(&owner.process) {
@@ -256,7 +256,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         alloc::vec![Source { process: owner.process.0, text }]
     }
 
-    /// Who could release a keyed mutex with the key.
+    /// Processes that could release a keyed mutex with the key.
     pub fn could_give(&self, acquire: u64) -> Vec<Source> {
         let keyed = &self.kernel.keyed;
         let acquire = &keyed.acquires()[&acquire];

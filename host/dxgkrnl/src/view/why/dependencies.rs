@@ -1,4 +1,4 @@
-//! What each node of the graph needs.
+//! The dependencies of each node of the graph.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -17,7 +17,7 @@ use crate::sync::waits::{Wait, WaitItem, WaitOwner};
 use crate::tdr::Watch;
 use crate::vidsch::{DoorbellStatus, Packet, Queue, Signal};
 
-/// Of the signals under way that reach a value, so many are looked at: the first.
+/// Pending signals that reach a value and are considered, the first ones.
 const ALTERNATIVES_MAX: usize = 8;
 
 impl<M: Miniport> WaitIndex<'_, M> {
@@ -58,7 +58,8 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// Signals under way; or else what other processes may do; or else what the one that waits may do itself.
+    /// A value needs one of the pending signals that reach it. Without any it needs another process, and at last the
+    /// waiting process itself.
     fn of_value(&self, object: u32, value: u64, by: ProcessId, cpu: bool) -> Dependencies {
         let kernel = self.kernel;
         if kernel.sync.objects().value(object) >= value {
@@ -84,7 +85,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         let others: Vec<ProcessId> = signalers.iter().copied().filter(|process| *process != by).collect();
         let may_itself = signalers.contains(&by);
         if others.is_empty() {
-            // Who had a hand in it and is gone was not there for nothing.
+            // A process that has the right to signal, but no device any more, counts as the one that had to.
             if let Some(adapter) = self.removed(object, by) {
                 return Dependencies::Leaf(Leaf::Removed { adapter });
             }
@@ -99,13 +100,13 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// Somebody else could have signaled it, or was about to, and is gone.
+    /// Whether a process that could have signaled the value, or was about to, is gone.
     fn had_help(&self, object: u32, value: u64) -> bool {
         self.kernel.past.of(object).any(|one| one.would_signal.is_some_and(|reached| reached >= value))
     }
 
-    /// The ring of a queue of user-mode submission whose progress fence this is, if what is in it would do and its
-    /// engine knows nothing of it.
+    /// The ring of the user-mode queue whose progress fence this is, if its work would reach the value and its engine
+    /// was not notified.
     pub fn ring_of(&self, object: u32, value: u64) -> Option<Node> {
         let id = *self.kernel.vidsch.progress_fences().get(&object)?;
         let hw_queue = &self.kernel.vidsch.hw_queues()[id];
@@ -121,7 +122,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         is_lost.then_some(Node::Ring(id))
     }
 
-    /// The mutex is to be free, with this key.
+    /// An acquire needs the mutex to be free with its key.
     fn of_acquire(&self, id: u64) -> Dependencies {
         let keyed = &self.kernel.keyed;
         let acquire = &keyed.acquires()[&id];
@@ -129,7 +130,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         if let State::Owned(open) = keyed.mutexes()[mutex].state {
             return Dependencies::Any(vec![Node::Process(keyed.opens()[open].process)]);
         }
-        // It is free by another key: whoever takes it by that may release it with this one.
+        // It is free with another key. A process that acquires it with that key may release it with this one.
         let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let others = opens.map(|(_, open)| open.process).filter(|process| *process != acquire.process);
         let others: BTreeSet<ProcessId> = others.collect();
@@ -141,7 +142,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// A mutex is to be released by its owner, a semaphore to be counted up by anybody.
+    /// A mutex needs a release by its owner; a semaphore needs a signal by any process.
     fn of_turn(&self, object: u32) -> Dependencies {
         let kernel = self.kernel;
         let releases = |signal: &Signal, owner: MutexOwner| {
@@ -186,7 +187,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// What is before it in its queue, and what it needs itself.
+    /// A packet needs the packet before it in its queue, and its own objects.
     fn of_packet(&self, queue: u32, at: u32, upto: u32) -> Dependencies {
         let state = &self.kernel.vidsch.queues()[queue];
         let packet = &state.packets[at as usize];
@@ -223,7 +224,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         Dependencies::All(nodes)
     }
 
-    /// Whether somebody has it, or it is used up, as the head of this queue finds it.
+    /// Whether the head of this queue cannot acquire the object, because it has an owner or its count is used up.
     fn is_taken(&self, acquire: &Acquire, object: u32, queue: u32) -> bool {
         let queue = &self.kernel.vidsch.queues()[queue];
         let by = self.kernel.vidsch.contexts()[queue.context].handle;
@@ -239,7 +240,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// What a queue has before its packets.
+    /// The work of a queue that comes before its packets.
     fn before_packets(&self, queue: u32, state: &Queue, head: &Packet) -> Vec<Node> {
         let at_submission = matches!(head, Packet::Signal(signal)
             if signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION));
@@ -255,7 +256,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         nodes
     }
 
-    /// A submission that is with the driver, if that knows of it.
+    /// The node of a submission: its job if the driver reports it.
     pub fn submission(&self, queue: u32, submission: u64) -> Node {
         let engine = self.kernel.vidsch.queues()[queue].engine;
         match self.place_of(engine, submission) {
@@ -265,7 +266,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// The engine is to take it.
+    /// A ready command buffer needs its engine.
     fn of_ready(&self, queue: u32, upto: u32) -> Dependencies {
         let state = &self.kernel.vidsch.queues()[queue];
         let mut nodes = Vec::new();
@@ -286,7 +287,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         Dependencies::All(nodes)
     }
 
-    /// What of a buffer comes before this of it: waits in hardware; or it never gets there.
+    /// Adds the hardware waits of a buffer before step `upto`. Returns a leaf if the buffer never gets there.
     fn steps(
         &self,
         engine: EngineId,
@@ -371,7 +372,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// An interrupt that names a later submission of its engine tells of the earlier ones.
+    /// A submission that ended without a report needs an interrupt of a later one, which reports the earlier ones too.
     fn of_unheard(&self, engine: EngineId, submission: u64) -> Dependencies {
         let work = self.work.get(&engine).and_then(Option::as_ref);
         let later = (0..).zip(work.into_iter().flatten()).filter(|(_, one)| {
@@ -387,7 +388,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// The end of any buffer of a process that has it open, or wrote it, has it looked at.
+    /// A written value is evaluated at the end of any buffer of a process that wrote the object or has it open.
     fn of_unseen(&self, object: u32) -> Dependencies {
         let kernel = self.kernel;
         let wrote = |process: &crate::process::Process| process.written.contains(&object);
@@ -406,7 +407,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         if !nodes.is_empty() {
             return Dependencies::Any(nodes);
         }
-        // Whose interrupt it was: of the engines that the writer used, the one that is behind, or the last.
+        // The engine whose interrupt is missing: one with work of the writer, or else the next of the adapter.
         let behind = |engine: &&EngineId| {
             let known = &kernel.vidsch.in_flight().engines[*engine];
             known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues()[one.queue].process))
@@ -443,7 +444,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         if let Some(at) = work.iter().position(runs) {
             return Dependencies::Any(vec![Node::Job { engine, at: at as u32, upto: WHOLE }]);
         }
-        // Those of software contexts are one queue.
+        // Submissions of software contexts are one queue.
         let submitted = known.map_or(0, |known| known.submitted.len());
         if submitted < crate::vidsch::HARDWARE_QUEUE_DEPTH {
             return Dependencies::Leaf(Leaf::Live { due: None });
@@ -454,7 +455,8 @@ impl<M: Miniport> WaitIndex<'_, M> {
         })
     }
 
-    /// Free to act, or held up by all of its waits. Waits that only itself could end hold it up by its own will.
+    /// A process is free to act, or blocked by all of its waits. Waits that only the process itself could end do not
+    /// count.
     fn of_process(&self, process: ProcessId) -> Dependencies {
         if self.kernel.is_frozen(process) {
             return Dependencies::Any(vec![Node::Frozen(process)]);

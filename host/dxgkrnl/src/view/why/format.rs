@@ -1,4 +1,4 @@
-//! The way from a wait to what it comes down to, in words.
+//! Words the path from a wait to its end.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,21 +15,21 @@ use crate::sync::legacy::Kind;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::Packet;
 
-/// Steps of a chain that are told; of a longer one the middle is left out.
+/// Steps of a chain that the report lists; the middle of a longer one is left out.
 const STEPS_MAX: usize = 24;
 
-/// Sources of one kind that are told.
+/// Sources of one kind that the report lists.
 pub(super) const SOURCES_MAX: usize = 8;
 
 impl<M: Miniport> WaitIndex<'_, M> {
-    /// The steps of a way, and which of them the last one needs again.
+    /// The steps of a path, and the index of the step that the last one needs again.
     pub fn chain(&self, way: &DependencyPath) -> (Vec<Step>, Option<usize>) {
         let nodes = &way.nodes;
         let mut steps = Vec::new();
         let mut back_to = None;
         for (at, node) in nodes.iter().enumerate() {
             let (before, after) = (at.checked_sub(1).map(|at| nodes[at]), nodes.get(at + 1).copied());
-            // Of the packets of one queue the first is told, and the one that holds it up.
+            // Of the packets of one queue the chain has the first, and the one that blocks it.
             let same = |other: Option<Node>| match (node, other) {
                 (Node::Packet { queue, .. }, Some(Node::Packet { queue: other, .. })) => *queue == other,
                 _ => false,
@@ -82,16 +82,17 @@ impl<M: Miniport> WaitIndex<'_, M> {
             Node::Job { engine, at, .. } => return self.job(engine, at),
             Node::Unheard { engine, submission, queue } => {
                 let (engine, name) = (kernel.engine_name(engine), kernel.queue_name(queue));
-                let text =
-                    format!("{engine} is done with submission {submission} of {name}, and nobody was told");
+                let text = format!(
+                    "{engine} is done with submission {submission} of {name}, but the kernel got no interrupt"
+                );
                 (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
             }
             Node::Unseen(_) => {
-                let text = "the value is in memory: an engine wrote it, and no interrupt has told of it";
+                let text = "the value is in memory: an engine wrote it, and no interrupt has reported it";
                 (StepKind::Engine, None, text.into())
             }
             Node::Engine(engine) => {
-                (StepKind::Engine, None, format!("{} is to take it", kernel.engine_name(engine)))
+                (StepKind::Engine, None, format!("{} has yet to take it", kernel.engine_name(engine)))
             }
             Node::Process(process) => {
                 let text = format!("{} has to act: {}", kernel.party(process), self.state_of(process));
@@ -105,7 +106,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         Some(Step { kind, text, process: process.map(|process| process.0) })
     }
 
-    /// A wait, or what it needs.
+    /// The step of a wait, or of a value that it needs.
     fn need(&self, node: Node) -> Option<Step> {
         let kernel = self.kernel;
         let (kind, process, text) = match node {
@@ -136,7 +137,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
                         format!("{thing} is owned by {} of p{}", owner.by, owner.process.0)
                     }
                     Some(Kind::Mutex { .. }) => {
-                        format!("{thing} is owned by what ended without releasing it")
+                        format!("{thing} is owned by a context or device that ended without releasing it")
                     }
                     _ => format!("{thing} has count {}", kernel.sync.objects().value(object)),
                 };
@@ -154,7 +155,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
             Some(doorbell) => format!("its doorbell's status is {}", doorbell.status as u64),
             None => "it has no doorbell".into(),
         };
-        let text = format!("{name} has work up to {last} in its ring, {status}: no engine was told");
+        let text = format!("{name} has work up to {last} in its ring, {status}: no engine was notified");
         Step { kind: StepKind::Queue, text, process: Some(hw_queue.process.0) }
     }
 
@@ -202,7 +203,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         Some(Step { kind: StepKind::Engine, text, process: Some(work.process.0) })
     }
 
-    /// What keeps a process from acting, as far as that is known.
+    /// What prevents a process from acting, as far as known.
     fn state_of(&self, process: ProcessId) -> String {
         match self.waits_of(process).len() {
             _ if self.kernel.is_frozen(process) => "frozen".into(),
@@ -212,7 +213,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// What a node is about, if that is the value of something.
+    /// The missing value of a node, if it has one.
     pub fn missing_of(&self, node: Node) -> Option<Missing> {
         let kernel = self.kernel;
         match node {
@@ -240,7 +241,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// Who could signal an object on their own: their rights, and what they do.
+    /// The processes that could signal an object, with the handle that gives the right and their state.
     pub fn could(&self, object: u32) -> Vec<Source> {
         let mut sources: Vec<Source> = Vec::new();
         let signalers = self.signalers(object);
@@ -255,7 +256,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
         sources
     }
 
-    /// Signals under way that fall short of a value: the highest first.
+    /// Pending signals that are too low for a value, the highest first.
     pub fn too_low(&self, object: u32, needed: u64) -> Vec<Source> {
         let mut short: Vec<_> = self.under_way(object).iter().filter(|one| one.value < needed).collect();
         short.sort_by_key(|one| core::cmp::Reverse(one.value));

@@ -1,11 +1,12 @@
-//! Who needs what: a graph of alternatives, and what is left of it that can still happen.
+//! The wait-for graph: nodes with their dependencies, and which of them can still happen.
 //!
 //! ```text
-//!   all of   a wait for all, a packet (what is before it in its queue, and what it needs itself)
-//!   any of   a wait for any, a value (the signals under way that reach it; or else the processes that could signal)
+//!   all of   a wait for all, a packet (the packet before it in its queue, and its own objects)
+//!   any of   a wait for any, a value (the pending signals that reach it; or else the processes that could signal)
 //! ```
-//! A node *happens* if all, or any, of what it needs does: the least fixpoint, so that what needs itself does not. It is
-//! computed twice: first from what is under way, then with what processes may do of their own accord.
+//! A node *happens* if all, or any, of its dependencies happen. This is the least fixpoint, so a node that needs itself
+//! does not happen. It is computed twice: first from pending work alone, then also with actions that processes are free
+//! to take.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use alloc::vec::Vec;
 use crate::ddi::EngineId;
 use crate::{Nanos, ProcessId};
 
-/// The whole of a command buffer, rather than what is foreseen of it up to here.
+/// The whole command buffer, rather than its pending writes up to one of them.
 pub(super) const WHOLE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,44 +23,44 @@ pub(super) enum Node {
     Wait(u32),
     /// A pending acquire of a keyed mutex.
     Acquire(u64),
-    /// An object is to have a value, for this process: its CPU, or a queue of it.
+    /// A value that an object has to reach for this process: for its CPU, or for a queue of it.
     Value { object: u32, value: u64, by: ProcessId, cpu: bool },
-    /// A mutex or semaphore is to be had by the head of this queue.
+    /// A mutex or semaphore that the head of this queue has to acquire.
     Turn { object: u32, queue: u32 },
-    /// A packet of a queue is to be done, up to this of what is foreseen of it.
+    /// A packet of a queue that has to be done, up to pending write `upto`.
     Packet { queue: u32, at: u32, upto: u32 },
-    /// What a queue had ready before the packets that it has, the same.
+    /// The ready command buffer of a queue, up to pending write `upto`.
     Ready { queue: u32, upto: u32 },
-    /// A broadcast signal is to be reached by the last of its queues.
+    /// A broadcast signal that the last of its queues has to reach.
     Broadcast(u32),
-    /// Work that an engine has, by its place in [`crate::ddi::Miniport::work`].
+    /// Work of an engine, by its index in [`crate::ddi::Miniport::work`].
     Job { engine: EngineId, at: u32, upto: u32 },
-    /// A submission that the kernel believes with the driver, which does not have it.
+    /// A submission that the kernel counts as submitted, and that the driver no longer has.
     Unheard { engine: EngineId, submission: u64, queue: u32 },
-    /// What an engine wrote is to be looked at.
+    /// An object that an engine wrote and that has to be evaluated.
     Unseen(u32),
-    /// An engine is to take what comes next.
+    /// An engine that has to take the next work.
     Engine(EngineId),
-    /// The ring of a hardware queue is to reach the engine.
+    /// The ring of a hardware queue, which the engine has to read.
     Ring(u32),
-    /// A process is to act.
+    /// A process that has to act.
     Process(ProcessId),
-    /// A process is to be thawed.
+    /// A process that has to be thawed.
     Frozen(ProcessId),
 }
 
 impl Node {
-    /// A wait, rather than work that is held up.
+    /// Whether it is a wait, rather than work that is blocked.
     pub fn is_wait(self) -> bool {
         matches!(self, Node::Wait(_) | Node::Acquire(_) | Node::Packet { .. })
     }
 
-    /// Something is to be reached or had.
+    /// Whether it is a value to reach, or an object to acquire.
     pub fn is_value(self) -> bool {
         matches!(self, Node::Value { .. } | Node::Turn { .. } | Node::Acquire(_))
     }
 
-    /// Somebody waits in it.
+    /// Whether it counts as a waiting member of a cycle.
     fn waits(self) -> bool {
         matches!(self, Node::Wait(_) | Node::Acquire(_) | Node::Turn { .. } | Node::Job { .. })
     }
@@ -71,7 +72,7 @@ pub(super) enum Leaf {
         due: Option<Nanos>,
     },
     Free(ProcessId),
-    /// Nobody but the process that waits.
+    /// Only the waiting process itself could signal.
     Itself(ProcessId),
     Unknown(EngineId),
     Hung(EngineId),
@@ -114,33 +115,33 @@ impl Dependencies {
     }
 }
 
-/// A way from a node to what it comes down to.
+/// The path from a node to the end that decides its fate.
 pub(super) struct DependencyPath {
     pub nodes: Vec<Node>,
-    /// The last needs this one again.
+    /// Of a cycle: the index of the node that the last one needs again.
     pub cycle_from: Option<usize>,
 }
 
-/// What becomes of a node.
+/// The fate of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It comes down to this, the last of its way; and the last value, turn or acquire on it.
+    /// Its path ends at this leaf, in node `last`. `value` is the last value, turn or acquire on the path.
     Leaf { leaf: Leaf, last: Node, value: Option<Node> },
-    /// To a cycle: the first of its members in their order, and how many of them wait.
+    /// Its path ends in a cycle: its first member in their order, and the number of members that wait.
     Cycle { first: Node, members: usize },
 }
 
 struct Vertex {
     node: Node,
     needs: Dependencies,
-    /// The numbers of what it needs.
+    /// The numbers of the nodes that it needs.
     needed: Vec<usize>,
-    /// How soon it happens by what is under way, and with what processes may do; `None`: never.
+    /// Its rank by pending work alone (`live`), and with actions of processes (`open`); `None`: it never happens.
     live: Option<u32>,
     open: Option<u32>,
 }
 
-/// See the module.
+/// The wait-for graph of some roots.
 #[derive(Default)]
 pub(super) struct Graph {
     numbers: BTreeMap<Node, usize>,
@@ -148,7 +149,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Everything that is needed by these, and by that.
+    /// The graph of the roots and of all nodes that they need, directly or not.
     pub fn new(roots: &[Node], needs: impl Fn(Node) -> Dependencies) -> Graph {
         let mut graph = Graph::default();
         for root in roots {
@@ -176,7 +177,7 @@ impl Graph {
         })
     }
 
-    /// The least fixpoint: in which order nodes happen if these leaves do.
+    /// The least fixpoint: the order in which nodes happen if these leaves happen.
     fn ranks(&self, happens: impl Fn(Leaf) -> bool) -> Vec<Option<u32>> {
         let mut needed_by: Vec<Vec<usize>> = self.vertices.iter().map(|_| Vec::new()).collect();
         let mut to_come: Vec<usize> = Vec::with_capacity(self.vertices.len());
@@ -212,8 +213,8 @@ impl Graph {
         ranks
     }
 
-    /// From a node to what it comes down to: of what all is needed the last to happen, of alternatives the first; and of
-    /// what never happens the first that does not.
+    /// The path that decides a node. It follows the last dependency to happen if all are needed, and the first if any
+    /// is enough. In a node that never happens it follows the first dependency that never does.
     pub fn way(&self, from: Node) -> DependencyPath {
         let mut numbers: Vec<usize> = Vec::new();
         let mut seen = BTreeMap::new();
@@ -231,8 +232,8 @@ impl Graph {
         DependencyPath { nodes, cycle_from }
     }
 
-    /// The fate of every node, and the members of cycles. Each node has one next: what one way has found holds for all
-    /// that join it.
+    /// The fate of every node, and the members of cycles. Each node has one successor, so paths that join share their
+    /// fate.
     pub fn fates(&self) -> (BTreeMap<Node, Fate>, Vec<Node>) {
         let mut fates: Vec<Option<Fate>> = alloc::vec![None; self.vertices.len()];
         let mut on_way = alloc::vec![false; self.vertices.len()];
@@ -292,7 +293,7 @@ impl Graph {
         let needed = || vertex.needed.iter().copied();
         match (&vertex.needs, vertex.open) {
             (_, None) => needed().find(|number| self.vertices[*number].open.is_none()),
-            // What is under way is not what it comes down to if something else is not.
+            // Pending work does not decide the node if another dependency is not pending.
             (Dependencies::All(_), Some(_)) => {
                 let decides = |number: &usize| vertex.live.is_some() || self.vertices[*number].live.is_none();
                 needed().filter(decides).max_by_key(|number| rank(*number))

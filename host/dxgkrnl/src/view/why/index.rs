@@ -1,4 +1,4 @@
-//! What is looked up once for all waits: what is under way to each object, what engines have, who waits.
+//! An index that is built once for all waits: pending signals of each object, work of engines, waits of processes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,10 +13,10 @@ use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Signal};
 use crate::{AdapterConfig, Nanos, ProcessId};
 
-/// So many waits of one process are looked at for what would let it act: the first of them.
+/// Waits of one process that are considered at most, the first ones.
 const WAITS_OF_A_PROCESS_MAX: usize = 256;
 
-/// Something that will store a value to an object, or signal it.
+/// A pending store or signal of a value to an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingSignal {
     pub value: u64,
@@ -24,19 +24,20 @@ pub(super) struct PendingSignal {
     pub process: ProcessId,
 }
 
-/// See the module.
+/// The index of the kernel's waits, pending signals and engine work.
 pub(super) struct WaitIndex<'a, M: Miniport> {
     pub kernel: &'a Kernel<M>,
     pub now: Nanos,
-    /// What each engine has; `None`: its driver cannot tell.
+    /// The work of each engine; `None`: its driver cannot tell.
     pub work: BTreeMap<EngineId, Option<Vec<EngineWork>>>,
     /// By object, in the order of queues and packets.
     under_way: BTreeMap<u32, Vec<PendingSignal>>,
-    /// Work of drivers that cannot tell what it does, by process.
+    /// By process: work whose driver cannot tell what it does.
     pub opaque: BTreeMap<ProcessId, Vec<Node>>,
-    /// What holds up a process: its pending waits on the CPU, first come first.
+    /// The pending CPU waits of each process, oldest first.
     waits_of: BTreeMap<ProcessId, Vec<Node>>,
-    /// Objects and values: what is under way to them is higher and needs them itself. It is not what they wait for.
+    /// Objects and values that only higher pending signals reach, which need the value themselves. Such a signal is not
+    /// the one that is awaited.
     doubtful: BTreeSet<(u32, u64)>,
 }
 
@@ -69,7 +70,7 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         }
     }
 
-    /// Takes down what a buffer will store. What cannot be told may be anything.
+    /// Adds the stores of a buffer. Without a list of them, the buffer may do anything.
     fn index_pending_writes(
         &mut self,
         engine: EngineId,
@@ -80,7 +81,7 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         let Some(pending_writes) = pending_writes else {
             return self.opaque.entry(process).or_default().push(node(WHOLE));
         };
-        // An engine of the basic kind tells of what it wrote when the buffer is done (FEN-017).
+        // A basic engine reports its writes when the buffer is done (FEN-017).
         let tells_at_once = engine.node != AdapterConfig::OWN_PAGING_NODE && {
             let nodes = &self.kernel.config.adapters[engine.adapter as usize].nodes;
             nodes[engine.node as usize % nodes.len()].signals_at_write
@@ -161,8 +162,9 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         }
     }
 
-    /// A queue that waits for a value and then signals a higher one, which reaches the first as well, is no cycle: whoever
-    /// signals the first is another. True if members of cycles are so, which are looked at anew then.
+    /// Marks doubtful members of cycles; true if there are new ones, so that the graph has to be built again. A queue
+    /// that waits for a value and then signals a higher one is no cycle, although that one reaches the first too:
+    /// another signal has to come first.
     pub fn doubts(&mut self, members: &[Node]) -> bool {
         let before = self.doubtful.len();
         for member in members {
@@ -184,26 +186,26 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         self.under_way.get(&object).map_or(&[], |under_way| under_way)
     }
 
-    /// What a process waits for on the CPU.
+    /// The CPU waits of a process.
     pub fn waits_of(&self, process: ProcessId) -> &[Node] {
         self.waits_of.get(&process).map_or(&[], |waits| waits)
     }
 
-    /// The place of a submission among what its engine has.
+    /// The index of a submission in its engine's work.
     pub fn place_of(&self, engine: EngineId, submission: u64) -> Option<u32> {
         let work = self.work.get(&engine)?.as_ref()?;
         let at = work.iter().position(|one| one.submission_fence_id == submission)?;
         Some(at as u32)
     }
 
-    /// The places of what an engine has of a hardware queue.
+    /// The indices of a hardware queue's work on an engine.
     pub fn jobs_of(&self, engine: EngineId, hw_queue: HwQueueId) -> impl Iterator<Item = u32> {
         let work = self.work.get(&engine).and_then(Option::as_ref);
         let jobs = (0..).zip(work.into_iter().flatten());
         jobs.filter(move |(_, one)| one.hw_queue == Some(hw_queue)).map(|(at, _)| at)
     }
 
-    /// The processes that could signal an object on the CPU or by their queues, in the order of their opens, each once.
+    /// The processes that could signal an object, from the CPU or by their queues, in the order of their opens.
     pub fn signalers(&self, object: u32) -> Vec<ProcessId> {
         let mut signalers = Vec::new();
         for open in self.opens(object).filter(|open| self.may_signal(open)) {
@@ -214,8 +216,8 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         signalers
     }
 
-    /// The adapter by which somebody else has the right to signal an object, and no device any more to do it by. Or the
-    /// waiting process itself, if nobody has one.
+    /// The adapter on which another process has the right to signal an object, but no device any more. If no process
+    /// has a device, the waiting process itself counts too.
     pub fn removed(&self, object: u32, by: ProcessId) -> Option<u32> {
         let right = |open: &&Open| !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.has_device(open);
         let of_others = self.opens(object).filter(right).find(|open| open.process != by);
@@ -233,7 +235,7 @@ impl<'a, M: Miniport> WaitIndex<'a, M> {
         !open.flags.contains(SyncObjectFlags::NO_SIGNAL) && self.has_device(open)
     }
 
-    /// Whether the process of an open has a device to signal by.
+    /// Whether the process of an open has an active device on its adapter.
     fn has_device(&self, open: &Open) -> bool {
         let kernel = self.kernel;
         !kernel.tdr.stopped_adapters().contains(&open.adapter)

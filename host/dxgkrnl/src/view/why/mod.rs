@@ -1,20 +1,20 @@
 //! Why a wait does not end.
 //!
 //! ```text
-//!   who waits          CPU waits, heads of queues, acquires, work that waits in hardware, hangs, or has ended unheard
+//!   waiters            CPU waits, heads of queues, acquires, work that waits in hardware, hangs, or ended unreported
 //!      │ needs
-//!   values             each by the signals under way that reach it: packets of queues, stores of command buffers.
-//!      │               Nothing under way: by the processes that have the right to signal, others before itself
+//!   values             each by pending signals that reach it: packets of queues, stores of command buffers.
+//!      │               Without any: by the processes that have the right to signal, others before the waiter itself
 //!   queues, engines    each packet by what is before it, each submission by its engine
-//!   processes          free to act unless all that they do is wait
+//!   processes          free to act unless they have pending CPU waits
 //! ```
-//! `graph.rs` finds out what of this can happen, `needs.rs` says what needs what, `look.rs` looks up once what all
-//! questions need, `tell.rs` and `names.rs` have the words, `report.rs` is the answer
-//! and `text.rs` prints it.
+//! `graph.rs` finds the nodes that can still happen, `dependencies.rs` has the needs of each node, and `index.rs`
+//! collects once what all waits need. `collect.rs` finds the waiters, `format.rs` and `names.rs` word the steps,
+//! `trial.rs` tries signals on a copy. `report.rs` is the answer, and `text.rs` prints it.
 //!
-//! What is not known: what a process is about to do. One that waits on its CPU is taken to do nothing else, though another
-//! thread of it may; one that does not is taken to be free. So [`Verdict::Cycle`] through processes, and
-//! [`Verdict::WaitsFor`], are what the kernel sees; the other verdicts are facts.
+//! The kernel does not know what a process will do next. A process with a wait on its CPU counts as blocked, though
+//! another of its threads may act; a process without one counts as free. So [`Verdict::Cycle`] through processes and
+//! [`Verdict::WaitsFor`] are the kernel's view; the other verdicts are facts.
 
 mod collect;
 mod dependencies;
@@ -42,29 +42,29 @@ use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
 use crate::kernel::Kernel;
 
-/// Of those who wait so many are looked at, who has waited longest first.
+/// Waiters that are examined at most, the longest wait first.
 const LOOKED_AT_MAX: usize = 4096;
 
-/// Cycles are looked at anew so often.
+/// Times that cycles are examined again at most.
 const DOUBTS_MAX: usize = 8;
 
-/// What makes two causes one: the verdict, what they wait for if a process is to act, and where the way ends.
+/// Identifies a cause: the verdict, the missing value if a process has to act, and the end of the path.
 type Key = (&'static str, Option<Node>, Node);
 
-/// What could be tried to release who waits first for a cause.
+/// Signals to try that may release the first waiter of a cause.
 struct Trial {
     node: Node,
-    /// Objects and values on the way, in its order.
+    /// Objects and values on the path, in its order.
     candidates: Vec<(u32, u64)>,
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// Why what waits does not go on. Looks, and changes nothing.
+    /// Why waits do not end. Changes nothing.
     pub fn why(&self, question: &Question) -> Why {
         self.why_with_trials(question).0
     }
 
-    /// The same, and for each cause what could be tried.
+    /// [`Kernel::why`], and the signals to try for each cause.
     fn why_with_trials(&self, question: &Question) -> (Why, Vec<Trial>) {
         let mut look = WaitIndex::new(self, question.now);
         let mut roots = look.roots(question);
@@ -97,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
                 let cause = &mut causes[*place];
                 cause.waiters_count += 1;
                 if cause.root.is_none() && root.node.is_some_and(Node::is_wait) {
-                    // What is told is how a value comes to be missing, if one is.
+                    // The report prefers a waiter whose path has a missing value.
                     let (fuller, trial) = tell();
                     let others = core::mem::replace(cause, fuller);
                     trials[*place] = trial;
@@ -146,14 +146,14 @@ impl<M: Miniport> WaitIndex<'_, M> {
         }
     }
 
-    /// When timeout detection next looks at an engine.
+    /// When timeout detection next checks an engine.
     fn looked_at(&self, engine: EngineId) -> Option<u64> {
         let kernel = self.kernel;
         crate::ids::earliest(kernel.watch_due(engine), kernel.hw_queues_due(engine))
     }
 
-    /// Who waits for other values of one object, that nothing will tell of, waits for the same cause; and so does
-    /// everybody whom one engine holds up.
+    /// The key of a root's cause. Waits for different values of one object share a cause, and so do all waits that one
+    /// engine blocks.
     fn key(&self, root: &Root, fate: Option<Fate>, verdict: Verdict) -> Key {
         let alike = |node: Node| match node {
             Node::Value { object, .. } => Node::Value { object, value: 0, by: ProcessId(0), cpu: false },
@@ -193,7 +193,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
             release: None,
         };
         let Some(way) = way else { return cause };
-        // A cycle has no end: what it is about is what the first waits for.
+        // A cycle has no end, so its missing value is that of the first wait.
         let told = |node: &&Node| self.missing_of(**node).is_some();
         let node = match way.cycle_from {
             None => way.nodes.iter().rev().find(told),

@@ -1,4 +1,4 @@
-//! What people call things: processes, objects, queues, engines.
+//! Names for people: of processes, objects, queues and engines.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 use crate::sharing::Shared;
 use crate::{AdapterConfig, ProcessId};
 
-/// Handles of one thing that are told.
+/// Handles of one object that the report lists.
 pub(super) const HANDLES_TOLD_MAX: usize = 4;
 
 impl core::fmt::Display for Owner {
@@ -113,7 +113,7 @@ impl<M: Miniport> Kernel<M> {
         let state = &self.vidsch.queues()[queue];
         let handle = match state.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)) {
             Some(hw_queue) => hw_queue.handle,
-            // What the kernel queues for a context is not the context's queue.
+            // The paging context of a context is not named by the context's handle.
             None if self
                 .vidmm
                 .paging_contexts()

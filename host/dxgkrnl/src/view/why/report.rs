@@ -1,4 +1,4 @@
-//! What [`crate::Kernel::why`] answers: plain data.
+//! The answer of [`crate::Kernel::why`], as plain data.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,20 +7,20 @@ use d3dkmt::Handle;
 
 use crate::{Nanos, ProcessId};
 
-/// What is asked: by default for everything that waits.
+/// A question: by default for all waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Question {
-    /// Of this process only.
+    /// Only waits of this process.
     pub process: Option<u32>,
-    /// The wait that the guest gave this name only.
+    /// Only the wait that has this number in the guest.
     pub event: Option<u64>,
-    /// What waits at least that long only.
+    /// Only waits at least that old, in nanoseconds.
     pub older_than: Nanos,
-    /// Causes to tell of at most.
+    /// Causes in the answer at most.
     pub most: usize,
-    /// Of those who wait for one cause so many are told of.
+    /// Waiters of one cause in the answer at most.
     pub waiters: usize,
-    /// What time it is, if that is later than the last thing that the kernel was told.
+    /// The present time, if it is later than the kernel's last input.
     pub now: Nanos,
 }
 
@@ -30,70 +30,71 @@ impl Default for Question {
     }
 }
 
-/// Why what waits, waits.
+/// Why waits do not end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Why {
     pub now: Nanos,
-    /// How many wait of those that were asked for.
+    /// Number of waiters that the question selects.
     pub waiting: usize,
-    /// What they wait for, each once, who has waited longest first.
+    /// The causes, each once, the one with the longest wait first.
     pub causes: Vec<Cause>,
-    /// How many wait for causes beyond [`Question::most`], or were too many to look at.
+    /// Number of waiters that are left out: their cause is beyond [`Question::most`], or there are too many.
     pub left_out: usize,
 }
 
-/// Waits that end by one and the same thing, if they do.
+/// A cause: waits that the same event would end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cause {
     pub verdict: Verdict,
-    /// Who waits, longest first; not all of them if they are many.
+    /// The waiters, longest wait first; at most [`Question::waiters`] of them.
     pub waiters: Vec<Waiter>,
     pub waiters_count: usize,
-    /// The way from the first waiter to what it comes down to.
+    /// The path from the first waiter to its end.
     pub chain: Vec<Step>,
-    /// Of a cycle: the step that the last one needs again.
+    /// Of a cycle: the index of the step that the last one needs again.
     pub back_to: Option<usize>,
-    /// What must be reached at the end of the way, if it is a value.
+    /// The value that has to be reached at the end of the path, if it is a value.
     pub root: Option<Missing>,
-    /// Who could do that, by what right.
+    /// The processes that could signal it, with their right.
     pub could: Vec<Source>,
-    /// Signals that are under way and do not reach it.
+    /// Pending signals that do not reach it.
     pub too_low: Vec<Source>,
-    /// What could have and is gone, as far as it is remembered.
+    /// Parties that could have signaled it and are gone, as far as the kernel remembers.
     pub gone: Vec<Gone>,
     /// One signal that would release the first waiter.
     pub release: Option<Release>,
 }
 
-/// What becomes of a wait if nothing but what is known happens.
+/// The outcome of a wait if only known events happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Work that is under way releases it. When the packet that it comes down to ends, if that is known.
+    /// Pending work releases it. `due` is when the last packet on its path ends, if known.
     Progressing { due: Option<Nanos> },
-    /// A process has to act, and nothing that is known keeps it from it.
+    /// A process has to act, and nothing known prevents it.
     WaitsFor { process: u32 },
     /// The driver of this engine cannot tell what its work does.
     Unknown { engine: (u32, u32) },
-    /// It waits for itself: the last of the chain are the members. How many.
+    /// It waits for itself. The last steps of the chain are the members; `members` is their number.
     Cycle { members: usize },
-    /// Nobody who could signal is left.
+    /// No other process is left that could signal.
     DeadEnd,
-    /// The engine is done and nobody was told. When timeout detection looks at it, if it does.
+    /// The engine is done, but the kernel got no interrupt. `looked_at` is when timeout detection checks the engine, if
+    /// it does.
     LostInterrupt { engine: (u32, u32), looked_at: Option<Nanos> },
-    /// The engine runs a packet that does not end. The same.
+    /// The engine runs a packet that does not end. `looked_at` as for a lost interrupt.
     Hang { engine: (u32, u32), looked_at: Option<Nanos> },
     /// The guest's kernel froze this process.
     Frozen { process: u32 },
     /// A context of this process is suspended, or its adapter powered down.
     Suspended { process: u32, adapter: u32 },
-    /// Work is in the ring of a queue of user-mode submission, and no doorbell has told the engine.
+    /// Work is in the ring of a queue of user-mode submission, and no doorbell has notified the engine.
     NotRung { process: u32 },
     /// The adapter or the device that it needs is gone.
     Removed { adapter: u32 },
 }
 
 impl Verdict {
-    /// One word, as scenarios, JSON and the text have it.
+    /// The verdict's name in scenarios, JSON and text.
     pub const fn name(self) -> &'static str {
         match self {
             Verdict::Progressing { .. } => "progressing",
@@ -110,7 +111,7 @@ impl Verdict {
         }
     }
 
-    /// The names that there are.
+    /// All names of verdicts.
     pub const NAMES: [&str; 11] = [
         "progressing",
         "waits-for",
@@ -125,13 +126,13 @@ impl Verdict {
         "removed",
     ];
 
-    /// Nothing that is under way, and no process that is free to act, ends the wait.
+    /// Whether no pending work and no process that is free to act ends the wait.
     pub const fn is_stuck(self) -> bool {
         !matches!(self, Verdict::Progressing { .. } | Verdict::WaitsFor { .. } | Verdict::Unknown { .. })
     }
 }
 
-/// A process, also one that is gone.
+/// A process, which may be gone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Owner {
     pub process: u32,
@@ -145,17 +146,17 @@ pub struct Owner {
 /// A synchronization object or keyed mutex.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Which: the same number as long as it lives. Keyed mutexes have numbers of their own.
+    /// Its number, the same as long as it lives. Keyed mutexes have separate numbers.
     pub number: u32,
     /// In words: "fence", "native fence", "mutex".
     pub kind: &'static str,
-    /// The handles that it is open by, with their processes; the waiter's first. A few of them.
+    /// Some of its handles, with their processes; the waiter's first.
     pub handles: Vec<(ProcessId, Handle)>,
     /// A name of its NT handles.
     pub name: Option<String>,
 }
 
-/// What a wait still needs.
+/// A value that a wait still needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
     pub thing: Object,
@@ -167,17 +168,17 @@ pub struct Missing {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WaiterKind {
-    /// A thread or an event of the process: the guest's name for the wait.
+    /// A CPU wait: its number in the guest.
     Cpu { event: u64 },
     /// A queue of the process, in words.
     Queue { queue: String },
     /// The acquire of a keyed mutex.
     KeyedMutex { event: u64 },
-    /// A queue whose head takes mutexes or semaphores.
+    /// A queue whose head acquires mutexes or semaphores.
     Taker { queue: String },
-    /// Work that an engine has: a submission that waits in hardware, hangs, or has ended unheard.
+    /// Work of an engine: a submission that waits in hardware, hangs, or ended without a report.
     Work { queue: String, submission_fence_id: u64 },
-    /// The wait has ended; the process is frozen and has not heard of it.
+    /// The wait has ended, but the process is frozen and was not woken.
     Held { events: u32 },
 }
 
@@ -185,16 +186,17 @@ pub enum WaiterKind {
 pub struct Waiter {
     pub party: Owner,
     pub kind: WaiterKind,
-    /// The queue that waits, or whose work does, by its handle: none of a wait on a CPU, and of what no handle names.
+    /// The handle of the queue that waits, or whose work waits; `None` for a CPU wait, and for a queue without a
+    /// handle.
     pub queue: Option<Handle>,
     /// One of its objects is enough.
     pub any: bool,
-    /// How many of how many objects are reached.
+    /// Number of its objects that are reached, of `of` objects.
     pub reached: usize,
     pub of: usize,
-    /// `None`: nobody wrote it down.
+    /// `None`: not recorded.
     pub since: Option<Nanos>,
-    /// It ends by itself then: the timeout of an acquire.
+    /// When it ends by itself: the timeout of an acquire.
     pub ends: Option<Nanos>,
     pub missing: Vec<Missing>,
 }
@@ -228,14 +230,14 @@ impl StepKind {
     }
 }
 
-/// Who could signal, or will.
+/// A process that could signal, or will.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     pub process: u32,
     pub text: String,
 }
 
-/// Something that could have signaled and is gone.
+/// A party that could have signaled and is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gone {
     pub at: Nanos,

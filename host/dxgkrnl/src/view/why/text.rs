@@ -1,4 +1,4 @@
-//! The answer for people.
+//! The answer as text for people.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,7 @@ impl fmt::Display for Missing {
         let Missing { thing, current, needed } = self;
         match thing.kind {
             "keyed mutex" => write!(f, "{thing}: its key is {current}, needs {needed}"),
-            "mutex" => write!(f, "{thing}: somebody owns it"),
+            "mutex" => write!(f, "{thing}: a context or device owns it"),
             "semaphore" => write!(f, "{thing}: its count is {current}"),
             _ if current >= needed => write!(f, "{thing}: {current} is in memory, which reaches {needed}"),
             _ => write!(f, "{thing} is {current}, needs {needed}"),
@@ -32,7 +32,7 @@ impl fmt::Display for ProcessName<'_> {
     }
 }
 
-/// One line for who waits.
+/// A waiter in one line.
 struct WaiterLine<'a>(&'a Waiter, Nanos);
 
 impl fmt::Display for WaiterLine<'_> {
@@ -52,7 +52,7 @@ impl fmt::Display for WaiterLine<'_> {
             WaiterKind::Work { queue, submission_fence_id } => {
                 write!(f, "submission {submission_fence_id} of {queue} {}", ProcessName(party))?;
             }
-            WaiterKind::Held { events } => write!(f, "{party} has {events} wake-ups to hear of")?,
+            WaiterKind::Held { events } => write!(f, "{party} has {events} pending wake-ups")?,
         }
         if *of > 1 {
             let what = if *any { "any" } else { "all" };
@@ -76,9 +76,9 @@ impl fmt::Display for VerdictText {
         let VerdictText(verdict, now) = self;
         let detection = |f: &mut fmt::Formatter<'_>, looked_at: Option<Nanos>| match looked_at {
             Some(at) => {
-                write!(f, "; timeout detection looks at it in {}", Elapsed(at.saturating_sub(*now)))
+                write!(f, "; timeout detection checks it in {}", Elapsed(at.saturating_sub(*now)))
             }
-            None => f.write_str("; no timeout detection will look at it"),
+            None => f.write_str("; no timeout detection will check it"),
         };
         match *verdict {
             Verdict::Progressing { due: Some(due) } => {
@@ -89,17 +89,22 @@ impl fmt::Display for VerdictText {
                 write!(f, "WAITS FOR p{process}: nothing is under way; it has to act")
             }
             Verdict::Unknown { engine: (adapter, node) } => {
-                write!(f, "UNKNOWN: the driver of engine {adapter}.{node} does not tell what its work does")
+                write!(f, "UNKNOWN: the driver of engine {adapter}.{node} does not report what its work does")
             }
-            Verdict::Cycle { members: 0 | 1 } => f.write_str("CYCLE: it waits for what is behind itself"),
+            Verdict::Cycle { members: 0 | 1 } => {
+                f.write_str("CYCLE: it waits for work that is queued behind it")
+            }
             Verdict::Cycle { members } => {
                 write!(f, "CYCLE of {members}: each waits for the next, unless another thread acts")
             }
             Verdict::DeadEnd => {
-                f.write_str("DEAD END: nothing is under way, and who was to signal it is gone")
+                f.write_str("DEAD END: nothing is under way, and no other process is left to signal it")
             }
             Verdict::LostInterrupt { engine: (adapter, node), looked_at } => {
-                write!(f, "LOST INTERRUPT: engine {adapter}.{node} is done, and nobody was told")?;
+                write!(
+                    f,
+                    "LOST INTERRUPT: engine {adapter}.{node} is done, but the kernel got no interrupt"
+                )?;
                 detection(f, looked_at)
             }
             Verdict::Hang { engine: (adapter, node), looked_at } => {
@@ -109,17 +114,17 @@ impl fmt::Display for VerdictText {
             Verdict::Frozen { process } => {
                 write!(
                     f,
-                    "FROZEN: the guest's kernel froze p{process}, which hears of nothing until it is thawed"
+                    "FROZEN: the guest's kernel froze p{process}, which gets no wake-ups until it is thawed"
                 )
             }
             Verdict::Suspended { process, adapter } => {
                 write!(
                     f,
-                    "SUSPENDED: the context of p{process} on adapter {adapter} is; power or the kernel holds it"
+                    "SUSPENDED: the context of p{process} on adapter {adapter} is suspended by the kernel or a power state"
                 )
             }
             Verdict::NotRung { process } => {
-                write!(f, "NOT RUNG: p{process} has work in a ring, and no doorbell has told the engine")
+                write!(f, "NOT RUNG: p{process} has work in a ring, and no doorbell has notified the engine")
             }
             Verdict::Removed { adapter } => {
                 write!(f, "REMOVED: adapter {adapter}, or the device on it that it needs, is gone")
@@ -129,20 +134,20 @@ impl fmt::Display for VerdictText {
 }
 
 impl Verdict {
-    /// The verdict in a sentence; times are seen from `now`.
+    /// The verdict in a sentence; times are relative to `now`.
     pub fn sentence(self, now: Nanos) -> impl fmt::Display {
         VerdictText(self, now)
     }
 }
 
 impl Waiter {
-    /// Who waits, in a line; times are seen from `now`.
+    /// The waiter in one line; times are relative to `now`.
     pub fn line(&self, now: Nanos) -> impl fmt::Display {
         WaiterLine(self, now)
     }
 }
 
-/// One cause, all that is told of it.
+/// The full text of one cause.
 struct CauseText<'a>(&'a Cause, Nanos);
 
 impl fmt::Display for CauseText<'_> {
@@ -152,12 +157,13 @@ impl fmt::Display for CauseText<'_> {
 }
 
 impl Cause {
-    /// All that is told of it; times are seen from `now`.
+    /// The full text of the cause; times are relative to `now`.
     pub fn page(&self, now: Nanos) -> impl fmt::Display {
         CauseText(self, now)
     }
 
-    /// Who could signal, what is too low or gone, and what would release it: a line each.
+    /// Lines about who could signal, signals that are too low, parties that are gone, and a signal that would release
+    /// it.
     pub fn remarks(&self, now: Nanos) -> Vec<String> {
         let acts = !matches!(
             self.verdict,
@@ -191,7 +197,7 @@ impl Cause {
             }
         }
         writeln!(f, "  {}", self.verdict.sentence(now))?;
-        // What is missing of one object stands above already.
+        // The missing value of a single object is printed above already.
         let is_told = self.waiters.first().is_some_and(|waiter| waiter.missing.len() == 1)
             && self.chain.get(1).is_some_and(|step| step.kind == StepKind::Value);
         for (at, step) in self.chain.iter().skip(if is_told { 2 } else { 1 }).enumerate() {
@@ -233,7 +239,7 @@ impl fmt::Display for Why {
             cause.write_to(f, *now)?;
         }
         if *left_out > 0 {
-            writeln!(f, "\n{left_out} of {waiting} that wait are not told of: ask for a process or a wait")?;
+            writeln!(f, "\n{left_out} of {waiting} waits are not shown: ask for a process or a wait")?;
         }
         Ok(())
     }

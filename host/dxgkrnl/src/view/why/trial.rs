@@ -1,7 +1,8 @@
-//! Which single signal would release a wait: tried on a copy of the state.
+//! Finds the single signal that would release a wait, by trial on a copy of the state.
 //!
-//! Candidates are the values on the way from the wait to what it comes down to, the last first: that one gives most back.
-//! A signal counts if the wait ends at once, or by what the signal sets going and would not have ended by itself.
+//! Candidates are the values on the path from the wait to its end, the last first, because that one releases most. A
+//! signal counts if the wait ends at once. It also counts if the wait ends by work that the signal starts, and would
+//! not have ended by itself.
 
 use alloc::vec::Vec;
 
@@ -13,18 +14,18 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 
-/// Causes that something is tried for.
+/// Causes for which signals are tried.
 const CAUSES_TRIED_MAX: usize = 16;
 
-/// Candidates of one cause.
+/// Candidates of one cause that are tried.
 const CANDIDATES_MAX: usize = 4;
 
-/// Deadlines that a copy is given to go on to.
+/// Deadlines that a copy runs at most.
 const DEADLINES_MAX: usize = 256;
 
 impl<M: Miniport> Kernel<M> {
-    /// As [`Kernel::why`], and of each cause that does not end by itself the one signal that would end it, if there is one.
-    /// `copy` gives another kernel with this one's state: what is tried changes it.
+    /// As [`Kernel::why`], with the one signal, if any, that would end each cause that does not end by itself. `copy`
+    /// returns another kernel with this one's state, which a trial changes.
     pub fn why_and_what_if(&self, question: &Question, mut copy: impl FnMut() -> Option<Kernel<M>>) -> Why {
         let (mut why, trials) = self.why_with_trials(question);
         let causes = why.causes.iter_mut().zip(&trials);
@@ -66,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
         None
     }
 
-    /// Whether a wait ends if nobody acts any more.
+    /// Whether a wait ends without further action of processes.
     fn resumes(&mut self, node: Node) -> bool {
         for _ in 0..DEADLINES_MAX {
             if !self.has_wait(node) {
@@ -78,7 +79,7 @@ impl<M: Miniport> Kernel<M> {
         !self.has_wait(node)
     }
 
-    /// Whether what waits, does still. A slot is nobody else's as long as nobody calls.
+    /// Whether a wait is still pending. Its slot is not reused as long as there are no calls.
     fn has_wait(&self, node: Node) -> bool {
         match node {
             Node::Wait(slot) => self.sync.waits().has(slot),

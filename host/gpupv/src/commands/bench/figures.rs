@@ -122,7 +122,7 @@ const fn alone(id: &'static str, title: &'static str, unit: Unit, goal: Goal) ->
 pub const DEFINITIONS: &[Definition] = &[
     beside(
         "fence_read",
-        "read a fence value, nobody writes",
+        "read a fence value, no writer",
         Unit::Nanoseconds,
         ("peer", "atomic load of private memory"),
         Goal::RatioAtMost(1.5),
@@ -150,19 +150,19 @@ pub const DEFINITIONS: &[Definition] = &[
     ),
     beside(
         "submit_list",
-        "an empty command list submitted, and a call behind it",
+        "submit an empty command list, then one call",
         Unit::Nanoseconds,
-        ("peer", "that call alone: device state"),
+        ("peer", "the call alone: device state"),
         Goal::RatioAtMost(2.0),
     ),
     beside(
         "list_command",
-        "a command with a barrier from call to end, races looked for",
+        "a command with a barrier from call to end, with race detection",
         Unit::Nanoseconds,
-        ("peer", "the same without the search"),
+        ("peer", "the same without race detection"),
         Goal::RatioAtMost(5.0),
     ),
-    alone("list_command_plain", "  the same without the search", Unit::Nanoseconds, Goal::AtMost(1000.0)),
+    alone("list_command_plain", "  the same without race detection", Unit::Nanoseconds, Goal::AtMost(1000.0)),
     beside(
         "engine_copy",
         "a copy of 1 MiB by an engine, in the daemon",
@@ -174,12 +174,12 @@ pub const DEFINITIONS: &[Definition] = &[
         "cross_process_wake",
         "CPU signal to parked waiter in another process",
         Unit::Nanoseconds,
-        ("peer", "raw relay: write, passed on, read returns (two hops, as a signal needs by nature)"),
+        ("peer", "raw relay: write, forward, read returns (two hops, which a signal needs)"),
         Goal::RatioAtMost(1.5),
     ),
     beside(
         "cross_process_wake",
-        "  the same beside one hop",
+        "  the same compared with one hop",
         Unit::Nanoseconds,
         ("hop", "one raw hop: half an echo with the same pauses (a signal needs two)"),
         Goal::None,
@@ -193,7 +193,7 @@ pub const DEFINITIONS: &[Definition] = &[
     ),
     beside(
         "escape_64k",
-        "escape with 64 KiB of data, there and back",
+        "escape with 64 KiB of data, round trip",
         Unit::BytesPerSecond,
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtLeast(0.5),
@@ -211,7 +211,7 @@ pub const DEFINITIONS: &[Definition] = &[
             "flood_small",
             "p99 of a call while another VM floods small escapes",
             Unit::Nanoseconds,
-            ("peer", "p99 of the call in peace"),
+            ("peer", "p99 of the call without the flood"),
             Goal::RatioAtMost(2.0),
         )
     },
@@ -221,27 +221,27 @@ pub const DEFINITIONS: &[Definition] = &[
             "flood_large",
             "p99 of a call while another VM floods 64 KiB escapes",
             Unit::Nanoseconds,
-            ("peer", "p99 of the call in peace"),
+            ("peer", "p99 of the call without the flood"),
             Goal::RatioAtMost(2.0),
         )
     },
     Definition {
         goal_vm: Some(Goal::None),
-        ..alone("satisfied_wait", "CPU wait on a value reached", Unit::Nanoseconds, Goal::AtMost(1000.0))
+        ..alone("satisfied_wait", "CPU wait on a reached value", Unit::Nanoseconds, Goal::AtMost(1000.0))
     },
     alone("wakeups_at_rest", "daemon at rest, one client attached", Unit::PerSecond, Goal::AtMost(0.0)),
     alone("memory_per_fence", "host memory of a fence", Unit::Bytes, Goal::AtMost(1024.0)),
     alone("memory_per_process", "host memory of an idle process", Unit::Bytes, Goal::AtMost(65536.0)),
     beside(
         "kernel_signal",
-        "kernel alone: CPU signal of a turn of 16, 100,000 fences",
+        "kernel alone: CPU signal in batches of 16, 100,000 fences",
         Unit::Nanoseconds,
         ("peer", "HashMap look-up and store, same order"),
         Goal::RatioAtMost(5.0),
     ),
     beside(
         "kernel_signal_growth",
-        "  the same beside 100 fences",
+        "  the same compared with 100 fences",
         Unit::Nanoseconds,
         ("peer", "the kernel with 100 fences"),
         Goal::RatioAtMost(1.5),
@@ -284,7 +284,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "kernel_wakes_nobody_1",
         "kernel alone: signal under a million waits on one fence",
         Unit::Nanoseconds,
-        ("peer", "the same signal, nobody waits"),
+        ("peer", "the same signal without waits"),
         Goal::RatioAtMost(1.5),
     ),
     beside(
@@ -312,7 +312,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "kernel_wakes_nobody_1000",
         "kernel alone: signal under a million waits on 1,000 fences",
         Unit::Nanoseconds,
-        ("peer", "the same signal, nobody waits"),
+        ("peer", "the same signal without waits"),
         Goal::RatioAtMost(1.5),
     ),
     alone("kernel_wait_bytes", "kernel alone: memory of a pending wait", Unit::Bytes, Goal::AtMost(96.0)),
@@ -339,7 +339,7 @@ pub const DEFINITIONS: &[Definition] = &[
     ),
     beside(
         "recorder",
-        "recorder alone: a CPU signal and what it leads to",
+        "recorder alone: a CPU signal and its effects",
         Unit::Nanoseconds,
         ("peer", "a copy of 40 bytes, appended"),
         Goal::AtMost(40.0),

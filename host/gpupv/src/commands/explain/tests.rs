@@ -76,7 +76,7 @@ fn json_has_the_same() {
 }
 
 #[test]
-fn what_is_no_command_buffer_and_no_trace_is_refused_with_words() {
+fn files_of_other_formats_are_refused_with_the_reason() {
     for (bytes, words) in [
         (&b"GPV1"[..], "no command buffer, and no trace"),
         (b"GPV1\x10\0\0\0", "it is no command buffer that could be run"),

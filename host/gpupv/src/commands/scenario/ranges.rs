@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_with_the_reason() {
+    fn invalid_ranges_and_shards_are_refused_with_the_reason() {
         for (text, wanted) in [
             ("10", "a range A..B"),
             ("5..5", "no seed is in 5..5"),

@@ -108,7 +108,7 @@ fn first_look_has_no_rates_and_lists_end_at_their_limit() {
 }
 
 #[test]
-fn what_a_restart_or_a_lowered_fence_takes_back_is_no_huge_rate() {
+fn a_restart_gives_no_rate_and_a_lowered_fence_a_negative_one() {
     let (before, now) = (at(4), at(2));
     let notes = VecDeque::new();
     let view = View::new(Some(&before), &now, &notes, 10).unwrap();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_now_is_missing_until_it_is() {
+    fn a_handle_is_missing_until_the_replay_creates_it() {
         let (mut names, then) = (Names::default(), fence(0x4000_0040, 0, 7));
         let destroy = || Call::DestroySynchronizationObject { object: Handle(0x4000_0040) };
         names.lose(P, &then);

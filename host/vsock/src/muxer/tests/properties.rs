@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The test's own model of connections and credit, independent of the muxer's.
 #[derive(Default)]
-struct EngineTracer {
+struct Model {
     offered: VecDeque<ConnectionId>,
     /// Connections with an endpoint in the daemon.
     alive: Vec<ConnectionId>,
@@ -63,7 +63,7 @@ struct EngineTracer {
     credit: HashMap<Ports, (u32, u32, u32)>,
 }
 
-impl EngineTracer {
+impl Model {
     fn take_events(&mut self, muxer: &mut Muxer) {
         for event in events(muxer) {
             let id = match event {
@@ -118,20 +118,20 @@ fn pick(ids: &[ConnectionId], which: usize) -> Option<ConnectionId> {
     if ids.is_empty() { None } else { Some(ids[which % ids.len()]) }
 }
 
-fn drain(muxer: &mut Muxer, tracer: &mut EngineTracer, room: usize) {
+fn drain(muxer: &mut Muxer, model: &mut Model, room: usize) {
     let mut count = 0;
     while muxer.has_packet() {
         let mut payload = Vec::new();
         let header = muxer.next_packet(room, &mut payload).expect("has_packet said so");
         assert_eq!(header.len as usize, payload.len());
         assert!(payload.len() <= room);
-        tracer.check_packet(&header);
+        model.check_packet(&header);
         count += 1;
         assert!(count < 1_000_000, "endless packets");
     }
 }
 
-fn take_step(muxer: &mut Muxer, tracer: &mut EngineTracer, step: &Step) {
+fn take_step(muxer: &mut Muxer, model: &mut Model, step: &Step) {
     match *step {
         Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, oddity } => {
             let header = Header {
@@ -147,39 +147,39 @@ fn take_step(muxer: &mut Muxer, tracer: &mut EngineTracer, step: &Step) {
                 fwd_cnt,
             };
             if header.operation == Operation::RST {
-                drain(muxer, tracer, 4096);
+                drain(muxer, model, 4096);
                 let _ = muxer.receive(&header);
                 assert!(!muxer.has_packet(), "RST was answered");
             } else if muxer.receive(&header).is_ok() {
-                tracer.learn(&header);
+                model.learn(&header);
             }
         }
         Step::Decide(yes, manual) => {
-            if let Some(id) = tracer.offered.pop_front() {
+            if let Some(id) = model.offered.pop_front() {
                 let credit = if manual { Credit::Manual } else { Credit::Automatic };
                 muxer.decide(id, yes.then_some(credit));
                 if !yes {
-                    tracer.alive.retain(|other| *other != id);
-                    tracer.over.insert(id);
+                    model.alive.retain(|other| *other != id);
+                    model.over.insert(id);
                 }
             }
         }
         Step::Connect(port) => {
             if let Ok((id, _)) = muxer.connect(port, Credit::Automatic) {
-                tracer.alive.push(id);
+                model.alive.push(id);
             }
         }
         Step::Send(which, len) => {
-            if let Some(id) = pick(&tracer.alive, which) {
+            if let Some(id) = pick(&model.alive, which) {
                 let _ = muxer.send(id, &vec![0; len]);
             }
         }
-        Step::Finish(which) => pick(&tracer.alive, which).into_iter().for_each(|id| muxer.finish(id)),
-        Step::Reset(which) => pick(&tracer.alive, which).into_iter().for_each(|id| muxer.reset(id)),
+        Step::Finish(which) => pick(&model.alive, which).into_iter().for_each(|id| muxer.finish(id)),
+        Step::Reset(which) => pick(&model.alive, which).into_iter().for_each(|id| muxer.reset(id)),
         Step::Consumed(which, len) => {
-            pick(&tracer.alive, which).into_iter().for_each(|id| muxer.consumed(id, len));
+            pick(&model.alive, which).into_iter().for_each(|id| muxer.consumed(id, len));
         }
-        Step::Drain(room) => drain(muxer, tracer, room),
+        Step::Drain(room) => drain(muxer, model, room),
         Step::Restart => muxer.close_all(CloseReason::GuestRestarted),
     }
 }
@@ -228,18 +228,18 @@ proptest! {
     #[test]
     fn no_guest_breaks_a_limit_a_rule_or_the_muxer(steps in proptest::collection::vec(step(), 1..200)) {
         let mut muxer = Muxer::new(CID);
-        let mut tracer = EngineTracer::default();
+        let mut model = Model::default();
         let mut known = HashSet::new();
         for step in &steps {
-            take_step(&mut muxer, &mut tracer, step);
-            tracer.take_events(&mut muxer);
+            take_step(&mut muxer, &mut model, step);
+            model.take_events(&mut muxer);
             check_limits(&muxer);
             check_known(&mut muxer, &mut known);
         }
-        drain(&mut muxer, &mut tracer, 4096);
+        drain(&mut muxer, &mut model, 4096);
         muxer.close_all(CloseReason::Disconnected);
-        tracer.take_events(&mut muxer);
-        prop_assert!(tracer.alive.is_empty(), "an endpoint was never closed");
+        model.take_events(&mut muxer);
+        prop_assert!(model.alive.is_empty(), "an endpoint was never closed");
         prop_assert_eq!(muxer.queued_bytes(), 0);
     }
 }
