@@ -79,7 +79,11 @@ fn a_call_reports_its_begin_and_the_message_with_the_least_delay() {
     let before = now();
     let first = answered(&session, &mut peer, 1_000);
     assert!(before <= first.called_ns && first.called_ns <= first.sent_ns && first.sent_ns <= now());
-    assert_eq!((first.received_host_ns, first.received_ns, first.woken.len()), (0, 0, 0), "the host has sent no time");
+    assert_eq!(
+        (first.received_host_ns, first.received_ns, first.woken.len()),
+        (0, 0, 0),
+        "the host has sent no time"
+    );
     let second = answered(&session, &mut peer, 2_000);
     assert_eq!(second.received_host_ns, 1_000);
     assert!(first.sent_ns <= second.received_ns && second.received_ns <= second.called_ns);

@@ -59,7 +59,8 @@ impl Table {
 
     /// Removes the oldest of this peer, if it has too many.
     fn one_too_many(&mut self, peer: Peer) -> Option<Waiting> {
-        let numbers = self.of_peer.get(&peer).filter(|numbers| numbers.len() > PENDING_CONNECTIONS_PER_PEER_MAX)?;
+        let numbers =
+            self.of_peer.get(&peer).filter(|numbers| numbers.len() > PENDING_CONNECTIONS_PER_PEER_MAX)?;
         let oldest = *numbers.first()?;
         self.remove(oldest)
     }

@@ -103,7 +103,7 @@ impl Miniport for Drivers {
         destroy_device(adapter: u32, device: KmdDevice) = |_routes| Some(adapter) => ();
         destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = |_routes| Some(adapter) => ();
         escape(now: Nanos, adapter: u32, escape: Escape<'_>) -> NtStatus = |_routes| Some(adapter) => GONE;
-        object_goes_bad(adapter: u32, usage: u32) = |_routes| Some(adapter) => ();
+        fail_object(adapter: u32, usage: u32) = |_routes| Some(adapter) => ();
     }
 
     silent! {
@@ -235,8 +235,8 @@ impl Miniport for Drivers {
         self.routes.fence_destroyed(fence);
     }
 
-    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
-        (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.edge(edge))).collect()
+    fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
+        (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.happens_before(edge))).collect()
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {

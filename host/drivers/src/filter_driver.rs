@@ -126,7 +126,7 @@ ddis! {
     fn close_native_fence(&mut; local: LocalNativeFenceId);
     fn destroy_native_fence(&mut; fence: NativeFenceId);
     fn memory_written(&mut; storage: NativeFenceStorage, value: u64);
-    fn edge(&mut; edge: &HappensBefore) -> Vec<String>;
+    fn happens_before(&mut; edge: &HappensBefore) -> Vec<String>;
     fn update_monitored_values(&mut;
         now: Nanos, values: &[(NativeFenceId, u64)], callbacks: &mut Vec<Callback>);
     fn update_current_values_from_cpu(&mut;
@@ -148,7 +148,7 @@ ddis! {
     fn destroy_cpu_event(&mut; adapter: u32, event: KmdCpuEvent, callbacks: &mut Vec<Callback>);
     fn event_signaled(&mut; adapter: u32, signal: &SignalEvent, status: NtStatus);
     fn escape(&mut; now: Nanos, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus;
-    fn object_goes_bad(&mut; adapter: u32, usage: u32, callbacks: &mut Vec<Callback>);
+    fn fail_object(&mut; adapter: u32, usage: u32, callbacks: &mut Vec<Callback>);
     fn lose_interrupt(&mut; engine: EngineId);
     fn hang_engine(&mut; engine: EngineId);
     fn next_deadline(&; ) -> Option<Nanos>;

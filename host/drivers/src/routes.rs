@@ -141,7 +141,7 @@ impl Routes {
             }),
             Callback::NotifyDpc { adapter: of } | Callback::SignalEvent { adapter: of, .. } => other(*of),
             Callback::GpuStore { engine, .. } | Callback::GpuLoad { engine, .. } => other(engine.adapter),
-            Callback::MoveData { engine, moved } => other(engine.adapter).or_else(|| {
+            Callback::Dma { engine, moved } => other(engine.adapter).or_else(|| {
                 let foreign = moved.adapters().find(|of| *of != adapter);
                 foreign.map(|of| format!("a staging buffer of adapter {of}"))
             }),

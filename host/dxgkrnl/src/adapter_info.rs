@@ -84,7 +84,10 @@ impl<M: Miniport> Kernel<M> {
                 longs(&[budget, usage, usage])
             }
             _ if kind <= statistics_type::LAST => {
-                return refuse(NtStatus::NOT_SUPPORTED, format!("nothing counts statistics of type {kind}"));
+                return refuse(
+                    NtStatus::NOT_SUPPORTED,
+                    format!("statistics of type {kind} are not modelled"),
+                );
             }
             _ => return invalid(format!("there are no statistics of type {kind}")),
         };

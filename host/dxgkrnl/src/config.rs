@@ -224,7 +224,7 @@ impl From<RegistryValue> for RegistryRow {
 #[serde(try_from = "RegistryRow", into = "RegistryRow")]
 pub struct RegistryValue {
     pub key: RegistryKey,
-    /// In any letter case.
+    /// Compared without regard to letter case.
     pub name: String,
     pub data: RegistryData,
 }
@@ -360,7 +360,7 @@ pub struct Config {
 
 /// `GpuVirtualizationFlags` of the registry, the bits that do something here.
 pub mod virtualization_flags {
-    /// Every adapter can be given to VMs, whatever its driver says of ParavirtualizationSupported.
+    /// Every adapter can be given to VMs, with or without ParavirtualizationSupported of its driver.
     pub const FORCE_PARAVIRTUALIZATION: u32 = 0x1;
     /// Every VM is a secure one (GPV-014).
     pub const FORCE_SECURE: u32 = 0x4;

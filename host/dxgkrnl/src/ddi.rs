@@ -201,7 +201,7 @@ pub enum Callback {
     /// `to`: memory, or a staging buffer of its own adapter.
     GpuLoad { engine: EngineId, process: ProcessId, gpu_address: u64, to: MemoryRef },
     /// The engine runs a DMA operation, which names staging buffers of its own adapter only.
-    MoveData { engine: EngineId, moved: DmaOp },
+    Dma { engine: EngineId, moved: DmaOp },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
     /// The thread was inside this DDI for that long. A driver has no clock, so one that is stuck has to report it
@@ -607,7 +607,7 @@ pub trait Miniport {
     }
     /// No DDI: reports a happens-before relation, for a driver that detects races. Called only if the configuration of
     /// some adapter sets `hazards`. Returns notes for people.
-    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
+    fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
         let _ = edge;
         Vec::new()
     }
@@ -704,7 +704,7 @@ pub trait Miniport {
         NtStatus::NOT_SUPPORTED
     }
     /// An object of the driver fails: the driver signals the CPU events that were registered for this usage.
-    fn object_goes_bad(&mut self, _adapter: u32, _usage: u32, _callbacks: &mut Vec<Callback>) {}
+    fn fail_object(&mut self, _adapter: u32, _usage: u32, _callbacks: &mut Vec<Callback>) {}
     /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.

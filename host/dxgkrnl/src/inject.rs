@@ -39,7 +39,7 @@ impl<M: Miniport> Kernel<M> {
             }),
             Fault::ObjectGoesBad { adapter, usage } => {
                 self.call_ddi(effects, |miniport, _, callbacks| {
-                    miniport.object_goes_bad(adapter, usage, callbacks);
+                    miniport.fail_object(adapter, usage, callbacks);
                 });
             }
         }
@@ -113,7 +113,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
         self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
         for device in devices {
-            self.begin_to_lose(*device, LostFences::NativeOnesAreSignaled, effects);
+            self.begin_loss(*device, LostFences::NativeOnesAreSignaled, effects);
         }
     }
 
@@ -166,7 +166,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Drops what is queued in the contexts of this adapter or runs on its engines.
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
-        let before = self.past.begin(Ending::DeviceLost);
+        let before = self.history.begin(Ending::DeviceLost);
         self.vidsch.forget_adapter(adapter);
         self.tdr.forget_adapter(adapter);
         let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
@@ -181,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
             let status = Some(NtStatus::DEVICE_REMOVED);
             self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         }
-        self.past.set_ending(before);
+        self.history.set_ending(before);
         queues.len()
     }
 }

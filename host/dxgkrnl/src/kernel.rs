@@ -43,10 +43,10 @@ use crate::vidsch::{Caller, VidSch};
 use crate::{Config, DmaOp, Input, Nanos, ProcessId};
 
 /// Objects that one [`Kernel::prefetch`] loads at most.
-const EXPECTED_MAX: usize = 32;
+const PREFETCH_MAX: usize = 32;
 
 /// Due times that one step catches up with at most.
-const MOMENTS_PER_STEP: u32 = 128;
+const DUE_TIMES_PER_STEP: u32 = 128;
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel<M: Miniport> {
@@ -63,8 +63,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) tdr: Tdr,
     pub(crate) events: Events,
     pub(crate) native: NativeFences,
-    pub(crate) edges: HappensBeforeLog,
-    pub(crate) past: History,
+    pub(crate) happens_before: HappensBeforeLog,
+    pub(crate) history: History,
     pub(crate) planted: Option<PlantedBug>,
 }
 
@@ -91,8 +91,8 @@ impl<M: Miniport> Kernel<M> {
             vidsch: VidSch::default(),
             events: Events::default(),
             native: NativeFences::default(),
-            edges,
-            past: History::default(),
+            happens_before: edges,
+            history: History::default(),
             planted: None,
         }
     }
@@ -136,7 +136,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.begin_work();
         if comes_after_something {
-            self.finish_what_comes_before(&input, effects);
+            self.finish_earlier_work(&input, effects);
         }
         let goes_on = matches!(input, Input::Deadline);
         self.apply(input, effects);
@@ -163,14 +163,14 @@ impl<M: Miniport> Kernel<M> {
             Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
             _ => &[],
         });
-        let mut handles = [Handle::NULL; EXPECTED_MAX];
+        let mut handles = [Handle::NULL; PREFETCH_MAX];
         let mut count = 0;
         for (place, handle) in handles.iter_mut().zip(named) {
             *place = *handle;
             count += 1;
         }
         let handles = &handles[..count];
-        let mut objects = [u32::MAX; EXPECTED_MAX];
+        let mut objects = [u32::MAX; PREFETCH_MAX];
         handles.iter().for_each(|handle| owner.handles.fetch(*handle));
         for (object, handle) in objects.iter_mut().zip(handles) {
             *object = owner.find_sync_object(*handle).map_or(u32::MAX, |named| named.object);
@@ -186,7 +186,7 @@ impl<M: Miniport> Kernel<M> {
         let (mut next, mut moments) = (self.due(), 0);
         let (mut moves_counted, mut moved_bytes) = (effects.moves.len(), 0u64);
         while let Some(due) = next.filter(|due| *due <= now) {
-            if moments == MOMENTS_PER_STEP || moved_bytes >= MOVED_BYTES_PER_STEP {
+            if moments == DUE_TIMES_PER_STEP || moved_bytes >= MOVED_BYTES_PER_STEP {
                 return false;
             }
             moments += 1;

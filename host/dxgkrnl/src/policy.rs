@@ -107,7 +107,7 @@ switches! {
     poisoned_fence: PoisonedFence {
         /// Default: nothing, as with a native fence whose parent device is in error (F-66).
         Sticky = "sticky",
-        /// It makes it an ordinary fence again.
+        /// The signal makes it an ordinary fence again.
         Signalable = "signalable",
     }
     /// What a device that goes into error without a reset - a page fault, MarkDeviceAsError - does to its fences.

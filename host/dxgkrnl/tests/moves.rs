@@ -23,7 +23,7 @@ fn written_back() -> DmaOp {
 }
 
 fn by_engine(moved: DmaOp) -> Callback {
-    Callback::MoveData { engine: ENGINE, moved }
+    Callback::Dma { engine: ENGINE, moved }
 }
 
 fn moved<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<DmaOp> {

@@ -216,7 +216,7 @@ impl Checker {
     }
 
     fn known(&mut self, number: u32) -> &mut Known {
-        self.agents[number as usize].as_mut().expect("a number is somebody's")
+        self.agents[number as usize].as_mut().expect("each number belongs to an agent")
     }
 
     /// Clock of all accesses of an agent so far.
@@ -233,7 +233,7 @@ impl Checker {
             return;
         }
         let Checker { agents, cells, reports, said, dropped, .. } = self;
-        let known = agents[number as usize].as_ref().expect("a number is somebody's");
+        let known = agents[number as usize].as_ref().expect("each number belongs to an agent");
         let stamp = Stamp {
             agent: number,
             number: known.frontier.count,
@@ -292,7 +292,7 @@ fn report(
     conflict: Conflict,
 ) -> Report {
     let accessed = |stamp: &Stamp| Accessed {
-        agent: agents[stamp.agent as usize].as_ref().expect("who is forgotten has no accesses").agent,
+        agent: agents[stamp.agent as usize].as_ref().expect("a forgotten agent has no accesses").agent,
         command: stamp.command,
         scopes: stamp.scopes,
         access: stamp.access,

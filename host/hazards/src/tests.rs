@@ -113,7 +113,7 @@ fn five_barriers_order_all_and_without_any_of_them_the_report_names_it() {
 }
 
 #[test]
-fn a_barrier_that_orders_and_does_not_flush_is_told_apart() {
+fn barrier_that_orders_without_a_flush_is_not_visible() {
     let steps = |access_before, access_after| {
         let mut steps = five_barriers();
         steps.truncate(3);
@@ -277,7 +277,7 @@ fn one_pair_of_commands_is_one_report_with_the_ranges_counted() {
 }
 
 #[test]
-fn limits_are_kept_and_what_is_over_them_is_silent_and_counted() {
+fn records_over_a_limit_are_dropped_and_counted() {
     let mut checker = Checker::default();
     checker.begin(1, 1);
     for number in 0..limits::CELLS_MAX as u64 + 10 {
@@ -304,7 +304,7 @@ fn limits_are_kept_and_what_is_over_them_is_silent_and_counted() {
 }
 
 #[test]
-fn who_is_forgotten_leaves_nothing_behind() {
+fn forgotten_agent_leaves_nothing_behind() {
     let mut checker = Checker::default();
     submission(&mut checker, 1, &five_barriers());
     checker.cpu_access(1, buffer(9), true);

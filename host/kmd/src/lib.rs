@@ -139,7 +139,7 @@ fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>
 /// Number of bytes that these callbacks move.
 fn moved_bytes(callbacks: &[Callback]) -> u64 {
     let moved = callbacks.iter().map(|callback| match callback {
-        Callback::MoveData { moved, .. } => moved.bytes(),
+        Callback::Dma { moved, .. } => moved.bytes(),
         _ => 0,
     });
     moved.fold(0, u64::saturating_add)
@@ -487,7 +487,7 @@ impl Miniport for SimulatedMiniport {
         self.shared.native.destroy(fence);
     }
 
-    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
+    fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
         let told = self.shared.races.edge(edge);
         self.shared.tell_races(None);
         told
@@ -572,7 +572,7 @@ impl Miniport for SimulatedMiniport {
         self.clients.escape(adapter, escape, &mut self.shared, callbacks)
     }
 
-    fn object_goes_bad(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {
+    fn fail_object(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {
         self.clients.object_goes_bad(adapter, usage, None, callbacks);
     }
 

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_writable_faults_at_its_first_byte() {
+    fn unmapped_or_read_only_page_faults_at_its_first_byte() {
         let mut tables = PageTables::default();
         assert_eq!(tables.resolve(OF, 0x1_0000, 4, Access::Read).unwrap_err().gpu_address, 0x1_0000);
         tables.update(OF, 0x1_0000, 2 * PAGE, memory(0x7000, true));

@@ -102,7 +102,7 @@ impl Doorbells {
         let Some(victim) = self.connected.front().copied() else { return DoorbellConnection::Failed };
         let reason = DisconnectReason::Retry;
         callbacks.push(Callback::DisconnectDoorbell { hw_queue: victim, reason });
-        DoorbellConnection::Again
+        DoorbellConnection::Retry
     }
 }
 

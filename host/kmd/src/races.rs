@@ -128,7 +128,7 @@ impl Races {
             }
             HappensBefore::Signaled { by, fence, value } => self.checker.signal(race_agent(by), fence, value),
             HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
-            HappensBefore::Touched { process, owner, address, bytes } => {
+            HappensBefore::Locked { process, owner, address, bytes } => {
                 let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
                 self.checker.cpu_access(process.0, range, true);
             }

@@ -119,7 +119,7 @@ fn a_new_monitored_value_is_compared_with_what_was_stored_before_it() {
 }
 
 #[test]
-fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
+fn value_above_the_monitored_value_is_signaled_in_any_order() {
     covers!("FEN-102");
     let mut miniport = started(false);
     queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
@@ -232,7 +232,7 @@ fn a_store_of_another_adapter_is_seen_when_the_kernel_says_so() {
     fence(&mut miniport, NativeFenceId(2), 1, 0);
     assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[wait(3), write(ADDRESS, 4)]), []);
     let callbacks = submit(&mut miniport, 0, elsewhere, 1, &[write(ADDRESS, 3)]);
-    assert_eq!(callbacks.len(), 2, "its store and its interrupt; the other GPU's wait goes on");
+    assert_eq!(callbacks.len(), 2, "its store and its interrupt; the other GPU still waits");
     let update =
         CurrentValueUpdate { fence: FENCE, value: 3, always_signaled: false, notification_only: true };
     let mut callbacks = Vec::new();

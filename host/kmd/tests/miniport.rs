@@ -271,7 +271,7 @@ fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
     cpu_event(&mut miniport, 4, 12, 8);
     let bad = |miniport: &mut SimulatedMiniport, adapter, usage| {
         let mut callbacks = Vec::new();
-        miniport.object_goes_bad(adapter, usage, &mut callbacks);
+        miniport.fail_object(adapter, usage, &mut callbacks);
         callbacks
     };
     let signal = |event| Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(event)) };

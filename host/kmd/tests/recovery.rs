@@ -133,7 +133,7 @@ fn a_reset_aborts_what_runs_and_keeps_what_is_queued() {
 }
 
 #[test]
-fn what_a_context_saved_ends_with_it() {
+fn saved_buffers_end_with_their_context() {
     let mut world = World::new();
     world.submit(0, (1, 1), None, &[busy(10), busy(10)]);
     world.miniport.preempt_command(0, ENGINE, 9, &mut world.callbacks).unwrap();

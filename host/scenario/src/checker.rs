@@ -257,10 +257,10 @@ pub struct Checker {
     /// Values that an answered signal stores in the next step.
     passes_next: Option<(ProcessId, Vec<(Handle, u64)>)>,
     /// Engines were busy after the last step.
-    at_work: bool,
+    engines_busy: bool,
     violations: Vec<String>,
     /// Calls without an answer so far.
-    owed: BTreeSet<(ProcessId, u64)>,
+    unanswered: BTreeSet<(ProcessId, u64)>,
     /// Processes that have ended and are still being torn down.
     ended: Vec<ProcessId>,
 }
@@ -289,7 +289,7 @@ impl Checker {
         }
         // Engines are busy in this step, or were before it.
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
-        let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
+        let unseen = std::mem::replace(&mut self.engines_busy, at_work) || at_work;
         self.stores(effects, unseen);
         self.answers(told, effects, kernel);
         self.values_passed(told, effects, kernel);
@@ -297,24 +297,25 @@ impl Checker {
         self.forget_destroyed(told, kernel);
         // First, because an ended process neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
-        self.nobody_hears_after_the_end(told, effects, kernel);
+        self.check_no_effects_after_end(told, effects, kernel);
     }
 
     /// Compares the kernel's tables with what was followed so far.
     pub fn look<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         // Work with a backlog ends in a later step.
         if !kernel.has_backlog() {
-            self.nobody_oversleeps(kernel);
+            self.check_sleeping_waits(kernel);
             self.memory_is_right(kernel);
             let mut waiting = 0;
             kernel.waiting_escapes(&mut |process, request| {
                 waiting += usize::from(request != 0);
-                if request != 0 && !self.owed.contains(&(process, request)) {
+                if request != 0 && !self.unanswered.contains(&(process, request)) {
                     self.violations.push(format!("call {request} of process {} waits, answered", process.0));
                 }
             });
-            if waiting != self.owed.len() {
-                self.violations.push(format!("{} calls are not answered, {waiting} wait", self.owed.len()));
+            if waiting != self.unanswered.len() {
+                self.violations
+                    .push(format!("{} calls are not answered, {waiting} wait", self.unanswered.len()));
             }
         }
         if let Some(what) = kernel.miscounted() {
@@ -322,7 +323,7 @@ impl Checker {
         }
     }
 
-    fn nobody_hears_after_the_end<M: Miniport>(
+    fn check_no_effects_after_end<M: Miniport>(
         &mut self,
         told: &InputSummary,
         effects: &Effects,
@@ -369,17 +370,19 @@ impl Checker {
                 .count()
         };
         let owed = effects.answers.iter().map(|answer| (answer.process, answer.request));
-        let late = owed.filter(|call| self.owed.remove(call)).count();
+        let late = owed.filter(|call| self.unanswered.remove(call)).count();
         match told.kind {
-            InputKind::Gone { process } => self.owed.retain(|(of, _)| *of != process),
-            InputKind::GoneMany => self.owed.retain(|(of, _)| kernel.processes().any(|alive| alive == *of)),
+            InputKind::Gone { process } => self.unanswered.retain(|(of, _)| *of != process),
+            InputKind::GoneMany => {
+                self.unanswered.retain(|(of, _)| kernel.processes().any(|alive| alive == *of))
+            }
             _ => {}
         }
         let expected = match (told.process, told.request) {
             (Some(process), Some(request)) => {
                 let found = of_call(process, request);
                 if found == 0 && told.may_wait {
-                    self.owed.insert((process, request));
+                    self.unanswered.insert((process, request));
                 } else if found != 1 {
                     self.violations.push(format!("a call of process {} has {found} answers", process.0));
                 }
@@ -540,7 +543,7 @@ impl Checker {
     }
 
     /// Checks, on an idle kernel, that every wait whose condition holds was woken.
-    fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+    fn check_sleeping_waits<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let unseen = unseen(kernel);
         for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
             let is_due = |item: &Item| {

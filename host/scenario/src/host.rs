@@ -45,7 +45,7 @@ pub struct Host<'a> {
     vm_of_handle: BTreeMap<ShareToken, VmId>,
     pub memory: Memory,
     /// DMA operations that failed.
-    pub not_moved: Vec<String>,
+    pub dma_errors: Vec<String>,
     /// The system clock's setting as a time since the start, and the time when it was set.
     clock: (Nanos, Nanos),
     /// Whether the kernel is replaced, before each step while its state is small, by one restored from its saved state.
@@ -84,28 +84,28 @@ impl<'a> Host<'a> {
             nt_handle_owners: NtHandleOwners::default(),
             vm_of_handle: BTreeMap::new(),
             memory: Memory::default(),
-            not_moved: Vec::new(),
+            dma_errors: Vec::new(),
             clock: (0, 0),
         };
-        host.tell_time();
+        host.set_clock();
         host
     }
 
     /// Returns the input that sets the kernel's system time.
-    fn time_told(&self) -> Input {
+    fn clock_input(&self) -> Input {
         let (said, at) = self.clock;
         Input::SystemTime { utc_100ns: utc_100ns(said + (self.now - at)) }
     }
 
-    fn tell_time(&mut self) {
-        let told = self.time_told();
+    fn set_clock(&mut self) {
+        let told = self.clock_input();
         self.kernel.handle(self.now, told, &mut self.effects);
         self.effects.clear();
     }
 
     /// Records the kernel's inputs from its start on.
     pub fn keep_steps(&mut self) {
-        self.steps = Some(vec![(self.now, self.time_told(), Effects::default())]);
+        self.steps = Some(vec![(self.now, self.clock_input(), Effects::default())]);
     }
 
     /// Whether a call of the last step succeeded.
@@ -154,10 +154,11 @@ impl<'a> Host<'a> {
         let first_process = self.first_process + self.program.processes.len() as u32;
         let Host { now, clock, restores, checks, .. } = *self;
         let (log, steps) = (self.log.take(), self.steps.take());
-        let not_moved = std::mem::take(&mut self.not_moved);
+        let not_moved = std::mem::take(&mut self.dma_errors);
         let anew = Host::new(self.program, self.registry.clone(), self.planted);
-        *self = Host { first_process, now, log, steps, clock, restores, checks, not_moved, ..anew };
-        self.tell_time();
+        *self =
+            Host { first_process, now, log, steps, clock, restores, checks, dma_errors: not_moved, ..anew };
+        self.set_clock();
     }
 
     /// Returns the kernel's number of a process.
@@ -236,7 +237,7 @@ impl<'a> Host<'a> {
         if let (Some(steps), Some(input)) = (&mut self.steps, kept) {
             steps.push((self.now, input, self.effects.clone()));
         }
-        self.not_moved.extend(self.memory.step(asked, &self.effects));
+        self.dma_errors.extend(self.memory.step(asked, &self.effects));
         if let Some(told) = &told {
             self.checker.step(told, &self.effects, &self.kernel);
         }
@@ -260,7 +261,7 @@ impl<'a> Host<'a> {
     /// Returns the violations since the last call.
     pub fn take_violations(&mut self) -> Vec<String> {
         let mut found = self.checker.take_violations();
-        found.append(&mut self.not_moved);
+        found.append(&mut self.dma_errors);
         found
     }
 

@@ -290,7 +290,7 @@ impl<'a> ModelWorld<'a> {
     fn catch_up(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         if guest.lost && !guest.frozen {
-            return self.hear_of_the_cut(process);
+            return self.report_lost_stream(process);
         }
         if guest.frozen || guest.held {
             return;
@@ -335,12 +335,12 @@ impl<'a> ModelWorld<'a> {
         guest.lost = true;
         guest.undelivered.clear();
         if !guest.frozen {
-            self.hear_of_the_cut(process);
+            self.report_lost_stream(process);
         }
     }
 
     /// Reports the lost stream to the process; to a frozen one when it is thawed.
-    fn hear_of_the_cut(&mut self, process: Process) {
+    fn report_lost_stream(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
         let waiting = std::mem::take(&mut guest.waiting).into_iter().map(|(thread, _)| thread);

@@ -39,24 +39,24 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
     }
 
     pub fn has(&self, token: ShareToken, process: P) -> bool {
-        self.nt_handle_owners(token).any(|holder| holder == process)
+        self.owners(token).any(|holder| holder == process)
     }
 
     /// Returns the owners of a handle.
-    pub fn nt_handle_owners(&self, token: ShareToken) -> impl Iterator<Item = P> + '_ {
+    pub fn owners(&self, token: ShareToken) -> impl Iterator<Item = P> + '_ {
         let nt_handle_owners = self.0.get(&token).into_iter().flatten();
         nt_handle_owners.filter(|holder| !holder.closed).map(|holder| holder.process)
     }
 
     /// Returns the number of handles with an owner.
     pub fn count(&self) -> usize {
-        self.0.keys().filter(|token| self.nt_handle_owners(**token).next().is_some()).count()
+        self.0.keys().filter(|token| self.owners(**token).next().is_some()).count()
     }
 
     /// Whether the process has never had the handle, and an owner could send it.
     pub fn lacks(&self, token: ShareToken, process: P) -> bool {
         let known = self.0.get(&token).into_iter().flatten().any(|holder| holder.process == process);
-        !known && self.nt_handle_owners(token).next().is_some()
+        !known && self.owners(token).next().is_some()
     }
 
     pub fn close(&mut self, token: ShareToken, process: P) -> Closed {
@@ -66,7 +66,7 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
             return Closed::None;
         };
         holder.closed = true;
-        if self.nt_handle_owners(token).next().is_some() { Closed::One } else { Closed::Last }
+        if self.owners(token).next().is_some() { Closed::One } else { Closed::Last }
     }
 
     /// Removes an ended process; returns the handles that have no owner any more.

@@ -249,7 +249,7 @@ impl Wild {
                     MemoryRef::StagingBuffer { staging_buffer, offset: 0 },
                     MemoryRef::Memory { process, address: gpu_address },
                 );
-                Callback::MoveData { engine, moved: DmaOp::Copy { from, to, bytes: value } }
+                Callback::Dma { engine, moved: DmaOp::Copy { from, to, bytes: value } }
             }
             _ => Callback::NotifyInterrupt(self.interrupt()),
         });

@@ -1,6 +1,5 @@
-//! How long pictures of a long trace take, and how big they are: `cargo run --release -p timeline --example
-//! timeline_figures [STEPS [FOLDER]]`. With a folder the pictures stay there, beside those of a small trace in which
-//! everything happens.
+//! Time and size of the pictures of a long trace: `cargo run --release -p timeline --example timeline_figures [STEPS
+//! [FOLDER]]`. With a folder the pictures are kept there, with those of a small trace that has all kinds of events.
 
 #[path = "../tests/browser/mod.rs"]
 mod browser;
@@ -28,8 +27,8 @@ fn main() {
     page(&long.with_extension("html"));
 }
 
-/// How fast the page is in Chromium: until it is there, and for each of some hundred frames from all of the trace down
-/// to a few events, and back.
+/// Speed of the page in Chromium: load time, and the time of each of about a hundred frames while zooming from the
+/// whole trace to a few events and back.
 fn page(html: &Path) {
     let mut browser = browser::Browser::start();
     timed("page opened in Chromium", || browser.open(html, ""));

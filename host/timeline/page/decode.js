@@ -34,7 +34,8 @@ class Column {
   }
 }
 
-// Fence values, each relative to the last value of its fence. A value that a number cannot hold exactly is a BigInt in `wide`.
+// Fence values, each relative to the last value of its fence.
+// A value that a number cannot hold exactly is a BigInt in `wide`.
 class Values {
   constructor(column, fences) { this.column = column; this.last = new Float64Array(fences); this.wide = null; }
   next(fence) {

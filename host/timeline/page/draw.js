@@ -275,8 +275,8 @@ class Painter {
     paint.fillText(`up to ${number(depth.most)}`, GUTTER + 4, y + 9);
   }
 
-  // A queue as GPUView draws it: a packet is stacked on the earlier ones and moves down as they end. A packet that the engine
-  // runs has full color, a waiting one is pale.
+  // A queue as GPUView draws it: a packet is stacked on the earlier ones and moves down as they end.
+  // A packet that the engine runs has full color, a waiting one is pale.
   packets(lane, y) {
     const { view, ink } = this, stack = lane.stack, [begin, end] = this.range(stack);
     const first = lowerBound(begin, view.from), last = lowerBound(begin, view.to);

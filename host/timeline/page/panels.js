@@ -151,13 +151,14 @@ class Panels {
         this.why(wait, told),
       ]);
     });
-    const parts = [table(["waiter", "kind", "waits for", "waiting for (time)", "step", "fences", "why"], rows)];
+    const parts = [table(["waiter", "kind", "waits for", "duration", "step", "fences", "why"], rows)];
     if (head.blockedLeftOut > 0) parts.push(element("p", `${number(head.blockedLeftOut)} more are not listed.`));
     parts.push(element("p", "gpupv why TRACE shows the same, with more about each process.", { class: "note" }));
     box.replaceChildren(...parts);
   }
 
-  // The cause of a wait: a sentence with the chain that leads to it. It is open for the first of the waits that share it.
+  // The cause of a wait: a sentence with the chain that leads to it.
+  // The first of several waits with one cause shows it open.
   why({ why }, told) {
     if (why === null) return element("td", "");
     const reason = this.head.reasons[why], first = !told.has(why);

@@ -201,15 +201,13 @@ impl FilterDriver for Observer {
         self.drivers.restore(state)
     }
 
-    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
+    fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
         // A process may read a fence in its memory at any time; that ends no wait.
-        if !matches!(
-            edge,
-            HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Touched { .. }
-        ) {
+        if !matches!(edge, HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Locked { .. })
+        {
             self.saw(Seen::Edge { at: self.at(), edge: *edge });
         }
-        if self.races { self.drivers.edge(edge) } else { Vec::new() }
+        if self.races { self.drivers.happens_before(edge) } else { Vec::new() }
     }
 
     fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {

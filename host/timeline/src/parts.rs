@@ -1,7 +1,7 @@
 //! The parts of a wait's duration.
 //!
 //! ```text
-//!   wait begins ..... no work yet ..... submitted  queued  given  in hardware  begun  runs  signal  reported late  woken
+//!   wait begins .... no work yet .... submitted  queued  given  in hardware  begun  runs  signal  reported late  woken
 //! ```
 //! All times are the kernel's, from the daemon's one clock: differences have no error, and each time is late by at most
 //! one kernel step. The guest's time and the link, before the wait reached the daemon and after its wake-up left it,

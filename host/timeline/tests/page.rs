@@ -39,7 +39,7 @@ impl Page {
         text.as_str().unwrap().to_owned()
     }
 
-    /// Every row of a list, as these expressions over `rows` and `row` give it.
+    /// Every row of a list, with the columns that these expressions over `rows` and `row` give.
     fn rows(&mut self, list: &str, columns: &str) -> Value {
         self.is(&format!(
             "(() => {{ const t = gpupv.app.timeline, rows = t.{list}; \
@@ -47,7 +47,7 @@ impl Page {
         ))
     }
 
-    /// What the page shows: the ends of its view.
+    /// Begin and end of the page's view.
     fn view(&mut self) -> (f64, f64) {
         let view = self.is("[gpupv.app.view.from, gpupv.app.view.to]");
         (view[0].as_f64().unwrap(), view[1].as_f64().unwrap())
@@ -167,7 +167,7 @@ fn page_loads_nothing_and_says_its_title() {
     assert_eq!(page.is("performance.getEntriesByType('resource').length"), json!(0));
     let policy = page.is("document.querySelector('meta[http-equiv=Content-Security-Policy]').content");
     assert!(policy.as_str().unwrap().contains("default-src 'none'"), "{policy}");
-    // The policy works: what would be loaded is not.
+    // The policy works: loading is refused.
     let blocked = page.is("fetch('data:text/plain,x').then(() => 'loaded', () => 'refused')");
     assert_eq!(blocked, json!("refused"));
     page.no_errors();
@@ -207,7 +207,7 @@ fn blocked_table_says_who_waits_for_what() {
     assert!(rows[0].contains("p3 other") && rows[0].contains("key 1"), "{rows:?}");
     assert!(rows[1].contains("p1 client") && rows[1].contains("F1 >= 9, is 2"), "{rows:?}");
     assert!(rows[2].contains("context 0x") && rows[2].contains("F1 >= 7, is 2"), "{rows:?}");
-    // Why, in the words of `gpupv why`: the chain of the first stands open.
+    // The reasons, with the texts of `gpupv why`: the first chain is open.
     let reasons = page.is(
         "[...document.querySelectorAll('#blocked tbody tr')].map((row) => \
          [row.querySelector('summary').textContent, row.querySelector('details').open, row.querySelectorAll('li').length])",
@@ -223,7 +223,7 @@ fn blocked_table_says_who_waits_for_what() {
         .collect();
     assert_eq!(reasons, json!(expected));
     assert!(rows[1].contains("could signal") || rows[1].contains("gone: "), "{rows:?}");
-    // Its link goes to the call.
+    // Its link leads to the call.
     page.is("document.querySelectorAll('#blocked tbody a')[1].click()");
     assert!(page.text("#details h2").starts_with("WaitFromCpu F1 >= 9"));
     page.browser.press("Escape");
@@ -247,7 +247,7 @@ fn keyboard_moves_zooms_turns_and_walks() {
     let steps = page.timeline.events.len() as f64;
     let view = page.view();
     assert!(view.0 <= 1.0 && view.1 >= steps && view.1 < steps + 5.0, "steps in their order: {view:?}");
-    // From lane to lane, then from event to event.
+    // Moves between lanes, then between events.
     page.browser.press("ArrowDown");
     let first = page.is("gpupv.app.painter.lane.label");
     page.browser.press("ArrowDown");
@@ -363,7 +363,7 @@ fn dark_and_light_can_be_read() {
         let back = color("back");
         assert!(contrast(&color("front"), &back) >= 7.0, "{scheme}");
         assert!(contrast(&color("quiet"), &back) >= 4.5, "{scheme}");
-        // Graphics want 3 to 1, and the text in a bar is the background's colour.
+        // Graphics need a contrast of 3 to 1; the text in a bar has the background's color.
         for name in ["bad", "wait", "ladder"] {
             assert!(contrast(&color(name), &back) >= 4.5, "{scheme} {name}");
         }
@@ -375,7 +375,7 @@ fn dark_and_light_can_be_read() {
             .collect();
         for (at, color) in tracks.iter().enumerate() {
             assert!(contrast(color, &back) >= 3.0, "{scheme} c{at}");
-            // Neighbours are told apart by those who do not see red, or green.
+            // Readers who do not see red or green can distinguish neighboring colors.
             for blind in [DEUTERANOPE, PROTANOPE] {
                 let next = &tracks[(at + 1) % tracks.len()];
                 let distance = apart(seen(color, blind), seen(next, blind));
@@ -423,7 +423,7 @@ fn contrast(one: &str, other: &str) -> f64 {
     one.max(other) / one.min(other)
 }
 
-/// How linear light is seen, after Machado, Oliveira and Fernandes (2009), severity 1.
+/// Simulated color blindness of linear light, after Machado, Oliveira and Fernandes (2009), severity 1.
 const DEUTERANOPE: [[f64; 3]; 3] =
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]];
 const PROTANOPE: [[f64; 3]; 3] =
@@ -431,7 +431,7 @@ const PROTANOPE: [[f64; 3]; 3] =
 
 fn seen(color: &str, by: [[f64; 3]; 3]) -> [f64; 3] {
     let light = linear(color);
-    // To the power at which steps look even.
+    // The exponent makes steps perceptually even.
     by.map(|row| (0..3).map(|at| row[at] * light[at]).sum::<f64>().clamp(0.0, 1.0).powf(1.0 / 2.2))
 }
 

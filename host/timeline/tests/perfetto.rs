@@ -1,4 +1,4 @@
-//! `.pftrace`: what every file has to hold, and that the judge of it finds what does not.
+//! `.pftrace`: properties of every file, and tests of the checker of these properties.
 
 mod common;
 
@@ -9,7 +9,7 @@ use timeline::perfetto::messages::{
     COUNTER, INSTANT, SEQ_INCREMENTAL_STATE_CLEARED, SLICE_BEGIN, SLICE_END, Trace, TracePacket, TrackEvent,
 };
 
-/// What is wrong with a trace, in words: nothing if nothing is.
+/// Checks a trace. Returns a text for each violation.
 fn judge(trace: &Trace) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut judge = Judge::default();
@@ -51,7 +51,7 @@ impl Judge {
         if let Some(track) = &packet.track_descriptor {
             let uuid = track.uuid.unwrap_or(0);
             if uuid == 0 || self.tracks.insert(uuid, track.counter.is_some()).is_some() {
-                wrong.push(format!("track {uuid} is described twice, or is nobody's"));
+                wrong.push(format!("track {uuid} is described twice, or has no uuid"));
             }
             if track.parent_uuid.is_some_and(|parent| !self.tracks.contains_key(&parent)) {
                 wrong.push(format!("the parent of track {uuid} is not there"));
@@ -158,7 +158,7 @@ fn event(trace: &mut Trace, is_it: impl Fn(&TrackEvent) -> bool) -> &mut TrackEv
     packet.track_event.as_mut().unwrap()
 }
 
-/// Each breaks a sound trace in one way.
+/// Each case breaks a valid trace in one way.
 #[test]
 fn judge_finds_what_is_broken() {
     type Breaks = (&'static str, fn(&mut Trace));
@@ -205,7 +205,7 @@ fn judge_finds_what_is_broken() {
     }
 }
 
-/// The bytes are what they were. `GPUPV_BLESS=1 cargo test -p timeline --test perfetto` writes them anew.
+/// Compares with the golden file. `GPUPV_BLESS=1 cargo test -p timeline --test perfetto` rewrites it.
 #[test]
 fn small_trace_has_its_golden_bytes() {
     let bytes = timeline::perfetto::export(&common::small_timeline());

@@ -1,4 +1,4 @@
-//! What a timeline says of a trace in which everything happens, and of traces that are not whole.
+//! Timelines of a trace with all kinds of events, and of incomplete traces.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn one_object_is_one_fence_whatever_its_handles_are() {
         timeline.fences.iter().position(|fence| fence.shared_as.as_deref() == Some("frames")).unwrap();
     assert_eq!(timeline.fences[frames].opens.len(), 2);
     let named = |at: usize| timeline.events[at].fence == frames as u32;
-    // The waiter of one process and the signaler of another.
+    // The waiter is in one process, the signaler in another.
     let wait = timeline.events.iter().position(|event| timeline.word(event.name) == "WaitFromCpu").unwrap();
     assert!(named(wait) && named(wait + 1));
     assert_ne!(timeline.events[wait].track, timeline.events[wait + 1].track);
@@ -44,13 +44,13 @@ fn one_object_is_one_fence_whatever_its_handles_are() {
 fn wait_has_its_cause_and_its_parts() {
     let timeline = common::small_timeline();
     let submissions = timeline.submissions();
-    // By a signal of another process: the whole time nobody had signaled.
+    // Released by another process: the whole time is "not signaled yet".
     let by_cpu = &timeline.waits[0];
     assert_eq!((by_cpu.begin.at, by_cpu.end.at, by_cpu.outcome), (10_000, 35_000, Outcome::Done));
     let cause = by_cpu.cause.unwrap();
     assert_eq!((cause.track, cause.value, cause.submission), (track(&timeline, "p1 client"), 1, None));
     assert_eq!(timeline::parts(by_cpu, &submissions), [WaitPart { name: "not signaled yet", nanos: 25_000 }]);
-    // By a queue behind the second of two submissions, on an engine that another process uses in between.
+    // Released by a queue after the second of two submissions, on an engine that another process uses in between.
     let by_gpu = &timeline.waits[1];
     assert_eq!((by_gpu.begin.at, by_gpu.end.at), (40_000, 130_700));
     let parts: Vec<_> =
@@ -79,7 +79,7 @@ fn packets_have_gpuviews_four_times() {
             (us(40), Some(us(40)), Some(us(40)), us(80)),
             (us(40), Some(us(80)), Some(us(100)), us(130)),
             (us(40), Some(us(40)), Some(us(80)), us(100)),
-            // Behind a wait for the CPU's signal.
+            // After a wait for the CPU's signal.
             (us(40), Some(us(150)), Some(us(150)), us(165)),
         ]
     );
@@ -92,7 +92,7 @@ fn lost_interrupt_keeps_the_packet_and_not_the_engine() {
     let timeline = common::small_timeline();
     let lost = timeline.packets.iter().find(|packet| packet.begin.at == 250_000).unwrap();
     assert_eq!(lost.outcome, Outcome::Done);
-    // The interrupt of the next submission says that this one is done as well (SCH-005).
+    // The interrupt of the next submission completes this one as well (SCH-005).
     assert_eq!((lost.end.sequence, lost.end.at), (50, 260_000));
     let ran = timeline.runs.iter().find(|run| run.begin == 250_000).unwrap();
     assert_eq!(ran.end, 260_000);
@@ -154,7 +154,7 @@ fn rows_beyond_the_limit_are_counted_and_figures_are_not() {
     assert!(few.integrity.left_out as usize >= all.events.len() - 10);
     assert_eq!(few.stats, all.stats);
     assert!(few.stats_text().contains("older rows are not shown"));
-    // A window: what happened in it, and what lasted over any of it.
+    // A window keeps the events in it, and the rows that overlap it.
     let part = read(&Options { window: (30, 34), ..Options::default() });
     let sequences: Vec<u64> = part.events.iter().map(|event| event.moment.sequence).collect();
     assert_eq!(sequences, [30, 31, 32, 33, 34]);
@@ -179,8 +179,7 @@ fn damaged_trace_is_drawn_up_to_the_damage() {
     assert!(timeline.integrity_words().contains(&format!("only up to step #{last}")));
 }
 
-/// A session by seed that does all there is to do, valid and invalid: whatever it is, it can be drawn, and the rows
-/// agree with each other.
+/// A random session with valid and invalid calls of all kinds can always be drawn, and its rows are consistent.
 #[test]
 fn any_session_can_be_drawn() {
     for seed in 0..40 {
@@ -201,7 +200,7 @@ fn any_session_can_be_drawn() {
             let times: Vec<u64> = times.into_iter().flatten().collect();
             assert!(times.is_sorted(), "seed {seed} {packet:?}");
         }
-        // An engine runs one thing at a time.
+        // An engine runs one submission at a time.
         let engines = (0..timeline.tracks.len() as u32)
             .filter(|track| timeline.runs.iter().any(|run| run.engine == *track));
         for engine in engines {

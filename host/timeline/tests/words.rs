@@ -1,4 +1,4 @@
-//! Text lanes, SVG, figures, JSON and differences.
+//! Text lanes, SVG, statistics, JSON and differences.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn selections_show_what_they_name() {
     let timeline = common::small_timeline();
     assert_eq!(steps(&timeline, &Selection::Around(24, 2)), [22, 23, 24, 25, 26]);
     assert_eq!(steps(&timeline, &Selection::Last(3)), [57, 58, 59]);
-    // The wait for F1, its submission, its values, its wake-up.
+    // The wait for F1, its submission, its values and its wake-up.
     assert_eq!(steps(&timeline, &Selection::Wait(1, 2)), [26, 29, 32, 34]);
     let fence = steps(&timeline, &Selection::Fence(0));
     assert!(
@@ -156,7 +156,7 @@ fn first_difference_comes_first_and_its_consequences_after_it() {
         }
     };
     common::pair(one.path(), calls(5));
-    // One signal is too low: nobody is woken, and the same wait is answered otherwise.
+    // One signal is too low: it wakes no wait, and the same wait gets a different answer.
     common::pair(other.path(), calls(4));
     let found = compare(one.path(), other.path());
     assert!(!found.is_same());

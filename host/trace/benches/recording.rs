@@ -181,7 +181,7 @@ fn open_and_seek(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Records what a kernel does and replays it; beside it what reading alone and the kernel alone take.
+/// Records a kernel's steps and replays them; compares with reading alone and the kernel alone.
 fn replay(path: &Path) -> Result<()> {
     let kinds: [(&str, u32, u64, Rounds); 3] = [
         ("signals of one fence", 1, STEPS, Traffic::signals),
@@ -211,7 +211,7 @@ fn replay(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel takes for the steps of a trace, read before.
+/// Time that the kernel takes for the steps of a trace, which were read before.
 fn kernel_alone(path: &Path) -> Result<f64> {
     const AT_A_TIME: usize = 10_000;
     let mut reader = Reader::open(path)?;

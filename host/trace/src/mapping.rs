@@ -29,7 +29,7 @@ impl Mapping {
     pub fn new(file: &File, length: usize) -> io::Result<Mapping> {
         reserve(file, length)?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the address is the system's choice; nothing else is unmapped by it.
+        // SAFETY: the system chooses the address, so no other mapping is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), length, protection, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { start, length })
@@ -43,7 +43,7 @@ impl Mapping {
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.length && bytes.len() <= self.length - at, "within the mapping");
-        // SAFETY: the range is within the mapping, as was just seen, and `bytes` is no part of it.
+        // SAFETY: the range was checked to be within the mapping, and `bytes` is no part of it.
         unsafe { self.start.as_ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
@@ -51,7 +51,7 @@ impl Mapping {
     #[inline]
     pub fn window(&mut self, at: usize) -> Window<'_> {
         assert!(at <= self.length && self.length - at >= 8, "within the mapping");
-        // SAFETY: it is within the mapping, as was just seen.
+        // SAFETY: `at` was checked to be within the mapping.
         let start = unsafe { self.start.add(at) };
         Window { start, last: self.length - at - 8, mapping: PhantomData }
     }
@@ -61,8 +61,8 @@ impl Mapping {
         assert!(range.start <= range.end && range.end <= self.length, "within the mapping");
         let (length, count) = (out.len(), range.len());
         out.reserve(count);
-        // SAFETY: `count` bytes from the start of the range are within the mapping, as was just seen; behind what `out`
-        // has there is room for as many, no part of the mapping, and they are its own once they are written.
+        // SAFETY: the range was checked to be within the mapping. `out` has room for `count` bytes after its content,
+        // outside of the mapping, and they are initialized before its length is set.
         unsafe {
             self.start.as_ptr().add(range.start).copy_to_nonoverlapping(out.as_mut_ptr().add(length), count);
             out.set_len(length + count);
@@ -73,7 +73,7 @@ impl Mapping {
     #[inline]
     pub fn publish(&mut self, at: usize, value: u64) {
         assert!(at.is_multiple_of(8) && at + 8 <= self.length, "within the mapping");
-        // SAFETY: 8 aligned bytes within the mapping, which begins at a page; nobody has a reference to them.
+        // SAFETY: 8 aligned bytes within the mapping, which begins at a page; there is no reference to them.
         let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         word.store(value.to_le(), Ordering::Release);
     }
@@ -99,7 +99,7 @@ impl Window<'_> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody has a pointer to it any more.
+        // SAFETY: it was mapped with this length, and no pointer to it is used any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -238,7 +238,7 @@ impl Player {
     fn other(&mut self, record: Record) -> PlayerStep {
         match record {
             Record::Step { .. } => unreachable!("a step is read into its place"),
-            Record::Times(_) => unreachable!("nobody asked for times"),
+            Record::Times(_) => unreachable!("this reader returns no times"),
             Record::Snapshot { sequence, digest, state, .. } => self.snapshot(sequence, digest, &state),
             Record::Lost(lost) => {
                 self.in_place &= !lost.loses_steps();

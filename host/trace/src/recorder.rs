@@ -1,4 +1,4 @@
-//! Writing a trace.
+//! The recorder, which writes traces.
 
 use std::io;
 use std::path::Path;

@@ -412,7 +412,7 @@ fn every_number_of_a_header_may_be_any_behind_right_checksums() {
 }
 
 #[test]
-fn a_trace_that_begins_anywhere_is_read_and_one_that_begins_behind_its_end_is_told() {
+fn trace_may_begin_anywhere_but_not_after_its_end() {
     let small = Small::new();
     for edge in EDGES {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -69,7 +69,7 @@ fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
 }
 
 #[test]
-fn what_was_never_full_replays_from_the_first_step() {
+fn ring_that_was_never_full_replays_from_the_first_step() {
     let (steps, digest) = session::run(42, Config::default(), 500);
     let mut recorder = flight();
     tell(&mut recorder, &steps, 1000);
@@ -142,7 +142,7 @@ fn a_dump_replays_from_its_first_snapshot_on() {
 }
 
 #[test]
-fn what_no_state_stands_before_is_not_called_identical() {
+fn steps_without_a_state_before_them_are_not_called_identical() {
     let (steps, digest) = session::run(44, Config::default(), 40_000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
@@ -213,7 +213,7 @@ fn without_snapshots_the_last_steps_can_still_be_read() {
 }
 
 #[test]
-fn nothing_told_is_an_empty_dump_and_nothing_of_others_is_overwritten() {
+fn empty_recorder_dumps_no_steps_and_overwrites_no_other_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.gvt");
     let mut recorder = flight();

@@ -512,7 +512,7 @@ proptest! {
     }
 
     #[test]
-    fn what_happens_most_survives_the_file_whatever_its_numbers(raw in vec(hot_step(), 1..40)) {
+    fn compact_steps_survive_the_file_with_any_numbers(raw in vec(hot_step(), 1..40)) {
         let mut now = 0u64;
         let mut steps = Vec::new();
         for (dt, input, effects) in raw {

@@ -24,10 +24,10 @@ const BYTES_MAX: usize = 16 << 10;
 
 /// Faults that no trace can show, and why.
 const NOT_IN_TRACES: [(&str, &str); 6] = [
-    ("hold", "of a link: the kernel is told later"),
-    ("release", "of a link: the kernel is told later"),
-    ("delay", "of a link: the kernel is told later"),
-    ("reorder", "of a link: the kernel is told later"),
+    ("hold", "of a link: the kernel gets the input later"),
+    ("release", "of a link: the kernel gets the input later"),
+    ("delay", "of a link: the kernel gets the input later"),
+    ("reorder", "of a link: the kernel gets the input later"),
     ("fill", "calls like others, 32 MiB of them"),
     ("restart", "another daemon, and another trace"),
 ];

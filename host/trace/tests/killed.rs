@@ -59,7 +59,7 @@ impl Left {
 }
 
 #[test]
-fn each_half_of_a_step_is_there_as_soon_as_it_was_told() {
+fn each_half_of_a_step_is_readable_once_recorded() {
     let (steps, _) = session::run(31, Config::default(), 120);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");
@@ -117,7 +117,7 @@ fn a_block_that_was_being_written_is_read_from_the_open_block() {
 
 /// A power failure may lose blocks of the file but not the open block.
 #[test]
-fn an_open_block_tells_how_much_is_lost_before_it() {
+fn open_block_shows_how_much_is_lost_before_it() {
     let (steps, _) = session::run(33, Config::default(), 60);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");
@@ -141,7 +141,7 @@ fn an_open_block_tells_how_much_is_lost_before_it() {
 }
 
 #[test]
-fn an_open_block_that_is_damaged_is_told_and_one_of_another_trace_is_not_read() {
+fn damaged_open_block_is_reported_and_one_of_another_trace_ignored() {
     let (steps, _) = session::run(34, Config::default(), 20);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.gvt");

@@ -171,7 +171,7 @@ fn with_content(bytes: &[u8], (begin, end): (usize, usize), content: &[u8]) -> V
 }
 
 #[test]
-fn a_stream_that_inflates_to_too_much_or_to_no_steps_is_told() {
+fn stream_that_inflates_to_too_much_or_to_no_steps_is_reported() {
     let folder = Folder::new(80);
     let bytes = folder.packed();
     let bounds = bounds(&bytes);

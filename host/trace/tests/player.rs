@@ -143,7 +143,7 @@ fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
 }
 
 #[test]
-fn a_difference_is_told_with_what_led_to_it() {
+fn difference_is_reported_with_its_causes() {
     let recorded = recorded(55, 2000, &[500]);
     // The recording has a different stored value.
     let at = recorded.steps.iter().rposition(|step| !step.effects.stores.is_empty()).unwrap();
@@ -205,7 +205,7 @@ fn with_a_broken_state(wrong_bits: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_snapshot_that_is_no_state_is_told() {
+fn snapshot_with_an_invalid_state_is_reported() {
     // The kernel has the state already, so only the digest matters.
     let report = replay(&with_a_broken_state(1), &ReplayRange::default());
     let Verdict::StateDiffers { before: Some(101), .. } = report.verdict else { panic!("{report}") };
@@ -237,7 +237,7 @@ fn on_the_way_forwards_a_state_is_taken_over_and_what_is_none_passed_by() {
 }
 
 #[test]
-fn places_are_read_and_what_is_none_is_told() {
+fn stops_are_parsed_and_invalid_ones_reported() {
     for (text, why) in [
         ("120", "it has no ="),
         ("seq=x", "seq= needs the number of a step"),

@@ -120,7 +120,7 @@ fn a_changed_input_shows_as_a_divergence_or_another_state() {
 }
 
 #[test]
-fn another_state_in_the_end_is_told() {
+fn different_final_state_is_reported() {
     let (steps, digest) = session::run(7, Config::default(), 300);
     let report = replay(&record(&Config::default(), &steps, Some(digest ^ 1))).unwrap();
     assert_eq!(

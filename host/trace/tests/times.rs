@@ -57,7 +57,7 @@ fn read(path: &Path) -> (Vec<Record>, Vec<Times>) {
 }
 
 #[test]
-fn times_are_there_for_who_asks_and_for_nobody_else() {
+fn times_are_read_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let traces = [("with.gvt", true), ("without.gvt", false)].map(|(name, with_times)| {
         let path = folder.path().join(name);

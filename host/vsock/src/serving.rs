@@ -18,7 +18,7 @@ use vhost_user_backend::{Error as DaemonError, ShutdownHandle, VhostUserDaemon};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-use crate::backend::{Backend, GRACE, LISTENER, WAKE, UNNOTIFIED};
+use crate::backend::{Backend, GRACE, LISTENER, UNNOTIFIED, WAKE};
 use crate::device::{Attached, Shared};
 use crate::locks::{Rank, Ranked};
 use crate::memory::{self, MemoryTable};
@@ -186,7 +186,8 @@ impl Server {
         for epoll in &epolls {
             let edge = EventSet::IN | EventSet::EDGE_TRIGGERED;
             let grace = epoll.register_listener(backend.grace.as_fd().as_raw_fd(), EventSet::IN, GRACE);
-            let unnotified = epoll.register_listener(backend.unnotified.as_fd().as_raw_fd(), EventSet::IN, UNNOTIFIED);
+            let unnotified =
+                epoll.register_listener(backend.unnotified.as_fd().as_raw_fd(), EventSet::IN, UNNOTIFIED);
             if let Err(error) = unnotified {
                 tracing::warn!(cid, "the guest may be notified late that its packets were taken: {error}");
             }

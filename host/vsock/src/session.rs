@@ -145,7 +145,11 @@ impl Session {
     }
 
     /// Moves events and arrivals to the worker.
-    pub fn take_events(&self, events: &mut Vec<Event>, arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>) {
+    pub fn take_events(
+        &self,
+        events: &mut Vec<Event>,
+        arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>,
+    ) {
         let mut outbound = self.outbound.lock();
         outbound.muxer.take_events(events);
         arrivals.append(&mut outbound.arrivals);

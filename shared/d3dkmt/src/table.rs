@@ -80,7 +80,7 @@ macro_rules! declare_calls {
                 }
             }
 
-            /// What the call does beside its answer.
+            /// Side effect of the call, beside its reply.
             pub const fn effect(&self) -> CallEffect {
                 match self {
                     $(CallOf::$name { .. } => effect!($($effect)?),)+

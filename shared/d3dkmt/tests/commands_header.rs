@@ -87,7 +87,7 @@ fn groups() -> Vec<BarrierGroup> {
     ]
 }
 
-/// What `gpupv_cmd.c` builds.
+/// The packets that `gpupv_cmd.c` builds.
 fn packets() -> Vec<Packet> {
     let list = |queue, flags, name: &str| Packet::BeginList { queue, flags, name: name.into() };
     let pixel = Use { flags: UseFlags::PIXEL_STAGE, ..Use::whole(3, BarrierAccess::SHADER_RESOURCE) };

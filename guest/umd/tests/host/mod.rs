@@ -247,7 +247,11 @@ impl Peer {
 
     /// Stores a fence value, as the host does.
     pub fn store(&self, slot: u32, value: u64) {
-        self.regions.iter().find_map(|memory| memory.slot(slot)).expect("a slot of this process").publish(value);
+        self.regions
+            .iter()
+            .find_map(|memory| memory.slot(slot))
+            .expect("a slot of this process")
+            .publish(value);
     }
 
     /// Serves one request for more memory. Returns how much was asked for.

@@ -102,7 +102,7 @@ fn each_byte_flipped_is_judged_or_refused() {
 
 proptest! {
     #[test]
-    fn whatever_the_words_are_nothing_panics(
+    fn any_barrier_words_never_panic(
         which in 0..2usize,
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u32>()), 1..6),
     ) {

@@ -36,7 +36,7 @@ fn without_the_tier_there_are_none() {
 }
 
 #[test]
-fn at_tier_1_nobody_waits_for_what_queues_may_signal() {
+fn tier_1_has_no_wait_for_fences_that_queues_may_signal() {
     covers!("BAR-114");
     let found = |level, queues| {
         let mut world = tier(level);
@@ -115,7 +115,7 @@ fn a_wait_for_zero_is_a_warning_known_fence_or_not() {
 }
 
 #[test]
-fn a_fence_of_command_lists_is_for_nobody_else() {
+fn command_list_fence_is_for_command_lists_only() {
     covers!("BAR-117", "BAR-118");
     let mut world = World::new();
     world.fence(false);
@@ -245,7 +245,7 @@ fn the_global_bit_is_on_the_outer_sides() {
 }
 
 #[test]
-fn a_fence_that_is_not_for_lists_is_refused_and_of_an_unknown_one_nothing_is_said() {
+fn fence_without_list_flag_is_refused_and_unknown_fence_is_ignored() {
     assert_eq!(rules(&World::new().submit(&[signal(1, vec![]), wait(5, vec![])])), []);
     let mut world = World::new();
     world.device.add_fence(FENCE, FenceFlags::default(), "plain", 0).unwrap();

@@ -30,7 +30,7 @@ fn a_layout_that_the_list_itself_knows_is_known_when_it_is_recorded() {
 }
 
 #[test]
-fn what_a_list_finds_is_assumed_and_looked_at_when_it_runs() {
+fn first_layout_is_assumed_and_checked_when_the_list_runs() {
     covers!("BAR-066");
     let read = draws("SHADER_RESOURCE");
     assert_eq!(rules(&World::new().record(std::slice::from_ref(&read))), []);
@@ -109,7 +109,7 @@ Draw DEPTH_STENCIL_WRITE:
 Draw DEPTH_STENCIL_READ:";
 
 #[test]
-fn what_needs_no_barrier_the_first_time() {
+fn first_accesses_that_need_no_barrier() {
     covers!("BAR-017");
     let kinds = WorkKind::ALL.iter();
     let kind = |name: &str| *kinds.clone().find(|kind| format!("{kind:?}") == name).expect("a kind");
@@ -160,7 +160,7 @@ fn a_layout_of_generic_reads_is_never_written_in() {
 }
 
 #[test]
-fn what_is_presented_is_common() {
+fn presented_texture_must_be_common() {
     covers!("BAR-086", "BAR-111");
     let present = [uses(WorkKind::Present, TEXTURE, "COMMON")];
     assert_eq!(rules(&World::new().submit(&present)), []);

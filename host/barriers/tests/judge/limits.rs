@@ -146,7 +146,7 @@ fn a_submission_has_so_many_looks_at_subresources() {
 }
 
 #[test]
-fn what_is_wrong_with_all_subresources_is_said_once() {
+fn error_of_all_subresources_is_reported_once() {
     let moved = move_to("ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
     let mut world = World::new();
     let one = d3dkmt::isa::SubresourceRange::one(1);

@@ -121,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn what_a_list_knows_by_itself_is_the_same_when_it_runs_first(packets in vec(packet(), 1..12)) {
+    fn record_time_messages_are_the_same_when_the_list_runs_first(packets in vec(packet(), 1..12)) {
         let one_list = |packet: &Packet| !matches!(packet, Packet::BeginList { .. });
         let packets: Vec<Packet> = packets.into_iter().filter(one_list).collect();
         let recorded = all(&World::new().record(&packets));

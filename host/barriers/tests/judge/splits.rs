@@ -92,7 +92,7 @@ fn across_submissions_a_split_without_layouts_does_nothing() {
 }
 
 #[test]
-fn between_begin_and_end_nobody_uses_it() {
+fn subresource_is_not_used_between_begin_and_end() {
     covers!("BAR-074");
     let copy = uses(WorkKind::Copy, TEXTURE, "COPY_SOURCE");
     assert!(rules(&World::new().submit(&[begin(), copy.clone(), end()])).contains(&Rule::R057));

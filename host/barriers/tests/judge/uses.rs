@@ -111,7 +111,7 @@ fn a_submission_of_barriers_alone_is_worth_a_warning() {
 }
 
 #[test]
-fn what_is_deactivated_is_not_touched() {
+fn deactivated_resource_is_not_used() {
     covers!("BAR-090");
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
     let off = buffer("COPY -> INDEX_INPUT", "COPY_DEST -> NO_ACCESS");
@@ -160,7 +160,7 @@ fn an_assert_of_a_layout_is_of_textures() {
 }
 
 #[test]
-fn what_is_asserted_stays_until_the_assert_has_run() {
+fn asserted_resource_exists_until_the_assert_has_run() {
     covers!("BAR-093");
     let mut world = World::new();
     world.device.set_resident(TEXTURE, false);

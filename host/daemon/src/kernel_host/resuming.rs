@@ -327,8 +327,15 @@ impl Resumption<'_> {
     pub fn resume_all(&self) -> ResumeOutcome {
         let mut flush_list = FlushList::default();
         let mut host_state = self.kernel_host.lock();
-        let Some(Resuming { moves, unseen, machines, awaiting_welcome: unwelcomed, deferred_work: parked, put_off, .. }) =
-            host_state.resuming.take()
+        let Some(Resuming {
+            moves,
+            unseen,
+            machines,
+            awaiting_welcome: unwelcomed,
+            deferred_work: parked,
+            put_off,
+            ..
+        }) = host_state.resuming.take()
         else {
             return ResumeOutcome::default();
         };

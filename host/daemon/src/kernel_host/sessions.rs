@@ -306,7 +306,8 @@ impl KernelHost {
 impl HostState {
     /// Cuts off clients that never acknowledge reads, because what they have not acknowledged is retained.
     pub(super) fn cut_off_over_limit(&mut self) {
-        let over = self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
+        let over =
+            self.taps.session_cursors.as_mut().map(SessionCursors::take_over_limit).unwrap_or_default();
         for attached in over.iter().filter_map(|process| self.process_table.get(*process)) {
             let (process, vm) = (attached.client.id.0, attached.client.vm.0);
             let why = "it does not acknowledge what it reads";

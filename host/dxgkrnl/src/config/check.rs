@@ -53,7 +53,7 @@ impl Config {
                 return flaw(format!("grant.{at}.name"), "a grant needs the name of an object");
             }
             if grant.vms.iter().any(String::is_empty) {
-                return flaw(format!("grant.{at}.vms"), "a VM has a name, or is \"host\"");
+                return flaw(format!("grant.{at}.vms"), "a name of a VM is empty: name a VM, or \"host\"");
             }
         }
         for (at, vm) in self.vms.iter().enumerate() {
@@ -87,7 +87,7 @@ impl AdapterConfig {
         }
         let pages = self.paging_node.map(|node| node as usize);
         if pages.and_then(|node| self.nodes.get(node)).is_some_and(|node| !node.writes_fences) {
-            return flaw("paging_node", "the paging node has to write fences: writes_fences is false");
+            return flaw("paging_node", "the paging node must write fences: set its writes_fences");
         }
         if let Some(at) = self.targets.iter().position(|target| target.vsync_ns == 0) {
             let message = "vsync_ns is 0; a target has time between two vsyncs";

@@ -39,7 +39,7 @@ pub enum HappensBefore {
         value: u64,
     },
     /// A process locks or unlocks an allocation's memory (Lock2, Unlock2): it may have written it by now.
-    Touched {
+    Locked {
         process: ProcessId,
         owner: ProcessId,
         address: u64,

@@ -56,7 +56,7 @@ pub enum DoorbellConnection {
     ConnectedNotify,
     /// All physical doorbells are in use, and the driver pushed a [`super::Callback::DisconnectDoorbell`] to free one.
     /// The kernel processes it, which stores the victim's status, and asks again.
-    Again,
+    Retry,
     /// No physical doorbell is available.
     Failed,
 }

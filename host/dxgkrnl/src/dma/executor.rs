@@ -86,7 +86,7 @@ impl DmaExecutor {
                 Ok(())
             }
             DmaOp::ReleaseAll { adapter } => {
-                self.staging_buffers.end_all(adapter);
+                self.staging_buffers.release_all(adapter);
                 Ok(())
             }
             DmaOp::Fill { to, bytes, pattern } => self.fill(to, bytes, pattern, memory),

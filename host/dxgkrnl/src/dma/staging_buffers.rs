@@ -72,7 +72,7 @@ impl StagingBuffers {
         }
     }
 
-    pub fn end_all(&mut self, adapter: u32) {
+    pub fn release_all(&mut self, adapter: u32) {
         self.held.retain(|staging_buffer, _| staging_buffer.adapter != adapter);
     }
 

@@ -14,17 +14,17 @@ const KEYED_MUTEXES: u64 = 1 << 32;
 impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn edge(&mut self, edge: HappensBefore) {
-        if self.edges.on {
-            let told = self.miniport.edge(&edge);
-            self.edges.told.extend(told);
+        if self.happens_before.on {
+            let told = self.miniport.happens_before(&edge);
+            self.happens_before.told.extend(told);
         }
     }
 
     /// Adds the drivers' notes to the effects.
     #[inline]
     pub(crate) fn tell_of_edges(&mut self, effects: &mut Effects) {
-        if !self.edges.told.is_empty() {
-            for text in core::mem::take(&mut self.edges.told) {
+        if !self.happens_before.told.is_empty() {
+            for text in core::mem::take(&mut self.happens_before.told) {
                 self.note_host(text, effects);
             }
         }
@@ -40,7 +40,7 @@ impl<M: Miniport> Kernel<M> {
 
     #[inline]
     pub(crate) fn tell_signaled(&mut self, by: Agent, object: u32, value: u64) {
-        if !self.edges.on {
+        if !self.happens_before.on {
             return;
         }
         // A mutex or semaphore orders by its ownership alone: it has no value.
@@ -54,7 +54,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Reports the packet at the head of a queue, which is about to be removed.
     pub(crate) fn passed(&mut self, queue: u32) {
-        if !self.edges.on {
+        if !self.happens_before.on {
             return;
         }
         let by = self.agent(queue);
@@ -76,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Reports a completed wait that its queue has reached.
     pub(crate) fn tell_ended(&mut self, by: Agent, wait: WaitId) {
-        for (object, value) in self.edges.ended.remove(&wait).unwrap_or_default() {
+        for (object, value) in self.happens_before.ended.remove(&wait).unwrap_or_default() {
             self.tell_waited(by, object, value);
         }
     }
@@ -85,7 +85,9 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn wait_is_over(&mut self, id: Option<WaitId>, owner: WaitOwner, items: &[WaitItem]) {
         let reached = items.iter().filter(|item| item.satisfied).map(|item| (item.object, item.value));
         match (owner, id) {
-            (WaitOwner::Gpu { .. }, Some(id)) => drop(self.edges.ended.insert(id, reached.collect())),
+            (WaitOwner::Gpu { .. }, Some(id)) => {
+                drop(self.happens_before.ended.insert(id, reached.collect()))
+            }
             // The wait leaves no packet behind, so earlier work in its queue counts as ordered after it too.
             (WaitOwner::Gpu { queue }, None) => {
                 let by = self.agent(queue);

@@ -145,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
             ));
         }
         if data.len() != layout::BYTES + dma as usize + private as usize {
-            return invalid("the two buffers are to follow the structure, and nothing else");
+            return invalid("the two buffers must follow the structure, and nothing else");
         }
         if at(layout::FLAGS) & !layout::HARDWARE_QUEUE != 0 {
             return invalid(format!("flags {:#x} have reserved bits set", at(layout::FLAGS)));

@@ -214,7 +214,7 @@ impl<M: Miniport> Kernel<M> {
                 let known = self.events.cpu_events.events.get(&DxgCpuEvent(event));
                 match known.filter(|known| known.adapter == adapter) {
                     Some(_) => Ok(Target::CpuEvent(DxgCpuEvent(event))),
-                    None => Err("the adapter has no CPU event of this hDxgCpuEvent, or no more".into()),
+                    None => Err("the adapter has no live CPU event of this hDxgCpuEvent".into()),
                 }
             }
             (false, None) => Err("neither CpuEventObject nor hDxgkProcess is given".into()),
@@ -234,19 +234,19 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<Target, String> {
         let known = self.guests.known().processes.get(&process).filter(|(_, of)| *of == adapter);
         let Some((owner, _)) = known else {
-            return Err(format!("hDxgkProcess {:#x} is no process of this adapter, or no more", process.0));
+            return Err(format!("hDxgkProcess {:#x} is no live process of this adapter", process.0));
         };
         match self.process_kind(*owner) {
             _ if event.0 == 0 => Err("hEvent is NULL".into()),
             _ if self.events.cpu_events.last_used.contains(&(process, event)) => {
-                Err("the last use of the event was said to be an earlier one".into())
+                Err("the last use of the event was an earlier signal".into())
             }
             _ if last_use
                 && self.events.cpu_events.last_used_count(process)
                     >= limits::LAST_USED_EVENTS_PER_PROCESS_MAX =>
             {
                 let most = limits::LAST_USED_EVENTS_PER_PROCESS_MAX;
-                Err(format!("the driver has done with {most} events of the process, the limit"))
+                Err(format!("{most} events of the process had their LastUse, the limit"))
             }
             ProcessKind::VirtualMachineWorker { .. } => {
                 Err("the worker process of a VM has no events".into())

@@ -111,7 +111,7 @@ impl<M: Miniport> Kernel<M> {
         self.events.notifications.retain(|_, one| one.adapter != adapter);
     }
 
-    /// Interrupt 14.
+    /// Handles interrupt 14: the display counts a periodic fence up.
     pub(crate) fn periodic_fence_signaled(
         &mut self,
         adapter: u32,

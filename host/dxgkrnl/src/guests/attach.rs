@@ -120,7 +120,10 @@ impl<M: Miniport> Kernel<M> {
         if !disabled || self.vm_config(self.process(process).vm).disable_gpu_timeout {
             return Ok(());
         }
-        refuse(NtStatus::ACCESS_DENIED, "the VM's work times out: its `disable_gpu_timeout` is off")
+        refuse(
+            NtStatus::ACCESS_DENIED,
+            "the VM may not disable the GPU timeout: its `disable_gpu_timeout` is off",
+        )
     }
 
     /// Whether this process has this adapter.
@@ -177,15 +180,17 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Delivers a wake-up to a process, now or when it is thawed. A process at the limit of deferred wake-ups is treated
-    /// as thawed, so that no wake-up is lost.
+    /// Delivers a wake-up to a process, now or when it is thawed. A process at the limit of deferred wake-ups is
+    /// treated as thawed, so that no wake-up is lost.
     pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
         let process = event.process;
         let Some(held) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };
         held.add(event);
         if held.len() >= limits::HELD_WAKES_PER_PROCESS_MAX {
-            let text =
-                format!("{} wake-ups are held for a frozen process, the limit: it is told", held.len());
+            let text = format!(
+                "{} wake-ups are held for a frozen process, the limit: they are delivered",
+                held.len()
+            );
             self.note(process, text, effects);
             self.set_frozen(process, false, effects);
         }

@@ -31,7 +31,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(owner) = self.processes.get(process) else { return };
         let vm_name = self.guests.vms().get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
         let (pid, name, vm, at) = (owner.pid, owner.name.clone(), owner.vm, self.now);
-        let past = &mut self.past.remembered;
+        let past = &mut self.history.remembered;
         if past.len() >= limits::REMEMBERED_ENDS_MAX {
             past.pop_front();
         }
@@ -46,10 +46,10 @@ impl<M: Miniport> Kernel<M> {
         }
         let signals = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
         let right = if signals { "with" } else { "without" };
-        let (handle, how) = (open.handle, self.past.ending.words());
+        let (handle, how) = (open.handle, self.history.ending.words());
         let text = format!("had it open as {handle}, {right} the right to signal: {how}");
         // A process that closed its handle has met its obligation; a process that was ended has not.
-        let would_signal = (signals && self.past.ending != Ending::Call).then_some(u64::MAX);
+        let would_signal = (signals && self.history.ending != Ending::Call).then_some(u64::MAX);
         self.remember(open.object, open.process, would_signal, text);
     }
 
@@ -102,7 +102,7 @@ impl<M: Miniport> Kernel<M> {
             queue.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)).map(|queue| queue.handle);
         let handle =
             of_hw_queue.or_else(|| self.vidsch.contexts().get(queue.context).map(|context| context.handle));
-        let (process, how) = (queue.process, self.past.ending.words());
+        let (process, how) = (queue.process, self.history.ending.words());
         let queue = handle.filter(|handle| *handle != Handle::NULL);
         let queue = queue.map_or_else(|| "a queue".into(), |handle| format!("queue {handle}"));
         self.spend(units as u32);
@@ -123,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Records a mutex that stays owned after its owner ended.
     pub(crate) fn remember_owner(&mut self, object: u32, process: ProcessId, by: Handle) {
-        let how = self.past.ending.words();
+        let how = self.history.ending.words();
         let text = format!("owned it by {by}, which ended without releasing it: {how}");
         self.remember(object, process, Some(u64::MAX), text);
     }

@@ -109,8 +109,8 @@ state! {
     tdr: Tdr,
     events: Events,
     native: NativeFences,
-    edges: HappensBeforeLog,
-    past: History,
+    happens_before: HappensBeforeLog,
+    history: History,
     planted: Option<PlantedBug>,
 }
 

@@ -278,8 +278,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The open by which an engine of this adapter reaches the slot of `open`, which opens of one process may share. One
-    /// that may signal, if there is one.
+    /// The open by which an engine of this adapter reaches the slot of `open`, which opens of one process may share.
+    /// One that may signal, if there is one.
     pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
         let Open { process, slot, object, .. } = self.sync.opens()[open];
         let same = |other: &u32| {
@@ -294,7 +294,7 @@ impl<M: Miniport> Kernel<M> {
 
 fn require_gpu_access(flags: SyncObjectFlags) -> Result<(), Refusal> {
     if flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-        return invalid("a native fence without GPU access would be none");
+        return invalid("a native fence needs GPU access");
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
         };
         let Some(entries) = buffer.read() else {
             let text =
-                format!("the log of {log:?} of queue {handle} was overrun: all native fences are looked at");
+                format!("the log of {log:?} of queue {handle} was overrun: all native fences are evaluated");
             self.note(process, text, effects);
             self.scan_native_fences(engine.adapter, effects);
             return;

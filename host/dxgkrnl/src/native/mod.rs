@@ -37,7 +37,7 @@ use crate::ddi::{LocalNativeFenceId, NativeFenceId, NativeFenceStorage};
 /// All native fences.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
-    /// By object.
+    /// Native fences by object.
     fences: BTreeMap<u32, NativeFence>,
     /// Objects by global handle.
     globals: BTreeMap<NativeFenceId, u32>,
@@ -84,7 +84,7 @@ pub(crate) struct NewFence {
 }
 
 impl NativeFences {
-    /// By object.
+    /// Native fences by object.
     pub fn fences(&self) -> &BTreeMap<u32, NativeFence> {
         &self.fences
     }

@@ -72,8 +72,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Notifies the hardware of a value that the kernel changed. The hardware writes it. For a fence that several adapters
-    /// share, whose memory the kernel has written, it only evaluates its waits (FEN-112, FEN-117).
+    /// Notifies the hardware of a value that the kernel changed. The hardware writes it. For a fence that several
+    /// adapters share, whose memory the kernel has written, it only evaluates its waits (FEN-112, FEN-117).
     #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
         if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
@@ -89,16 +89,16 @@ impl<M: Miniport> Kernel<M> {
         self.tell_current_value(object, None, notification_only, effects);
     }
 
-    /// Lets the other adapters evaluate their waits, after an engine of one changed a value in memory (FEN-115). They are
-    /// notified when all callbacks are processed, so that their stores come after it, in memory and here.
+    /// Lets the other adapters evaluate their waits, after an engine of one changed a value in memory (FEN-115). They
+    /// are notified when all callbacks are processed, so that their stores come after it, in memory and here.
     pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
             self.vidsch.work_mut().tell_adapters(object, from);
         }
     }
 
-    /// Writes the memory of a cross-adapter fence, after a store of an engine whose adapter has it as a monitored one: all
-    /// adapters share the memory (FEN-114).
+    /// Writes the memory of a cross-adapter fence, after a store of an engine whose adapter has it as a monitored one:
+    /// all adapters share the memory (FEN-114).
     pub(crate) fn write_native_memory(&mut self, open: u32, object: u32, value: u64) {
         if let Some(fence) = self.native.fences.get(&object)
             && !fence.opens.contains_key(&open)
@@ -138,8 +138,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether hardware that works must be notified that a fence is signaled for ever, because a device that is lost has
-    /// this open of it (FEN-111).
+    /// Whether hardware that works must be notified that a fence is signaled for ever, because a device that is lost
+    /// has this open of it (FEN-111).
     pub(crate) fn is_native_on(&self, device: u32, object: u32, open: u32) -> bool {
         let adapter = self.processes.devices()[device].adapter;
         !self.tdr.stopped_adapters().contains(&adapter) && self.native.of_open(object, open).is_some()
@@ -162,7 +162,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Interrupt 19.
+    /// Handles interrupt 19: engines stored above the MonitoredValue of native fences.
     pub(crate) fn native_fences_signaled(
         &mut self,
         engine: EngineId,

@@ -41,8 +41,8 @@ impl<M: Miniport> Kernel<M> {
         Some(target)
     }
 
-    /// Bytes that are charged for a handle: its entry, and the whole object, as if no other process had that open. Constant
-    /// while the handle exists.
+    /// Bytes that are charged for a handle: its entry, and the whole object, as if no other process had that open.
+    /// Constant while the handle exists.
     pub(crate) fn weight(&self, target: HandleTarget) -> u64 {
         match target {
             HandleTarget::Adapter(_) => 16,

@@ -41,9 +41,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// Continues to destroy a process that has ended.
     pub(crate) fn go_on_with_end(&mut self, id: ProcessId, mut end: EndOfProcess, effects: &mut Effects) {
-        self.past.set_ending(end.ending);
+        self.history.set_ending(end.ending);
         let is_over = self.end_parts(id, &mut end.part, effects);
-        self.past.set_ending(Ending::default());
+        self.history.set_ending(Ending::default());
         if !is_over {
             self.leave(id, Task::EndProcess(end));
             return;
@@ -168,9 +168,9 @@ impl<M: Miniport> Kernel<M> {
 
     fn end_device(&mut self, id: u32, effects: &mut Effects) {
         self.spend(1);
-        let before = self.past.begin(Ending::Device);
+        let before = self.history.begin(Ending::Device);
         self.go_on_with_end_of_device(id, effects);
-        self.past.set_ending(before);
+        self.history.set_ending(before);
     }
 
     /// Continues to destroy a device, for the reason that is set.
@@ -178,7 +178,7 @@ impl<M: Miniport> Kernel<M> {
         let (process, device) = (self.processes.devices[id].process, self.processes.devices[id].handle);
         let is_left = |kernel: &mut Self| {
             if kernel.is_spent() {
-                let ending = kernel.past.ending();
+                let ending = kernel.history.ending();
                 kernel.vidsch.work_mut().backlog_mut().begin_end_of_device(id);
                 kernel.leave(process, Task::EndDevice { device: id, ending });
                 return true;

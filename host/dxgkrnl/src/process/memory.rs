@@ -81,7 +81,7 @@ impl Processes {
         self.shortage_of_vm(vm, Account { used, reserved: used }, bytes)
     }
 
-    /// What all VMs are charged.
+    /// Bytes that all VMs are charged.
     pub fn charged_bytes(&self) -> u64 {
         self.accounts.values().map(|account| account.reserved + account.shared).sum()
     }

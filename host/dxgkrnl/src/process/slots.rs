@@ -108,8 +108,8 @@ impl Slots {
         self.cpu_base
     }
 
-    /// Sets the CPU address of slot 0. False if there is no room for all slots that a process may have, or if the process
-    /// has had fences, whose addresses it knows.
+    /// Sets the CPU address of slot 0. False if there is no room for all slots that a process may have, or if the
+    /// process has had fences, whose addresses it knows.
     pub fn map_at(&mut self, cpu_base: u64) -> bool {
         let is_new = self.owners.len() <= usize::from(self.status().is_some());
         let possible = is_fence_address(cpu_base) && is_new;

@@ -144,7 +144,7 @@ impl<M: Miniport> Kernel<M> {
         let object_type = self.sync.objects()[object].object_type;
         if is_mapped(object_type) {
             return invalid(format!(
-                "{sync} is a {}: with an allocation goes a type without a value in memory",
+                "{sync} is a {}: only a type without a value in memory is shared with an allocation",
                 object_type.name()
             ));
         }
@@ -273,7 +273,9 @@ impl<M: Miniport> Kernel<M> {
             (self.sync.objects()[object].object_type, self.sync.objects()[object].adapter);
         // The opener need not repeat the sharing flags of the object (W-145).
         if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
-            return invalid("SignalByKmd is for who creates the object: the driver signals one event");
+            return invalid(
+                "SignalByKmd is for the creator of the object only: the driver signals one event",
+            );
         }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(object_type, own)?;

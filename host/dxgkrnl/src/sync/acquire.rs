@@ -108,7 +108,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.legacy.leave_lines(&acquire);
         if let Some(wait) = acquire.wait {
             self.end_wait(wait);
-            self.edges.forget(wait);
+            self.happens_before.forget(wait);
         }
         for object in acquire.objects {
             self.release_reference(object);
@@ -149,7 +149,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// Whether the head of a queue is a signal of an object whose line is still being tried. The queue continues after that.
+    /// Whether the head of a queue is a signal of an object whose line is still being tried. The queue waits for that.
     pub(crate) fn parks(&mut self, queue: u32) -> bool {
         let signal = match self.vidsch.queues()[queue].packets.front() {
             Some(Packet::Signal(signal)) => signal,
@@ -182,7 +182,7 @@ impl<M: Miniport> Kernel<M> {
         self.release_reference(object);
     }
 
-    /// Drops the head of a queue whose process or device is being destroyed, so that it acquires nothing; true if it is.
+    /// Drops the head of a queue whose process or device is being destroyed, so that it acquires nothing; true if so.
     fn leaves_line_at_its_end(&mut self, queue: u32) -> bool {
         let Queue { process, device, .. } = self.vidsch.queues()[queue];
         if !self.vidsch.work().backlog().is_ending(process, device) {
@@ -323,14 +323,14 @@ impl<M: Miniport> Kernel<M> {
                     continue;
                 }
                 if lacks.is_none() {
-                    return Some("a queue that waits for what it could have");
+                    return Some("a queue that waits for objects that it could acquire");
                 }
                 let lacks_what_it_watches = acquire.watches.is_some_and(|object| {
                     self.there_is(object) < acquire.takes(object)
                         && self.sync.legacy.is_watched(object, *place)
                 });
                 if !lacks_what_it_watches {
-                    return Some("a queue that nobody would ask");
+                    return Some("a queue in line that would never be tried");
                 }
             }
         }

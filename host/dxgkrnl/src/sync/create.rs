@@ -221,7 +221,7 @@ impl<M: Miniport> Kernel<M> {
             .is_ok_and(|(_, object)| self.vidsch.progress_fences().contains_key(&object))
     }
 
-    /// Ends an open, whatever it is for.
+    /// Ends an open, also that of a progress fence.
     pub(crate) fn end_sync_object(
         &mut self,
         process: ProcessId,
@@ -276,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_notification_of(object);
         self.sync.objects.remove(object);
         self.sync.legacy.remove(object);
-        self.past.forget(object);
+        self.history.forget(object);
         self.edge(HappensBefore::FenceGone { fence: object.into() });
     }
 

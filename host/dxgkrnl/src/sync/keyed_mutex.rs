@@ -41,7 +41,7 @@ pub(crate) const ACQUIRE_BYTES: u64 = 384;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
     Free,
-    /// By this open.
+    /// Owned by this open.
     Owned(u32),
     Abandoned,
 }

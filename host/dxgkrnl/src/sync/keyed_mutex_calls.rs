@@ -349,7 +349,7 @@ impl<M: Miniport> Kernel<M> {
                 return Some("the opens and acquires of a keyed mutex");
             }
             if mutex.state == State::Free && mutex.waiters.iter().any(|(key, _)| *key == mutex.key) {
-                return Some("an acquire that waits for what it could have");
+                return Some("an acquire that waits for a mutex that it could have");
             }
             if mutex.state == State::Abandoned && !mutex.waiters.is_empty() {
                 return Some("an acquire that waits for an abandoned keyed mutex");

@@ -62,11 +62,11 @@ pub(crate) struct LegacyObject {
     pub kind: Kind,
     /// Queues whose head waits for it, in the order of arrival.
     pub line: BTreeMap<u64, u32>,
-    /// Those of them that lack this object, and are tried when it becomes available: by the amount that they acquire, then
-    /// by position.
+    /// Those of them that lack this object, and are tried when it becomes available: by the amount that they acquire,
+    /// then by position.
     watched: BTreeMap<u64, BTreeMap<u64, u32>>,
-    /// It is available, but its line did not fit one step. Until the line is done, no other queue acquires it and no signal
-    /// of it is applied.
+    /// It is available, but its line did not fit one step. Until the line is done, no other queue acquires it and no
+    /// signal of it is applied.
     pub(super) is_being_asked: bool,
     /// Queues whose head is such a signal.
     pub(super) parked: BTreeSet<u32>,

@@ -15,7 +15,7 @@
 //!   from when on          at once for its creator; for an opener, when the paging fence of its device has the
 //!                         value that the open returned (FEN-062, F-10).
 //! ```
-//! LocalMemoryPreferred is a hint about the place of the memory and changes no value (FEN-056): it is kept for inspection.
+//! LocalMemoryPreferred is a hint about where the memory is and changes no value (FEN-056): it is kept for inspection.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! State of a synchronization object, except for what a signal of a plain fence needs: see `objects.rs`.
 //!
-//! What most objects do not have - a second waiter, a second open, a global handle - is in a box.
+//! State that most objects do not have - a second waiter, a second open, a global handle - is in a box.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -49,13 +49,13 @@ struct Hot {
     least_waited: u64,
     /// Wait of the first waiter.
     first_wait: u32,
-    /// Of the oldest open.
+    /// Process of the oldest open.
     process: u32,
-    /// Of the oldest open, or [`NONE`].
+    /// Slot of the oldest open, or [`NONE`].
     slot: u32,
     /// Item of the first waiter; `None` without a waiter. A wait has 32 items at most.
     first_item: Option<u8>,
-    /// Of a plain fence.
+    /// Adapter of a plain fence.
     adapter: u8,
     marks: Marks,
 }

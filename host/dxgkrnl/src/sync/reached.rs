@@ -40,8 +40,8 @@ impl EndOfWaits {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// Ends the CPU waits that were made through this open. Without an open: ends all waits; queued ones count the object
-    /// as reached.
+    /// Ends the CPU waits that were made through this open. Without an open: ends all waits; queued ones count the
+    /// object as reached.
     End { open: Option<u32>, why: EndOfWaits },
     /// Removes this open from the waits that outlive it, because its index may be reused.
     Forget { open: u32 },

@@ -261,7 +261,7 @@ impl<M: Miniport> Kernel<M> {
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
-            if self.edges.is_on() {
+            if self.happens_before.is_on() {
                 self.wait_is_over(None, owner, items);
             }
             return None;
@@ -355,7 +355,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Stores the value of a fence in the memory of each process that has it open.
     fn publish_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
-        if self.edges.is_on() {
+        if self.happens_before.is_on() {
             self.tell_readers(object, value);
         }
         if let Some(stored) = self.sync.stored.of(object) {
@@ -445,7 +445,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
-        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.edges.is_on()) {
+        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.happens_before.is_on()) {
             let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
             self.wait_is_over(Some(id), owner, &items);
         }

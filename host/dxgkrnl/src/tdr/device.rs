@@ -44,18 +44,18 @@ impl<M: Miniport> Kernel<M> {
             self.empty_queues(LossOfQueues { of: self.lost_device(*id), behind: None }, effects);
         }
         for id in &ids {
-            self.begin_to_lose(*id, LostFences::WaitsEnd, effects);
-            self.begin_to_lose(*id, LostFences::NativeOnesAreSignaled, effects);
+            self.begin_loss(*id, LostFences::WaitsEnd, effects);
+            self.begin_loss(*id, LostFences::NativeOnesAreSignaled, effects);
         }
         if poisons {
             for id in &ids {
-                self.begin_to_lose(*id, LostFences::AllAreSignaled, effects);
+                self.begin_loss(*id, LostFences::AllAreSignaled, effects);
             }
         }
     }
 
     /// Begins an action on each fence of a lost device.
-    pub(crate) fn begin_to_lose(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
+    pub(crate) fn begin_loss(&mut self, device: u32, what: LostFences, effects: &mut Effects) {
         let loss = LossOfFences { of: self.lost_device(device), what };
         self.vidsch.work_mut().backlog_mut().begin_loss_of_fences(loss);
         self.lose_fences(loss, effects);
@@ -87,12 +87,12 @@ impl<M: Miniport> Kernel<M> {
                 return;
             }
             self.spend(1);
-            if self.vidsch.work_mut().backlog_mut().goes_on_to(loss, child)
+            if self.vidsch.work_mut().backlog_mut().begin_child(loss, child)
                 && let Some((open, object)) = self.open_of_child(loss.of.process, child)
             {
                 self.lose_fence(loss, open, object, effects);
             }
-            self.vidsch.work_mut().backlog_mut().leave_lost_fence();
+            self.vidsch.work_mut().backlog_mut().end_child();
         }
     }
 
@@ -125,7 +125,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Drops the packets of a queue of a lost device without effect.
     pub(crate) fn empty_queue(&mut self, id: u32, effects: &mut Effects) {
-        let before = self.past.begin(Ending::DeviceLost);
+        let before = self.history.begin(Ending::DeviceLost);
         self.remember_queue(id);
         let ready = self.unready(id);
         self.vidsch.ring_ended(id, self.now);
@@ -144,7 +144,7 @@ impl<M: Miniport> Kernel<M> {
         let status = Some(NtStatus::DEVICE_REMOVED);
         self.drop_packets(process, DroppedPackets { packets, queue: None, status }, effects);
         self.evaluate_written(process, effects);
-        self.past.set_ending(before);
+        self.history.set_ending(before);
     }
 
     /// The open and the object of a child of a device. The fence of a paging queue is no child: the queue stands for

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, DeviceExecutionState};
 
-use super::hardware::Hit;
+use super::hardware::LostWork;
 use super::{Cause, Loss, Watch};
 use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, RunningContext, engine_bit};
 use crate::effects::Effects;
@@ -29,7 +29,7 @@ impl<M: Miniport> Kernel<M> {
         {
             return;
         }
-        let is_impatient = self.is_impatient_with(engine);
+        let is_impatient = self.is_over_patience(engine);
         if !cause.is_certain && self.is_responsive(engine, effects) && !is_impatient {
             self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
             self.grant_another_delay(engine, effects);
@@ -205,7 +205,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         effects: &mut Effects,
-    ) -> Result<Option<Vec<Hit>>, ResetFailed> {
+    ) -> Result<Option<Vec<LostWork>>, ResetFailed> {
         let (completed, last) = {
             let state = self.vidsch.engine_mut(engine);
             (state.completed, state.last)
@@ -228,7 +228,7 @@ impl<M: Miniport> Kernel<M> {
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
         let kept = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);
-        self.detach_backing(engine, kept, false);
+        self.requeue_returned(engine, kept, false);
         Ok(Some(hit.iter().map(|one| self.hit(one, Invalidation::Culprit)).collect()))
     }
 
@@ -237,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         effects: &mut Effects,
-    ) -> Result<Option<Vec<Hit>>, ResetFailed> {
+    ) -> Result<Option<Vec<LostWork>>, ResetFailed> {
         self.tdr.invalidated.clear();
         let mut result = Err(ResetFailed);
         self.run_ddi(effects, |miniport, now, callbacks| {
@@ -261,8 +261,8 @@ impl<M: Miniport> Kernel<M> {
         if let Some((last, _)) = hit.last() {
             state.completed = state.completed.max(last.id);
         }
-        let mut hit: Vec<Hit> = hit.iter().map(|(one, reason)| self.hit(one, *reason)).collect();
-        self.detach_backing(engine, kept, false);
+        let mut hit: Vec<LostWork> = hit.iter().map(|(one, reason)| self.hit(one, *reason)).collect();
+        self.requeue_returned(engine, kept, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);
         self.run_ddi(effects, |miniport, now, callbacks| {
@@ -279,7 +279,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Loses the devices of the aborted submissions. False if a paging buffer was aborted: the adapter is reset.
-    fn aborted(&mut self, engine: EngineId, hit: &[Hit], cause: &Cause, effects: &mut Effects) -> bool {
+    fn aborted(&mut self, engine: EngineId, hit: &[LostWork], cause: &Cause, effects: &mut Effects) -> bool {
         let of_reason = |wanted: Invalidation| -> Vec<u32> {
             hit.iter().filter(|hit| hit.reason == wanted).flat_map(|hit| hit.devices.clone()).collect()
         };

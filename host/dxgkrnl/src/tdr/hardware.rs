@@ -27,7 +27,7 @@ use crate::vidsch::{HwQueue, HwSubmission, Submitted};
 
 /// Work that a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
-pub(super) struct Hit {
+pub(super) struct LostWork {
     /// The devices that submitted it.
     pub devices: Vec<u32>,
     pub reason: Invalidation,
@@ -35,9 +35,9 @@ pub(super) struct Hit {
 }
 
 impl<M: Miniport> Kernel<M> {
-    pub(super) fn hit(&self, submitted: &Submitted, reason: Invalidation) -> Hit {
+    pub(super) fn hit(&self, submitted: &Submitted, reason: Invalidation) -> LostWork {
         let devices = alloc::vec![self.vidsch.queues()[submitted.queue].device];
-        Hit { devices, reason, is_paging: submitted.level.is_paging() }
+        LostWork { devices, reason, is_paging: submitted.level.is_paging() }
     }
 
     fn hw_queues_of(&self, engine: EngineId) -> impl Iterator<Item = (u32, &HwQueue)> {
@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         invalidated: &[(u32, Invalidation)],
-        hit: &mut Vec<Hit>,
+        hit: &mut Vec<LostWork>,
     ) {
         for (id, reason) in invalidated {
             let Some(context) = self.vidsch.contexts().get(*id).filter(|context| context.engine == engine)
@@ -103,7 +103,7 @@ impl<M: Miniport> Kernel<M> {
             if context.hardware.queues.is_empty() {
                 continue;
             }
-            hit.push(Hit { devices: alloc::vec![context.device], reason: *reason, is_paging: false });
+            hit.push(LostWork { devices: alloc::vec![context.device], reason: *reason, is_paging: false });
             let queues: Vec<u32> =
                 context.hardware.queues.iter().map(|id| self.vidsch.hw_queues()[*id].queue).collect();
             for queue in queues {

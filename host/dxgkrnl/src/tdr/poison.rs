@@ -23,11 +23,11 @@ use crate::tdr::LostFences;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
-        self.poison_telling(object, Self::update_current_value, effects);
+        self.poison_with(object, Self::update_current_value, effects);
     }
 
     /// Poisons an object; `tell` passes the value to the drivers.
-    fn poison_telling(&mut self, object: u32, tell: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
+    fn poison_with(&mut self, object: u32, tell: fn(&mut Self, u32, &mut Effects), effects: &mut Effects) {
         let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)
             || self.sync.objects().is_poisoned(object)
@@ -43,9 +43,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// If a lost device has yet to poison an object, poisons it now, before another signal of it.
     #[inline(always)]
-    pub(crate) fn comes_to_its_loss(&mut self, object: u32, effects: &mut Effects) {
+    pub(crate) fn poison_if_lost(&mut self, object: u32, effects: &mut Effects) {
         if self.vidsch.work().backlog().is_losing_fences() {
-            self.poison_what_is_lost(object, effects);
+            self.poison_pending_loss(object, effects);
         }
     }
 
@@ -62,7 +62,7 @@ impl<M: Miniport> Kernel<M> {
     fn poison_named_fences(&mut self, process: ProcessId, call: &Call, effects: &mut Effects) {
         for handle in call.handles() {
             if let Ok((_, object)) = self.sync_object(process, handle) {
-                self.poison_what_is_lost(object, effects);
+                self.poison_pending_loss(object, effects);
             }
         }
     }
@@ -70,7 +70,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether a new value has no effect on this object because it is poisoned.
     #[inline(always)]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        self.comes_to_its_loss(object, effects);
+        self.poison_if_lost(object, effects);
         self.sync.objects().is_poisoned(object) && self.poisoned_ignores_value(object, value, effects)
     }
 
@@ -88,7 +88,7 @@ impl<M: Miniport> Kernel<M> {
     /// Poisons an object if a lost device that has it open has yet to poison it. The loss came before the value at
     /// hand.
     #[cold]
-    fn poison_what_is_lost(&mut self, object: u32, effects: &mut Effects) {
+    fn poison_pending_loss(&mut self, object: u32, effects: &mut Effects) {
         let backlog = self.vidsch.work().backlog();
         let mut lost = vec![];
         for open in self.sync.objects()[object].opens() {
@@ -107,10 +107,10 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         for (device, what, child) in lost {
-            self.vidsch.work_mut().backlog_mut().loses_early(device, what, child);
+            self.vidsch.work_mut().backlog_mut().mark_early(device, what, child);
         }
         // The value may come from an engine's callback, so the callbacks of this DDI are queued as work.
-        self.poison_telling(object, Self::tell_of_current_value, effects);
+        self.poison_with(object, Self::tell_of_current_value, effects);
     }
 
     fn poisoned_ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {

@@ -77,7 +77,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(super) fn forced_timeout(&mut self, adapter: u32, effects: &mut Effects) {
-        if !self.recovers(&format!("adapter {adapter}"), effects) {
+        if !self.may_recover_timeout(&format!("adapter {adapter}"), effects) {
             return;
         }
         let engines = self.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);

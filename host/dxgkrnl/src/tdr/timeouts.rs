@@ -91,7 +91,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether an engine is too slow to give up work of a VM that is backed off. Such work does not get TdrDelay while
     /// other VMs wait.
-    pub(super) fn is_impatient_with(&self, id: EngineId) -> bool {
+    pub(super) fn is_over_patience(&self, id: EngineId) -> bool {
         let Some(engine) = self.vidsch.in_flight().engines.get(&id) else { return false };
         let Watch::Preempting { since, .. } = engine.watch else { return false };
         let is_early = self.now < since.saturating_add(self.config.tdr.delay_ns);
@@ -213,7 +213,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let EngineId { adapter, node } = engine;
-        if !self.recovers(&format!("engine {adapter}.{node}"), effects) {
+        if !self.may_recover_timeout(&format!("engine {adapter}.{node}"), effects) {
             return;
         }
         // An engine that only pages is no node of its own, so the adapter is reset (TDR-014).
@@ -227,7 +227,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Whether the kernel recovers from a timeout of `what`; raises a bugcheck if not.
-    pub(super) fn recovers(&mut self, what: &str, effects: &mut Effects) -> bool {
+    pub(super) fn may_recover_timeout(&mut self, what: &str, effects: &mut Effects) -> bool {
         let level = self.config.tdr.level;
         if matches!(level, 1 | 2) {
             let why = format!("{what} timed out at TdrLevel {level}, which does not recover");

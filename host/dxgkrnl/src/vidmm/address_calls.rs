@@ -154,7 +154,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("{fence} is no monitored fence"));
         }
         let Some(next_value) = fence_value.checked_add(1) else {
-            return invalid("there is no value after the last one");
+            return invalid("the fence value has no successor");
         };
         let of_fence =
             |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);

@@ -44,7 +44,7 @@ impl<M: Miniport> Kernel<M> {
             ));
         }
         if flags.contains(F::CREATE_SHARED) && !flags.contains(F::CREATE_RESOURCE) {
-            return invalid("CreateShared without CreateResource: a resource is what is shared");
+            return invalid("CreateShared without CreateResource: only a resource can be shared");
         }
         if flags.contains(F::NT_SECURITY_SHARING) && !flags.contains(F::CREATE_SHARED) {
             return invalid("NtSecuritySharing without CreateShared");
@@ -199,7 +199,9 @@ impl<M: Miniport> Kernel<M> {
         }
         if resource != Handle::NULL {
             if !allocations.is_empty() {
-                return invalid("a resource and a list of allocations: one of them is destroyed by a call");
+                return invalid(
+                    "a resource and a list of allocations are given: a call destroys one of the two",
+                );
             }
             self.resource_open(process, device, resource)?;
             return Ok(self.end_resource(process, resource));
@@ -281,7 +283,8 @@ impl<M: Miniport> Kernel<M> {
         Reply::None
     }
 
-    /// Ends an open of an allocation. Its mappings pass to another open or become NoAccess, and its counts are released.
+    /// Ends an open of an allocation. Its mappings pass to another open or become NoAccess, and its counts are
+    /// released.
     pub(crate) fn end_open(&mut self, open: u32) {
         let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
@@ -594,7 +597,7 @@ fn existing_heap(
     use CreateAllocationFlags as F;
     let Some(standard) = standard.filter(|_| flags.contains(F::STANDARD_ALLOCATION)) else {
         if flags.contains(F::EXISTING_SYS_MEM) || private_data.is_empty() {
-            return invalid("neither a standard allocation nor private data for the driver to make one of");
+            return invalid("neither a standard allocation nor private data for the driver");
         }
         return refuse(NtStatus::NOT_SUPPORTED, "allocations by private driver data are not modelled yet");
     };

@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
     fn touched_by_cpu(&mut self, process: ProcessId, open: u32) {
         let state = &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
         let (owner, address, bytes) = (state.owner, state.system_memory, state.size);
-        self.edge(HappensBefore::Touched { process, owner, address, bytes });
+        self.edge(HappensBefore::Locked { process, owner, address, bytes });
     }
 
     /// `D3DKMTSetAllocationPriority`.
@@ -115,7 +115,9 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         if resource != Handle::NULL {
             if !allocations.is_empty() {
-                return invalid("a resource and a list of allocations: a call is about one of them");
+                return invalid(
+                    "a resource and a list of allocations are given: a call is for one of the two",
+                );
             }
             let open = self.resource_open(process, device, resource)?;
             let resource = self.vidmm.memory.resource_opens[open].resource;

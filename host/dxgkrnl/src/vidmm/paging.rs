@@ -19,7 +19,7 @@
 //! That engine runs one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
 //! equals take turns. *Paging contexts*, one for each context with UpdateGpuVirtualAddress, come last. The wait, the
 //! update and the signal are their packets, so that the context itself continues meanwhile (FEN-093). The driver
-//! decides how long a paging buffer takes; one that hangs costs the adapter (TDR-014).
+//! decides how long a paging buffer takes; one that hangs leads to an adapter reset (TDR-014).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,9 +1,9 @@
 //! The kernel's own references to allocations: ring buffers of doorbells (SCH-034, F-103).
 //!
 //! User mode owns a ring and destroys it. It has to be resident before a doorbell is created with it; from then on the
-//! kernel has an open of its own, with a count of its own, until the doorbell ends. A handle that is destroyed
-//! meanwhile leaves what was mapped by it to that open: the ring stays where the engine reads it. Only the end of the
-//! device, which ends its doorbells, takes all of it.
+//! kernel has an open of its own, with a count of its own, until the doorbell ends. If the process destroys its handle
+//! meanwhile, the mapping passes to that open, and the ring stays where the engine reads it. Only the end of the
+//! device, which ends its doorbells, releases all of it.
 
 use alloc::format;
 use alloc::vec::Vec;

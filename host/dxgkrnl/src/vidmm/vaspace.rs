@@ -72,7 +72,7 @@ struct Range {
 /// The GPU address space of a process on one adapter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AddressSpace {
-    /// By base; disjoint.
+    /// Ranges by base; disjoint.
     ranges: BTreeMap<u64, Range>,
     /// Pages inside of ranges, as calls have mapped them.
     pages: PageMap<VaPage>,
@@ -98,8 +98,8 @@ impl AddressSpace {
         Ok(base)
     }
 
-    /// Maps pages, `None` = NoAccess, in an existing range or in a new one. Returns the address, and whether what engines
-    /// see must change.
+    /// Maps pages, `None` = NoAccess, in an existing range or in a new one. Returns the address, and whether what
+    /// engines see must change.
     pub fn map(&mut self, place: Where, pages: u64, page: Option<VaPage>) -> Result<(u64, bool), Refusal> {
         let size = match pages.checked_mul(PAGE_BYTES) {
             Some(size @ 1..=ADDRESSES_END) => size,
@@ -267,7 +267,7 @@ impl AddressSpace {
                 Some(taken) => at = taken.checked_next_multiple_of(RESERVATION_BYTES),
             }
         }
-        refuse(NtStatus::NO_MEMORY, format!("there is no place for {size:#x} bytes in the address space"))
+        refuse(NtStatus::NO_MEMORY, format!("there is no room for {size:#x} bytes in the address space"))
     }
 
     /// The end of a range that overlaps this one.

@@ -99,7 +99,7 @@ struct Step {
     on_behalf_of: Option<ProcessId>,
     turn: Option<Turn>,
     /// Whether an action on a fence of a lost device runs. Its effects come before actions of others.
-    is_at_lost_fence: bool,
+    in_lost_fence: bool,
     /// Tasks that the running task leaves, in their order.
     left: VecDeque<Task>,
 }
@@ -316,16 +316,16 @@ impl Backlog {
     }
 
     /// Begins the action on a child of the device, until [`Self::leave_lost_fence`]; false if it was handled early.
-    pub fn goes_on_to(&mut self, loss: LossOfFences, child: Handle) -> bool {
-        self.step.is_at_lost_fence = true;
+    pub fn begin_child(&mut self, loss: LossOfFences, child: Handle) -> bool {
+        self.step.in_lost_fence = true;
         self.losing_fences.get_mut(&loss.key()).is_none_or(|so_far| {
             so_far.up_to = Some(child);
             !so_far.ahead.remove(&child)
         })
     }
 
-    pub fn leave_lost_fence(&mut self) {
-        self.step.is_at_lost_fence = false;
+    pub fn end_child(&mut self) {
+        self.step.in_lost_fence = false;
     }
 
     pub fn fences_are_lost(&mut self, loss: LossOfFences) {
@@ -335,7 +335,7 @@ impl Backlog {
     /// Whether an action on fences of lost devices is incomplete while other work runs.
     #[inline]
     pub fn is_losing_fences(&self) -> bool {
-        !self.losing_fences.is_empty() && !self.step.is_at_lost_fence
+        !self.losing_fences.is_empty() && !self.step.in_lost_fence
     }
 
     /// Whether the action is still to be done on this child of a device.
@@ -345,7 +345,7 @@ impl Backlog {
     }
 
     /// Marks a child of a device as handled early, before the children in front of it.
-    pub fn loses_early(&mut self, device: u32, what: LostFences, child: Handle) {
+    pub fn mark_early(&mut self, device: u32, what: LostFences, child: Handle) {
         if let Some(so_far) = self.losing_fences.get_mut(&(device, what)) {
             so_far.ahead.insert(child);
         }

@@ -183,9 +183,9 @@ impl<M: Miniport> Kernel<M> {
             return true;
         }
         let handle = self.vidsch.contexts[context].handle;
-        let before = self.past.begin(Ending::Process);
+        let before = self.history.begin(Ending::Process);
         let _ = self.destroy_context(process, handle, effects);
-        self.past.set_ending(before);
+        self.history.set_ending(before);
         true
     }
 
@@ -237,12 +237,12 @@ impl<M: Miniport> Kernel<M> {
             engine.unserved_since = None;
         }
         let given_back = core::mem::take(&mut engine.submitted);
-        self.detach_backing(id, given_back, time_is_up);
+        self.requeue_returned(id, given_back, time_is_up);
     }
 
     /// Makes submissions that the engine has given up ready again, to be submitted under new ids; paging buffers first
     /// and under their own (SCH-008, TDR-019).
-    pub(crate) fn detach_backing(
+    pub(crate) fn requeue_returned(
         &mut self,
         engine: EngineId,
         given_back: VecDeque<Submitted>,

@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
             let status = match connection {
                 DoorbellConnection::Connected => DoorbellStatus::Connected,
                 DoorbellConnection::ConnectedNotify => DoorbellStatus::ConnectedNotify,
-                DoorbellConnection::Again => continue,
+                DoorbellConnection::Retry => continue,
                 DoorbellConnection::Failed => break,
             };
             self.set_doorbell(id, status, effects);

@@ -28,7 +28,7 @@ impl<M: Miniport> Kernel<M> {
                 let Some(HwQueue { process, .. }) = self.vidsch.hw_queues.get(hw_queue.0) else { return };
                 self.gpu_store(engine, *process, gpu_address, value, Some(hw_queue.0), effects);
             }
-            Callback::MoveData { engine, moved } => self.move_data(engine, moved, effects),
+            Callback::Dma { engine, moved } => self.move_data(engine, moved, effects),
             Callback::NativeFenceLogWrite(write) => self.native_fence_log_written(&write),
             Callback::DisconnectDoorbell { hw_queue, reason } => {
                 self.driver_disconnects(hw_queue, reason, effects);
@@ -174,7 +174,7 @@ impl<M: Miniport> Kernel<M> {
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.write_native_memory(open, object, value);
                 self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
-                if self.edges.is_on() {
+                if self.happens_before.is_on() {
                     let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
                     let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
                     let by = match hw_queue {

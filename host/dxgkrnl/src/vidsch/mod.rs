@@ -33,6 +33,7 @@
 mod backlog;
 mod context;
 mod context_calls;
+mod deferred;
 mod dispatch;
 mod doorbell;
 mod doorbell_calls;
@@ -43,7 +44,6 @@ mod hw_queue_calls;
 mod hw_work;
 mod idle_waits;
 mod interrupts;
-mod left;
 pub(crate) mod priority;
 mod priority_calls;
 mod queue;

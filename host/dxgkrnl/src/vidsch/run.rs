@@ -106,7 +106,7 @@ impl<M: Miniport> Kernel<M> {
             self.spend(1);
             match packet {
                 Packet::Wait(wait) => {
-                    self.edges.forget(wait);
+                    self.happens_before.forget(wait);
                     self.end_wait(wait);
                 }
                 Packet::Acquire(acquire) => self.drop_acquire(acquire),
@@ -173,7 +173,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.work.begin_callbacks();
         loop {
             match self.vidsch.work.next_called() {
-                Some(DeferredCallback::Back(callback)) => self.callback(callback, effects),
+                Some(DeferredCallback::Callback(callback)) => self.callback(callback, effects),
                 Some(DeferredCallback::IsrSignals { adapter, signal }) => {
                     self.isr_signals(adapter, signal, effects)
                 }
@@ -181,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
                 Some(DeferredCallback::LogsAreWritten { engine, hw_queue }) => {
                     self.read_logs(engine, hw_queue, effects)
                 }
-                None => match self.vidsch.work.next_told() {
+                None => match self.vidsch.work.next_notification() {
                     Some((object, from)) => self.tell_current_value(object, from, true, effects),
                     None => break,
                 },
@@ -202,13 +202,13 @@ impl<M: Miniport> Kernel<M> {
                 if self.run_head(queue, effects) {
                     match self.vidsch.work.backlog().leaves_heads() {
                         true => self.leave_queue(queue),
-                        false => self.vidsch.work.go_on_paged(queue),
+                        false => self.vidsch.work.rerun_paged(queue),
                     }
                 }
             }
             Work::RunQueue(queue) => {
                 if self.run_head(queue, effects) {
-                    self.vidsch.work.go_on_queue(queue);
+                    self.vidsch.work.rerun_queue(queue);
                 }
             }
         }

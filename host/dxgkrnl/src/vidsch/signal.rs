@@ -193,7 +193,7 @@ impl<M: Miniport> Kernel<M> {
             if self.signal_legacy(object, &signal, effects) {
                 continue;
             }
-            self.comes_to_its_loss(object, effects);
+            self.poison_if_lost(object, effects);
             let current = self.sync.objects().value(object);
             let lower = value < current
                 && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)

@@ -39,7 +39,7 @@ pub(crate) enum Caller {
 
 /// A callback of a driver, or work that follows from it at once.
 pub(crate) enum DeferredCallback {
-    Back(Callback),
+    Callback(Callback),
     /// `DxgkCbSignalEvent` of an interrupt service routine.
     IsrSignals {
         adapter: u32,
@@ -69,9 +69,9 @@ pub(crate) enum Work {
 pub(crate) struct WorkQueue {
     /// Processed in the step in which it came.
     #[serde(skip)]
-    called: VecDeque<DeferredCallback>,
+    callbacks: VecDeque<DeferredCallback>,
     /// Cross-adapter fences that have a new value, and the adapter whose engine stored it if that has them natively.
-    told: VecDeque<(u32, Option<u32>)>,
+    adapters_to_notify: VecDeque<(u32, Option<u32>)>,
     ended_hw_queues: BTreeSet<u32>,
     ended_objects: VecDeque<u32>,
     recoveries: VecDeque<Recovery>,
@@ -101,8 +101,8 @@ impl WorkQueue {
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
             && self.engines.is_empty()
-            && self.called.is_empty()
-            && self.told.is_empty()
+            && self.callbacks.is_empty()
+            && self.adapters_to_notify.is_empty()
             && self.ended_objects.is_empty()
             && self.ended_hw_queues.is_empty()
             && self.recoveries.is_empty()
@@ -114,7 +114,7 @@ impl WorkQueue {
     pub fn add_callbacks(&mut self, callbacks: &mut Vec<Callback>, by: Caller) {
         for callback in callbacks.drain(..) {
             if let (Callback::SignalEvent { adapter, signal }, Caller::Isr) = (&callback, by) {
-                self.called.push_back(DeferredCallback::IsrSignals { adapter: *adapter, signal: *signal });
+                self.callbacks.push_back(DeferredCallback::IsrSignals { adapter: *adapter, signal: *signal });
                 continue;
             }
             let dpc = match &callback {
@@ -124,7 +124,7 @@ impl WorkQueue {
                 Callback::NotifyDpc { .. }
                 | Callback::GpuStore { .. }
                 | Callback::GpuLoad { .. }
-                | Callback::MoveData { .. }
+                | Callback::Dma { .. }
                 | Callback::InvalidateHwContext { .. }
                 | Callback::Stuck { .. }
                 | Callback::HwQueueStore { .. }
@@ -134,14 +134,14 @@ impl WorkQueue {
                 | Callback::DebugPrint { .. }
                 | Callback::Violation { .. } => None,
             };
-            self.called.push_back(DeferredCallback::Back(callback));
-            self.called.extend(dpc);
+            self.callbacks.push_back(DeferredCallback::Callback(callback));
+            self.callbacks.extend(dpc);
         }
     }
 
     /// Reads the logs of a hardware queue after the callbacks that are queued.
     pub fn read_logs(&mut self, engine: EngineId, hw_queue: u32) {
-        self.called.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
+        self.callbacks.push_back(DeferredCallback::LogsAreWritten { engine, hw_queue });
     }
 
     pub fn begin_callbacks(&mut self) {
@@ -154,16 +154,16 @@ impl WorkQueue {
     }
 
     pub fn next_called(&mut self) -> Option<DeferredCallback> {
-        self.called.pop_front()
+        self.callbacks.pop_front()
     }
 
     /// Has the other adapters with a cross-adapter fence evaluate their waits.
     pub fn tell_adapters(&mut self, object: u32, from: Option<u32>) {
-        self.told.push_back((object, from));
+        self.adapters_to_notify.push_back((object, from));
     }
 
-    pub fn next_told(&mut self) -> Option<(u32, Option<u32>)> {
-        self.told.pop_front()
+    pub fn next_notification(&mut self) -> Option<(u32, Option<u32>)> {
+        self.adapters_to_notify.pop_front()
     }
 
     /// Ends a hardware queue of user-mode submission that has done its last queued work and has no handle.
@@ -200,7 +200,7 @@ impl WorkQueue {
     }
 
     /// Its next head comes before those of others.
-    pub fn go_on_paged(&mut self, queue: u32) {
+    pub fn rerun_paged(&mut self, queue: u32) {
         self.paged.push_front(queue);
     }
 
@@ -217,7 +217,7 @@ impl WorkQueue {
 
     /// Its next head comes before those of others.
     #[inline]
-    pub fn go_on_queue(&mut self, queue: u32) {
+    pub fn rerun_queue(&mut self, queue: u32) {
         self.queues.push_front(queue);
     }
 

@@ -303,7 +303,7 @@ impl<M: Miniport> Kernel<M> {
         let packets = self.vidsch.queues().iter().flat_map(|(_, queue)| &queue.packets);
         let packets = packets.chain(self.vidsch.work().backlog().packets());
         let waiting = packets.filter(|packet| matches!(packet, Packet::Wait(_))).count();
-        if self.edges.ended() > waiting {
+        if self.happens_before.ended() > waiting {
             return Some("waits that are over");
         }
         if self.processes.is_misaccounted() {

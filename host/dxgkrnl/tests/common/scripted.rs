@@ -225,7 +225,7 @@ macro_rules! forwarded {
 
 #[rustfmt::skip]
 impl Miniport for Scripted {
-    fn edge(&mut self, edge: &HappensBefore) -> Vec<String> {
+    fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
         self.script.borrow_mut().edges.push(*edge);
         Vec::new()
     }
@@ -246,7 +246,7 @@ impl Miniport for Scripted {
         destroy_process(adapter: u32, process: KmdProcess) = format!("destroy_process {adapter} {}", process.0);
         destroy_device(adapter: u32, device: KmdDevice) = format!("destroy_device {adapter} {}", device.0);
         destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = format!("destroy_cpu_event {adapter} {:#x}", event.0);
-        object_goes_bad(adapter: u32, usage: u32) = format!("object_goes_bad {adapter} {usage}");
+        fail_object(adapter: u32, usage: u32) = format!("object_goes_bad {adapter} {usage}");
         destroy_hw_queue(now: Nanos, hw_queue: HwQueueId) = format!("destroy_hw_queue {}", hw_queue.0);
         submit_command_to_hw_queue(now: Nanos, submission: HwQueueSubmission)
             = format!("submit_command_to_hw_queue {} {}", submission.hw_queue.0, submission.progress_fence_id);

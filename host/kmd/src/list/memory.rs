@@ -56,7 +56,7 @@ impl StagingBuffers {
     pub fn release_all(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
         for number in core::mem::take(&mut self.live) {
             let moved = DmaOp::Release { staging_buffer: staging_buffer(engine, number) };
-            callbacks.push(Callback::MoveData { engine, moved });
+            callbacks.push(Callback::Dma { engine, moved });
         }
     }
 }
@@ -109,7 +109,7 @@ impl Mover<'_> {
 
     fn push(&mut self, moved: DmaOp) {
         self.bandwidth.take(self.clock, moved.bytes().saturating_add(BYTES_PER_MOVE));
-        self.callbacks.push(Callback::MoveData { engine: self.engine, moved });
+        self.callbacks.push(Callback::Dma { engine: self.engine, moved });
     }
 
     pub fn copy(&mut self, from: MemoryRef, to: MemoryRef, bytes: u64) {

@@ -104,7 +104,7 @@ fn no_moment_of_an_engine_moves_more_than_a_little_over_a_steps_bytes() {
 
 /// A memory of zeros of 64 TiB costs what its first bytes do.
 #[test]
-fn zero_pages_are_walked_by_nobody() {
+fn zero_pages_are_not_walked() {
     const ZEROS: u64 = 1 << 46;
     let at = 1u64 << 30;
     let kernels = [
@@ -235,7 +235,7 @@ fn memory_that_is_unmapped_midway_faults_at_its_piece_and_nothing_behind_it_is_t
 
 /// A command that is aborted, dropped, stopped or hung accesses nothing from then on; the engine runs other work.
 #[test]
-fn what_ends_midway_touches_nothing_more() {
+fn command_that_ends_midway_accesses_nothing_more() {
     type End = fn(&mut Gpu, u64);
     let ends: [(&str, End); 3] = [
         ("reset", |gpu, id| {

@@ -84,7 +84,7 @@ fn without_any_one_of_the_five_barriers_the_bytes_are_wrong() {
 }
 
 #[test]
-fn what_a_type_once_read_it_reads_again_until_a_barrier_names_it() {
+fn cached_reads_stay_until_a_barrier_names_their_type() {
     let reads_again = |access_after| {
         let mut gpu = Gpu::new(1);
         let [from, read, first, second] = [0, 1, 2, 3].map(|number| gpu.buffer(number * 64, 64));
@@ -97,13 +97,13 @@ fn what_a_type_once_read_it_reads_again_until_a_barrier_names_it() {
         assert_eq!((gpu.word(64), gpu.word(128)), (9, 0));
         gpu.word(192)
     };
-    assert_eq!(reads_again(A::COPY_SOURCE), 0, "the shader's cache was not told");
+    assert_eq!(reads_again(A::COPY_SOURCE), 0, "the barrier does not name the shader's cache");
     assert_eq!(reads_again(A::COPY_SOURCE | A::SHADER_RESOURCE), 9);
     assert_eq!(reads_again(A::COMMON), 9);
 }
 
 #[test]
-fn what_a_type_wrote_it_reads() {
+fn access_type_reads_its_own_writes() {
     let mut gpu = Gpu::new(1);
     let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
     let again = [Use::whole(a, A::UNORDERED_ACCESS)];

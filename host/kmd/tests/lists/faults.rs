@@ -52,7 +52,7 @@ fn memory_that_is_not_there_faults_at_its_first_byte() {
 }
 
 #[test]
-fn what_is_beyond_a_resource_faults_at_the_first_byte_that_is_not_its() {
+fn use_beyond_a_resource_faults_at_the_first_byte_outside() {
     let cases = [
         (Use::range(1, A::UNORDERED_ACCESS, 60, 8), 64),
         (Use::range(1, A::UNORDERED_ACCESS, 65, 0), 64),

@@ -72,7 +72,7 @@ fn wait(gpu_address: u64, value: u64) -> Packet {
 }
 
 #[test]
-fn a_wait_for_a_fence_of_command_lists_that_nobody_signaled_is_told() {
+fn unsignaled_wait_for_a_command_list_fence_is_reported() {
     covers!("BAR-119");
     for said_first in [true, false] {
         let mut gpu = Gpu::new(1);
@@ -94,7 +94,7 @@ fn a_wait_for_a_fence_of_command_lists_that_nobody_signaled_is_told() {
 }
 
 #[test]
-fn what_the_cpu_stored_is_heard_of_and_a_fence_that_is_opened_anew_is_the_same() {
+fn cpu_stores_are_tracked_and_a_reopened_fence_is_the_same() {
     covers!("BAR-119");
     let mut gpu = Gpu::new(1);
     add(&mut gpu, OUT);
@@ -205,7 +205,7 @@ fn a_wait_for_zero_is_worth_a_warning() {
 }
 
 #[test]
-fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
+fn invalid_fence_description_is_refused_with_a_note() {
     covers!("BAR-115", "BAR-116");
     let mut gpu = Gpu::new(1);
     add(&mut gpu, OUT);
@@ -229,5 +229,5 @@ fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
     add(&mut gpu, OUT);
     debug(&mut gpu);
     gpu.submit(ENGINE, 1, &[wait(OUT, 1)]);
-    assert_eq!(rules(&mut gpu), [], "somebody else may signal this one");
+    assert_eq!(rules(&mut gpu), [], "another process may signal this one");
 }

@@ -183,7 +183,7 @@ impl Gpu {
     fn take(&mut self, callbacks: Vec<Callback>) {
         for callback in callbacks {
             match callback {
-                Callback::MoveData { moved, .. } => {
+                Callback::Dma { moved, .. } => {
                     self.moves += 1;
                     self.moved.push((self.now, moved));
                     if !self.performs {

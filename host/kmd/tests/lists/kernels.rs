@@ -54,7 +54,7 @@ fn without_a_source_a_destination_is_its_own() {
 
 /// Ranges larger than the cached part, at odd offsets, over pages in mixed order.
 #[test]
-fn what_goes_past_the_caches_is_the_same_arithmetic() {
+fn bypassed_bytes_get_the_same_arithmetic() {
     const PAGES: u64 = 1600;
     let mut gpu = Gpu::new(PAGES);
     // Pages of the first half are swapped: page n of the GPU is at page n ^ 1 of the memory.

@@ -157,7 +157,7 @@ fn markers_between_commands_say_what_has_started_and_what_is_done() {
 }
 
 #[test]
-fn what_is_no_command_comes_after_all_before_it_and_before_all_behind_it() {
+fn non_list_packets_wait_for_earlier_and_block_later_ones() {
     let mut gpu = Gpu::new(1);
     let fence = Packet::FenceWrite { gpu_address: 0x1000, value: 7 };
     let busy = Packet::Busy { duration_ns: 40 };

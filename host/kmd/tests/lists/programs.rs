@@ -164,7 +164,7 @@ fn barrier(chance: &mut Chance) -> Packet {
 /// Commands that may be out of bounds, meaningless barriers, memory that is mapped and unmapped: each submission ends
 /// and leaves nothing behind.
 #[test]
-fn whatever_a_list_has_it_comes_to_an_end_and_leaves_nothing() {
+fn any_list_ends_and_leaves_nothing_behind() {
     let mut outcomes = [0; 3];
     for seed in 0..3000 {
         let (mut gpu, mut chance) = gpu(seed);

@@ -51,7 +51,7 @@ fn without_any_one_of_five_barriers_the_bytes_are_wrong_and_the_report_names_tha
 }
 
 #[test]
-fn nothing_is_told_unless_the_configuration_says_so() {
+fn races_are_reported_only_if_configured() {
     let mut gpu = Gpu::new(1);
     let (commands, barriers) = chain(&mut gpu);
     gpu.run(&between(commands, &barriers, Some(0)));
@@ -72,7 +72,7 @@ fn two_resources_of_one_memory_meet() {
 }
 
 fn edge(gpu: &mut Gpu, edge: HappensBefore) -> Vec<String> {
-    gpu.miniport.edge(&edge)
+    gpu.miniport.happens_before(&edge)
 }
 
 /// Queue 1 of the 3D engine writes a buffer, queue 2 of the copy engine reads it.
@@ -104,10 +104,10 @@ fn queues_need_a_fence_between_them() {
 }
 
 #[test]
-fn a_process_that_unlocks_what_an_engine_read_meanwhile_is_told() {
+fn unlock_that_races_with_an_engine_read_is_reported() {
     let mut gpu = Gpu::with_hazards(1);
     let (from, to) = (gpu.buffer(0, 64), gpu.buffer(64, 64));
-    let touched = HappensBefore::Touched { process: P, owner: P, address: CPU, bytes: PAGE };
+    let touched = HappensBefore::Locked { process: P, owner: P, address: CPU, bytes: PAGE };
     let queue = Agent::Context(HwContext(1));
     assert!(edge(&mut gpu, touched).is_empty());
     edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
@@ -121,7 +121,7 @@ fn a_process_that_unlocks_what_an_engine_read_meanwhile_is_told() {
 }
 
 #[test]
-fn what_ends_leaves_nothing_behind() {
+fn destroyed_objects_leave_nothing_behind() {
     let mut gpu = Gpu::with_hazards(1);
     let buffer = gpu.buffer(0, 64);
     let queue = Agent::Context(HwContext(1));
@@ -129,7 +129,7 @@ fn what_ends_leaves_nothing_behind() {
     gpu.run(&[fill(buffer, 5, 10)]);
     edge(&mut gpu, HappensBefore::Gone(queue));
     edge(&mut gpu, HappensBefore::Gone(Agent::Process(P)));
-    let other = HappensBefore::Touched { process: ProcessId(2), owner: P, address: CPU, bytes: PAGE };
+    let other = HappensBefore::Locked { process: ProcessId(2), owner: P, address: CPU, bytes: PAGE };
     assert_eq!(edge(&mut gpu, other), [] as [String; 0]);
 }
 

@@ -79,12 +79,12 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
             numbers: vec![None; program.processes.len()],
             mailboxes: Mailboxes::default(),
         };
-        world.tell_time(0);
+        world.set_clock(0);
         world
     }
 
     /// Sets the system clock, as a time since the start of the scenario.
-    fn tell_time(&mut self, since_start: Nanos) {
+    fn set_clock(&mut self, since_start: Nanos) {
         let utc_100ns = scenario::utc_100ns(since_start);
         self.place.daemon().kernel_host.input(Input::SystemTime { utc_100ns });
     }
@@ -164,7 +164,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     }
 
     /// Returns the processes that got a wake or an order since the last barrier.
-    fn restless(&mut self) -> Vec<Process> {
+    fn busy_processes(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
         let is_woken = |at: usize| self.numbers[at].is_some_and(|id| woken.contains(&id));
         let is_restless = |at: usize, guest: &ClientProcess| !guest.frozen && (guest.busy || is_woken(at));
@@ -217,7 +217,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
         }
         let is_awake =
             |process: &Process| self.guests[process.index()].as_ref().is_some_and(|guest| !guest.frozen);
-        let Some(from) = self.nt_handle_owners.nt_handle_owners(token).find(is_awake) else {
+        let Some(from) = self.nt_handle_owners.owners(token).find(is_awake) else {
             return unsupported("cannot hand an NT handle over from a frozen process");
         };
         let Some(guest) = self.guests[to.index()].as_mut() else { return Ok(()) };
@@ -315,7 +315,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     fn rest(&mut self) -> Done {
         let begin = Instant::now();
         loop {
-            let restless = self.restless();
+            let restless = self.busy_processes();
             if restless.is_empty() {
                 return self.handles_are_closed();
             }
@@ -369,7 +369,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             }
             Fault::RestartDaemon => {
                 self.place.restart_daemon()?;
-                self.tell_time(0);
+                self.set_clock(0);
                 self.watch.reset();
                 self.nt_handle_owners = NtHandleOwners::default();
                 // A new kernel assigns new numbers.
@@ -381,7 +381,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             Fault::Delay(..) => unsupported("cannot delay a real stream by virtual time"),
             Fault::Reorder => unsupported("cannot choose the order of real streams"),
             Fault::SetClock(since_start) => {
-                self.tell_time(since_start);
+                self.set_clock(since_start);
                 Ok(())
             }
             Fault::Hardware(fault) => {

@@ -90,7 +90,7 @@ fn at_once(program: &mut Program) {
 }
 
 /// Runs a program without expectations on the model.
-pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
+pub fn run_unchecked(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
     let world = ModelWorld::with_drivers(program, drivers, None);
     let mut world = if checked { world } else { world.unchecked() };
     let mut seen = None;
@@ -104,7 +104,7 @@ pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Opt
 
 /// Returns the failures of a program without expectations: the broken invariant, or else each verdict of a stuck wait.
 pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
-    let (ended, seen) = look(program, drivers, true);
+    let (ended, seen) = run_unchecked(program, drivers, true);
     if let Some(failure) = failure(&ended) {
         return vec![Kept::Broken(FailureMode::of(failure))];
     }
@@ -178,7 +178,7 @@ pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -
 /// Returns the result of a program that has all these failures.
 fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
     let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
-    let (ended, seen) = look(program, drivers, checked);
+    let (ended, seen) = run_unchecked(program, drivers, checked);
     let failed = failure(&ended).map(FailureMode::of);
     let happens = |kept: &Kept| match kept {
         Kept::Broken(way) => failed.as_ref() == Some(way),
@@ -286,7 +286,7 @@ fn waits<'a>(seen: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
 /// Returns the program with the kept failures as its last lines, and its text. The text was read and run, so it does
 /// show them.
 pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
-    let (_, seen) = look(program, drivers, false);
+    let (_, seen) = run_unchecked(program, drivers, false);
     let mut last = Vec::new();
     for kept in kept {
         match kept {
@@ -302,7 +302,7 @@ pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Pro
     told.steps.extend(last.into_iter().map(|one| Step { line: 0, action: Action::Expect(one) }));
     let text = print(&told);
     let read = parse(&text).ok()?.pop()?;
-    let (ended, _) = look(&read, drivers, true);
+    let (ended, _) = run_unchecked(&read, drivers, true);
     let broken = failure(&ended).map(FailureMode::of);
     let wanted = kept.iter().find_map(|kept| match kept {
         Kept::Broken(way) => Some(way),

@@ -6,7 +6,7 @@ use std::fmt;
 use drivers::Registry;
 
 use super::orders::Orders;
-use super::recording::{Kept, expect_nothing, look, reduce_order};
+use super::recording::{Kept, expect_nothing, reduce_order, run_unchecked};
 use super::{FailureMode, failure};
 use crate::choose::Random;
 use crate::from_trace::Converted;
@@ -136,7 +136,7 @@ pub fn reorder(
         converted,
         program: &program,
         drivers,
-        as_recorded: look(&program, drivers, true),
+        as_recorded: run_unchecked(&program, drivers, true),
         seen: HashSet::from([(0..program.steps.len()).collect()]),
         orders: 0,
         found: Vec::new(),
@@ -201,7 +201,7 @@ impl Explorer<'_> {
             return;
         }
         self.orders += 1;
-        let (ended, seen) = look(&program, self.drivers, true);
+        let (ended, seen) = run_unchecked(&program, self.drivers, true);
         for (outcome, kept) in self.outcomes(&ended, seen.as_ref()) {
             if let Some(known) = self.found.iter_mut().find(|known| known.outcome.is_like(&outcome)) {
                 known.orders += 1;

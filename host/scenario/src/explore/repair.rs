@@ -17,7 +17,7 @@ enum Life {
 }
 
 /// State while the steps are checked in order.
-struct Sieve<'a> {
+struct Validator<'a> {
     program: &'a mut Program,
     vms: Vec<bool>,
     processes: Vec<Life>,
@@ -30,7 +30,7 @@ struct Sieve<'a> {
 pub(super) fn repair(mut program: Program) -> Program {
     let steps = std::mem::take(&mut program.steps);
     let race = program.race.take();
-    let mut sieve = Sieve {
+    let mut sieve = Validator {
         vms: vec![false; program.vms.len()],
         processes: vec![Life::Unborn; program.processes.len()],
         held: vec![false; program.processes.len()],
@@ -58,7 +58,7 @@ pub(super) fn repair(mut program: Program) -> Program {
     program
 }
 
-impl Sieve<'_> {
+impl Validator<'_> {
     fn life(&self, process: Process) -> Life {
         self.processes[process.index()]
     }

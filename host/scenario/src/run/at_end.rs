@@ -88,7 +88,7 @@ impl<W: World> Run<'_, W> {
             let value = self.world.value(owner, self.bound[at].handle)?;
             values.extend(value.map(|value| (binding, value)));
         }
-        self.hear_notes();
+        self.collect_notes();
         Ok(AtEnd { waiting, values, notes: self.notes.clone() })
     }
 }

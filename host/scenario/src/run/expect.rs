@@ -128,12 +128,12 @@ impl<W: World> Run<'_, W> {
 
     /// Returns the notes since the last check.
     fn take_notes(&mut self) -> Vec<String> {
-        self.hear_notes();
+        self.collect_notes();
         std::mem::take(&mut self.notes)
     }
 
     fn take_races(&mut self) -> Vec<String> {
-        self.hear_notes();
+        self.collect_notes();
         std::mem::take(&mut self.races)
     }
 

@@ -420,12 +420,12 @@ impl<'a, W: World> Run<'a, W> {
         if status.is_none_or(NtStatus::is_success) {
             return String::new();
         }
-        self.hear_notes();
+        self.collect_notes();
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
     }
 
     /// Collects new notes.
-    fn hear_notes(&mut self) {
+    fn collect_notes(&mut self) {
         let new = self.world.take_notes();
         self.races.extend(new.iter().filter_map(|note| race_in(note)).map(str::to_owned));
         self.notes.extend(new);

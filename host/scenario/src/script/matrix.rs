@@ -158,10 +158,7 @@ impl Matrix {
             return Err(ScriptError::new(name.place, message));
         }
         if let Some(symbol) = values.iter().find(|value| value.kind == TokenKind::Symbol) {
-            return Err(ScriptError::new(
-                symbol.place,
-                "values are separated by spaces alone",
-            ));
+            return Err(ScriptError::new(symbol.place, "values are separated by spaces alone"));
         }
         if let Some(twice) =
             (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text))

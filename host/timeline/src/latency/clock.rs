@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_left_out_says_nothing(
+        fn sifted_bounds_are_redundant(
             planted in planted(),
             messages in messages(),
             at in 0..10 * SECOND,

@@ -85,7 +85,7 @@ fn planted() -> impl Strategy<Value = Planted> {
 
 proptest! {
     #[test]
-    fn parts_add_up_and_are_as_they_were_but_for_the_error_that_is_told(
+    fn parts_add_up_and_are_true_within_their_error(
         planted in proptest::collection::vec(planted(), 1..20),
         behind in (0u64..10_000_000_000, 0u64..10_000_000_000),
         same in any::<bool>(),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn what_guests_say_is_never_too_wild(
+    fn any_guest_timestamps_are_handled(
         times in proptest::collection::vec(any::<[u64; 12]>(), 0..20),
         clocks in proptest::collection::vec(0u32..3, 20),
     ) {
@@ -157,7 +157,7 @@ fn local_processes_have_the_hosts_clock_and_no_error() {
 }
 
 #[test]
-fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
+fn local_process_with_another_clock_is_reported_without_figures() {
     // In a time namespace: its message is read before its send time.
     let ahead = Machine { clock: 0, behind: 0 };
     let mut collector = Collector::default();
@@ -175,7 +175,7 @@ fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
 /// If the daemon's thread is busy when a call is sent, the call waits in its queue. If it sleeps, the call wakes it,
 /// which counts as link time.
 #[test]
-fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
+fn call_to_a_busy_thread_counts_as_queue_time() {
     for (awake_ns, link, queue) in [(SECOND - 500, 0, 900), (SECOND + 300, 300, 600), (0, 700, 200)] {
         let mut collector = Collector::default();
         collector.wake(wake(1, 1, 1));
@@ -199,7 +199,7 @@ fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
 }
 
 #[test]
-fn what_nobody_told_is_not_made_up() {
+fn unknown_parts_are_none() {
     let mut collector = Collector::default();
     // Engine work completed; the waiting process was killed.
     collector.wake(wake(1, 1, 1));
@@ -228,7 +228,7 @@ fn a_wake_that_no_call_caused_begins_in_the_daemon() {
 }
 
 #[test]
-fn a_length_below_its_error_is_told_as_what_it_is_below() {
+fn length_below_its_error_is_shown_as_an_upper_bound() {
     let words = |nanos, error| length_words(Length { nanos, error });
     assert_eq!(words(180_200, 0), "180.200 us");
     assert_eq!(words(180_200, 40_000), "180.200 us");

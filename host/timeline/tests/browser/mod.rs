@@ -18,17 +18,17 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one; installs it first if it is not there. A machine on which that cannot be done fails the test.
+    /// Starts Chromium, and installs it first if necessary. The test fails on a machine where it cannot be installed.
     pub fn start() -> Browser {
         let found = browser();
         mend(&found, &Silent).unwrap_or_else(|error| panic!("pages are tested in Chromium: {error}"));
         let State::Ok(program) = browser().state else { panic!("Chromium was installed and is not there") };
         let profile = tempfile::tempdir().unwrap();
-        // The pipe is descriptors 3 and 4; a shell moves ours there.
+        // The pipe uses descriptors 3 and 4; a shell moves the pipe's ends there.
         let mut process = Command::new("sh")
             .args(["-c", r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"#, "sh", &program])
             .args(["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"])
-            // Tests run as root in containers; the page is ours.
+            // Tests run as root in containers, and the page is trusted.
             .args(["--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,900"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
@@ -40,7 +40,7 @@ impl Browser {
         Browser { process, orders, answers, number: 0, session: None, _profile: profile }
     }
 
-    /// One order, and its result.
+    /// Sends one DevTools command and returns its result.
     pub fn order(&mut self, method: &str, parameters: Value) -> Value {
         self.number += 1;
         let mut order = json!({ "id": self.number, "method": method, "params": parameters });
@@ -62,7 +62,7 @@ impl Browser {
         }
     }
 
-    /// Opens a page, and waits until it says that it is ready.
+    /// Opens a page and waits until it is ready.
     pub fn open(&mut self, page: &Path, hash: &str) {
         self.session = None;
         let target = self.order("Target.createTarget", json!({ "url": "about:blank" }));
@@ -77,7 +77,7 @@ impl Browser {
         );
     }
 
-    /// What an expression gives, as JSON.
+    /// The value of an expression, as JSON.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.order("Runtime.evaluate", parameters);
@@ -85,7 +85,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// A key goes down and up; then the page has drawn what came of it.
+    /// Presses and releases a key, then waits until the page is redrawn.
     pub fn press(&mut self, key: &str) {
         let codes = [
             ("Enter", 13),

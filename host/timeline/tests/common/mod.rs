@@ -1,4 +1,4 @@
-//! Traces made by the model itself: a small one in which everything happens, and a long one.
+//! Traces recorded from the model: a small one with all kinds of events, and a long one.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use timeline::{Options, Timeline};
 use trace::{Reader, Recorder};
 
-/// A kernel whose steps are recorded.
+/// A recorded kernel.
 pub struct Session {
     pub kernel: Kernel<Drivers>,
     recorder: Recorder,
@@ -65,7 +65,7 @@ impl Session {
         (self.input(Input::Call { process, request, call }), request)
     }
 
-    /// Time passes; every deadline is told, so much after it is due.
+    /// Advances the time; each deadline is handled `late` nanoseconds after it is due.
     pub fn advance(&mut self, nanos: u64, late: u64) {
         let end = self.now + nanos;
         while let Some(due) = self.kernel.next_deadline().filter(|due| due + late <= end) {
@@ -102,7 +102,7 @@ impl Session {
         created
     }
 
-    /// A fence of one guest that another of its VM opens too: both handles.
+    /// A fence of one process that another process of its VM opens too. Returns both handles.
     pub fn shared_fence(
         &mut self,
         owner: ClientProcess,
@@ -222,11 +222,11 @@ pub fn small(path: &Path) {
     let second = session.context(server, 0, CreateContextFlags::empty());
     let (queue, progress) = session.hw_queue(client, 1);
     session.now = 10_000;
-    // A CPU wait that a signal of another process releases.
+    // A CPU wait that another process's signal releases.
     session.wait(server, &[(frames_of_server, 1)]);
     session.advance(25_000, 0);
     session.signal(client, frames, 1);
-    // Work: a CPU wait on what an engine writes, one engine for two.
+    // Work: a CPU wait for an engine's write; two processes share the engine.
     session.advance(5_000, 0);
     session.submit(client, context, &[busy(40_000), write(&done, 1)]);
     session.submit(client, context, &[busy(30_000)]);
@@ -244,7 +244,7 @@ pub fn small(path: &Path) {
     session.wait(client, &[(progress.object, 2)]);
     session.advance(40_000, 100);
     faults(&mut session, [client, server, other], [context, second], frames);
-    // What waits at the end: for a value that nobody signals, on a CPU and in a queue.
+    // Waits that are pending at the end: for a value that is never signaled, on a CPU and in a queue.
     session.wait(client, &[(done.object, 9), (frames, 3)]);
     session.advance(50_000, 0);
     session.gpu_wait(client, context, done.object, 7);
@@ -293,7 +293,7 @@ fn faults(
     session.advance(3_000_000_000, 1_000);
 }
 
-/// A program of so many steps: four processes of two VMs that signal, wait and submit, at random.
+/// A random program: four processes of two VMs that signal, wait and submit.
 pub fn long(path: &Path, steps: u64) {
     let mut session = Session::new(path);
     session.vm(1, "red");
@@ -368,7 +368,7 @@ pub fn small_timeline() -> Timeline {
 #[path = "../../../dxgkrnl/tests/common/session.rs"]
 pub mod session;
 
-/// So many steps of a session by seed that does whatever can be done.
+/// Steps of a random session that makes all kinds of calls.
 pub fn random(path: &Path, seed: u64, steps: u64) {
     let config = Config { gpu_virtualization_flags: 5, ..Config::default() };
     let mut session = session::Session::new(seed, config.clone());
@@ -381,7 +381,7 @@ pub fn random(path: &Path, seed: u64, steps: u64) {
     recorder.finish(session.kernel.snapshot().digest()).unwrap();
 }
 
-/// The bytes are those of this file beside the tests; `GPUPV_BLESS=1` writes it anew.
+/// Compares bytes with a golden file; `GPUPV_BLESS=1` rewrites it.
 pub fn golden(name: &str, bytes: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("GPUPV_BLESS").is_some() {
@@ -403,7 +403,7 @@ pub fn golden(name: &str, bytes: &[u8]) {
     }
 }
 
-/// Two processes of one VM that share a fence, and what they do.
+/// Records two processes of one VM that share a fence, with these calls.
 pub fn pair(path: &Path, calls: impl Fn(&mut Session, ClientProcess, ClientProcess, [Handle; 2])) {
     let mut session = Session::new(path);
     session.vm(1, "red");

@@ -82,7 +82,7 @@ pub enum BarrierGroup<F: Form = Owned> {
     Global(F::List<Barrier>),
     Texture(F::List<TextureBarrier>),
     Buffer(F::List<BufferBarrier>),
-    /// In the DDI alone.
+    /// Exists in the DDI only.
     Ranged(F::List<RangedBarrier>),
     /// Another type. The size of its barriers is unknown, so the buffer contains none of them.
     Unknown {

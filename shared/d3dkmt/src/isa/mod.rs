@@ -117,7 +117,7 @@ pub enum Packet<F: Form = Owned> {
         value: u64,
     },
     /// `WriteBufferImmediate`, `D3D12_WRITEBUFFERIMMEDIATE_MODE_MARKER_IN`: all that is before it has started
-    /// (SCH-045). There is no memory yet but that of fences. D3D12's immediates have 32 bits.
+    /// (SCH-045). Markers store 64 bits to a fence; D3D12's immediates store 32 bits to any buffer.
     MarkerIn {
         gpu_address: u64,
         value: u64,

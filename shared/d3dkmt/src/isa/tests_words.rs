@@ -1,4 +1,4 @@
-//! The words against their published names and values, which stand here as text.
+//! Compares the enums and flags with their published names and values, which stand here as text.
 
 use covers::covers;
 
@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bitflags::Flags;
 
-/// `NAME value` on each line, as the words of a type tell them themselves.
+/// `NAME value` on each line, as the flags of a type report them.
 fn listed<F: Flags<Bits = u32>>() -> Vec<String> {
     F::FLAGS.iter().map(|flag| format!("{} {:#x}", flag.name(), flag.value().bits())).collect()
 }
@@ -127,7 +127,7 @@ fn umbrellas_stand_for_every_scope_below_them() {
     assert_eq!(sync("DRAW | COPY").expanded(), sync(draw) | BarrierSync::COPY);
 }
 
-/// Each kind of work with each access it can have, and the scope of that.
+/// Each kind of work with each access that it can have, and the scope of that access.
 const SCOPES: &str = "\
 Draw CONSTANT_BUFFER VERTEX_SHADING | PIXEL_SHADING
 Draw SHADER_RESOURCE VERTEX_SHADING | PIXEL_SHADING
@@ -218,7 +218,7 @@ fn every_access_of_every_command_is_in_its_scope_and_in_no_other() {
         assert_eq!(scope(WorkKind::DrawIndexed, bit), drawn);
         assert_eq!(scope(WorkKind::ExecuteIndirect, bit), drawn | dispatch);
         assert_eq!(scope(WorkKind::Present, bit), BarrierSync::NONE);
-        // All of a draw is in DRAW, all of a dispatch in COMPUTE_SHADING, but for what both fetch.
+        // All of a draw is in DRAW, all of a dispatch in COMPUTE_SHADING, except for what both fetch.
         assert!((BarrierSync::DRAW.expanded() | BarrierSync::PREDICATION).contains(draw | drawn));
         assert!((BarrierSync::COMPUTE_SHADING | BarrierSync::PREDICATION).contains(dispatch));
     }

@@ -315,7 +315,7 @@ bitflags! {
         const HULL_STAGE = 0x10;
         const DOMAIN_STAGE = 0x20;
         const GEOMETRY_STAGE = 0x40;
-        /// Of a `DispatchMesh`, as is the next.
+        /// A stage of `DispatchMesh`, as is the next.
         const AMPLIFICATION_STAGE = 0x80;
         const MESH_STAGE = 0x100;
     }

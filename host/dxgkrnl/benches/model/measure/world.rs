@@ -66,7 +66,7 @@ impl World {
         answer.reply
     }
 
-    /// Pending waits, if every table agrees on them.
+    /// Number of pending waits; panics if the tables disagree.
     pub fn pending(&self) -> usize {
         assert_eq!(self.kernel.miscounted(), None);
         self.kernel.belongings(PROCESS).waits as usize

@@ -231,7 +231,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
 
     /// Parties that could have signaled an object and are gone.
     pub fn gone(&self, object: u32) -> Vec<Gone> {
-        let told = self.kernel.past.of(object).map(|one| {
+        let told = self.kernel.history.of(object).map(|one| {
             let party = Owner {
                 process: one.process.0,
                 pid: one.pid,

@@ -102,7 +102,7 @@ impl<M: Miniport> WaitIndex<'_, M> {
 
     /// Whether a process that could have signaled the value, or was about to, is gone.
     fn had_help(&self, object: u32, value: u64) -> bool {
-        self.kernel.past.of(object).any(|one| one.would_signal.is_some_and(|reached| reached >= value))
+        self.kernel.history.of(object).any(|one| one.would_signal.is_some_and(|reached| reached >= value))
     }
 
     /// The ring of the user-mode queue whose progress fence this is, if its work would reach the value and its engine

@@ -22,7 +22,7 @@ const PRINTED_MAX: usize = 16;
 
 pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
     let steps = Steps::new();
-    let people = People::of(&args.trace)?;
+    let people = Participants::of(&args.trace)?;
     // Checked before any process is started.
     let vms = args.vm.as_deref().map(|name| people.vms_named(name)).transpose()?;
     reach(broker)?;
@@ -49,14 +49,14 @@ fn reach(broker: &Path) -> anyhow::Result<()> {
 
 /// VMs and processes of a recording.
 #[derive(Default)]
-struct People {
+struct Participants {
     vms: BTreeMap<VmId, String>,
     processes: BTreeMap<ProcessId, (VmId, String)>,
 }
 
-impl People {
-    fn of(trace: &Path) -> anyhow::Result<People> {
-        let mut people = People::default();
+impl Participants {
+    fn of(trace: &Path) -> anyhow::Result<Participants> {
+        let mut people = Participants::default();
         each_step(trace, u64::MAX, "a live replay", |step| {
             match std::mem::take(step).input {
                 Input::VmAttached { vm, name } => {

@@ -20,7 +20,7 @@ q          quit, as at the end of the input";
 
 enum Command {
     Next(u64),
-    Back(u64),
+    Backward(u64),
     Go(Stop),
     State,
     Help,
@@ -36,7 +36,7 @@ fn parse(line: &str) -> Result<Command, String> {
     };
     match word {
         "n" => count().map(Command::Next),
-        "b" => count().map(Command::Back),
+        "b" => count().map(Command::Backward),
         "g" => rest.parse().map(Command::Go).map_err(|error: trace::NoStop| error.to_string()),
         "s" => Ok(Command::State),
         "h" => Ok(Command::Help),
@@ -56,7 +56,7 @@ pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> a
         match parse(line.trim()) {
             _ if line.trim().is_empty() => {}
             Ok(Command::Next(count)) => next(player, count)?,
-            Ok(Command::Back(count)) => {
+            Ok(Command::Backward(count)) => {
                 let to = player.next().saturating_sub(count);
                 go(player, &Stop::Sequence(to))?;
                 here(player);

@@ -29,7 +29,7 @@ pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Re
         path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace(['"', '\\'], "_"));
     let told = steps.iter().map(|(now, input, effects)| (*now, input, effects));
     let converted = from_trace::program(&format!("recorded in {title}"), &config, told);
-    tell_omitted(path, &converted);
+    report_omitted(path, &converted);
     Ok(Recorded { converted, steps })
 }
 
@@ -88,7 +88,7 @@ fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64>
 }
 
 /// Reports the omitted steps, each reason once.
-fn tell_omitted(path: &Path, converted: &Converted) {
+fn report_omitted(path: &Path, converted: &Converted) {
     let mut told: Vec<&str> = Vec::new();
     for omitted in &converted.omitted {
         if told.contains(&omitted.why) {

@@ -42,7 +42,8 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
     steps.step(format!("reading {}", args.trace.display()));
     let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
     let program = &recorded.converted.program;
-    let kept = if args.keep.is_empty() { what_to_keep(args, program, drivers)? } else { args.keep.clone() };
+    let kept =
+        if args.keep.is_empty() { failures_to_keep(args, program, drivers)? } else { args.keep.clone() };
     let words: Vec<String> = kept.iter().map(Kept::to_string).collect();
     steps.step(format!("shrinking {} steps that show: {}", recorded.steps.len(), words.join(", ")));
     let begun = Instant::now();
@@ -58,7 +59,7 @@ pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
 }
 
 /// Returns the failures to keep: those of `--keep`, or the first one at the end.
-fn what_to_keep(
+fn failures_to_keep(
     args: &ShrinkArgs,
     program: &scenario::Program,
     drivers: &Registry,

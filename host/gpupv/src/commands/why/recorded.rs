@@ -24,7 +24,7 @@ pub enum TracePosition {
     /// After the last step before this time.
     Time(Nanos),
     /// A place in the words of `gpupv replay`.
-    Place(Stop),
+    Stop(Stop),
 }
 
 impl FromStr for TracePosition {
@@ -32,7 +32,7 @@ impl FromStr for TracePosition {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.contains('=') {
-            return text.parse().map(TracePosition::Place).map_err(|error: trace::NoStop| error.to_string());
+            return text.parse().map(TracePosition::Stop).map_err(|error: trace::NoStop| error.to_string());
         }
         match text.strip_prefix('#').unwrap_or(text).parse() {
             Ok(step) => Ok(TracePosition::Step(step)),
@@ -48,7 +48,7 @@ impl TracePosition {
         match self {
             TracePosition::Step(step) => Stop::Sequence(step.saturating_add(1)),
             TracePosition::Time(time) => Stop::Time(*time),
-            TracePosition::Place(place) => place.clone(),
+            TracePosition::Stop(place) => place.clone(),
         }
     }
 }
@@ -85,7 +85,7 @@ pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<W
     // The requested time may be later than the last step before it.
     let now = match args.at {
         Some(TracePosition::Time(time)) => time,
-        Some(TracePosition::Step(_) | TracePosition::Place(_)) | None => 0,
+        Some(TracePosition::Step(_) | TracePosition::Stop(_)) | None => 0,
     };
     let kernel = player.kernel();
     let process = args.process.as_deref().map(|wanted| {

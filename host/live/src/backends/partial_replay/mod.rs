@@ -116,7 +116,7 @@ impl<'a> PartialReplay<'a> {
                 self.leave_out("a process was frozen or thawed");
             }
             Input::NtHandleClosed { token, .. } => {
-                for proxy in self.nt_handle_owners.nt_handle_owners(*token).collect::<Vec<_>>() {
+                for proxy in self.nt_handle_owners.owners(*token).collect::<Vec<_>>() {
                     self.nt_handle_owners.close(*token, proxy);
                     self.scenario_client(proxy)?.serve(Task::CloseShare(*token))?;
                 }
@@ -221,7 +221,7 @@ impl<'a> PartialReplay<'a> {
     fn hand_over(&mut self, call: &Call, to: ProcessId) -> anyhow::Result<Option<&'static str>> {
         let Some(token) = call.nt_handle_opened() else { return Ok(None) };
         if self.nt_handle_owners.lacks(token, to) {
-            let Some(from) = self.nt_handle_owners.nt_handle_owners(token).next() else { return Ok(None) };
+            let Some(from) = self.nt_handle_owners.owners(token).next() else { return Ok(None) };
             let Some(taker) = self.stand_ins.get_mut(&to) else { return Ok(None) };
             let mailbox = self.mailboxes.of(to.0, &mut taker.scenario_client)?;
             self.scenario_client(from)?.serve(Task::SendShare { token, mailbox })?;

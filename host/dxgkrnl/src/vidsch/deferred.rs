@@ -114,7 +114,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn work_on_backlog(&mut self, effects: &mut Effects) {
         while !self.is_over() {
             let Some(turn) = self.vidsch.work.backlog_mut().next_turn() else { break };
-            while !self.is_over() && self.go_on_with(turn, effects) {}
+            while !self.is_over() && self.run_task(turn, effects) {}
         }
     }
 
@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Does all work that comes before an input, however long it takes.
     #[cold]
-    pub(crate) fn finish_what_comes_before(&mut self, input: &Input, effects: &mut Effects) {
+    pub(crate) fn finish_earlier_work(&mut self, input: &Input, effects: &mut Effects) {
         match input {
             Input::Call { process, .. } | Input::DoorbellRung { process, .. } => {
                 self.finish(self.turn_of(*process), effects);
@@ -154,13 +154,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn finish(&mut self, turn: Turn, effects: &mut Effects) {
-        while self.go_on_with(turn, effects) {
+        while self.run_task(turn, effects) {
             self.begin_work();
         }
     }
 
     /// Does the first task of a process and the work that follows from it; false if there is none.
-    fn go_on_with(&mut self, turn: Turn, effects: &mut Effects) -> bool {
+    fn run_task(&mut self, turn: Turn, effects: &mut Effects) -> bool {
         let Some(task) = self.vidsch.work.backlog_mut().begin_task(turn) else { return false };
         self.act_for(turn.process);
         self.do_task(turn.process, task, effects);
@@ -173,9 +173,9 @@ impl<M: Miniport> Kernel<M> {
         match task {
             Task::EndProcess(end) => self.go_on_with_end(process, end, effects),
             Task::EndDevice { device, ending } => {
-                self.past.set_ending(ending);
+                self.history.set_ending(ending);
                 self.go_on_with_end_of_device(device, effects);
-                self.past.set_ending(Ending::default());
+                self.history.set_ending(Ending::default());
             }
             Task::CloseAdapter { adapter, from } => self.end_devices_on(process, adapter, from, effects),
             Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
