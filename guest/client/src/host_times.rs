@@ -25,11 +25,11 @@ pub enum Woken {
 pub(crate) struct HostTimes {
     /// The host's timestamp for the next answer or wake.
     host_time_ns: Option<u64>,
-    heard: Vec<TimedMessage>,
+    timed: Vec<TimedMessage>,
 }
 
 /// Messages kept at most, because a process may never take them.
-const HEARD_MAX: usize = 1024;
+const TIMED_MAX: usize = 1024;
 
 impl HostTimes {
     pub fn set(&mut self, nanos: u64) {
@@ -37,13 +37,13 @@ impl HostTimes {
     }
 
     /// Records an answer or a wake that arrived.
-    pub fn came(&mut self, woken: Option<Woken>) {
-        if let Some(host_ns) = self.host_time_ns.take().filter(|_| self.heard.len() < HEARD_MAX) {
-            self.heard.push(TimedMessage { host_ns, woken });
+    pub fn record(&mut self, woken: Option<Woken>) {
+        if let Some(host_ns) = self.host_time_ns.take().filter(|_| self.timed.len() < TIMED_MAX) {
+            self.timed.push(TimedMessage { host_ns, woken });
         }
     }
 
     pub fn take(&mut self) -> Vec<TimedMessage> {
-        std::mem::take(&mut self.heard)
+        std::mem::take(&mut self.timed)
     }
 }

@@ -35,7 +35,7 @@ pub enum Delivery<E, B> {
     /// Set the event.
     Set(E),
     /// Wake the waiter with this parker, so that it checks the pending calls.
-    Ring(B),
+    Wake(B),
 }
 
 /// The answer to one request.
@@ -242,14 +242,14 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         asleep: impl Fn(&B) -> bool,
         deliveries: &mut Vec<Delivery<E, B>>,
     ) -> Result<(), String> {
-        while let Some(frame) = frames.next_frame().map_err(nonsense)? {
+        while let Some(frame) = frames.next_frame().map_err(malformed)? {
             match read_message(frame)? {
                 FromHost::Answer { request, status, reply } => {
                     self.received += 1;
-                    self.host_times.came(None);
+                    self.host_times.record(None);
                     if let Some(expected) = self.answers.get_mut(&request) {
                         expected.arrived = Some(Answer { status, reply });
-                        ring(&expected.parker, &asleep, deliveries);
+                        wake_parker(&expected.parker, &asleep, deliveries);
                     }
                 }
                 FromHost::Wake { event, status } => {
@@ -259,11 +259,11 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
                 // The process chose this number, so it names no wake of this table (EVT-022).
                 FromHost::GuestEvent { .. } => {
                     self.received += 1;
-                    self.host_times.came(None);
+                    self.host_times.record(None);
                 }
                 FromHost::Applied(calls) => {
                     self.applied = self.applied.max(calls);
-                    self.awaits_applied.iter().for_each(|parker| ring(parker, &asleep, deliveries));
+                    self.awaits_applied.iter().for_each(|parker| wake_parker(parker, &asleep, deliveries));
                 }
                 FromHost::HostTime(nanos) => self.host_times.set(nanos),
                 FromHost::Goodbye(reason) => return Err(format!("the host closed the session: {reason}")),
@@ -283,7 +283,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         let woken = match self.wakes.get_mut(&event) {
             Some(ExpectedWake::Waiter { arrived, parker }) => {
                 *arrived = Some(status);
-                ring(parker, asleep, deliveries);
+                wake_parker(parker, asleep, deliveries);
                 Some(Woken::Waiter(event))
             }
             Some(ExpectedWake::EventOnce(target)) => {
@@ -297,7 +297,7 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
             }
             None => None,
         };
-        self.host_times.came(woken);
+        self.host_times.record(woken);
     }
 
     /// True if the host has made `calls` one-way calls, or never will. Otherwise `parker` is woken when the host
@@ -326,13 +326,13 @@ impl<E: Clone, B: Clone> PendingCalls<E, B> {
         }
         for expected in self.answers.values_mut() {
             expected.arrived.get_or_insert_with(|| Answer::refused(TRANSPORT_LOST));
-            deliveries.push(Delivery::Ring(expected.parker.clone()));
+            deliveries.push(Delivery::Wake(expected.parker.clone()));
         }
-        deliveries.extend(self.awaits_applied.drain(..).map(Delivery::Ring));
+        deliveries.extend(self.awaits_applied.drain(..).map(Delivery::Wake));
         self.wakes.retain(|_, wake| match wake {
             ExpectedWake::Waiter { arrived, parker } => {
                 arrived.get_or_insert(TRANSPORT_LOST);
-                deliveries.push(Delivery::Ring(parker.clone()));
+                deliveries.push(Delivery::Wake(parker.clone()));
                 true
             }
             ExpectedWake::EventOnce(target) | ExpectedWake::EventEachTime(target) => {
@@ -357,7 +357,7 @@ impl<E, B> PendingCalls<E, B> {
     }
 
     /// The timed messages since the last call of this function.
-    pub fn take_heard(&mut self) -> Vec<TimedMessage> {
+    pub fn take_timed(&mut self) -> Vec<TimedMessage> {
         self.host_times.take()
     }
 
@@ -386,17 +386,17 @@ fn is_registered(reply: &Reply) -> bool {
     }
 }
 
-fn ring<E, B: Clone>(parker: &B, asleep: &impl Fn(&B) -> bool, deliveries: &mut Vec<Delivery<E, B>>) {
+fn wake_parker<E, B: Clone>(parker: &B, asleep: &impl Fn(&B) -> bool, deliveries: &mut Vec<Delivery<E, B>>) {
     if asleep(parker) {
-        deliveries.push(Delivery::Ring(parker.clone()));
+        deliveries.push(Delivery::Wake(parker.clone()));
     }
 }
 
-fn nonsense(error: impl std::fmt::Display) -> String {
+fn malformed(error: impl std::fmt::Display) -> String {
     format!("the host sent a frame that cannot be decoded: {error}")
 }
 
 fn read_message(frame: &[u8]) -> Result<FromHost, String> {
-    let message: ToGuest = decode(frame).map_err(nonsense)?;
-    from_host(message).map_err(nonsense)
+    let message: ToGuest = decode(frame).map_err(malformed)?;
+    from_host(message).map_err(malformed)
 }

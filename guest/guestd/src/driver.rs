@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
-use clients::{Accepted, Clients, Offered, Ready};
+use clients::{Accepted, AttachedDescriptor, Clients, Ready};
 use event_channels::{EventChannels, is_event_channel};
 use link::LinkSocket;
 
@@ -45,7 +45,7 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     link: Option<LinkSocket>,
     event_channels: EventChannels,
     /// Descriptors that came with requests in progress.
-    offered: BTreeMap<ClientId, Offered>,
+    offered: BTreeMap<ClientId, AttachedDescriptor>,
     /// The open NT handles; `None` if there are none.
     nt_handles: Option<NtHandles>,
     started: Instant,
@@ -277,8 +277,8 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
 
     fn open_event_channel(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
         let event = match self.offered.remove(&client) {
-            Some(Offered::Eventfd(event)) => event,
-            Some(Offered::Other) => {
+            Some(AttachedDescriptor::Eventfd(event)) => event,
+            Some(AttachedDescriptor::Other) => {
                 return Err("the descriptor of the event registration is no eventfd".to_owned());
             }
             None => return Err("the event registration carries no eventfd".to_owned()),

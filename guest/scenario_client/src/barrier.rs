@@ -58,7 +58,7 @@ impl Barriers {
         let mut messages = self.lock();
         // With no other order, no thread has a message to send.
         if given.load(Ordering::Relaxed) > reported() + 1 {
-            come_to_rest();
+            wait_until_idle();
         }
         loop {
             let before = reported();
@@ -66,7 +66,7 @@ impl Barriers {
                 *messages += 1;
                 settle_events();
             }
-            come_to_rest();
+            wait_until_idle();
             if reported() == before {
                 return;
             }
@@ -89,7 +89,7 @@ fn call() -> bool {
 }
 
 /// Waits until all other threads of this process were asleep at one moment.
-fn come_to_rest() {
+fn wait_until_idle() {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut before = None;
     loop {
@@ -158,7 +158,7 @@ mod tests {
                 let _ = forever.recv();
             });
             bell.send(()).unwrap();
-            come_to_rest();
+            wait_until_idle();
             assert!(DONE.load(Ordering::Relaxed));
         }
     }

@@ -87,19 +87,19 @@ impl ScenarioClient {
 }
 
 /// Prints an error. `eprintln` would panic if standard error is full or closed.
-fn complain(words: std::fmt::Arguments<'_>) {
+fn print_error(words: std::fmt::Arguments<'_>) {
     // An error here cannot be reported.
     let _ = writeln!(std::io::stderr(), "scenario-client: {words}");
 }
 
 /// Prints an error and exits.
-fn give_up(words: std::fmt::Arguments<'_>) -> ! {
-    complain(words);
+fn fail(words: std::fmt::Arguments<'_>) -> ! {
+    print_error(words);
     std::process::exit(BAD_INPUT);
 }
 
 /// A panic in any thread ends the process: a scenario with a thread missing would only hang.
-fn end_with_a_panic() {
+fn exit_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
@@ -116,30 +116,30 @@ fn die_with_the_parent() {
         return;
     }
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        give_up(format_args!("cannot be set to die with its runner: {error}"));
+        fail(format_args!("cannot be set to die with its runner: {error}"));
     }
 }
 
 fn main() {
-    end_with_a_panic();
+    exit_on_panic();
     die_with_the_parent();
     let mut threads = Threads::new(Box::leak(Box::default()));
     let mut frames = FrameBuffer::default();
     let mut landing = vec![0; READ_BYTES];
     loop {
         match rustix::io::read(rustix::stdio::stdin(), &mut landing) {
-            Ok(0) if frames.pending() > 0 => give_up(format_args!("the input ended inside an order")),
+            Ok(0) if frames.pending() > 0 => fail(format_args!("the input ended inside an order")),
             // Exit at once, because a thread may wait for ever.
             Ok(0) => std::process::exit(0),
             Ok(count) => frames.extend(&landing[..count]),
             Err(Errno::INTR) => continue,
-            Err(error) => give_up(format_args!("cannot read the input: {error}")),
+            Err(error) => fail(format_args!("cannot read the input: {error}")),
         }
         loop {
             match Order::next(&mut frames) {
                 Ok(Some(order)) => threads.give(order),
                 Ok(None) => break,
-                Err(error) => give_up(format_args!("the input is no order: {error}")),
+                Err(error) => fail(format_args!("the input is no order: {error}")),
             }
         }
     }

@@ -50,7 +50,7 @@ fn write_all(mut bytes: &[u8]) {
         match rustix::io::write(rustix::stdio::stdout(), bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            Err(error) => crate::give_up(format_args!("cannot write the reports: {error}")),
+            Err(error) => crate::fail(format_args!("cannot write the reports: {error}")),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Threads {
                 true
             }
             Err(error) => {
-                crate::complain(format_args!("cannot start thread {number}: {error}"));
+                crate::print_error(format_args!("cannot start thread {number}: {error}"));
                 false
             }
         }

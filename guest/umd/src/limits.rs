@@ -16,10 +16,10 @@ pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 /// Unacknowledged one-way calls of a resumable session: a thread that makes more waits.
 pub const ONE_WAY_AHEAD_MAX: u64 = 256;
 /// Answers and wakes after which a resumable session reports what it has read.
-pub const RECEIVED_TOLD_EVERY: u64 = 64;
+pub const RECEIVED_REPORTED_EVERY: u64 = 64;
 /// Bytes read after which it reports earlier: the host keeps 8 MiB, which 64 answers of 128 KiB would fill.
-pub const RECEIVED_TOLD_BYTES: u64 = 1 << 20;
+pub const RECEIVED_REPORTED_BYTES: u64 = 1 << 20;
 /// Wakes kept for the next report to a host that asks for times; further ones are dropped.
-pub const WOKEN_TOLD_MAX: usize = 256;
+pub const WOKEN_REPORTED_MAX: usize = 256;
 /// Stack of the helper thread that delivers asynchronous events.
 pub const HELPER_STACK_BYTES: usize = 128 * 1024;

@@ -85,7 +85,7 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
     }
     match attach(&broker_path(), &process_name()) {
         Ok(session) => {
-            if session.port().channel().tells_times() {
+            if session.port().channel().reports_times() {
                 tell_last_times_at_exit();
             }
             process.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
@@ -108,7 +108,7 @@ pub(crate) fn started_session() -> Option<&'static Session> {
 fn tell_last_times_at_exit() {
     extern "C" fn print() {
         if let Some(session) = started_session() {
-            session.port().channel().tell_last_times();
+            session.port().channel().send_last_times();
         }
     }
     static ONCE: Once = Once::new();
@@ -126,8 +126,8 @@ impl Process {
 
 /// Prints once why there is no session and what to do.
 fn explain(error: &AttachError) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if TOLD.swap(true, Ordering::Relaxed) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if LOGGED.swap(true, Ordering::Relaxed) {
         return;
     }
     match error {

@@ -88,7 +88,7 @@ fn a_call_reports_its_begin_and_the_message_with_the_least_delay() {
     assert_eq!(second.received_host_ns, 1_000);
     assert!(first.sent_ns <= second.received_ns && second.received_ns <= second.called_ns);
     assert_eq!(answered(&session, &mut peer, 3_000).received_host_ns, 2_000, "each is reported once");
-    assert!(session.port().channel().tells_times());
+    assert!(session.port().channel().reports_times());
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_wake_is_reported_with_the_next_call() {
 #[test]
 fn an_event_is_reported_once_it_is_set_and_unreported_ones_at_the_exit() {
     let (session, mut peer, fence) = timed_session();
-    session.port().channel().tell_last_times();
+    session.port().channel().send_last_times();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     thread::scope(|scope| {
         let arming = scope.spawn(|| wait(&session, &fence, Some(&event)));
@@ -120,7 +120,7 @@ fn an_event_is_reported_once_it_is_set_and_unreported_ones_at_the_exit() {
         assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&long)), Ok(1));
         // It is recorded right after the event is set: until then there is nothing to report.
         let times = loop {
-            session.port().channel().tell_last_times();
+            session.port().channel().send_last_times();
             peer.stream.set_nonblocking(true).unwrap();
             if let Some(frame) = peer.frame() {
                 peer.stream.set_nonblocking(false).unwrap();
@@ -146,8 +146,8 @@ fn a_host_that_does_not_ask_for_times_gets_none() {
         peer.answer(frame.request, NtStatus::SUCCESS, &Reply::DeviceState(0));
         calling.join().unwrap();
     });
-    assert!(!session.port().channel().tells_times());
-    session.port().channel().tell_last_times();
+    assert!(!session.port().channel().reports_times());
+    session.port().channel().send_last_times();
     drop(session);
     assert_eq!(peer.frame(), None);
 }

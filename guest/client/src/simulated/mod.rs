@@ -238,7 +238,7 @@ impl SimulatedPort {
 fn perform(delivery: Delivery<SimulatedEvent, Parker>) {
     match delivery {
         Delivery::Set(event) => event.set(),
-        Delivery::Ring(parker) => {
+        Delivery::Wake(parker) => {
             let waker = parker.borrow_mut().take();
             waker.into_iter().for_each(Waker::wake);
         }

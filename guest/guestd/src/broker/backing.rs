@@ -101,7 +101,7 @@ impl<M: Machine> Broker<M> {
             return self.refuse(client, format!("no backing pages are attached at {address:#x}"));
         }
         if let Some(client) = self.clients.get_mut(&client) {
-            client.state = ClientState::TakingBack { process };
+            client.state = ClientState::DetachingBacking { process };
         }
         let body = guestd_to_host::Body::DetachBacking(DetachBacking { process, address });
         self.tell_host(body, Pending::DetachBacking { client, process, address });

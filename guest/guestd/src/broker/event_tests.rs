@@ -17,7 +17,7 @@ fn event_channel(number: u8) -> host_to_guestd::Body {
 }
 
 /// Process 5 with event 1 and its event channel; request 4.
-fn with_a_event_channel() -> Harness {
+fn with_an_event_channel() -> Harness {
     let mut harness = Harness::attached();
     keep(&mut harness, 1);
     assert!(!harness.broker.listens_to(A), "one request at a time");
@@ -28,7 +28,7 @@ fn with_a_event_channel() -> Harness {
 
 #[test]
 fn an_event_is_forgotten_after_its_event_channel_is_closed() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     harness.ask(A, broker_request::Body::UnregisterEvent(1));
     harness.expect(&["no event_channel for event 1 of 5", "host #5: forget event 1 of 5"]);
     harness.answer(5, host_to_guestd::Body::Forgotten(true));
@@ -39,7 +39,7 @@ fn an_event_is_forgotten_after_its_event_channel_is_closed() {
 
 #[test]
 fn a_process_has_so_many_and_each_once() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     keep(&mut harness, 1);
     harness.expect(&["client 1: refused: event 1 is registered already"]);
     keep(&mut harness, 2);
@@ -60,10 +60,10 @@ fn a_process_has_so_many_and_each_once() {
 
 #[test]
 fn event_channels_end_with_their_process_and_with_the_host() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     harness.input(Input::ClientGone { client: A });
     harness.expect(&["stream 1 dropped", "no event_channels for 5", "host #5: detach 5"]);
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     harness.input(Input::LinkLost { why: "killed".to_owned() });
     let log = std::mem::take(&mut *harness.log.borrow_mut());
     assert!(log.contains(&"no event_channels for 5".to_owned()), "{log:?}");
@@ -80,7 +80,7 @@ fn an_event_channel_that_comes_too_late_is_not_opened() {
 
 #[test]
 fn a_event_channel_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_stream() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     let why = "is it an eventfd?".to_owned();
     harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why });
     harness.expect(&[
@@ -95,7 +95,7 @@ fn a_event_channel_that_cannot_be_opened_is_forgotten_and_its_event_goes_by_the_
 
 #[test]
 fn events_settle_when_the_host_has_said_how_much_it_sent() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     harness.ask(A, broker_request::Body::Settle(true));
     let event_channels = vec![rung::EventChannel { event: 1, wakes: 70 }];
     harness.answer(5, host_to_guestd::Body::Rung(Rung { event_channels }));
@@ -107,7 +107,7 @@ fn events_settle_when_the_host_has_said_how_much_it_sent() {
 
 #[test]
 fn settle_does_not_wait_for_an_event_channel_that_was_closed() {
-    let mut harness = with_a_event_channel();
+    let mut harness = with_an_event_channel();
     harness.input(Input::EventChannelNotOpened { client: A, process: 5, event: 1, why: "no".to_owned() });
     harness.ask(A, broker_request::Body::Settle(true));
     let told = std::mem::take(&mut *harness.log.borrow_mut());
@@ -122,7 +122,7 @@ fn settle_does_not_wait_for_an_event_channel_that_was_closed() {
 fn a_host_that_answers_something_else_is_given_up() {
     let asks = [broker_request::Body::RegisterEvent(2), broker_request::Body::Settle(true)];
     for body in asks {
-        let mut harness = with_a_event_channel();
+        let mut harness = with_an_event_channel();
         harness.ask(A, body);
         harness.answer(5, host_to_guestd::Body::Detached(true));
         let log = std::mem::take(&mut *harness.log.borrow_mut());

@@ -34,7 +34,7 @@ impl<M: Machine> Broker<M> {
         pending: Pending,
     ) {
         if let Some(entry) = self.clients.get_mut(&client) {
-            entry.state = ClientState::Asking { process };
+            entry.state = ClientState::AwaitingEvent { process };
         }
         self.tell_host(body, pending);
     }

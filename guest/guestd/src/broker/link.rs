@@ -35,7 +35,7 @@ impl<M: Machine> Broker<M> {
         };
         let was_up = self.link.is_up();
         let waiting = self.strand();
-        let ended = self.end_everybody();
+        let ended = self.end_all_processes();
         if was_up || ended > 0 {
             let wait = if waiting > 0 { format!(", {waiting} wait for it") } else { String::new() };
             self.say_once(format!("the host is gone ({why}); processes ended: {ended}{wait}"));
@@ -55,7 +55,7 @@ impl<M: Machine> Broker<M> {
 
     /// Frees every process, and closes the clients that have one or are getting one. Clients that wait for the host
     /// keep waiting.
-    fn end_everybody(&mut self) -> usize {
+    fn end_all_processes(&mut self) -> usize {
         self.pending.clear();
         let ended = self.processes.len();
         let with_host = |state: &ClientState<M::Descriptor>| match state {
@@ -66,10 +66,10 @@ impl<M: Machine> Broker<M> {
             ClientState::Attaching
             | ClientState::Resuming
             | ClientState::Adding { .. }
-            | ClientState::Making { .. }
+            | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
-            | ClientState::TakingBack { .. }
-            | ClientState::Asking { .. }
+            | ClientState::DetachingBacking { .. }
+            | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => true,
         };
         let clients = self.clients.iter().filter(|(_, client)| with_host(&client.state));
@@ -87,11 +87,11 @@ impl<M: Machine> Broker<M> {
 
     /// Gives up a link whose host breaks the protocol.
     pub(super) fn garbled(&mut self, now: Duration, how: &str) {
-        self.give_up(now, format!("the host breaks the protocol, its connection is closed: {how}"));
+        self.finish_link(now, format!("the host breaks the protocol, its connection is closed: {how}"));
     }
 
     /// Closes the link. Nothing is freed yet, because the host may store into pages until it has closed its end too.
-    fn give_up(&mut self, now: Duration, words: String) {
+    fn finish_link(&mut self, now: Duration, words: String) {
         match self.link {
             Link::Greeting { .. } | Link::Up => {
                 self.say_once(words);
@@ -128,7 +128,7 @@ impl<M: Machine> Broker<M> {
     fn too_late(&mut self, client: ClientId) {
         match self.clients.get(&client).map(|client| &client.state) {
             // The process asks again until its own time limit: only the host may refuse to resume it.
-            Some(ClientState::Returning { .. }) => self.let_go(client),
+            Some(ClientState::Returning { .. }) => self.close_silently(client),
             Some(ClientState::Fresh { .. }) => {
                 let seconds = INTRODUCTION_MAX.as_secs();
                 self.expel(client, format!("it has asked for nothing in {seconds} s"));
@@ -145,10 +145,10 @@ impl<M: Machine> Broker<M> {
                 | ClientState::Stranded { .. }
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
-                | ClientState::Making { .. }
+                | ClientState::MakingNtHandle { .. }
                 | ClientState::AttachingBacking { .. }
-                | ClientState::TakingBack { .. }
-                | ClientState::Asking { .. }
+                | ClientState::DetachingBacking { .. }
+                | ClientState::AwaitingEvent { .. }
                 | ClientState::Attached { .. },
             )
             | None => unreachable!("client {} has no deadline", client.0),
@@ -188,7 +188,7 @@ impl<M: Machine> Broker<M> {
                 self.welcomed(now, welcome);
             }
             (Pending::Hello, Err(words)) => {
-                self.give_up(now, format!("the host refuses this guest: {words}"))
+                self.finish_link(now, format!("the host refuses this guest: {words}"))
             }
             (Pending::Attach { client, user, charge }, Ok(Some(Body::Attached(attached)))) => {
                 return self.attached(client, user, charge, attached);
@@ -267,8 +267,10 @@ impl<M: Machine> Broker<M> {
         let GuestdWelcome { version, vm, events_max, resuming, features } = welcome;
         let ours = Versions::OURS;
         if !ours.contains(version) {
-            return self
-                .give_up(now, format!("the host speaks protocol version {version}, guestd speaks {ours}"));
+            return self.finish_link(
+                now,
+                format!("the host speaks protocol version {version}, guestd speaks {ours}"),
+            );
         }
         self.link = Link::Up;
         self.events_max = events_max.min(self.config.events_max);
@@ -285,10 +287,10 @@ impl<M: Machine> Broker<M> {
             | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
-            | ClientState::Making { .. }
+            | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
-            | ClientState::TakingBack { .. }
-            | ClientState::Asking { .. }
+            | ClientState::DetachingBacking { .. }
+            | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => None,
         });
         for (client, name) in held.collect::<Vec<_>>() {
@@ -354,7 +356,7 @@ impl<M: Machine> Broker<M> {
         };
         let client = *client;
         self.effects.push(Effect::Say(format!("process {process} is ended by the host")));
-        self.let_go(client);
+        self.close_silently(client);
     }
 }
 

@@ -234,10 +234,10 @@ impl<M: Machine> Broker<M> {
                 | ClientState::Resuming
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
-                | ClientState::Making { .. }
+                | ClientState::MakingNtHandle { .. }
                 | ClientState::AttachingBacking { .. }
-                | ClientState::TakingBack { .. }
-                | ClientState::Asking { .. },
+                | ClientState::DetachingBacking { .. }
+                | ClientState::AwaitingEvent { .. },
                 _,
             ) => {
                 self.expel(client, "the request before this one is not answered yet".to_owned());
@@ -386,10 +386,10 @@ impl<M: Machine> Broker<M> {
             | ClientState::Resuming => {}
             ClientState::Stranded { process } => self.stranded_gone(process),
             ClientState::Adding { process, .. }
-            | ClientState::Making { process }
+            | ClientState::MakingNtHandle { process }
             | ClientState::AttachingBacking { process, .. }
-            | ClientState::TakingBack { process }
-            | ClientState::Asking { process }
+            | ClientState::DetachingBacking { process }
+            | ClientState::AwaitingEvent { process }
             | ClientState::Attached { process } => self.leave(process),
         }
     }
@@ -419,11 +419,11 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.clients.get(&client) else { return };
         self.say_refusal(format!("process with pid {} is refused: {words}", entry.peer.pid));
         self.reply(client, refused(words), Vec::new());
-        self.let_go(client);
+        self.close_silently(client);
     }
 
     /// Closes a client's connection without a reply.
-    fn let_go(&mut self, client: ClientId) {
+    fn close_silently(&mut self, client: ClientId) {
         self.effects.push(Effect::Close { client });
         self.client_gone(client);
     }

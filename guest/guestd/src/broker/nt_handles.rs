@@ -12,7 +12,7 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         match self.quotas.nt_handles.take(entry.peer.user, 1) {
             Ok(charge) => {
-                entry.state = ClientState::Making { process };
+                entry.state = ClientState::MakingNtHandle { process };
                 let body = guestd_to_host::Body::MakeNtHandle(process);
                 self.tell_host(body, Pending::MakeNtHandle { client, charge });
             }
@@ -24,7 +24,7 @@ impl<M: Machine> Broker<M> {
     /// Ends the client's wait for an NT handle. Returns its process.
     fn stop_making(&mut self, client: ClientId) -> Option<u32> {
         let entry = self.clients.get_mut(&client)?;
-        let ClientState::Making { process } = entry.state else { return None };
+        let ClientState::MakingNtHandle { process } = entry.state else { return None };
         entry.state = ClientState::Attached { process };
         Some(process)
     }

@@ -68,13 +68,13 @@ pub(super) enum ClientState<Descriptor> {
     /// The host was asked to add memory that the client will get. `first`: the stream comes with it.
     Adding { process: u32, first: bool, descriptor: Descriptor },
     /// The host was asked for an NT handle.
-    Making { process: u32 },
+    MakingNtHandle { process: u32 },
     /// The host was asked to attach pages that the client will get.
     AttachingBacking { process: u32, descriptor: Descriptor },
     /// The host was asked to detach pages.
-    TakingBack { process: u32 },
+    DetachingBacking { process: u32 },
     /// The host was asked to register, unregister or settle an event.
-    Asking { process: u32 },
+    AwaitingEvent { process: u32 },
     /// No request is pending.
     Attached { process: u32 },
 }
@@ -95,10 +95,10 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
-            | ClientState::Making { .. }
+            | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
-            | ClientState::TakingBack { .. }
-            | ClientState::Asking { .. } => true,
+            | ClientState::DetachingBacking { .. }
+            | ClientState::AwaitingEvent { .. } => true,
         }
     }
 
@@ -112,10 +112,10 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
-            | ClientState::Making { .. }
+            | ClientState::MakingNtHandle { .. }
             | ClientState::AttachingBacking { .. }
-            | ClientState::TakingBack { .. }
-            | ClientState::Asking { .. }
+            | ClientState::DetachingBacking { .. }
+            | ClientState::AwaitingEvent { .. }
             | ClientState::Attached { .. } => None,
         }
     }
@@ -333,10 +333,10 @@ impl<M: Machine> Broker<M> {
         match self.clients.get(client).map(|client| &client.state) {
             Some(
                 ClientState::Attached { process }
-                | ClientState::Making { process }
+                | ClientState::MakingNtHandle { process }
                 | ClientState::AttachingBacking { process, .. }
-                | ClientState::TakingBack { process }
-                | ClientState::Asking { process },
+                | ClientState::DetachingBacking { process }
+                | ClientState::AwaitingEvent { process },
             ) if *process == number => {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))
             }

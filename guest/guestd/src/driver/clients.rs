@@ -39,7 +39,7 @@ pub(super) struct Clients {
     last: u64,
     closer: Closer,
     /// Not read because too much of what their users sent is still being closed.
-    resting: BTreeSet<ClientId>,
+    paused: BTreeSet<ClientId>,
 }
 
 struct Connection {
@@ -58,7 +58,7 @@ pub(super) enum Accepted {
 }
 
 /// The first descriptor that came along with a packet.
-pub(super) enum Offered {
+pub(super) enum AttachedDescriptor {
     Eventfd(OwnedFd),
     /// Another kind of file; it is being closed.
     Other,
@@ -66,7 +66,7 @@ pub(super) enum Offered {
 
 /// What a ready connection delivers.
 pub(super) enum Ready {
-    Packet(Vec<u8>, Option<Offered>),
+    Packet(Vec<u8>, Option<AttachedDescriptor>),
     Gone,
 }
 
@@ -84,7 +84,7 @@ impl Clients {
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, closer.freed(), EventData::new_u64(FREED), EventFlags::IN)?;
         let (connections, resting) = Default::default();
-        Ok(Self { listener, full: false, connections, last: 0, closer, resting })
+        Ok(Self { listener, full: false, connections, last: 0, closer, paused: resting })
     }
 
     /// The next connection and the process that made it.
@@ -143,7 +143,7 @@ impl Clients {
     /// Clients that were not read because of their users' unclosed descriptors, and may be read now.
     pub(super) fn take_resting(&mut self) -> BTreeSet<ClientId> {
         self.closer.acknowledge();
-        std::mem::take(&mut self.resting)
+        std::mem::take(&mut self.paused)
     }
 
     /// What the event `key` delivers; `None` if its connection was closed meanwhile.
@@ -186,7 +186,7 @@ impl Clients {
         closer: &mut Closer,
         user: Uid,
         mut ancillary: RecvAncillaryBuffer<'_>,
-    ) -> Option<Offered> {
+    ) -> Option<AttachedDescriptor> {
         let rights = ancillary.drain().filter_map(|part| match part {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
             _ => None,
@@ -194,9 +194,11 @@ impl Clients {
         let mut offered = None;
         for descriptor in rights.flatten() {
             match &offered {
-                None if is_eventfd(descriptor.as_fd()) => offered = Some(Offered::Eventfd(descriptor)),
-                None | Some(Offered::Eventfd(_) | Offered::Other) => {
-                    offered.get_or_insert(Offered::Other);
+                None if is_eventfd(descriptor.as_fd()) => {
+                    offered = Some(AttachedDescriptor::Eventfd(descriptor))
+                }
+                None | Some(AttachedDescriptor::Eventfd(_) | AttachedDescriptor::Other) => {
+                    offered.get_or_insert(AttachedDescriptor::Other);
                     closer.close(user, descriptor);
                 }
             }
@@ -209,7 +211,7 @@ impl Clients {
         if let Some(connection) = self.connections.get(&client) {
             let rests = listen && self.closer.is_full(connection.user);
             if rests {
-                self.resting.insert(client);
+                self.paused.insert(client);
             }
             let wanted = if listen && !rests { EventFlags::IN } else { EventFlags::empty() };
             let _ = epoll::modify(epoll, &connection.socket, socket_key(client), wanted);
@@ -246,7 +248,7 @@ impl Clients {
 
     pub(super) fn close(&mut self, epoll: impl AsFd, client: ClientId) {
         let Some(Connection { socket, process, user }) = self.connections.remove(&client) else { return };
-        self.resting.remove(&client);
+        self.paused.remove(&client);
         let epoll = epoll.as_fd();
         // A copy of these may live for a moment in a child that the agent starts.
         let _ = epoll::delete(epoll, &socket);

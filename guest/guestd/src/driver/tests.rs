@@ -302,7 +302,7 @@ fn count(event: &OwnedFd) -> u64 {
 }
 
 /// A process with a registered event, and the host's end of its event channel.
-fn with_a_event_channel() -> (Host, Client, OwnedFd, UnixStream) {
+fn with_an_event_channel() -> (Host, Client, OwnedFd, UnixStream) {
     let mut host = Host::start();
     let client = Client::connect(&host.socket);
     client.send_attach();
@@ -327,7 +327,7 @@ fn drain(host: &mut Host, client: &Client, wakes: u64) {
 
 #[test]
 fn each_byte_of_a_event_channel_sets_its_event_once() {
-    let (mut host, client, event, mut event_channel) = with_a_event_channel();
+    let (mut host, client, event, mut event_channel) = with_an_event_channel();
     let mut sent = 0;
     for bytes in [1, 2, 300, 1, 1000] {
         event_channel.write_all(&vec![1; bytes]).unwrap();
@@ -346,7 +346,7 @@ fn each_byte_of_a_event_channel_sets_its_event_once() {
 
 #[test]
 fn an_event_that_is_forgotten_is_not_set_by_the_end_of_its_event_channel() {
-    let (mut host, client, event, mut event_channel) = with_a_event_channel();
+    let (mut host, client, event, mut event_channel) = with_an_event_channel();
     client.ask(broker_request::Body::UnregisterEvent(9), None);
     let asked = host.serve(host_to_guestd::Body::Forgotten(true));
     assert_eq!(asked, guestd_to_host::Body::UnregisterEvent(RegisteredEvent { process: 5, event: 9 }));
@@ -358,7 +358,7 @@ fn an_event_that_is_forgotten_is_not_set_by_the_end_of_its_event_channel() {
 
 #[test]
 fn the_end_of_a_process_ends_its_event_channels_and_sets_nothing() {
-    let (mut host, client, event, mut event_channel) = with_a_event_channel();
+    let (mut host, client, event, mut event_channel) = with_an_event_channel();
     drop(client);
     host.expect_detach();
     assert_eq!(event_channel.read(&mut [0; 1]).unwrap(), 0);
@@ -367,7 +367,7 @@ fn the_end_of_a_process_ends_its_event_channels_and_sets_nothing() {
 
 #[test]
 fn an_event_without_an_eventfd_is_not_registered() {
-    let (mut host, client, _event, _event_channel) = with_a_event_channel();
+    let (mut host, client, _event, _event_channel) = with_an_event_channel();
     let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
     for (name, descriptor, why) in [(10, Some(&no_event), "no eventfd"), (11, None, "carries no eventfd")] {
         client.ask(broker_request::Body::RegisterEvent(name), descriptor);
@@ -384,7 +384,7 @@ fn an_event_without_an_eventfd_is_not_registered() {
 
 #[test]
 fn a_event_channel_that_the_host_ends_is_no_event_channel_and_nothing_waits_for_it() {
-    let (mut host, client, _event, event_channel) = with_a_event_channel();
+    let (mut host, client, _event, event_channel) = with_an_event_channel();
     drop(event_channel);
     // The bytes may arrive first.
     drain(&mut host, &client, 1);

@@ -9,7 +9,7 @@ use crate::abi::sdk;
 /// Room for the runtime data of an acquire.
 const DATA_BYTES: usize = 4096;
 
-fn made(status: i32, mutex: u32, shared_handle: u32) -> Done {
+fn make_mutex(status: i32, mutex: u32, shared_handle: u32) -> Done {
     let (mutex, shared_handle) = (Handle(mutex), Handle(shared_handle));
     Done::reply(status, || Reply::KeyedMutex { mutex, shared_handle, private_data: Vec::new() })
 }
@@ -22,7 +22,7 @@ pub fn create(initial_value: u64, private_data: &[u8], flags: KeyedMutexFlags) -
     create.Flags.Anonymous.Value = flags.bits();
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateKeyedMutex2(&mut create) };
-    made(status, create.hKeyedMutex, create.hSharedHandle)
+    make_mutex(status, create.hKeyedMutex, create.hSharedHandle)
 }
 
 /// A buffer that has `size` bytes, or is NULL.
@@ -44,7 +44,7 @@ pub fn open(shared_handle: Handle, buffer: &RuntimeBuffer) -> Done {
     }
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTOpenKeyedMutex2(&mut open) };
-    made(status, open.hKeyedMutex, 0)
+    make_mutex(status, open.hKeyedMutex, 0)
 }
 
 pub fn open_nt_handle(scenario_client: &ScenarioClient, token: ShareToken, buffer: &RuntimeBuffer) -> Done {
@@ -60,7 +60,7 @@ pub fn open_nt_handle(scenario_client: &ScenarioClient, token: ShareToken, buffe
     }
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTOpenKeyedMutexFromNtHandle(&mut open) };
-    made(status, open.hKeyedMutex, 0)
+    make_mutex(status, open.hKeyedMutex, 0)
 }
 
 /// Acquires a mutex. C does not return the length of the runtime data; scenarios store text, so trailing zeros are cut.

@@ -17,7 +17,7 @@ use abi::types::{
 
 /// Makes a create or open call. Returns the local handle and the global one: NULL for a mutex that is shared by NT
 /// handle (W-180).
-fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
+fn make_mutex(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
     match block_on(session.call(call)) {
         Answer { status, reply: Reply::KeyedMutex { mutex, shared_handle, .. } } if status.is_success() => {
             Ok((mutex, shared_handle))
@@ -36,7 +36,7 @@ pub(super) fn buffer(data: *const c_void, size: u32) -> Result<RuntimeBuffer, Nt
 pub(super) fn create_keyed_mutex(session: &Session, arguments: &mut D3DKMT_CREATEKEYEDMUTEX) -> ThunkResult {
     let (private_data, flags) = (Vec::new(), KeyedMutexFlags::empty());
     let call = Call::CreateKeyedMutex { initial_value: arguments.InitialValue, private_data, flags };
-    let (mutex, shared_handle) = made(session, &call)?;
+    let (mutex, shared_handle) = make_mutex(session, &call)?;
     (arguments.hKeyedMutex, arguments.hSharedHandle) = (mutex.0, shared_handle.0);
     Ok(NtStatus::SUCCESS)
 }
@@ -51,7 +51,7 @@ pub(super) fn create_keyed_mutex2(
         private_data: read_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?,
         flags: KeyedMutexFlags::from_bits_retain(arguments.Flags),
     };
-    let (mutex, shared_handle) = made(session, &call)?;
+    let (mutex, shared_handle) = make_mutex(session, &call)?;
     (arguments.hKeyedMutex, arguments.hSharedHandle) = (mutex.0, shared_handle.0);
     Ok(NtStatus::SUCCESS)
 }
@@ -60,7 +60,7 @@ pub(super) fn create_keyed_mutex2(
 pub(super) fn open_keyed_mutex(session: &Session, arguments: &mut D3DKMT_OPENKEYEDMUTEX) -> ThunkResult {
     let shared_handle = Handle(arguments.hSharedHandle);
     let call = Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() };
-    arguments.hKeyedMutex = made(session, &call)?.0.0;
+    arguments.hKeyedMutex = make_mutex(session, &call)?.0.0;
     Ok(NtStatus::SUCCESS)
 }
 
@@ -68,7 +68,7 @@ pub(super) fn open_keyed_mutex(session: &Session, arguments: &mut D3DKMT_OPENKEY
 pub(super) fn open_keyed_mutex2(session: &Session, arguments: &mut D3DKMT_OPENKEYEDMUTEX2) -> ThunkResult {
     let shared_handle = Handle(arguments.hSharedHandle);
     let buffer = buffer(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?;
-    arguments.hKeyedMutex = made(session, &Call::OpenKeyedMutex { shared_handle, buffer })?.0.0;
+    arguments.hKeyedMutex = make_mutex(session, &Call::OpenKeyedMutex { shared_handle, buffer })?.0.0;
     Ok(NtStatus::SUCCESS)
 }
 
@@ -79,7 +79,7 @@ pub(super) fn open_keyed_mutex_from_nt_handle(
 ) -> ThunkResult {
     let token = nt_handle::token_of(arguments.hNtHandle).ok_or(NtStatus::INVALID_HANDLE)?;
     let buffer = buffer(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?;
-    arguments.hKeyedMutex = made(session, &Call::OpenKeyedMutexFromNtHandle { token, buffer })?.0.0;
+    arguments.hKeyedMutex = make_mutex(session, &Call::OpenKeyedMutexFromNtHandle { token, buffer })?.0.0;
     Ok(NtStatus::SUCCESS)
 }
 

@@ -52,7 +52,7 @@ pub enum AttachError {
 
 impl AttachError {
     /// The broker closed the connection, or no broker listens any more.
-    pub fn is_end(&self) -> bool {
+    pub fn is_disconnect(&self) -> bool {
         match self {
             AttachError::Closed | AttachError::NoBroker { .. } => true,
             AttachError::System(error) => matches!(*error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN),

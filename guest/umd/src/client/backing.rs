@@ -106,7 +106,9 @@ impl ProcessBacking {
                 Ok(()) => backing.push((address, pages)),
                 Err(error) => {
                     // Pages that are mapped already stay, with their bytes: they are ordinary memory.
-                    backing.iter().for_each(|(address, _)| give_up(backing_provider, *address));
+                    backing
+                        .iter()
+                        .for_each(|(address, _)| detach_ignoring_errors(backing_provider, *address));
                     return Err(error);
                 }
             }
@@ -134,7 +136,7 @@ impl ProcessBacking {
         self.pieces.retain(|address, piece| {
             piece.allocations.retain(|allocation| self.allocations.contains_key(allocation));
             if piece.allocations.is_empty() {
-                give_up(backing_provider, *address);
+                detach_ignoring_errors(backing_provider, *address);
             }
             !piece.allocations.is_empty()
         });
@@ -169,14 +171,14 @@ impl ProcessBacking {
             covered(maps, &whole, |mapping| mapping.is_backed()).is_err()
         };
         for address in pieces.filter(replaced).map(|(address, _)| *address).collect::<Vec<_>>() {
-            give_up(backing_provider, address);
+            detach_ignoring_errors(backing_provider, address);
             self.pieces.remove(&address);
         }
     }
 }
 
 /// Detaches the piece at this address. An error is ignored: without a host there is nothing to detach.
-fn give_up(backing_provider: &impl BackingProvider, address: u64) {
+fn detach_ignoring_errors(backing_provider: &impl BackingProvider, address: u64) {
     let _ = backing_provider.detach_backing(address);
 }
 
@@ -202,7 +204,7 @@ fn replace(backing_provider: &impl BackingProvider, address: u64, pages: u32) ->
     let bytes = pages as usize * PAGE_BYTES;
     fill(descriptor.as_fd(), address, bytes)
         .and_then(|()| map(descriptor.as_fd(), address, bytes))
-        .inspect_err(|_| give_up(backing_provider, address))
+        .inspect_err(|_| detach_ignoring_errors(backing_provider, address))
 }
 
 fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), BackingError> {

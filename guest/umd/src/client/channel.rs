@@ -111,7 +111,7 @@ impl Channel {
     }
 
     /// Whether the host asks for times.
-    pub fn tells_times(&self) -> bool {
+    pub fn reports_times(&self) -> bool {
         self.times.is_some()
     }
 
@@ -197,12 +197,12 @@ impl Channel {
                 if sent.is_err() {
                     self.forget_wake(event);
                 }
-                self.pass_on(lock(&self.reception));
+                self.hand_over_role(lock(&self.reception));
                 sent
             }
         };
         if let Some(resumable) = &self.resumable {
-            self.keep_pace(resumable);
+            self.limit_unacknowledged(resumable);
         }
         sent
     }
@@ -252,7 +252,7 @@ impl Channel {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);
                 reception.pending_calls.withdraw(&exchange);
-                self.pass_on(reception);
+                self.hand_over_role(reception);
                 Answer::refused(error.into())
             }
             // If the stream is lost, `PendingCalls::lose` completes the call.
@@ -268,7 +268,7 @@ impl Channel {
 
     /// Sends the times that are still unreported when the program exits. Never blocks, because other threads may hold
     /// locks.
-    pub fn tell_last_times(&self) {
+    pub fn send_last_times(&self) {
         let Some(times) = self.times.as_ref().filter(|times| times.has_woken() && !self.is_lost()) else {
             return;
         };

@@ -28,7 +28,7 @@ use super::memory::FenceMemory;
 use crate::fork::SessionDescriptor;
 
 /// The longest time between two attempts to connect, if inotify reports nothing.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The right to resume a session after its daemon was killed.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Link {
     }
 
     /// Forgets backing pages that are or will be detached.
-    pub fn taken_back(&self, address: u64) {
+    pub fn forget_backing(&self, address: u64) {
         lock(&self.backing).remove(&address);
     }
 
@@ -135,8 +135,8 @@ impl Reconnect {
 
     /// Waits until the watch reports something, or until the next attempt is due.
     pub fn wait(&self) {
-        let left = self.until.map_or(LOOK_AGAIN, |until| until.saturating_duration_since(Instant::now()));
-        let nanos = left.min(LOOK_AGAIN).as_nanos() as i64;
+        let left = self.until.map_or(RETRY_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
+        let nanos = left.min(RETRY_INTERVAL).as_nanos() as i64;
         let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
         let watch = self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN));
         let _ = rustix::event::poll(&mut watch.into_iter().collect::<Vec<_>>(), Some(&time));

@@ -49,7 +49,7 @@ impl ProcessPort {
             // The helper must notice that the host has closed the stream while no thread waits. Without a helper the
             // next call does.
             let _ = channel.require_helper();
-            channel.pass_on(lock(&channel.reception));
+            channel.hand_over_role(lock(&channel.reception));
         }
         let port =
             ProcessPort { channel, link, backing: Mutex::default(), events_max, kept: Mutex::default() };
@@ -77,7 +77,7 @@ impl ProcessPort {
         loop {
             let times = self.channel.times_resumed();
             match self.link.ask(&request) {
-                Err(error) if error.is_end() && self.channel.await_resumed(times) => {}
+                Err(error) if error.is_disconnect() && self.channel.await_resumed(times) => {}
                 result => return result,
             }
         }
@@ -108,7 +108,7 @@ impl BackingProvider for ProcessPort {
 
     fn detach_backing(&self, address: u64) -> Result<(), AttachError> {
         // Forget it first, so that it is not attached to a restarted daemon.
-        self.link.taken_back(address);
+        self.link.forget_backing(address);
         self.ask(|broker| broker.detach_backing(address))
     }
 }

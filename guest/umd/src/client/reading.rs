@@ -57,7 +57,7 @@ impl Channel {
         let mut reception = lock(&self.reception);
         loop {
             if let Some(value) = ready(&mut reception.pending_calls) {
-                self.pass_on(reception);
+                self.hand_over_role(reception);
                 return value;
             }
             if reception.leading {
@@ -89,7 +89,7 @@ impl Channel {
     }
 
     /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
-    pub(super) fn pass_on(&self, mut reception: MutexGuard<'_, Reception>) {
+    pub(super) fn hand_over_role(&self, mut reception: MutexGuard<'_, Reception>) {
         if reception.leading {
             return;
         }
@@ -123,7 +123,7 @@ impl Channel {
         };
         match (self.deliver(inbound), ended) {
             (None, None) => {
-                self.tell_received(bytes);
+                self.report_received(bytes);
                 true
             }
             (None, Some(_)) if self.resume() => {
@@ -149,7 +149,7 @@ impl Channel {
         drop(inbound);
         deliveries.into_iter().for_each(perform);
         if let Some(times) = self.times.as_ref().filter(|_| !to_set.is_empty()) {
-            times.were_set(to_set);
+            times.record_set(to_set);
         }
         end
     }
@@ -167,7 +167,7 @@ impl Channel {
         let asleep = |parker: &Parker| followers.iter().any(|follower| Arc::ptr_eq(follower, parker));
         let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
         let to_set = match (&self.times, read_ns) {
-            (Some(times), Some(read_ns)) => times.read(pending_calls.take_heard(), read_ns),
+            (Some(times), Some(read_ns)) => times.read(pending_calls.take_timed(), read_ns),
             _ => Vec::new(),
         };
         (dispatched, to_set)
@@ -238,11 +238,11 @@ impl Channel {
             let _ = self.watch.set(Watch::new(self.stream.as_fd())?);
         }
         let channel = self.clone();
-        helper::start(move || channel.help())
+        helper::start(move || channel.run_helper())
     }
 
     /// The helper's loop: sleeps until its watch fires, reads if no other thread does, passes the role on.
-    fn help(&self) {
+    fn run_helper(&self) {
         let watch = self.watch.get().expect("made before the helper");
         loop {
             watch.sleep();
@@ -255,7 +255,7 @@ impl Channel {
             if !reception.leading && (reception.pending_calls.armed() > 0 || self.resumable.is_some()) {
                 reception = self.lead_once(reception, RecvFlags::DONTWAIT);
             }
-            self.pass_on(reception);
+            self.hand_over_role(reception);
         }
     }
 }
@@ -266,6 +266,6 @@ type Due = Delivery<Event, Parker>;
 fn perform(due: Due) {
     match due {
         Delivery::Set(event) => event.set(),
-        Delivery::Ring(parker) => parker.notify_one(),
+        Delivery::Wake(parker) => parker.notify_one(),
     }
 }

@@ -25,7 +25,7 @@ use super::attach::{AttachError, greet};
 use super::channel::{Channel, Parker, lock};
 use super::link::{Link, Reconnect, ResumeRight};
 use super::reading::Inbound;
-use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_BYTES, RECEIVED_TOLD_EVERY};
+use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_REPORTED_BYTES, RECEIVED_REPORTED_EVERY};
 use crate::notice::print;
 
 /// What a session needs to be resumed.
@@ -37,9 +37,9 @@ pub(super) struct Resumable {
     /// How often the session was resumed.
     pub times: AtomicU64,
     /// Answers and wakes whose receipt was reported to the host.
-    told: AtomicU64,
+    reported: AtomicU64,
     /// Bytes read since that report.
-    untold_bytes: AtomicU64,
+    unreported_bytes: AtomicU64,
 }
 
 /// Frames that were sent and that the host may not have made.
@@ -94,7 +94,14 @@ impl Resumable {
         let right = link.right.clone()?;
         let (unapplied, times, told) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
         let untold_bytes = AtomicU64::new(0);
-        Some(Resumable { link: link.clone(), right, unapplied, times, told, untold_bytes })
+        Some(Resumable {
+            link: link.clone(),
+            right,
+            unapplied,
+            times,
+            reported: told,
+            unreported_bytes: untold_bytes,
+        })
     }
 
     /// Keeps a frame that is about to be written.
@@ -110,7 +117,7 @@ impl Resumable {
 impl Channel {
     /// Waits while too many one-way calls are unacknowledged, because their frames are kept until the host has made
     /// them.
-    pub(super) fn keep_pace(&self, resumable: &Resumable) {
+    pub(super) fn limit_unacknowledged(&self, resumable: &Resumable) {
         let parker = Parker::default();
         let wanted = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
         let applied = self.wait_until(&parker, |pending_calls| {
@@ -120,14 +127,14 @@ impl Channel {
     }
 
     /// Reports from time to time what was read, so that the host can drop it.
-    pub(super) fn tell_received(&self, bytes: usize) {
+    pub(super) fn report_received(&self, bytes: usize) {
         let Some(resumable) = &self.resumable else { return };
         let received = lock(&self.reception).pending_calls.received();
-        let bytes = resumable.untold_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        let told = resumable.told.load(Ordering::Relaxed);
-        if received >= told + RECEIVED_TOLD_EVERY || received > told && bytes >= RECEIVED_TOLD_BYTES {
-            resumable.told.store(received, Ordering::Relaxed);
-            resumable.untold_bytes.store(0, Ordering::Relaxed);
+        let bytes = resumable.unreported_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let told = resumable.reported.load(Ordering::Relaxed);
+        if received >= told + RECEIVED_REPORTED_EVERY || received > told && bytes >= RECEIVED_REPORTED_BYTES {
+            resumable.reported.store(received, Ordering::Relaxed);
+            resumable.unreported_bytes.store(0, Ordering::Relaxed);
             // If sending fails the stream has ended, and the next Hello carries the number.
             let _ =
                 self.write_frame(&ToHost { request: 0, body: Some(to_host::Body::Received(received)) }, None);
@@ -139,7 +146,7 @@ impl Channel {
     pub(super) fn resume(&self) -> bool {
         let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
         let outbound = lock(&self.outbound);
-        say_once(&resumable.right);
+        log_once(&resumable.right);
         let back = Reconnect::new(resumable.right.limit);
         loop {
             match self.resume_once(resumable, &back) {
@@ -181,7 +188,7 @@ impl Channel {
         }
         *lock(&self.inbound) = Inbound::new(frames);
         lock(&self.reception).pending_calls.resumed(one_way);
-        resumable.told.store(received, Ordering::Relaxed);
+        resumable.reported.store(received, Ordering::Relaxed);
         Ok(())
     }
 
@@ -205,7 +212,7 @@ fn is_final(error: &AttachError) -> bool {
     matches!(error, AttachError::Refused(_) | AttachError::Memory(_))
 }
 
-fn say_once(right: &ResumeRight) {
+fn log_once(right: &ResumeRight) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
         return;

@@ -17,7 +17,7 @@ use proto::frame::append;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::channel::lock;
-use crate::limits::WOKEN_TOLD_MAX;
+use crate::limits::WOKEN_REPORTED_MAX;
 
 /// The times that were not yet reported to the host.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Times(Mutex<UnsentTimes>);
 #[derive(Debug, Default)]
 struct UnsentTimes {
     /// Host and local time of the message that arrived with the least delay.
-    soonest: Option<(u64, u64)>,
+    least_delayed: Option<(u64, u64)>,
     /// Completed waits whose threads do not run yet.
     asleep: BTreeMap<EventId, Woken>,
     woken: Vec<Woken>,
@@ -40,17 +40,17 @@ pub(super) fn now() -> u64 {
 impl UnsentTimes {
     /// Records a wake whose thread runs or whose event is set. A process that makes no calls reports the first ones at
     /// its exit.
-    fn ran(&mut self, woken: Woken) {
-        if self.woken.len() < WOKEN_TOLD_MAX {
+    fn record_run(&mut self, woken: Woken) {
+        if self.woken.len() < WOKEN_REPORTED_MAX {
             self.woken.push(woken);
         }
     }
 
     /// Records a message's times. Only differences are compared, so the two clocks may have different origins.
-    fn came(&mut self, host_ns: u64, read_ns: u64) {
+    fn record_delay(&mut self, host_ns: u64, read_ns: u64) {
         let took = |(host, read): (u64, u64)| i128::from(read) - i128::from(host);
-        if self.soonest.is_none_or(|soonest| took((host_ns, read_ns)) < took(soonest)) {
-            self.soonest = Some((host_ns, read_ns));
+        if self.least_delayed.is_none_or(|soonest| took((host_ns, read_ns)) < took(soonest)) {
+            self.least_delayed = Some((host_ns, read_ns));
         }
     }
 }
@@ -62,7 +62,7 @@ impl Times {
         let mut unsent = lock(&self.0);
         let mut to_set = Vec::new();
         for TimedMessage { host_ns, woken } in heard {
-            unsent.came(host_ns, read_ns);
+            unsent.record_delay(host_ns, read_ns);
             match woken {
                 Some(Target::Waiter(event)) => {
                     let woken = Woken { event: event.0, host_ns, read_ns, ran_ns: 0 };
@@ -78,10 +78,10 @@ impl Times {
     }
 
     /// Records that these events are set.
-    pub fn were_set(&self, events: Vec<Woken>) {
+    pub fn record_set(&self, events: Vec<Woken>) {
         let mut unsent = lock(&self.0);
         let ran_ns = now();
-        events.into_iter().for_each(|woken| unsent.ran(Woken { ran_ns, ..woken }));
+        events.into_iter().for_each(|woken| unsent.record_run(Woken { ran_ns, ..woken }));
     }
 
     /// Records that the thread that waited under this name has resumed.
@@ -89,7 +89,7 @@ impl Times {
         let ran_ns = now();
         let mut unsent = lock(&self.0);
         if let Some(woken) = unsent.asleep.remove(&event) {
-            unsent.ran(Woken { ran_ns, ..woken });
+            unsent.record_run(Woken { ran_ns, ..woken });
         }
     }
 
@@ -97,7 +97,7 @@ impl Times {
     pub fn append(&self, called_ns: u64, bytes: &mut Vec<u8>) {
         let (soonest, woken) = {
             let mut unsent = lock(&self.0);
-            (unsent.soonest.take(), std::mem::take(&mut unsent.woken))
+            (unsent.least_delayed.take(), std::mem::take(&mut unsent.woken))
         };
         let (received_host_ns, received_ns) = soonest.unwrap_or_default();
         let times = proto::channel::Times { called_ns, sent_ns: now(), received_host_ns, received_ns, woken };
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn no_more_wakes_than_the_limit_are_kept_for_the_next_report() {
         let times = Times::default();
-        for event in 1..=WOKEN_TOLD_MAX as u64 + 10 {
+        for event in 1..=WOKEN_REPORTED_MAX as u64 + 10 {
             let heard = TimedMessage { host_ns: event, woken: Some(Target::Event(EventId(event))) };
-            times.were_set(times.read(vec![heard], now()));
+            times.record_set(times.read(vec![heard], now()));
         }
         let unsent = lock(&times.0);
         let events: Vec<u64> = unsent.woken.iter().map(|woken| woken.event).collect();
-        assert_eq!(events, (1..=WOKEN_TOLD_MAX as u64).collect::<Vec<_>>());
+        assert_eq!(events, (1..=WOKEN_REPORTED_MAX as u64).collect::<Vec<_>>());
     }
 }
