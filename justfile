@@ -1,4 +1,4 @@
-# Everything the project does, one line each. Plain cargo works as well: see README.md.
+# The project's tasks, one recipe each. Plain cargo works as well: see README.md.
 
 # The tour: a guest boots, a C program runs in it, recorded and replayed
 demo:
@@ -8,13 +8,13 @@ demo:
 test:
     cargo test
 
-# The rules of the reference, and how the tests that cover them ended
+# Test results for each rule of the reference
 conformance:
     rm -rf target/conformance
     cargo test --no-fail-fast
     cargo run --package conformance -- --check
 
-# Golden traces replay identical in this build and in the other one
+# Replay the golden traces in debug and release builds; each must be identical
 golden:
     cargo test --package trace --test golden
     cargo test --release --package trace --test golden
@@ -27,7 +27,7 @@ ci:
 check:
     cargo fmt --check && cargo clippy --workspace --all-targets -- -D warnings
 
-# Figures of this machine beside raw peers, locally and in a guest
+# Benchmarks on this machine, locally and in a guest, beside raw primitives
 bench:
     cargo run --release --package gpupv -- bench --vm
 
@@ -35,18 +35,18 @@ bench:
 deny:
     cargo deny check
 
-# What is missing on this machine, mended
+# Install what this machine lacks
 doctor:
     cargo gpupv doctor --fix
 
-# Hours of random calls against the naive model, of random frames at a daemon and of random programs
-# over a link; 200 kills of a daemon that records, and 200 of one that goes on; every attack at full scale
+# Hours of random tests: calls against the naive model, frames to a daemon, programs over a link.
+# Then 200 kills of a recording daemon, 200 kills of a daemon with a journal, and every attack at full scale
 soak:
     PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
     GPUPV_OBJECTS=1000000 cargo test --package dxgkrnl --test own_costs
     cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames
-    GPUPV_KILLS=200 cargo test --release --package e2e --test recording nothing_that_a_guest
-    GPUPV_KILLS=200 cargo test --release --package e2e --test restart guests_go_on
+    GPUPV_KILLS=200 cargo test --release --package e2e --test recording every_answer_sent_before_a_kill
+    GPUPV_KILLS=200 cargo test --release --package e2e --test restart processes_resume_after_each_kill
     GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm
     cargo run --release --package attacks -- --full

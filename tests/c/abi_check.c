@@ -1,4 +1,4 @@
-/* Our header against the numbers of the ABI reference, at compile time. Running it only says so. */
+/* Checks the header against the sizes and offsets of the ABI reference at compile time. Running it prints the result. */
 #include <d3dkmthk.h>
 #include <stdio.h>
 

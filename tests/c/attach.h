@@ -1,4 +1,4 @@
-/* Attaching at the broker by hand, without libdxcore.so: the messages of proto/proto/attach.proto. */
+/* Attaches at the broker without libdxcore.so, by the messages of proto/proto/attach.proto. */
 #ifndef ATTACH_H
 #define ATTACH_H
 
@@ -8,10 +8,10 @@
 
 enum { TOKEN_BYTES = 16 };
 
-/* Attaches this process; gives the stream, the fence memory and the token. Leaves the broker's connection open. */
+/* Attaches this process; returns stream, fence memory and token. Leaves the broker's connection open. */
 static inline void attach_by_hand(int descriptors[2], char token[TOKEN_BYTES])
 {
-    /* Attach { version }: PROTOCOL_VERSION is that of the crate proto, which the tests compile this with. */
+    /* Attach { version }: the tests define PROTOCOL_VERSION from the crate proto. */
     static const char attach[] = {0x0a, 0x02, 0x08, PROTOCOL_VERSION};
     _Static_assert(PROTOCOL_VERSION < 0x80, "a varint of one byte");
     const char *path = getenv("GPUPV_BROKER");

@@ -1,6 +1,6 @@
-/* Bad arguments of every exported call: NULL, handle 0, handles of a wrong type, destroyed, of another process, global
- * where a local one belongs; reserved bits, counts and pointers. Each is refused with INVALID_PARAMETER (INVALID_HANDLE
- * for NT handles), the caller's memory stays as it was, and the same arguments without the fault are good. */
+/* Bad arguments of every exported call: NULL; handle 0, of a wrong type, destroyed, of another process, or global instead
+ * of local; reserved bits, counts and pointers. Each call is refused with INVALID_PARAMETER (INVALID_HANDLE for NT
+ * handles) and leaves the caller's memory unchanged. The same arguments without the fault succeed. */
 #include "bad_args.h"
 #include <fcntl.h>
 
@@ -137,7 +137,7 @@ static void release(void)
     EXPECT(D3DKMTReleaseKeyedMutex(&(D3DKMT_RELEASEKEYEDMUTEX){handle_of(KEYED_MUTEX), 0, 0}), STATUS_SUCCESS);
 }
 
-/* Owned from here on, if it is not yet. */
+/* Acquires the mutex if it is not owned yet. */
 static handle_t own_mutex(void)
 {
     LARGE_INTEGER poll = {.QuadPart = 0};
@@ -168,13 +168,13 @@ CALL(AcquireKeyedMutex, D3DKMT_ACQUIREKEYEDMUTEX,
 CALL(AcquireKeyedMutex2, D3DKMT_ACQUIREKEYEDMUTEX2,
      (with_data, a->hKeyedMutex = handle_of(KEYED_MUTEX), a->pTimeout = &b.timeout, a->FenceValue = POISON), release());
 
-/* Owned while the arguments are tried: what good arguments release is acquired by those that come next. */
+/* The mutex stays owned during the tests: each call with good arguments that releases it is followed by an acquire. */
 CALL(ReleaseKeyedMutex, D3DKMT_RELEASEKEYEDMUTEX, a->hKeyedMutex = own_mutex(), nothing_to_undo);
 CALL(ReleaseKeyedMutex2, D3DKMT_RELEASEKEYEDMUTEX2, (with_data, a->hKeyedMutex = own_mutex()), nothing_to_undo);
 
 /* ---- paging and hardware queues ---- */
 
-/* Of the paging queue that was made first: the one that stays. */
+/* The first paging queue, which stays. */
 static handle_t paging_fence;
 
 static handle_t new_paging_queue(void)
@@ -250,7 +250,7 @@ static void evict_it(void)
     EXPECT(D3DKMTEvict(&args), STATUS_SUCCESS);
 }
 
-/* It is resident from the start: a good call has nothing to wait for. */
+/* Already resident, so that a good call completes at once. */
 static void make_it_resident(void)
 {
     D3DDDI_MAKERESIDENT args = {0}, *a = &args;
@@ -454,7 +454,7 @@ static const struct call calls[] = {
 
 /* ---- NT handles, names, and calls that take no struct ---- */
 
-/* Numbers that are no NT handle: none, not open, open and of another kind. */
+/* Values that are no NT handle: none, a closed descriptor, an open one of another kind. */
 static void nt_handles(void)
 {
     int plain = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -469,14 +469,14 @@ static void nt_handles(void)
         EXPECT(D3DKMTOpenNativeFenceFromNtHandle(&native), STATUS_INVALID_HANDLE);
         D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE mutex = {.hNtHandle = number, .hKeyedMutex = POISON};
         EXPECT(D3DKMTOpenKeyedMutexFromNtHandle(&mutex), STATUS_INVALID_HANDLE);
-        CHECK(first.hSyncObject == POISON && mutex.hKeyedMutex == POISON, "written on failure");
+        CHECK(first.hSyncObject == POISON && mutex.hKeyedMutex == POISON, "a failed call wrote its output");
     }
     close(plain);
     EXPECT(D3DKMTOpenSyncObjectFromNtHandle(NULL), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTOpenKeyedMutexFromNtHandle(NULL), STATUS_INVALID_PARAMETER);
     D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE mutex = {.hNtHandle = shared_object, .hKeyedMutex = POISON};
     EXPECT(D3DKMTOpenKeyedMutexFromNtHandle(&mutex), STATUS_OBJECT_TYPE_MISMATCH);
-    CHECK(mutex.hKeyedMutex == POISON, "written on failure");
+    CHECK(mutex.hKeyedMutex == POISON, "a failed call wrote its output");
 }
 
 static void names(void)
@@ -498,7 +498,7 @@ static void names(void)
         D3DKMT_OPENNTHANDLEFROMNAME open = {0x20000, bads[i].attributes, &b};
         EXPECT(D3DKMTOpenNtHandleFromName(&open), bads[i].status);
         EXPECT(D3DKMTOpenSyncObjectNtHandleFromName(&open), bads[i].status);
-        CHECK(open.hNtHandle == &b, "written on failure");
+        CHECK(open.hNtHandle == &b, "a failed call wrote its output");
     }
 }
 
@@ -512,7 +512,7 @@ static void sharing(handle_t shareable)
     EXPECT(D3DKMTShareObjects(4, four, NULL, 0x20000, &out), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTShareObjects(1, NULL, NULL, 0x20000, &out), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTShareObjects(1, &shareable, NULL, 0x20000, NULL), STATUS_INVALID_PARAMETER);
-    CHECK(out == &b, "written on failure");
+    CHECK(out == &b, "a failed call wrote its output");
 }
 
 static void processes(void)
@@ -521,13 +521,13 @@ static void processes(void)
     EXPECT(D3DKMTGetProcessSchedulingPriorityClass(NULL, &class), STATUS_INVALID_HANDLE);
     EXPECT(D3DKMTGetProcessSchedulingPriorityClass((HANDLE)(intptr_t)event, &class), STATUS_INVALID_HANDLE);
     EXPECT(D3DKMTGetProcessSchedulingPriorityClass((HANDLE)-1, NULL), STATUS_INVALID_PARAMETER);
-    CHECK(class == 77, "written on failure");
+    CHECK(class == 77, "a failed call wrote its output");
     EXPECT(D3DKMTSetProcessSchedulingPriorityClass(NULL, 2), STATUS_INVALID_HANDLE);
     EXPECT(D3DKMTSetProcessSchedulingPriorityClass((HANDLE)-1, 6), STATUS_INVALID_PARAMETER);
     EXPECT(D3DKMTOpenAdapterFromGdiDisplayName(NULL), STATUS_UNSUCCESSFUL);
 }
 
-/* ---- what the handles are ---- */
+/* ---- handles of all kinds ---- */
 
 static HANDLE share(handle_t object)
 {
@@ -543,7 +543,7 @@ static handle_t new_native(void)
     return args.hSyncObject;
 }
 
-/* Another process that has more handles than this one ever gets, and tells the last of them. Ends with its input. */
+/* Another process with more handles than this one ever gets. It prints the last one and ends with its input. */
 static pid_t neighbour(int *input, handle_t *foreign)
 {
     int to[2], from[2];
@@ -565,7 +565,7 @@ static pid_t neighbour(int *input, handle_t *foreign)
     }
     close(to[0]);
     close(from[1]);
-    CHECK(read(from[0], foreign, sizeof *foreign) == sizeof *foreign, "the other process says nothing");
+    CHECK(read(from[0], foreign, sizeof *foreign) == sizeof *foreign, "the other process printed no handle");
     close(from[0]);
     *input = to[1];
     return child;
@@ -618,7 +618,7 @@ int main(void)
     destroy_device(handle_of(DEVICE));
     close_adapter(handle_of(ADAPTER));
     close(input);
-    CHECK(child_end(child) == 0, "the other process fails");
+    CHECK(child_end(child) == 0, "the other process failed");
     printf("bad_args: %s\n", failures ? "FAILED" : "all as expected");
     return failures != 0;
 }

@@ -1,5 +1,5 @@
-/* How bad_args.c tries bad arguments: each call has arguments that are good; one thing at a time is made bad, the call
- * is made, and the good arguments after it show that nothing else was wrong. */
+/* The method of bad_args.c: each call has good arguments. The test spoils one field, makes the call, and repeats it with
+ * good arguments to show that nothing else was wrong. */
 #ifndef BAD_ARGS_H
 #define BAD_ARGS_H
 
@@ -21,7 +21,7 @@ enum {
     GLOBAL = 0x200, /* of a semaphore */
     GLOBAL_MUTEX = 0x400,
     DESTROYED = 0x800,
-    FOREIGN = 0x1000, /* of another process that lives */
+    FOREIGN = 0x1000, /* of another live process */
     ALLOCATION = 0x2000,
     NO_HANDLE = 0x4000,
     KINDS = 15
@@ -71,7 +71,7 @@ struct call {
     struct bad bads[8];
 };
 
-/* Calls with the good arguments; all that is made is ended again. */
+/* Calls with good arguments, and destroys the created objects. */
 static inline void call_well(const struct call *call)
 {
     NTSTATUS status = call->call(b.args);
@@ -111,7 +111,7 @@ static inline int try_handles(const struct call *call, const struct bad *bad)
     return tried;
 }
 
-/* All that is bad of one call; how many ways there are. */
+/* Tries all bad arguments of a call; returns their number. */
 static inline int try_call(const struct call *call)
 {
     EXPECT(call->call(NULL), STATUS_INVALID_PARAMETER);
@@ -134,7 +134,7 @@ static inline int try_call(const struct call *call)
     return tried;
 }
 
-/* A call, its good arguments in `a`, and what ends again that it makes. */
+/* A call, its good arguments in `a`, and the cleanup of its objects. */
 #define CALL(name, type, good, undo)                                          \
     static NTSTATUS call_##name(void *args)                                   \
     {                                                                         \

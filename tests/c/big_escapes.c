@@ -1,6 +1,6 @@
-/* Escapes with big private data, by several threads at once: each caller gets its own bytes back, whichever way they
- * went, and a refused one keeps what it had. Prints what was counted.
- * With the argument "on" it goes on to the end of its input, with "big" it makes the biggest alone. */
+/* Escapes with big private data by several threads at once. Each caller gets its own bytes back, by any transport, and a
+ * refused escape leaves the caller's buffer unchanged. Prints the counts.
+ * With the argument "on" it continues to the end of its input; with "big" it makes only the biggest escape. */
 #include "cpu_event.h"
 #include <pthread.h>
 
@@ -9,7 +9,7 @@ enum { THREADS = 3, ROUNDS = 40, LIMIT = 127 * 1024 };
 static handle_t adapter;
 static int right[THREADS], refused[THREADS], rounds[THREADS];
 static int goes_on, only_big, stopping;
-/* Around the limits of where data go, and of what may be sent. */
+/* Sizes around the limits of each transport, and around the largest size. */
 static const UINT sizes[] = {8191, 8192, 8193, 40000, 65536, LIMIT - 1, LIMIT};
 
 static unsigned char pattern(int thread, int round, UINT at)
@@ -24,7 +24,7 @@ static void *caller(void *arg)
     for (int round = 0; goes_on ? !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE) : round < ROUNDS; round++) {
         rounds[thread]++;
         UINT size = only_big ? LIMIT : sizes[(round + thread) % (int)(sizeof sizes / sizeof *sizes)];
-        /* At each distance from a line of the cache. */
+        /* At each offset within a cache line. */
         unsigned char *at = data + (round * 3) % 64;
         for (UINT i = 0; i < size; i++)
             at[i] = pattern(thread, round, i);
@@ -37,7 +37,7 @@ static void *caller(void *arg)
         refused[thread] += intact;
         memcpy(at, &command, sizeof command);
         EXPECT(escape(adapter, 0, 0, at, size), STATUS_SUCCESS);
-        /* The driver says who called in the first 32 bytes. */
+        /* The driver stores the caller in the first 32 bytes. */
         int same = 1;
         for (UINT i = 32; i < size; i++)
             same &= at[i] == pattern(thread, round, i);

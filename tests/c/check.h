@@ -1,4 +1,4 @@
-/* What the C programs share: checks, and the calls in short form. Plain C11, for -Wall -Wextra -Werror. */
+/* Helpers of the C programs: checks, and short forms of calls. Plain C11, for -Wall -Wextra -Werror. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -17,7 +17,7 @@
 
 static int failures;
 
-/* Says where and what when something is not as it must be; the program goes on. */
+/* Prints location and message if the condition is false; the program continues. */
 #define CHECK(condition, ...)                                                 \
     do {                                                                      \
         if (!(condition)) {                                                   \
@@ -29,7 +29,7 @@ static int failures;
         }                                                                     \
     } while (0)
 
-/* As CHECK for a status, by name where we have one. */
+/* CHECK for a status. */
 #define EXPECT(call, wanted)                                                  \
     do {                                                                      \
         NTSTATUS status_ = (call);                                            \
@@ -37,8 +37,8 @@ static int failures;
               (unsigned)status_, (unsigned)(wanted));                         \
     } while (0)
 
-/* Lists rules that the rest of the block covers, for the test that runs this program and knows how it ends
- * (tests/covers). Rules are words in one string. */
+/* Lists the rules that the rest of the block covers, for the test that runs this program (tests/covers). Rules are words
+ * in one string. */
 #define COVERS(rules)                                                         \
     do {                                                                      \
         const char *path_ = getenv("GPUPV_COVERS");                           \
@@ -63,7 +63,7 @@ static inline uint64_t fence_value(const struct fence *fence)
     return __atomic_load_n(fence->value, __ATOMIC_ACQUIRE);
 }
 
-/* The first adapter, through an array with room for just one. 0 if there is none. */
+/* The first adapter, enumerated with an array for one; 0 if there is none. */
 static inline handle_t open_adapter(LUID *luid)
 {
     D3DKMT_ADAPTERINFO info = {0};
@@ -112,7 +112,7 @@ static inline struct fence create_fence(handle_t device, uint64_t initial, UINT 
     EXPECT(D3DKMTCreateSynchronizationObject2(&args), STATUS_SUCCESS);
     static const uint64_t nothing;
     struct fence fence = {args.hSyncObject, &nothing, args.Info.MonitoredFence.FenceValueGPUVirtualAddress};
-    CHECK(args.Info.MonitoredFence.FenceValueCPUVirtualAddress, "no CPU address");
+    CHECK(args.Info.MonitoredFence.FenceValueCPUVirtualAddress, "the fence has no CPU address");
     if (args.Info.MonitoredFence.FenceValueCPUVirtualAddress)
         fence.value = args.Info.MonitoredFence.FenceValueCPUVirtualAddress;
     return fence;
@@ -171,7 +171,7 @@ static inline int new_event(void)
     return event;
 }
 
-/* Waits for the event and takes it: how often it was set, 0 on time-out. */
+/* Waits for the event and resets it; returns the number of sets, 0 on a timeout. */
 static inline uint64_t take_event(int event, int timeout_ms)
 {
     struct pollfd ready = {event, POLLIN, 0};
@@ -185,7 +185,7 @@ static inline uint64_t take_event(int event, int timeout_ms)
     return count;
 }
 
-/* Says what a child ended with: its exit code, or minus the signal that killed it. */
+/* Waits for a child; returns its exit code, or minus the signal that killed it. */
 static inline int child_end(pid_t child)
 {
     int status = 0;
@@ -194,7 +194,7 @@ static inline int child_end(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Long enough for any machine: a test that runs into it has failed. */
+/* A timeout long enough for any machine: a test that reaches it has failed. */
 #define LONG_MS 60000
 
 #endif

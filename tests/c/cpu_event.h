@@ -1,4 +1,4 @@
-/* CPU events that a kernel-mode driver signals, as user-mode drivers make, register and have them signaled. */
+/* CPU events that a kernel-mode driver signals: creation, registration and signals as user-mode drivers do them. */
 #ifndef CPU_EVENT_H
 #define CPU_EVENT_H
 
@@ -30,14 +30,14 @@ static inline NTSTATUS escape(handle_t adapter, handle_t device, UINT flags, voi
     return D3DKMTEscape(&args);
 }
 
-/* The driver signals the event so often; what it calls the event came back from its registration. */
+/* Lets the driver signal the event this many times, by the driver's name from its registration. */
 static inline NTSTATUS driver_signals(handle_t adapter, uint64_t kmd_cpu_event, uint32_t count)
 {
     struct gpupv_escape_signal_event command = {GPUPV_ESCAPE_SIGNAL_EVENT, count, kmd_cpu_event};
     return escape(adapter, 0, 0, &command, sizeof command);
 }
 
-/* The driver finds an object bad and signals what was registered for this usage. */
+/* Lets the driver find a bad object and signal the events registered for this usage. */
 static inline NTSTATUS object_goes_bad(handle_t adapter, uint32_t usage, uint32_t *signaled)
 {
     struct gpupv_escape_object_bad command = {GPUPV_ESCAPE_OBJECT_BAD, usage};
@@ -46,14 +46,14 @@ static inline NTSTATUS object_goes_bad(handle_t adapter, uint32_t usage, uint32_
     return status;
 }
 
-/* The driver signals what it takes for an event of ours by this number. */
+/* Lets the driver signal this number as an event of the process. */
 static inline NTSTATUS driver_signals_number(handle_t adapter, uint64_t number)
 {
     struct gpupv_escape_guest_event command = {GPUPV_ESCAPE_GUEST_EVENT, 0, number};
     return escape(adapter, 0, 0, &command, sizeof command);
 }
 
-/* Set now or soon; it stays so. */
+/* Waits until the event is set, without resetting it. */
 static inline int becomes_set(int event)
 {
     struct pollfd ready = {event, POLLIN, 0};

@@ -1,5 +1,5 @@
-/* Events of a driver that the broker sets itself: by counts, in every life of an eventfd. An eventfd adds 1 each time it
- * is set, so a signal that is lost shows, and so does one that nobody made. */
+/* Events of a driver that the broker sets itself, checked by counts in every state of an eventfd. An eventfd adds 1 for
+ * each set, so a lost signal and a spurious signal both show. */
 #include "cpu_event.h"
 #include <dirent.h>
 
@@ -10,7 +10,7 @@ static handle_t adapter, device;
 struct event {
     int descriptor;
     handle_t object;
-    uint64_t name; /* the driver's */
+    uint64_t name; /* the driver's name */
 };
 
 static void make(struct event *event, uint32_t usage)
@@ -28,7 +28,7 @@ static void signals(const struct event *event, int times)
         EXPECT(driver_signals(adapter, event->name, 1), STATUS_SUCCESS);
 }
 
-/* How often it was set by all that was signaled before. */
+/* Number of sets by all earlier signals. */
 static uint64_t settled(const struct event *event)
 {
     gpupv_settle_events();
@@ -44,7 +44,7 @@ static void every_signal_is_counted(struct event *event)
     EXPECT(driver_signals(adapter, event->name, SIGNALS), STATUS_SUCCESS);
     count = settled(event);
     CHECK(count == 1, "%d signals at once set it %lu times", SIGNALS, (unsigned long)count);
-    CHECK(settled(event) == 0, "set, and nobody has signaled");
+    CHECK(settled(event) == 0, "the event is set without a signal");
     printf("%d signals set it as often, as many at once set it once\n", SIGNALS);
 }
 
@@ -74,7 +74,7 @@ static void more_events_than_the_broker_keeps_are_set_all_the_same(void)
     printf("%d events were set three times each\n", EVENTS);
 }
 
-/* A write to it would wait: nobody does, and others are set as ever. */
+/* An event whose eventfd is full: setting it would block. The broker does not block and sets other events. */
 static void a_full_counter_stops_nobody(const struct event *other)
 {
     struct event full = {.descriptor = eventfd(0, EFD_CLOEXEC)};
@@ -83,10 +83,10 @@ static void a_full_counter_stops_nobody(const struct event *other)
     CHECK(write(full.descriptor, &most, sizeof most) == sizeof most, "%s", strerror(errno));
     signals(&full, 3);
     signals(other, 3);
-    CHECK(settled(other) == 3, "the other was not set");
-    CHECK(settled(&full) >= most, "what was full is not");
+    CHECK(settled(other) == 3, "the other event was not set");
+    CHECK(settled(&full) >= most, "the full event lost its count");
     signals(&full, 3);
-    CHECK(settled(&full) == 3, "not set as often any more");
+    CHECK(settled(&full) == 3, "the formerly full event was not set three times");
     EXPECT(destroy_object(full.object), STATUS_SUCCESS);
     close(full.descriptor);
     printf("an event that is full stops nobody\n");
@@ -99,18 +99,18 @@ static void the_end_of_an_object_sets_nothing(void)
     for (int life = 0; life < LIVES; ++life) {
         make(&event, 1);
         EXPECT(destroy_object(event.object), STATUS_SUCCESS);
-        CHECK(settled(&event) == 0, "set by its end");
+        CHECK(settled(&event) == 0, "the end of the event set it");
         make(&event, 1);
         signals(&event, 1);
         CHECK(settled(&event) == 1, "life %d", life);
         EXPECT(destroy_object(event.object), STATUS_SUCCESS);
-        CHECK(settled(&event) == 0, "set by its end, after a signal");
-        /* Whether this one comes before the end is open. */
+        CHECK(settled(&event) == 0, "the end of the event set it after a signal");
+        /* This signal may come before or after the end. */
         make(&event, 1);
         signals(&event, 1);
         EXPECT(destroy_object(event.object), STATUS_SUCCESS);
-        CHECK(settled(&event) <= 1, "set more often than signaled");
-        CHECK(settled(&event) == 0, "set after its end");
+        CHECK(settled(&event) <= 1, "the event was set more often than signaled");
+        CHECK(settled(&event) == 0, "the event was set after its end");
     }
     close(event.descriptor);
     printf("%d lives: no end sets an event\n", LIVES);
@@ -124,20 +124,20 @@ static void its_number_may_be_closed(void)
     close(event.descriptor);
     event.descriptor = copy;
     signals(&event, 5);
-    CHECK(settled(&event) == 5, "not set any more");
+    CHECK(settled(&event) == 5, "the event was not set five times");
     pid_t child = fork();
     if (child == 0)
         _exit(0);
     CHECK(child_end(child) == 0, "the child");
     signals(&event, 5);
-    CHECK(settled(&event) == 5, "not set after a fork");
+    CHECK(settled(&event) == 5, "the event was not set five times after a fork");
     EXPECT(destroy_object(event.object), STATUS_SUCCESS);
     close(copy);
     printf("closed numbers and children change nothing\n");
 }
 
-/* The thread of the library that reads the stream for events: how often it was switched from; -1 if there is none or
- * it runs. */
+/* Number of context switches of the library's thread that reads the stream for events; -1 if it does not exist or is
+ * running. */
 static long switches_of_library(void)
 {
     long switches = -1;
@@ -166,7 +166,7 @@ static long switches_of_library(void)
     return switches;
 }
 
-/* Whoever started us has the driver signal, each time when we say that we wait. */
+/* Waits for wakes; the test lets the driver signal each time this program prints that it waits. */
 static int waits(void)
 {
     struct event event = {.descriptor = eventfd(0, EFD_CLOEXEC)};
@@ -188,7 +188,7 @@ static int waits(void)
     return failures != 0;
 }
 
-/* As many events as a broker keeps for one process. Whoever started us has the driver signal them all once. */
+/* As many events as a broker keeps for a process. The test lets the driver signal each of them once. */
 static int holds(void)
 {
     static struct event events[HELD];
@@ -219,8 +219,8 @@ static int is_stopped(pid_t process)
     return strstr(line, ") T ") != NULL;
 }
 
-/* In a VM: the broker, which started us, is stopped. An event is set all the same, once; the host goes on, and what it
- * has signaled since comes when the broker does. */
+/* In a VM: the broker, which started this program, is stopped. An event is still set once. The host continues, and its
+ * later signals arrive when the broker continues. */
 static int without_the_broker(void)
 {
     struct event event = {.descriptor = new_event()};
@@ -235,7 +235,7 @@ static int without_the_broker(void)
     struct fence fence = create_fence(device, 0, 0);
     EXPECT(cpu_signal(device, fence.handle, 1, 0), STATUS_SUCCESS);
     EXPECT(cpu_wait(device, fence.handle, 1, 0), STATUS_SUCCESS);
-    CHECK(take_event(event.descriptor, 0) == 0, "nobody can have set it again");
+    CHECK(take_event(event.descriptor, 0) == 0, "the event was set again while the broker was stopped");
     CHECK(kill(broker, SIGCONT) == 0, "%s", strerror(errno));
     uint64_t count = settled(&event);
     CHECK(count == SIGNALS, "%lu of %d", (unsigned long)count, SIGNALS);

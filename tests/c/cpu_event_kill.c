@@ -1,6 +1,6 @@
-/* A program that is killed somewhere in the life of a driver's events: it goes as far as the point that it is given,
- * says "ready" and goes no further, or goes on and on between two points. Whoever started it kills it and looks at what
- * is left. With the point 20 it ends in order. */
+/* A program to be killed at a point in the life of a driver's events. It runs to the point of its argument, prints "ready"
+ * and stops there, or repeats the steps between two points. The test kills it and checks for leaks. With point 20 it ends
+ * normally. */
 #include "cpu_event.h"
 #include <pthread.h>
 #include <sched.h>
@@ -80,7 +80,7 @@ static void *waits_for_ever(void *unused)
     return unused;
 }
 
-/* Some of these at once, in calls for as long as the process lives. */
+/* Makes calls until the process ends; several threads run this. */
 static void busy_point(int number, void *(*first)(void *), void *(*second)(void *))
 {
     pthread_t threads[2];
@@ -137,12 +137,12 @@ static void to_the_end(void)
     point(15);
     pid_t child = fork();
     if (child == 0)
-        _exit(registered(0) == STATUS_SUCCESS); /* the child has no part in it */
+        _exit(registered(0) == STATUS_SUCCESS); /* the child cannot register the parent's event */
     CHECK(child_end(child) == 0, "a forked child used its parent's event");
     point(16);
     destroy_device(device);
     point(17);
-    CHECK(driver_signals(adapter, usage.hKmdCpuEvent, 1) != STATUS_SUCCESS, "signaled after its device");
+    CHECK(driver_signals(adapter, usage.hKmdCpuEvent, 1) != STATUS_SUCCESS, "the event was signaled after the end of its device");
     EXPECT(destroy_object(object), STATUS_SUCCESS);
     point(18);
     close_adapter(adapter);

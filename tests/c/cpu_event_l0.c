@@ -1,6 +1,6 @@
-/* The event of a driver as one real client has it (real-clients.md 3.5): a manual-reset event, an object with
- * SignalByKmd, a known escape that names the adapter alone and does not wake it, and the driver's own name of the event
- * read back from the same buffer, for use in private data of later calls. */
+/* A driver's event as a real client uses it (real-clients.md 3.5): a manual-reset event and an object with SignalByKmd. A
+ * known escape that names only the adapter, and does not wake it, registers the event. The driver returns its own name of
+ * the event in the same buffer, for private data of later calls. */
 #include "cpu_event.h"
 #include <pthread.h>
 #include <sched.h>
@@ -27,11 +27,11 @@ static void registers(void)
     uint64_t name = usage.hKmdCpuEvent;
     CHECK(name != 0, "the driver's name of the event is 0");
     CHECK(usage.EscapeType == 2 && usage.hSyncObject == object && usage.Usage[0] == USAGE && !usage.Usage[1],
-          "more than the name came back");
+          "the escape changed more than the name");
     usage.hKmdCpuEvent = 0xDEADBEEF;
     EXPECT(say_what_it_is_for(), STATUS_SUCCESS);
-    CHECK(usage.hKmdCpuEvent == name, "a name of the caller's was believed");
-    CHECK(take_event(event, 0) == 0, "set, and nobody has signaled");
+    CHECK(usage.hKmdCpuEvent == name, "the kernel used the caller's name of the event");
+    CHECK(take_event(event, 0) == 0, "the event is set without a signal");
     printf("registered; the driver's name of the event came back\n");
 }
 
@@ -40,8 +40,8 @@ static void stays_set_until_it_is_reset(void)
     COVERS("EVT-007 EVT-026");
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
     CHECK(becomes_set(event) && becomes_set(event), "not set");
-    CHECK(take_event(event, LONG_MS) > 0, "not set any more");
-    CHECK(take_event(event, 0) == 0, "set after it was reset");
+    CHECK(take_event(event, LONG_MS) > 0, "the event was not set again");
+    CHECK(take_event(event, 0) == 0, "the event is set after its reset");
     for (int round = 0; round < 100; ++round) {
         EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
         CHECK(take_event(event, LONG_MS) == 1, "round %d", round);
@@ -63,7 +63,7 @@ static void *wait_for_one(void *unused)
     return NULL;
 }
 
-/* Until the thread sleeps: its wait is in the stream by then, in front of what we send next. */
+/* Waits until the thread sleeps: its wait is then in the stream, before the next call. */
 static void await_sleep(void)
 {
     char path[64], state = 0;
@@ -79,8 +79,8 @@ static void await_sleep(void)
     }
 }
 
-/* What needs the CPU event at all: the driver gets the number of a handle, and to the host that is a number. It is a small
- * one, as is the number that the library calls a wait by: neither a wait ends by it, nor an event is set. */
+/* Why the CPU event is needed: the driver gets only the number of a handle. The number is small, as are the library's
+ * event ids of waits. Signaling it must neither end a wait nor set an event. */
 static void a_handle_in_private_data_is_of_no_use(void)
 {
     COVERS("EVT-022 EVT-027 GPV-010");
@@ -95,7 +95,7 @@ static void a_handle_in_private_data_is_of_no_use(void)
     for (int round = 0; round < 3; ++round)
         for (uint64_t number = 1; number <= NUMBERS; ++number)
             EXPECT(driver_signals_number(adapter, number), STATUS_SUCCESS);
-    /* This one comes after those, and its event is set. */
+    /* A later valid signal sets its event. */
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
     CHECK(take_event(event, LONG_MS) == 1, "the event of the object is not set once");
     CHECK(take_event(other, 0) == 0, "an event was set by the number of its descriptor");
@@ -103,7 +103,7 @@ static void a_handle_in_private_data_is_of_no_use(void)
     CHECK(!atomic_load(&wait_is_over) && fence_value(&awaited) == 0, "a wait ended by a number");
     EXPECT(cpu_signal(device, awaited.handle, 1, 0), STATUS_SUCCESS);
     pthread_join(waiter, NULL);
-    CHECK(wait_status == STATUS_SUCCESS, "the wait came to %#x", (unsigned)wait_status);
+    CHECK(wait_status == STATUS_SUCCESS, "the wait ended with %#x", (unsigned)wait_status);
     CHECK(take_event(armed, LONG_MS) == 1, "the event of the wait is not set once");
     EXPECT(destroy_object(awaited.handle), STATUS_SUCCESS);
     close(armed);
@@ -128,7 +128,7 @@ static void is_refused(void)
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent + 1, 1), STATUS_INVALID_PARAMETER);
     EXPECT(cpu_signal(device, object, 1, 0), STATUS_INVALID_PARAMETER);
     EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
-    CHECK(take_event(event, 0) == 0, "what was refused signaled");
+    CHECK(take_event(event, 0) == 0, "a refused escape set the event");
     printf("what is no such event is refused\n");
 }
 
@@ -138,7 +138,7 @@ static void ends_with_its_object(void)
     EXPECT(destroy_object(object), STATUS_SUCCESS);
     EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_INVALID_PARAMETER);
     EXPECT(say_what_it_is_for(), STATUS_INVALID_PARAMETER);
-    CHECK(take_event(event, 0) == 0, "signaled after its end");
+    CHECK(take_event(event, 0) == 0, "the event was set after its end");
     printf("destroyed, and signaled no more\n");
 }
 

@@ -1,6 +1,6 @@
-/* Ten thousand events of a driver, alive in one process at a time. By counts: an eventfd adds 1 each time it is set, so
- * nothing is lost and nothing is set too often. A hundred objects share an eventfd: each object keeps a duplicate, and
- * not every machine lets a process have 20,000 descriptors. */
+/* Ten thousand live events of a driver in one process, checked by counts: an eventfd adds 1 for each set, so a lost signal
+ * and an extra signal both show. A hundred objects share an eventfd: each object keeps a duplicate, and not every machine
+ * allows 20,000 descriptors. */
 #include "cpu_event.h"
 #include <sys/resource.h>
 
@@ -26,13 +26,13 @@ static int have_descriptors(void)
     return allowed;
 }
 
-/* What an eventfd comes to: waits for so much, and then takes whatever else is there. */
+/* The count of an eventfd: waits until it reaches `wanted`, and then adds later sets. */
 static uint64_t count_of(int event, uint64_t wanted)
 {
     uint64_t count = 0;
     while (count < wanted && becomes_set(event))
         count += take_event(event, 0);
-    /* What the host sent before this answer has been delivered when it is here. */
+    /* All earlier messages of the host have been delivered when this answer arrives. */
     EXPECT(escape(adapter, 0, 0, NULL, 0), STATUS_SUCCESS);
     return count + take_event(event, 0);
 }

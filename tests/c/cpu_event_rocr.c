@@ -1,6 +1,6 @@
-/* Events of a driver as another real client has them (real-clients.md 3.6): an eventfd and an object for each, a known
- * escape with the one flag and both handles, an event's number in Usage[0], and waiters that poll. Whether the driver
- * knows the escape is not looked at; a registration ends with its object. */
+/* A driver's events as another real client uses them (real-clients.md 3.6): an eventfd and an object each, a known escape
+ * with its one flag and both handles, the event's number in Usage[0], and polling waiters. The client ignores whether the
+ * driver knows the escape. A registration ends with its object. */
 #include "cpu_event.h"
 #include <pthread.h>
 
@@ -41,7 +41,7 @@ static void each_is_signaled_by_its_number(void)
     printf("each is signaled by its own number\n");
 }
 
-/* Waits for one event, and tells that it came, so often. */
+/* Waits for one event this many times, and reports each set. */
 static void *waiter(void *number)
 {
     for (int round = 0; round < ROUNDS; ++round) {
@@ -85,7 +85,7 @@ static void another_kind_of_event_is_not_the_drivers(void)
     EXPECT(escape(adapter, device, DRIVER_KNOWN_ESCAPE, &usage, sizeof usage), STATUS_INVALID_PARAMETER);
     uint32_t signaled;
     EXPECT(object_goes_bad(adapter, 99, &signaled), STATUS_SUCCESS);
-    CHECK(signaled == 0 && take_event(event, 0) == 0, "the driver knows an event that is not its own");
+    CHECK(signaled == 0 && take_event(event, 0) == 0, "the driver signaled an object without SignalByKmd");
     EXPECT(destroy_object(plain), STATUS_SUCCESS);
     close(event);
     printf("without SignalByKmd the driver knows nothing of it\n");
@@ -97,12 +97,12 @@ static void a_registration_ends_with_its_object_or_its_device(void)
     uint32_t signaled;
     EXPECT(destroy_object(objects[0]), STATUS_SUCCESS);
     EXPECT(object_goes_bad(adapter, 1, &signaled), STATUS_SUCCESS);
-    CHECK(signaled == 0, "the object is gone, its registration is not");
+    CHECK(signaled == 0, "the object is destroyed, but still registered");
     destroy_device(device);
     device = create_device(adapter);
     for (uint32_t number = 2; number <= EVENTS; ++number) {
         EXPECT(object_goes_bad(adapter, number, &signaled), STATUS_SUCCESS);
-        CHECK(signaled == 0, "the device is gone, registration %u is not", number);
+        CHECK(signaled == 0, "the device is destroyed, but registration %u is not", number);
     }
     for (int at = 0; at < EVENTS; ++at) {
         CHECK(take_event(events[at], 0) == 0, "event %d was signaled after its end", at + 1);

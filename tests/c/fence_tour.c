@@ -1,5 +1,5 @@
-/* The tour of the demo: one monitored fence through everything that can happen to it. The output is
- * the same on every arm, line by line: no addresses, no times. Exit code 0 only if all was as told. */
+/* The tour of the demo: all operations on one monitored fence. The output is the same on every backend:
+ * it has no addresses and no times. Exit code 0 only if every check passed. */
 #include "check.h"
 
 static handle_t device, context;
@@ -60,7 +60,7 @@ static void engine_signals(struct fence *fence)
     CHECK(fence_value(fence) == 4, "not 4 after the event");
     show("engine: wrote 4; seen by an event and poll()");
 
-    /* Satisfied already: the event is set before the call returns. */
+    /* Already satisfied: the event is set before the call returns. */
     EXPECT(cpu_wait(device, fence->handle, 4, event), STATUS_SUCCESS);
     CHECK(take_event(event, 0) == 1, "the event was not set at once");
     show("wait for what is reached: the event is set at once");
@@ -90,7 +90,7 @@ static void gpu_waits_and_signals(struct fence *fence)
     CHECK(take_event(event, 50) == 0 && fence_value(fence) == 5, "the context did not wait");
     show("gpu: a signal behind a wait stays back");
     EXPECT(cpu_signal(device, gate.handle, 1, 0), STATUS_SUCCESS);
-    CHECK(take_event(event, LONG_MS) == 1, "the signal never came");
+    CHECK(take_event(event, LONG_MS) == 1, "the signal was not executed");
     CHECK(fence_value(fence) == 6, "not 6");
     show("gpu: the wait was met, the signal followed");
     close(event);

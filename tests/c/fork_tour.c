@@ -1,5 +1,5 @@
-/* Fork after connect: the child reads the parent's fences, gets a process of its own, and disturbs
- * nobody however it ends; and the other way round. */
+/* Fork after connect: the child reads the parent's fences and gets its own session. No end of the child
+ * disturbs the parent, and no end of the parent disturbs the child. */
 #include "check.h"
 #include <sys/prctl.h>
 
@@ -43,16 +43,16 @@ static void reads_and_reconnects(void)
 {
     uint64_t before = fence_value(&fence);
     CHECK(before > 0, "the fence is not readable");
-    /* Nothing but the three session-starting calls works before the child has a session. */
+    /* Only the three calls that start a session work before the child has one. */
     EXPECT(cpu_signal(device, fence.handle, before + 1, 0), STATUS_INVALID_PARAMETER);
     handle_t own_adapter = open_adapter(NULL);
     handle_t own_device = create_device(own_adapter);
     struct fence own = create_fence(own_device, 41, 0);
-    CHECK(own.value != fence.value, "the address of the parent's fence was taken");
+    CHECK(own.value != fence.value, "the child's fence has the address of the parent's fence");
     EXPECT(cpu_signal(own_device, own.handle, 42, 0), STATUS_SUCCESS);
     EXPECT(cpu_wait(own_device, own.handle, 42, 0), STATUS_SUCCESS);
     CHECK(fence_value(&own) == 42 && fence_value(&fence) == before, "wrong values");
-    /* No clean-up: the host does it. */
+    /* No cleanup: the host does it. */
 }
 
 /* The parent signals while the child watches the same fence in inherited memory. */
@@ -63,7 +63,7 @@ static void watches(void)
     CHECK(fence_value(&fence) == 1000, "the parent's signal was not seen");
 }
 
-/* Forks a child of its own and is killed; the grandchild must be able to go on. */
+/* Forks a child and is killed; the grandchild must be able to continue. */
 static int killed_parents_pipe[2];
 
 static void grandchild_outlives(void)
@@ -77,7 +77,7 @@ static void grandchild_outlives(void)
         while (getppid() == me)
             usleep(1000);
         failures = 0;
-        CHECK(fence_value(&own) == 5, "inherited memory is gone");
+        CHECK(fence_value(&own) == 5, "the child's fence memory is lost");
         reads_and_reconnects();
         char code = (char)failures;
         CHECK(write(killed_parents_pipe[1], &code, 1) == 1, "pipe");
@@ -101,7 +101,7 @@ int main(void)
     CHECK(child_end(in_child(reads_and_reconnects)) == 0, "the child failed");
     parent_is_well("a child with a process of its own");
 
-    /* Armed when the fork happens, delivered to the parent after it. */
+    /* Registered before the fork, and delivered to the parent after it. */
     int event = new_event();
     uint64_t next = fence_value(&fence) + 1;
     EXPECT(cpu_wait(device, fence.handle, next, event), STATUS_SUCCESS);

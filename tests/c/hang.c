@@ -1,5 +1,5 @@
-/* A client whose engine never comes back: it waits for a fence that a command behind a hang would
- * signal. It blocks for ever; whoever started it ends it. */
+/* A client with a hung engine: it waits for a fence that a command behind the hang would signal.
+ * It blocks for ever; the test ends it. */
 #include "check.h"
 
 int main(void)

@@ -1,10 +1,10 @@
-/* A process of a guest that goes to the host's vsock ports by itself. It gets nothing from them. */
+/* A process of a guest that connects to the host's vsock ports without guestd. The host refuses it. */
 #include "attach.h"
 #include <linux/vm_sockets.h>
 
 enum { GUESTD_PORT = 7000, CHANNEL_PORT = 7001, EVENT_CHANNEL_PORT = 7002, NO_PORT = 9999, PRIVILEGED = 1000 };
 
-/* A connection to the host, from a port below 1024 if so wished; -1 if it is refused. */
+/* Connects to the host, from a port below 1024 if `privileged`; -1 if it is refused. */
 static int connect_host(unsigned port, unsigned from)
 {
     struct sockaddr_vm host = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_HOST, .svm_port = port};
@@ -18,7 +18,7 @@ static int connect_host(unsigned port, unsigned from)
     return -1;
 }
 
-/* Says Hello with a token; 1 if the stream is open afterwards, 0 if it was closed with a Goodbye about the token. */
+/* Sends a Hello with a token; 1 if the stream is open afterwards, 0 if a Goodbye about the token closed it. */
 static int greet(int stream, const char *token)
 {
     char frame[6 + TOKEN_BYTES + 1] = {2 + 2 + 2 + TOKEN_BYTES, 0x12, 2 + 2 + TOKEN_BYTES, 0x08, PROTOCOL_VERSION, 0x12, TOKEN_BYTES};
@@ -32,7 +32,7 @@ static int greet(int stream, const char *token)
     return 0;
 }
 
-/* Takes itself for the event_channel of an event; 1 if that comes to anything but the end of the stream. */
+/* Claims to be the event channel of an event; 1 if anything but the end of the stream follows. */
 static int event_channel(int stream, const char *token)
 {
     char byte;
@@ -45,14 +45,14 @@ int main(void)
     int descriptors[2];
     char token[TOKEN_BYTES], wrong[TOKEN_BYTES] = "a guess";
     attach_by_hand(descriptors, token);
-    CHECK(connect_host(GUESTD_PORT, 0) < 0, "an ordinary process speaks as guestd");
-    CHECK(connect_host(GUESTD_PORT, PRIVILEGED) < 0, "there are two guestds");
-    CHECK(connect_host(NO_PORT, 0) < 0, "a port that nobody serves");
+    CHECK(connect_host(GUESTD_PORT, 0) < 0, "an ordinary process can connect as guestd");
+    CHECK(connect_host(GUESTD_PORT, PRIVILEGED) < 0, "a second guestd can connect");
+    CHECK(connect_host(NO_PORT, 0) < 0, "a port without a service accepts connections");
     CHECK(greet(connect_host(CHANNEL_PORT, 0), wrong) == 0, "a guessed token opens a stream");
     CHECK(greet(descriptors[0], token) == 1, "its own token does not open its stream");
     CHECK(greet(connect_host(CHANNEL_PORT, 0), token) == 0, "a used token opens a second stream");
-    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), wrong) == 0, "a guessed token is a event_channel");
-    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), token) == 0, "a stream's token is a event_channel");
+    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), wrong) == 0, "a guessed token opens an event channel");
+    CHECK(event_channel(connect_host(EVENT_CHANNEL_PORT, 0), token) == 0, "a stream's token opens an event channel");
     printf("%s\n", failures ? "intruder: FAILED" : "intruder: got nothing");
     return failures != 0;
 }

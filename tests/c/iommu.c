@@ -4,7 +4,7 @@
 
 static handle_t device, context;
 
-/* Engines have done all that was submitted when this returns. */
+/* Waits until the engines have executed all submitted work. */
 static void finish(const struct fence *done, uint64_t value)
 {
     EXPECT(gpu_signal(context, done->handle, value), STATUS_SUCCESS);
@@ -29,7 +29,7 @@ static void writes_at_the_cpu_address(const struct fence *done, uint64_t signale
     engine_writes(cpu_address, 7);
     finish(done, signaled);
     CHECK(fence_value(&fence) == 7, "the value is %llu", (unsigned long long)fence_value(&fence));
-    /* The host stores for the engine: no code of the program can. */
+    /* The host stores for the engine: the program itself cannot write. */
     uintptr_t page = (uintptr_t)fence.value & ~(uintptr_t)4095;
     CHECK(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE) != 0, "the mapping was made writable");
     EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
@@ -41,7 +41,7 @@ int main(void)
     device = create_device(adapter);
     context = create_context(device, 0);
     struct fence done = create_fence(device, 0, 0);
-    /* The last of these is in memory that was added after the program attached. */
+    /* The last fence is in memory that was added after the program attached. */
     enum { MANY = 300 };
     struct fence many[MANY];
     for (int at = 0; at < MANY; at++)

@@ -1,4 +1,4 @@
-/* Kills with SIGKILL every process whose command line has the two given words, but not itself. A guest
+/* Kills every process whose command line has the two given words, except itself, with SIGKILL. A guest
  * has no shell and no pkill. */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -1,6 +1,6 @@
-/* Command lists on the process's own memory: engines read and write the very bytes that the program reads and writes.
- * A list with its five barriers gives the right bytes; without any one of them they are wrong, and the debug layer says
- * which rule was broken. */
+/* Command lists on the process's own memory: engines read and write the same bytes as the program. A list with its five
+ * barriers gives the right bytes. Without any one of them the bytes are wrong, and the debug layer names the broken
+ * rule. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -49,7 +49,7 @@ static void create_memory(void)
     int same = 1;
     for (int word = 0; word < BYTES / 4; word++)
         same &= memory[word] == (uint32_t)word;
-    CHECK(same, "the bytes are not what they were");
+    CHECK(same, "the bytes have changed");
 
     D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device};
     EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
@@ -96,7 +96,7 @@ static const struct gpupv_global_barrier BARRIERS[STAGES - 1] = {
     {GPUPV_SYNC_COMPUTE_SHADING, GPUPV_SYNC_COPY, GPUPV_ACCESS_UNORDERED_ACCESS, GPUPV_ACCESS_COPY_SOURCE},
 };
 
-/* Stage 0 is filled, and each of the others is made from the one before: of 5 the last gets (5 + 7) ^ 3. */
+/* Stage 0 is filled, and each other stage is computed from the one before: from 5 the last stage gets (5 + 7) ^ 3. */
 static uint32_t build(int missing)
 {
     struct gpupv_cmd cmd;
@@ -121,7 +121,7 @@ static uint32_t build(int missing)
     return bytes;
 }
 
-/* Runs the list and gives how many words of the last stage are right. */
+/* Runs the list; returns the number of correct words of the last stage. */
 static int run(int missing)
 {
     memset(memory, 0, BYTES);
@@ -142,7 +142,7 @@ static void debug(uint32_t level)
     EXPECT(escape(&set, sizeof set), STATUS_SUCCESS);
 }
 
-/* How many errors and hazards there are, and whether one names the resource. */
+/* Number of errors and hazards, and whether one names the resource. */
 static uint32_t read_messages(const char *name, int *named)
 {
     static union { uint64_t words[2048]; struct gpupv_escape_read_messages head; } data;
@@ -167,7 +167,7 @@ static void barriers(void)
     debug(GPUPV_DEBUG_ERRORS);
     int right = run(-1);
     CHECK(right == WORDS, "%d of %d words are right", right, WORDS);
-    CHECK(read_messages("", &named) == 0, "the debug layer found something");
+    CHECK(read_messages("", &named) == 0, "the debug layer reported a message");
     printf("five barriers: every word of the result is right, the debug layer is silent\n");
     for (int missing = 0; missing < STAGES - 1; missing++) {
         right = run(missing);
@@ -179,7 +179,7 @@ static void barriers(void)
     debug(GPUPV_DEBUG_OFF);
 }
 
-/* What the CPU writes an engine reads: no copy is made of it. */
+/* An engine reads the CPU's writes directly, without a copy. */
 static void shares(void)
 {
     for (int word = 0; word < WORDS; word++)
@@ -193,11 +193,11 @@ static void shares(void)
     args.pPrivateDriverData = commands;
     EXPECT(D3DKMTSubmitCommand(&args), STATUS_SUCCESS);
     EXPECT(cpu_wait(device, done.handle, last_done, 0), STATUS_SUCCESS);
-    CHECK(memcmp(memory, memory + WORDS, STAGE_BYTES) == 0, "the copy is another");
+    CHECK(memcmp(memory, memory + WORDS, STAGE_BYTES) == 0, "the copy differs from its source");
     printf("what the CPU wrote an engine copied\n");
 }
 
-/* An address that is not mapped any more faults, and takes nothing else along. */
+/* An unmapped address faults, without other effects. */
 static void faults(void)
 {
     EXPECT(D3DKMTFreeGpuVirtualAddress(&(D3DKMT_FREEGPUVIRTUALADDRESS){adapter, gpu_address, BYTES}), STATUS_SUCCESS);
@@ -214,11 +214,11 @@ static void faults(void)
         EXPECT(D3DKMTGetDeviceState(&state), STATUS_SUCCESS);
         usleep(100);
     } while (state.ExecutionState == D3DKMT_DEVICEEXECUTION_ACTIVE);
-    CHECK(memory[0] == 0 && memory[WORDS - 1] == (WORDS - 1) * 3, "it wrote all the same");
+    CHECK(memory[0] == 0 && memory[WORDS - 1] == (WORDS - 1) * 3, "the faulting list wrote memory");
     printf("an address that was freed faults, and nothing is written\n");
 }
 
-/* Lists without end, until somebody kills this. */
+/* Runs lists without end, until the program is killed. */
 static void run_for_ever(void)
 {
     printf("ready\n");
@@ -227,7 +227,7 @@ static void run_for_ever(void)
         run(-1);
 }
 
-/* A list for each line of the input. */
+/* Runs a list for each line of the input. */
 static int run_on_demand(void)
 {
     char line[16];
@@ -263,7 +263,7 @@ int main(int count, char **words)
     faults();
     destroy_device(device);
     close_adapter(adapter);
-    CHECK(memory[WORDS - 1] == (WORDS - 1) * 3, "the memory went with the device");
+    CHECK(memory[WORDS - 1] == (WORDS - 1) * 3, "destroying the device changed the process's memory");
     printf("lists_tour: %s\n", failures ? "FAILED" : "all as expected");
     return failures != 0;
 }

@@ -1,5 +1,5 @@
-/* Allocations of one's own memory as a user-mode driver has them: created, mapped, made resident, used by the CPU, evicted;
- * with the paging fence that says from when on each holds. */
+/* Allocations of the process's own memory as a user-mode driver uses them: created, mapped, made resident, used by the
+ * CPU, evicted. The paging fence shows when each operation takes effect. */
 #include "check.h"
 
 enum { PAGES = 16, PAGE_BYTES = 4096, BYTES = PAGES * PAGE_BYTES };
@@ -28,14 +28,14 @@ static void create(void)
     allocation = info.hAllocation;
 }
 
-/* What waits for a value of the paging fence has it when the wait is over. */
+/* Waits until the paging fence has the value of the operation. */
 static void wait_until_paged(NTSTATUS status, uint64_t value)
 {
     CHECK(status == STATUS_PENDING ? value > 0 : value == 0, "status %#x with value %lu", (unsigned)status,
           (unsigned long)value);
     if (status == STATUS_PENDING) {
         EXPECT(cpu_wait(device, paging.handle, value, 0), STATUS_SUCCESS);
-        CHECK(fence_value(&paging) >= value, "the paging fence has not its value");
+        CHECK(fence_value(&paging) >= value, "the paging fence has not reached its value");
     }
 }
 
@@ -87,9 +87,9 @@ static void residency(void)
     wait_until_paged(status, value);
     CHECK(used() == BYTES, "%lu bytes are resident", (unsigned long)used());
     EXPECT(make_resident(1, 0, &value, &trim), STATUS_SUCCESS);
-    CHECK(value == 0, "it was resident already");
+    CHECK(value == 0, "the allocation was already resident");
     EXPECT(make_resident(0, 0, &value, &trim), STATUS_INVALID_PARAMETER);
-    CHECK(value == 77 && trim == 77, "written on failure");
+    CHECK(value == 77 && trim == 77, "a failed call wrote its output");
     EXPECT(evict(), STATUS_SUCCESS);
     CHECK(used() == BYTES, "one count is left");
     EXPECT(evict(), STATUS_SUCCESS);
@@ -102,10 +102,10 @@ static void addresses(void)
 {
     uint64_t whole = map(0, 0, PAGES), part = map(0, 4, 2);
     CHECK(whole && part && whole % 0x10000 == 0 && part != whole, "%#lx and %#lx", (unsigned long)whole, (unsigned long)part);
-    CHECK(map(whole, 0, PAGES) == whole, "it is mapped there already");
+    CHECK(map(whole, 0, PAGES) == whole, "the same map again gave another address");
     EXPECT(D3DKMTFreeGpuVirtualAddress(&(D3DKMT_FREEGPUVIRTUALADDRESS){adapter, part, 2 * PAGE_BYTES}), STATUS_SUCCESS);
 
-    /* One page of it, again and again; then read only; then away. */
+    /* Maps one page repeatedly; then read-only; then unmaps it. */
     handle_t context = create_context(device, 0);
     struct fence done = create_fence(device, 0, 0);
     D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION operations[3] = {{.OperationType = D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP}};
@@ -139,7 +139,7 @@ static void locks(void)
     for (int times = 0; times < 2; times++) {
         lock.pData = NULL;
         EXPECT(D3DKMTLock2(&lock), STATUS_SUCCESS);
-        CHECK(lock.pData == heap && *(unsigned char *)lock.pData == 0x5a, "another address");
+        CHECK(lock.pData == heap && *(unsigned char *)lock.pData == 0x5a, "the lock gave another address");
     }
     lock.Flags.Value = 1;
     EXPECT(D3DKMTLock2(&lock), STATUS_INVALID_PARAMETER);
@@ -165,8 +165,8 @@ static void priorities(void)
     printf("of the priority that it was given\n");
 }
 
-/* A resource with a keyed mutex and a mutex of queues, by one NT handle: opened as a whole, and what it is outlives who
- * made it. */
+/* A resource with a keyed mutex and a queue mutex, shared by one NT handle: all are opened together and outlive their
+ * creator. */
 static void shared_by_nt_handle(void)
 {
     static const char data[] = "runtime data";
@@ -215,7 +215,7 @@ static void shared_by_nt_handle(void)
     EXPECT(D3DKMTDestroyAllocation2(&destroy), STATUS_SUCCESS);
     open.hNtHandle = alone;
     EXPECT(D3DKMTOpenResourceFromNtHandle(&open), STATUS_SUCCESS);
-    CHECK(!open.hKeyedMutex && !open.hSyncObject, "nothing goes with it");
+    CHECK(!open.hKeyedMutex && !open.hSyncObject, "a resource without mutexes opened some");
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 mismatch = {.hNtHandle = alone, .hDevice = device};
     EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&mismatch), STATUS_OBJECT_TYPE_MISMATCH);
     close((int)(intptr_t)shared);

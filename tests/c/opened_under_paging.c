@@ -1,4 +1,4 @@
-/* A fence that is opened by its NT handle while the paging engine is busy: the open says when engines may write it. */
+/* A fence opened by its NT handle while the paging engine is busy: the open returns when engines may write it. */
 #include "check.h"
 #include <gpupv_umd.h>
 
@@ -7,7 +7,7 @@
 static handle_t device, context, paging_queue;
 static struct fence paging_fence;
 
-/* Paging operations for the queue to be busy with. The value that its fence has after the last. */
+/* Keeps the paging queue busy; returns its fence's value after the last operation. */
 static uint64_t keep_busy(void)
 {
     uint64_t last = 0;
@@ -21,7 +21,7 @@ static uint64_t keep_busy(void)
     return last;
 }
 
-/* An engine writes the fence, and has done so when this returns, if it could. */
+/* Lets an engine write the fence; returns after the write was tried. */
 static void write_fence(const struct fence *fence, uint64_t value, const struct fence *done, uint64_t done_value)
 {
     struct gpupv_commands commands;
@@ -45,7 +45,7 @@ static void opens_while_paging_is_busy(HANDLE nt_handle, const struct fence *don
                            open.MonitoredFence.FenceValueGPUVirtualAddress};
     write_fence(&opened, 3, done, 1);
     uint64_t value = fence_value(&opened);
-    /* If paging is still behind, the write came too early. */
+    /* If paging is not complete yet, the write came too early. */
     if (fence_value(&paging_fence) < mapped_at)
         CHECK(value == 0, "an early write was stored: %llu", (unsigned long long)value);
     EXPECT(gpu_wait(context, paging_fence.handle, mapped_at), STATUS_SUCCESS);

@@ -1,12 +1,12 @@
-/* A user-mode driver's pending buffer (gpupv_umd.h): what is recorded stays with the process until it is flushed, and
- * a signal and a wait flush it first. */
+/* A user-mode driver's pending buffer (gpupv_umd.h): recorded commands stay in the process until they are flushed. A
+ * signal and a wait flush them first. */
 #include "check.h"
 #include <gpupv_umd.h>
 
 static handle_t device;
 static struct gpupv_queue queue, other;
 
-/* Whatever was submitted to any engine before this is done now: an idle engine took it, and this came after. */
+/* Waits until all earlier submissions are executed: idle engines ran them before this call's work. */
 static void let_engines_work(void)
 {
     struct fence done = create_fence(device, 0, 0);
@@ -36,14 +36,14 @@ static void wait_flushes_first(void)
     struct fence work = create_fence(device, 0, 0), gate = create_fence(device, 0, 0);
     gpupv_fence_write(&queue.pending, work.gpu_address, 1);
     EXPECT(gpupv_queue_wait(&queue, gate.handle, 1), STATUS_SUCCESS);
-    /* Nobody has opened the gate: this ends only if the write was submitted ahead of the wait. */
+    /* The gate is not signaled: this ends only if the write was submitted before the wait. */
     EXPECT(cpu_wait(device, work.handle, 1, 0), STATUS_SUCCESS);
-    CHECK(fence_value(&gate) == 0, "the gate opened by itself");
+    CHECK(fence_value(&gate) == 0, "the gate was signaled early");
 
     gpupv_fence_write(&queue.pending, work.gpu_address, 2);
     EXPECT(gpupv_queue_flush(&queue), STATUS_SUCCESS);
     let_engines_work();
-    CHECK(fence_value(&work) == 1, "what came after the wait did not wait");
+    CHECK(fence_value(&work) == 1, "work after the wait did not wait");
     EXPECT(cpu_signal(device, gate.handle, 1, 0), STATUS_SUCCESS);
     EXPECT(cpu_wait(device, work.handle, 2, 0), STATUS_SUCCESS);
     EXPECT(destroy_object(gate.handle), STATUS_SUCCESS);
@@ -74,7 +74,7 @@ static void too_much_is_said(void)
         gpupv_fence_write(&queue.pending, fence.gpu_address, 1);
     EXPECT(gpupv_queue_signal(&queue, fence.handle, 2), STATUS_BUFFER_TOO_SMALL);
     let_engines_work();
-    CHECK(fence_value(&fence) == 0, "part of too much was submitted");
+    CHECK(fence_value(&fence) == 0, "a part of an oversized recording was submitted");
     gpupv_begin(&queue.pending);
     EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
     printf("more than a buffer holds is refused whole\n");

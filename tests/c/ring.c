@@ -1,7 +1,7 @@
-/* One of three processes in a ring, each of which waits for its neighbour: on the CPU, on the GPU, by event - while the
- * daemon is killed and started again. Arguments: its number. A line of its input is a number of rounds, after which it says
- * "on"; at the end of its input it stops, counts, and prints what it found. Nothing may be lost, and nothing come twice.
- * With a second argument, a path, it leaves whoever started it, prints to PATH.out, and goes on until there is a PATH.stop. */
+/* One of three processes in a ring. Each waits for its neighbour on the CPU, on the GPU and by event, while the daemon is
+ * killed and restarted. The argument is its number. Each line of its input is a number of rounds, after which it prints
+ * "on". At the end of its input it stops and prints its counts. Nothing may be lost or executed twice.
+ * With a second argument, a path, it detaches, prints to PATH.out, and runs until PATH.stop exists. */
 #include "check.h"
 #include <pthread.h>
 
@@ -59,7 +59,7 @@ static void *ring(void *arg)
         CHECK(fence_value(&own) >= round, "%llu after the signal of %llu", (unsigned long long)fence_value(&own),
               (unsigned long long)round);
         EXPECT(cpu_wait(device, neighbour.handle, round, 0), STATUS_SUCCESS);
-        CHECK(fence_value(&neighbour) >= round, "woken too early");
+        CHECK(fence_value(&neighbour) >= round, "the wait ended too early");
         pthread_mutex_lock(&lock);
         rounds = round;
         pthread_cond_broadcast(&advanced);
@@ -67,7 +67,7 @@ static void *ring(void *arg)
     }
 }
 
-/* Work for an engine, and an event for each. */
+/* Submits engine work, and waits by an event for each. */
 static void *submitter(void *arg)
 {
     (void)arg;
@@ -88,7 +88,7 @@ static void *submitter(void *arg)
     return NULL;
 }
 
-/* Packets that wait for the neighbour in a queue. */
+/* Queues packets that wait for the neighbour. */
 static void *queuer(void *arg)
 {
     (void)arg;
@@ -104,13 +104,13 @@ static void *queuer(void *arg)
     return NULL;
 }
 
-/* Objects come and go, and take the places of one another. */
+/* Creates and destroys objects, which reuse slots and indices. */
 static void *churner(void *arg)
 {
     (void)arg;
     for (uint64_t i = 1; !is_stopping(); i++) {
         struct fence fence = create_fence(device, i, 0);
-        CHECK(fence_value(&fence) == i, "a new fence has another's value");
+        CHECK(fence_value(&fence) == i, "a new fence has the value of an earlier one");
         EXPECT(cpu_signal(device, fence.handle, i + 1, 0), STATUS_SUCCESS);
         EXPECT(cpu_wait(device, fence.handle, i + 1, 0), STATUS_SUCCESS);
         CHECK(fence_value(&fence) == i + 1, "a signal was lost");
@@ -120,7 +120,7 @@ static void *churner(void *arg)
     return NULL;
 }
 
-/* Never calls: what it reads must come over from one daemon to the next, and never go back. */
+/* Makes no calls: the values that it reads must survive each restart and never decrease. */
 static void *reader(void *arg)
 {
     (void)arg;
@@ -150,7 +150,7 @@ static void go_on_for(uint64_t more)
     fflush(stdout);
 }
 
-/* What the neighbour, or this process itself, shares by name; waits for a neighbour that nobody has asked whether it does. */
+/* Opens a fence that the neighbour, or this process itself, shares by name; retries until the neighbour has shared it. */
 static void open_neighbour(int process, int waits)
 {
     D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME by_name = {D3DDDI_SYNC_OBJECT_ALL_ACCESS, attributes_of(process), NULL};
@@ -217,7 +217,7 @@ int main(int argc, char **argv)
     while (is_alone && access(path_with("stop"), F_OK) != 0)
         usleep(10000);
 
-    /* Whatever anybody of the ring still waits for. */
+    /* Satisfies all remaining waits of the ring. */
     pthread_mutex_lock(&signals);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
     EXPECT(cpu_signal(device, own.handle, LAST, 0), STATUS_SUCCESS);
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
     CHECK(fence_value(&work) == submissions, "%llu of %llu", (unsigned long long)fence_value(&work),
           (unsigned long long)submissions);
     CHECK(rounds > 0 && submissions > 0 && created > 0 && reads > 0, "a thread did nothing");
-    /* What is shared by name is so still, as long as this process holds the NT handle. */
+    /* The name stays valid as long as this process has the NT handle. */
     struct fence others = neighbour;
     open_neighbour(number, 0);
     EXPECT(destroy_object(neighbour.handle), STATUS_SUCCESS);

@@ -1,6 +1,6 @@
-/* What the programs rows_*.c share. Each goes through a part of what real Windows answers (reference
- * windows-observed.md), row by row, with inputs of our own: one line a row, "ok W-024 .." or "not ok W-024 ..",
- * and exit code 1 if any is not ok. */
+/* Helpers of the programs rows_*.c. Each checks a part of the answers observed on Windows (reference
+ * windows-observed.md), row by row, with its own inputs. It prints one line a row, "ok W-024 .." or
+ * "not ok W-024 ..", and exits with 1 if any row is not ok. */
 #ifndef ROWS_H
 #define ROWS_H
 
@@ -13,7 +13,7 @@
 #define NF STATUS_OBJECT_NAME_NOT_FOUND
 #define TO STATUS_TIMEOUT
 
-/* What is in an output field before a call, to see whether the call wrote it. */
+/* Value of an output field before a call, to detect whether the call wrote it. */
 #define POISON 0x1eadbeefu
 /* STANDARD_RIGHTS_READ, _WRITE and _EXECUTE are all READ_CONTROL. */
 #define STANDARD_RIGHTS_WRITE 0x00020000u
@@ -43,10 +43,10 @@ static inline int is_global(handle_t handle)
     return (handle & 0xC0000000) && (handle & 0x3F) == 2;
 }
 
-/* The local handle that was handed out last. */
+/* The last new local handle. */
 static handle_t last;
 
-/* A local handle, and the next of the sequence. */
+/* Whether this is a local handle and the next of the sequence. */
 static inline int is_next(handle_t handle)
 {
     int next = is_local(handle) && handle == last + 0x40;

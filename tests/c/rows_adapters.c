@@ -1,4 +1,4 @@
-/* Sections 1 and 13 of windows-observed.md: adapters, devices, and what else is there before any object. */
+/* Sections 1 and 13 of windows-observed.md: adapters, devices, and calls that need no object. */
 #include "rows.h"
 
 static handle_t adapter, device;

@@ -9,7 +9,7 @@ enum { HEAP_BYTES = 0x10000 };
 static handle_t device;
 static void *heap;
 
-/* A call that succeeds, to begin with: each row changes one thing. */
+/* A call that succeeds; each row changes one thing. */
 struct creation {
     D3DKMT_CREATEALLOCATION args;
     D3DKMT_CREATESTANDARDALLOCATION standard;
@@ -94,7 +94,7 @@ static void resources(void)
     it.args.Flags.CreateShared = 1;
     status_row("W-255", D3DKMTCreateAllocation(&it.args), IP, "shared, but no resource");
 
-    /* Whatever was created last: the next handles follow it. */
+    /* The last created handle: the next handles follow it. */
     prepare(&it);
     NTSTATUS status = D3DKMTCreateAllocation(&it.args);
     handle_t lone = last = it.info[0].hAllocation;

@@ -1,4 +1,4 @@
-/* Sections 1 to 4 of windows-observed.md: creating sync objects, and the handles that this gives. */
+/* Sections 1 to 4 of windows-observed.md: creation of sync objects, and their handles. */
 #include "rows.h"
 
 static handle_t adapter, device;
@@ -57,7 +57,7 @@ static void create_v1(void)
     row("W-029", args.hSyncObject == POISON, "no handle");
 }
 
-/* One way each to fail, for each call that creates or opens something, and a success that takes the next handle. */
+/* One failure of each call that creates or opens, and then a success that gets the next handle. */
 static void failures_take_no_handle(void)
 {
     COVERS("W-007");
@@ -86,7 +86,7 @@ static void failures_take_no_handle(void)
     destroy_context(context);
 }
 
-/* Many handles, destroyed in an order of their own, and none of them comes again. */
+/* Many handles, destroyed in another order: none is reused. */
 static void no_reuse(void)
 {
     COVERS("W-006");
@@ -149,7 +149,7 @@ static void create_notification(void)
     row("W-048", close(event) == 0, "its event is closed after it");
 }
 
-/* Creates a mutex and destroys it; gives its global handle. */
+/* Creates and destroys a mutex; returns its global handle. */
 static handle_t shared(const char *name, UINT flags, int global, const char *what)
 {
     COVERS("W-065");

@@ -1,5 +1,5 @@
-/* Sections 9 and 10 of windows-observed.md: keyed mutexes. No adapter is opened and no device: they belong to the
- * process. */
+/* Sections 9 and 10 of windows-observed.md: keyed mutexes. They belong to the process, so the program opens no adapter
+ * and creates no device. */
 #include "rows.h"
 
 static NTSTATUS destroy(handle_t mutex)
@@ -7,7 +7,7 @@ static NTSTATUS destroy(handle_t mutex)
     return D3DKMTDestroyKeyedMutex(&(D3DKMT_DESTROYKEYEDMUTEX){mutex});
 }
 
-/* Opens by global handle; gives the local one, POISON if it was refused. */
+/* Opens by global handle; returns the local handle, POISON if it was refused. */
 static NTSTATUS open_mutex(handle_t global, handle_t *local)
 {
     D3DKMT_OPENKEYEDMUTEX args = {.hSharedHandle = global, .hKeyedMutex = POISON};
@@ -70,7 +70,7 @@ static void second_form(void)
     status_row("W-173", destroy(open.hKeyedMutex), OK, "destroy the opener's");
 }
 
-/* Opens with a buffer or a lack of one; gives the size that the struct then has. The buffer must stay as it was. */
+/* Opens with or without a buffer; returns the size in the struct. The buffer must stay unchanged. */
 static NTSTATUS open_with(const char *name, handle_t global, void *data, UINT *size)
 {
     unsigned char before[64];
@@ -91,7 +91,7 @@ static NTSTATUS open_with(const char *name, handle_t global, void *data, UINT *s
 static void runtime_data(void)
 {
     COVERS("W-174 W-175 W-176 W-177 W-178 W-179");
-    /* None is stored at first; an opener's is, so each row has a mutex of its own. */
+    /* A new mutex has no data, and the first opener's data are stored, so each row uses its own mutex. */
     unsigned char buffer[64];
     memset(buffer, 0x5A, sizeof buffer);
     D3DKMT_CREATEKEYEDMUTEX2 none = {.hSharedHandle = POISON};
@@ -140,7 +140,7 @@ static void nt_sharing(void)
 
 static const uint64_t BOGUS_KEY = 0xdeadbeef, POISON_VALUE = 0x1eadbeef;
 
-/* Acquires within 10 ms: status, and the struct's outputs. */
+/* Acquires with a timeout of 10 ms; returns status and the struct's outputs. */
 static NTSTATUS acquire(handle_t mutex, uint64_t key, D3DKMT_ACQUIREKEYEDMUTEX *args)
 {
     LARGE_INTEGER timeout = {.QuadPart = -100000};
@@ -150,7 +150,7 @@ static NTSTATUS acquire(handle_t mutex, uint64_t key, D3DKMT_ACQUIREKEYEDMUTEX *
     return status;
 }
 
-/* One row of an acquire: its status, the key untouched, and what the fence value is afterwards. */
+/* One row of an acquire: its status, the unchanged key, and the returned fence value. */
 static void acquire_row(const char *name, handle_t mutex, uint64_t key, NTSTATUS wanted, uint64_t value,
                         const char *what)
 {

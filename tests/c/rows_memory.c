@@ -1,4 +1,4 @@
-/* W-292 of windows-observed.md: whose video memory may be asked for; and what it says of what is resident. */
+/* W-292 of windows-observed.md: valid queries of video memory, and the reported residency. */
 #include "rows.h"
 
 #include <sys/syscall.h>

@@ -14,7 +14,7 @@ static int is_nt_handle(HANDLE handle)
     return handle && handle != poison_handle() && ((uintptr_t)handle & 0xC0000000) == 0;
 }
 
-/* A path as attributes; the text must live as long. */
+/* Object attributes of a path; the text must outlive them. */
 struct path {
     UNICODE_STRING text;
     OBJECT_ATTRIBUTES attributes;
@@ -78,7 +78,7 @@ static void keyed_mutexes(void)
 #define NAME u"Rows-\u00e4\u20ac of Sharing"
 #define NAME_IN_OTHER_CASE u"rOWS-\u00c4\u20ac OF sHARING"
 
-/* The type of the kernel object behind an NT handle, as this system tells it: the file's name. */
+/* The file name behind an NT handle, which shows its kind on this system. */
 static void object_type(HANDLE nt_handle)
 {
     COVERS("W-124");
@@ -88,7 +88,7 @@ static void object_type(HANDLE nt_handle)
     row("W-124", length > 0 && strstr(type, ":DxgkSharedSyncObject ") != NULL, "its kernel object type");
 }
 
-/* A mutex that is shared under NAME. */
+/* Shares a mutex under NAME. */
 static HANDLE share_by_name(void)
 {
     COVERS("W-002 W-123 W-126 W-127");

@@ -1,5 +1,5 @@
-/* What a process can do with the descriptor of its fence memory: read, and nothing else. It attaches by
- * hand, because the library keeps the descriptor to itself. */
+/* A process can only read through the descriptor of its fence memory. This program attaches by hand,
+ * because the library does not expose the descriptor. */
 #include "attach.h"
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ int main(void)
     refused("a writable mapping", mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) == MAP_FAILED);
     refused("a write", pwrite(memory, "x", 1, 0) < 0);
 
-    /* Opened again for writing, as the root of a guest may: the seals must hold. */
+    /* Opens it again for writing, as root in a guest may: the seals must refuse writes. */
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
     int again = open(path, O_RDWR);

@@ -1,5 +1,5 @@
-/* Brings itself into the state that its argument names, says "ready", and stays there until it is
- * killed, or until its standard input ends where the state says so. For tests of what remains. */
+/* Enters the state that its argument names, prints "ready", and stays there until it is killed, or in
+ * some states until its standard input ends. For tests of leaks. */
 #include "attach.h"
 #include <pthread.h>
 
@@ -31,14 +31,14 @@ static void stay(void)
         pause();
 }
 
-/* 0 once standard input has something or has ended. */
+/* 0 once standard input has data or has ended. */
 static int nothing_to_read(void)
 {
     struct pollfd input = {0, POLLIN, 0};
     return poll(&input, 1, 0) == 0;
 }
 
-/* Attached at the broker, but nothing was said on the stream: no library of ours does that. */
+/* Attached at the broker, without a Hello on the stream, which the library never does. */
 static void attached(void)
 {
     int descriptors[2];
@@ -47,7 +47,7 @@ static void attached(void)
     stay();
 }
 
-/* The same, and a child holds every descriptor of it until its standard input ends. */
+/* The same, with a child that keeps every descriptor until its standard input ends. */
 static void forked(void)
 {
     int descriptors[2];
@@ -62,7 +62,7 @@ static void forked(void)
     stay();
 }
 
-/* Everything exists, nothing is destroyed, waits are armed, packets are queued; then the end. */
+/* Every kind of object exists, waits are registered and packets are queued at the end. */
 static void leaves(void)
 {
     open_all();
@@ -89,7 +89,7 @@ static void armed(void)
     stay();
 }
 
-/* On the first context a command that never ends, behind it work; a GPU wait on a second one. */
+/* The first context has a command that hangs, with work behind it; the second has a GPU wait. */
 static void hung(void)
 {
     static struct gpupv_commands commands;
@@ -127,7 +127,7 @@ static void calls(void)
     stay();
 }
 
-/* Signals and waits until standard input ends: somebody who must not be disturbed. */
+/* Signals and waits until standard input ends: a client that must not be disturbed. */
 static void steady(void)
 {
     open_all();
@@ -143,7 +143,7 @@ static void steady(void)
     printf("steady: %s\n", failures ? "FAILED" : "undisturbed");
 }
 
-/* Between the two lines: waits for what is reached, in both forms, and nothing else. */
+/* Between the two printed lines it only waits for reached values, in both forms. */
 static void satisfied(void)
 {
     open_all();

@@ -1,6 +1,6 @@
-/* Threads that call and wait at once: ping-pong over two fences, waits by event, creates and
- * destroys, all on one session, with a signal every other millisecond that restarts nothing. Prints
- * what was counted; nothing may get lost. */
+/* Threads that call and wait at once on one session: ping-pong over two fences, waits by event, creates and
+ * destroys. A signal every other millisecond interrupts them without SA_RESTART. Prints the counts; nothing
+ * may get lost. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/time.h>
@@ -46,7 +46,7 @@ static void *churner(void *arg)
     return NULL;
 }
 
-/* Waits by event for what another thread queues on the GPU. */
+/* Waits by event for signals that another thread queues on the GPU. */
 static void *listener(void *arg)
 {
     (void)arg;
@@ -69,7 +69,7 @@ static void *ticker(void *arg)
     return NULL;
 }
 
-/* More fences at once than one page of fence memory holds: each has a value of its own. */
+/* More fences at once than one page of fence memory holds: each has its own value. */
 static void hold_many(void)
 {
     static struct fence held[HELD];
@@ -132,13 +132,13 @@ int main(void)
 
     hold_many();
 
-    /* What is reached already costs no message. */
+    /* A wait for a reached value sends no message. */
     uint64_t sent = gpupv_messages_sent();
     for (int i = 0; i < 1000; i++)
         EXPECT(cpu_wait(device, ping.handle, 1, 0), STATUS_SUCCESS);
     sent = gpupv_messages_sent() - sent;
     printf("messages of 1000 waits for what is reached: %llu\n", (unsigned long long)sent);
-    CHECK(sent == 0 || sent == 1000, "some waits were forwarded, some not"); /* all: recorded */
+    CHECK(sent == 0 || sent == 1000, "only some of the waits sent a message"); /* all: recorded */
 
     EXPECT(destroy_object(ping.handle), STATUS_SUCCESS);
     EXPECT(destroy_object(pong.handle), STATUS_SUCCESS);

@@ -1,6 +1,6 @@
-/* One process waits, another signals, and each says when it is so far: for tests of where the time of a wake-up goes.
- * `wakes wait N` shares a fence by name, says "shared", and waits for 1, 2, .. N, each time saying "waits" and "woken";
- * `wakes signal` opens it, says "opened", and signals the next value for each byte of its input, saying "signaled". */
+/* One process waits and another signals, and both print their progress, for tests of the parts of a wake's time.
+ * `wakes wait N` shares a fence by name, prints "shared", and waits for 1, 2, .. N, each time printing "waits" and "woken".
+ * `wakes signal` opens it, prints "opened", and for each byte of its input signals the next value and prints "signaled". */
 #include "check.h"
 
 static handle_t device;
@@ -46,7 +46,7 @@ static void signals_each(void)
     }
 }
 
-/* It ends without another call: what was not told of times is told at the exit. */
+/* Ends without another call: unsent timestamps are sent at the exit. */
 int main(int argc, char **argv)
 {
     if (argc < 2)

@@ -150,14 +150,14 @@ mod tests {
         static DONE: AtomicBool = AtomicBool::new(false);
         for _ in 0..200 {
             DONE.store(false, Ordering::Relaxed);
-            let (bell, wait) = std::sync::mpsc::channel();
+            let (released, wait) = std::sync::mpsc::channel();
             let (_kept, forever) = std::sync::mpsc::channel::<()>();
             std::thread::spawn(move || {
                 wait.recv().unwrap();
                 DONE.store(true, Ordering::Relaxed);
                 let _ = forever.recv();
             });
-            bell.send(()).unwrap();
+            released.send(()).unwrap();
             wait_until_idle();
             assert!(DONE.load(Ordering::Relaxed));
         }

@@ -76,7 +76,7 @@ pub struct PendingConnections {
 
 impl fmt::Debug for PendingConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Newcomers").finish_non_exhaustive()
+        f.debug_struct("PendingConnections").finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Allocations and resources: who may name them, what goes with what, and that nothing stays behind. What Windows
-//! answers row by row is `tests/c/rows_allocation.c`.
+//! Allocations and resources: valid handles, lifetimes, and that nothing leaks. `tests/c/rows_allocation.c` checks the
+//! answers that were observed on Windows.
 
 use covers::covers;
 
@@ -30,7 +30,7 @@ pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {
     }
 }
 
-/// The resource, its global handle, and the allocation; NULL for what there is not.
+/// The resource, its global handle, and the allocation; NULL for those that the call does not create.
 pub(crate) fn create<M: Miniport>(
     world: &mut World<M>,
     device: Handle,
@@ -94,7 +94,7 @@ fn a_list_is_destroyed_whole_or_not_at_all() {
 }
 
 #[test]
-fn an_allocation_is_named_on_its_own_device_only() {
+fn an_allocation_handle_is_valid_on_its_own_device_only() {
     let mut world = World::new();
     let (device, other) = (world.device(), world.device());
     let (resource, _, allocation) = create(&mut world, device, F::CREATE_RESOURCE);
@@ -104,14 +104,14 @@ fn an_allocation_is_named_on_its_own_device_only() {
     there.resource = resource;
     assert_eq!(world.status(Call::CreateAllocation { create: Box::new(there) }), NtStatus::INVALID_HANDLE);
     world.ok(Call::DestroyDevice { device: other });
-    assert_eq!(counts(&world), (1, 1), "what another device has stays");
+    assert_eq!(counts(&world), (1, 1), "the other device's allocation stays");
     world.ok(Call::DestroyDevice { device });
-    assert_eq!(counts(&world), (0, 0), "what the device had went with it");
+    assert_eq!(counts(&world), (0, 0), "the device's allocations ended with it");
     assert_eq!(destroy(&mut world, device, resource, &[]), IP);
 }
 
 #[test]
-fn a_shared_resource_lives_while_somebody_has_it_open() {
+fn a_shared_resource_lives_until_its_last_open_is_destroyed() {
     let mut world = World::new();
     let device = world.device();
     let (resource, shared, allocation) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
@@ -126,16 +126,20 @@ fn a_shared_resource_lives_while_somebody_has_it_open() {
     let device_of_other = world.device();
     let (theirs, _) = open(&mut world, device_of_other, shared);
     world.input(Input::ProcessGone { process: P });
-    assert_eq!(counts(&world), (1, 1), "the creator is gone, the other has it");
+    assert_eq!(counts(&world), (1, 1), "the creator has ended, the other process has it open");
     let (more, _) = open(&mut world, device_of_other, shared);
     for handle in [theirs, more] {
         assert_eq!(destroy(&mut world, device_of_other, handle, &[]), OK);
     }
-    assert_eq!(world.status(open_call(device_of_other, shared)), IP, "the last open was the end");
+    assert_eq!(
+        world.status(open_call(device_of_other, shared)),
+        IP,
+        "destroying the last open destroys the resource"
+    );
 }
 
 #[test]
-fn an_allocation_that_everybody_destroyed_is_in_its_resource_no_more() {
+fn an_allocation_leaves_its_resource_with_its_last_handle() {
     let mut world = World::new();
     let device = world.device();
     let (_, shared, allocation) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
@@ -145,14 +149,14 @@ fn an_allocation_that_everybody_destroyed_is_in_its_resource_no_more() {
     };
     let (_, second) = open(&mut world, device, shared);
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
-    assert_eq!(info(&mut world), 1, "the second open has it");
+    assert_eq!(info(&mut world), 1, "the second open still has the allocation");
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[second]), OK);
     assert_eq!(info(&mut world), 0);
-    assert_eq!(world.status(open_call(device, shared)), IP, "there is nothing to open");
+    assert_eq!(world.status(open_call(device, shared)), IP, "the resource has no allocation to open");
 }
 
 #[test]
-fn a_global_handle_is_of_one_vm_and_one_adapter() {
+fn a_global_handle_is_valid_in_one_vm_and_on_one_adapter() {
     let config = Config { adapters: vec![AdapterConfig::default(); 2], ..Config::default() };
     let mut world = World::with_config(config);
     let adapters = match world.ok(Call::EnumAdapters { capacity: 2 }) {
@@ -171,7 +175,7 @@ fn a_global_handle_is_of_one_vm_and_one_adapter() {
     assert_eq!(
         world.status(Call::OpenSynchronizationObject { shared_handle: shared }),
         IP,
-        "it is no synchronization object"
+        "the handle names no synchronization object"
     );
     world.guest(1, ProcessId(9));
     let device = world.device_on(adapters[0].luid);
@@ -179,7 +183,7 @@ fn a_global_handle_is_of_one_vm_and_one_adapter() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_leaves_nothing() {
+fn invalid_creations_are_refused_and_leak_nothing() {
     let mut world = World::new();
     let device = world.device();
     type Spoil = fn(&mut CreateAllocation);
@@ -266,7 +270,7 @@ fn guards(world: &mut World, device: Handle) -> [Handle; 2] {
 }
 
 #[test]
-fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
+fn an_nt_handle_opens_its_resource_and_keeps_it_alive() {
     let mut world = World::new();
     let device = world.device();
     let (resource, global, allocation) =
@@ -277,13 +281,13 @@ fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
     world.ok(share_all(&[allocation], second));
     let info = world.ok(Call::QueryResourceInfoFromNtHandle { device, token });
     assert_eq!(info, Reply::ResourceInfo(ResourceInfo { allocations: 1, ..Default::default() }));
-    assert_eq!(world.status(by_token(device, token, 2)), IP, "W-266 holds here too");
+    assert_eq!(world.status(by_token(device, token, 2)), IP, "W-266 applies here, too");
     assert_eq!(destroy(&mut world, device, resource, &[]), OK);
     let [again, of_it, mutex, sync] = opened(&mut world, by_token(device, second, 1));
     assert!(again != resource && of_it != allocation);
     assert_eq!((mutex, sync), (Handle::NULL, Handle::NULL));
     assert_eq!(destroy(&mut world, device, again, &[]), OK);
-    // It lives while one of its NT handles does.
+    // An open NT handle keeps the resource alive.
     world.close_nt_handle(token);
     assert_eq!(world.status(by_token(device, token, 1)), NtStatus::INVALID_HANDLE);
     let [again, ..] = opened(&mut world, by_token(device, second, 1));
@@ -291,7 +295,7 @@ fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
     assert_eq!(counts(&world), (1, 1));
     assert_eq!(destroy(&mut world, device, again, &[]), OK);
     assert_eq!((counts(&world), world.kernel.miscounted()), ((0, 0), None));
-    // An NT handle that is closed last ends it.
+    // Closing the last NT handle destroys the resource.
     let (resource, ..) =
         create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING);
     world.ok(share_all(&[resource], token));
@@ -301,7 +305,7 @@ fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
 }
 
 #[test]
-fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guards() {
+fn an_nt_handle_names_an_allocation_a_sync_object_or_an_allocation_with_its_mutex_and_fence() {
     covers!("FEN-066");
     let mut world = World::new();
     let device = world.device();
@@ -349,7 +353,7 @@ fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guar
     {
         assert_eq!(world.status(share_all(taken, token(number))), OK, "{taken:?}");
     }
-    // Each opens as what it is of.
+    // Each NT handle opens only as the kind of object that it names.
     let mismatch = NtStatus::OBJECT_TYPE_MISMATCH;
     assert_eq!(world.status(by_token(device, token(3), 1)), mismatch);
     let flags = SyncObjectFlags::empty();
@@ -362,7 +366,7 @@ fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guar
 }
 
 #[test]
-fn without_standard_rights_read_a_resource_and_its_guards_are_inaccessible() {
+fn without_standard_rights_read_a_resource_and_its_mutex_and_fence_are_inaccessible() {
     covers!("FEN-068");
     let mut world = World::new();
     let device = world.device();
@@ -381,7 +385,7 @@ fn without_standard_rights_read_a_resource_and_its_guards_are_inaccessible() {
 }
 
 #[test]
-fn what_goes_with_an_nt_handle_is_opened_with_it_and_lives_as_long() {
+fn an_nt_handle_opens_the_mutex_and_fence_of_its_resource_and_keeps_them_alive() {
     let mut world = World::new();
     let device = world.device();
     let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
@@ -395,7 +399,7 @@ fn what_goes_with_an_nt_handle_is_opened_with_it_and_lives_as_long() {
     let device = world.device();
     let handles = |world: &World| world.kernel.belongings(other).handles;
     let before = handles(&world);
-    // The mutex has data, and the buffer no room for them: nothing is opened.
+    // The buffer is too small for the mutex's data: the call opens nothing.
     let small = RuntimeBuffer { size: 1, present: true, data: vec![] };
     let info = ResourceInfo { allocations: 1, ..Default::default() };
     let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer: small };

@@ -1,4 +1,4 @@
-//! What waits, signals and all that a process makes cost in memory. Counted, not timed: `benches/model` takes the times.
+//! Memory cost of waits, signals and a process's objects. This file counts allocations; `benches/model` measures times.
 
 #[path = "common/counting.rs"]
 mod counting;
@@ -40,7 +40,7 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
             }
             let each = (live_bytes() - before) as f64 / WAITS as f64;
             assert!(each <= WAIT_BYTES_MAX, "{each} bytes: {fences} fences, random: {random}");
-            // Nothing stays behind but what the next few waits need.
+            // Only buffers for the next few waits remain.
             for fence in 0..fences {
                 let signal = world.signal(fence, u64::MAX);
                 world.take(signal);
@@ -53,7 +53,7 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
 }
 
 #[test]
-fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
+fn churning_waits_cost_no_more_memory_than_pending_ones() {
     const WAITS: usize = 50_000;
     let mut world = World::new(1);
     let before = live_bytes();
@@ -70,9 +70,9 @@ fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
         }
         let each = (live_bytes() - before) as f64 / WAITS as f64;
         assert!(each <= WAIT_BYTES_MAX, "{each} bytes in round {round}");
-        assert_eq!(world.pending(), WAITS, "every name that was cancelled was found");
+        assert_eq!(world.pending(), WAITS, "every canceled wait was found by its event id");
     }
-    // The names of the last round are pending: none may be taken twice.
+    // The event ids of the last round are pending: none may be used twice.
     for at in 0..100 {
         let again = world.wait(0, u64::MAX, event(5, at));
         world.take(again);
@@ -84,7 +84,7 @@ fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
     assert_eq!(world.pending(), WAITS + 100);
 }
 
-/// Allocations while such a call is made, and the kernel is told of it and takes it.
+/// Allocations while the call is built, prefetched and handled.
 fn taking(world: &mut World, call: impl FnOnce(&World) -> dxgkrnl::Input) -> u64 {
     let before = allocations();
     let input = call(world);
@@ -94,14 +94,14 @@ fn taking(world: &mut World, call: impl FnOnce(&World) -> dxgkrnl::Input) -> u64
 }
 
 #[test]
-fn a_signal_allocates_nothing_whoever_waits() {
+fn a_signal_allocates_nothing_with_any_waiters() {
     let mut world = World::new(64);
     for value in 1..100_u64 {
         let warm = value > 2;
         let check = |what: &str, count: u64| assert!(!warm || count == 0, "{what}: {count} allocations");
-        // Nobody waits for it.
+        // Without waiters.
         check("a signal", taking(&mut world, |world| world.signal(0, 10 * value)));
-        // One waits, then a few.
+        // One waiter, then a few.
         for waiters in [1, 5] {
             for event in 0..waiters {
                 let wait = |world: &World| world.wait(0, 10 * value + waiters, 1 + event);
@@ -111,7 +111,7 @@ fn a_signal_allocates_nothing_whoever_waits() {
             check("a signal that wakes", taking(&mut world, signal));
             assert_eq!(world.effects.events.len() as u64, waiters);
         }
-        // Two waits for all of 32: the calls may allocate, the signals may not.
+        // Two waits for all of 32 fences: the calls may allocate, the signals may not.
         for half in [0..32, 32..64] {
             let wait = world.wait_all(half.clone(), 10 * value + 9, 1 + half.start as u64);
             world.take(wait);
@@ -125,10 +125,10 @@ fn a_signal_allocates_nothing_whoever_waits() {
 }
 
 #[test]
-fn waking_many_allocates_nothing_in_whatever_order_they_came() {
+fn waking_many_waits_allocates_nothing_in_any_order() {
     const WAITS: usize = 20_000;
     let mut world = World::new(1);
-    // The lists of effects get their room.
+    // Grow the effect lists once.
     for input in [world.wait(0, 1, 1), world.signal(0, 1)] {
         world.take(input);
     }
@@ -147,12 +147,12 @@ fn waking_many_allocates_nothing_in_whatever_order_they_came() {
     }
 }
 
-/// Something of which a process makes one more.
+/// A kind of object, and how a process creates more of it.
 struct Kind {
     name: &'static str,
     make: fn(&mut Owner, u32),
     count: u32,
-    /// It may be charged at so many times what it takes.
+    /// Largest allowed ratio of charged bytes to bytes in use.
     most: f64,
 }
 
@@ -377,11 +377,11 @@ const KINDS: [Kind; 21] = [
 ];
 
 #[test]
-fn what_a_process_makes_is_charged_at_what_it_takes() {
+fn objects_of_a_process_are_charged_at_the_memory_they_use() {
     let mut wrong = Vec::new();
     for kind in &KINDS {
         let mut owner = Owner::new(3 * kind.count);
-        // Tables grow by a part of what they have.
+        // Tables grow in proportion to their size, so the first batch is not measured.
         (kind.make)(&mut owner, kind.count);
         let measured = |owner: &Owner| (live_bytes(), owner.world.kernel.memory_bytes(OWNER).unwrap_or(0));
         let before = measured(&owner);
@@ -393,12 +393,15 @@ fn what_a_process_makes_is_charged_at_what_it_takes() {
         if charged < takes || charged > takes * kind.most {
             wrong.push((kind.name, takes, charged));
         }
-        // Whoever ends takes it all along.
+        // The end of the process frees all of it.
         owner.world.kernel.handle(0, Input::ProcessGone { process: OWNER }, &mut Effects::default());
         owner.world.kernel.finish_backlog(&mut Effects::default());
         assert_eq!(owner.world.kernel.miscounted(), None, "{}", kind.name);
     }
-    assert!(wrong.is_empty(), "charged at less than it takes, or at far more: {wrong:?}");
+    assert!(
+        wrong.is_empty(),
+        "kinds charged below their memory use, or far above it (name, used, charged): {wrong:?}"
+    );
 }
 
 /// The kernel with two VMs of 1 MiB each.
@@ -443,7 +446,7 @@ impl Small {
         device
     }
 
-    /// How many fences a process can make, and what it is told of the next.
+    /// How many fences a process can create, and the note of the first refused call.
     fn fill(&mut self, process: u32, device: Handle) -> (u32, String) {
         let info =
             SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
@@ -460,7 +463,7 @@ impl Small {
 }
 
 #[test]
-fn whoever_takes_all_that_it_can_leaves_a_third_to_the_others_of_its_vm_and_all_to_other_vms() {
+fn a_greedy_process_leaves_a_third_of_the_budget_to_its_vm_and_all_of_theirs_to_other_vms() {
     let mut small = Small::new();
     let [a, b, c] = [(1, 1), (2, 1), (3, 2)].map(|(process, vm)| small.attach(process, vm));
     let (first, why) = small.fill(1, a);
@@ -470,8 +473,8 @@ fn whoever_takes_all_that_it_can_leaves_a_third_to_the_others_of_its_vm_and_all_
     let (second, _) = small.fill(2, b);
     assert!((first / 4..first / 2).contains(&second), "two thirds of what is left: {first}, {second}");
     let (other, _) = small.fill(3, c);
-    assert!(first.abs_diff(other) <= first / 20, "another VM has its own: {first}, {other}");
-    // What ends is the VM's again; and a refused call has made nothing.
+    assert!(first.abs_diff(other) <= first / 20, "another VM has its own budget: {first}, {other}");
+    // An ended process frees its share of the budget; a refused call creates nothing.
     assert_eq!(small.kernel.miscounted(), None);
     small.input(Input::ProcessGone { process: ProcessId(1) });
     small.kernel.finish_backlog(&mut Effects::default());
@@ -487,7 +490,7 @@ fn whoever_takes_all_that_it_can_leaves_a_third_to_the_others_of_its_vm_and_all_
 }
 
 #[test]
-fn an_nt_handle_is_charged_to_its_vm_as_long_as_it_is_there() {
+fn an_nt_handle_is_charged_to_its_vm_until_it_is_closed() {
     let mut small = Small::new();
     let device = small.attach(1, 1);
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
@@ -508,7 +511,7 @@ fn an_nt_handle_is_charged_to_its_vm_as_long_as_it_is_there() {
         }
     };
     assert!((300..2000).contains(&shared) && why.contains("memory_bytes"), "{shared}: {why}");
-    // Its process ends, they do not.
+    // The process ends; its NT handles stay.
     small.input(Input::ProcessGone { process: ProcessId(1) });
     let device = small.attach(2, 1);
     let (beside, _) = small.fill(2, device);

@@ -1,4 +1,4 @@
-//! CPU events that a driver signals: made, signaled, and ended exactly once in every order.
+//! CPU events that a driver signals: creation, signals, and exactly one destruction in every order.
 
 use covers::covers;
 
@@ -30,14 +30,14 @@ fn create(world: &mut World<Scripted>, device: Handle) -> Handle {
     world.object(device, notification(F::SIGNAL_BY_KMD)).object
 }
 
-/// The CPU event of an object of the present process.
+/// The CPU event of an object of the current process.
 fn event_of(world: &World<Scripted>, handle: Handle) -> CpuEventState {
     let events = world.kernel.snapshot().cpu_events;
     let of_handle = |one: &CpuEventState| (one.process, one.handle) == (world.process.0, handle);
     events.into_iter().find(of_handle).expect("the object has a CPU event")
 }
 
-/// A right signal of a CPU event.
+/// A valid signal of a CPU event.
 fn signal(event: u64) -> SignalEvent {
     SignalEvent { process: None, event, cpu_event_object: true, last_use: false, reserved: 0 }
 }
@@ -46,21 +46,21 @@ fn called_back(adapter: u32, signal: SignalEvent) -> Vec<Callback> {
     vec![Callback::SignalEvent { adapter, signal }]
 }
 
-/// The DPC of an interrupt of adapter 0 calls this back.
+/// Makes these callbacks in the DPC of an interrupt of adapter 0.
 fn from_dpc(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
     script.borrow_mut().call_back("dpc_routine", callbacks);
     let engine = EngineId { adapter: 0, node: 0 };
     inject(world, script, vec![interrupt(Interrupt::MonitoredFenceSignaled { engine })]);
 }
 
-/// The driver calls this back by itself: what is set by it, and what it did wrong.
+/// Lets the driver signal these; returns the events set and the number of contract violations.
 fn driver_signals(
     world: &mut World<Scripted>,
     script: &ScriptRef,
     signals: &[SignalEvent],
 ) -> (Vec<EventId>, u64) {
     let (woken, violations) = signaled(world, script, signals);
-    (woken.into_iter().map(|target| target.event().expect("an event of the library's")).collect(), violations)
+    (woken.into_iter().map(|target| target.event().expect("the event of a wait")).collect(), violations)
 }
 
 /// The same for signals in guest-event mode.
@@ -72,7 +72,7 @@ fn driver_signals_guest(
     let (woken, violations) = signaled(world, script, signals);
     let guest = |target| match target {
         WakeTarget::GuestEvent(event) => event,
-        WakeTarget::Event(event) => panic!("{event:?} is the library's"),
+        WakeTarget::Event(event) => panic!("{event:?} is the event of a wait"),
     };
     (woken.into_iter().map(guest).collect(), violations)
 }
@@ -95,7 +95,7 @@ fn with_policy(cpu_event_of_device: CpuEventOfDevice) -> Config {
 }
 
 #[test]
-fn the_driver_is_asked_for_an_event_on_the_device_and_only_with_signal_by_kmd() {
+fn the_driver_creates_an_event_for_the_device_only_with_signal_by_kmd() {
     covers!("EVT-001", "EVT-003", "EVT-004");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -156,7 +156,7 @@ fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
         assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
         world.finish();
     }
-    // The host's own processes are not the old guest's.
+    // Processes of the host keep the feature beside an old guest.
     let (mut world, _) = scripted(Config { vms: vec![old_guest], ..Config::default() });
     let device = world.device();
     world.ok(by_kmd(device));
@@ -205,7 +205,7 @@ fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
         assert!(snapshot.objects.is_empty() && snapshot.cpu_events.is_empty());
         assert_eq!(snapshot.contract_violations, u64::from(status == NtStatus::SUCCESS));
         let next = create(&mut world, device);
-        assert_eq!(next.0, device.0 + 0x40, "a failure takes no handle");
+        assert_eq!(next.0, device.0 + 0x40, "a failed creation uses no handle");
         world.finish();
     }
 }
@@ -220,16 +220,16 @@ fn a_driver_that_fails_for_process_or_device_fails_the_device() {
         assert_eq!(world.kernel.snapshot().kmd_processes.len(), known);
     }
     let expected = ["create_process 0 2 Host Some(\"test\")", "destroy_process 0 2"];
-    assert_eq!(calls(&script, &["create_", "destroy_"]), expected, "what began is undone");
+    assert_eq!(calls(&script, &["create_", "destroy_"]), expected, "a failed creation is undone");
     world.ok(Call::CreateDevice { adapter, flags: 0 });
     script.borrow_mut().failing = Some(("create_device", NtStatus::NO_MEMORY));
     assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY);
-    assert_eq!(world.kernel.snapshot().kmd_processes.len(), 1, "the process has a device still");
+    assert_eq!(world.kernel.snapshot().kmd_processes.len(), 1, "the process still has a device");
     world.finish();
 }
 
 #[test]
-fn a_process_is_its_drivers_from_its_first_device_to_its_last_handle_of_the_adapter() {
+fn the_driver_has_a_process_from_its_first_device_to_its_last_adapter_handle() {
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let luid = second.luid;
     let adapters = vec![AdapterConfig::default(), second];
@@ -251,7 +251,7 @@ fn a_process_is_its_drivers_from_its_first_device_to_its_last_handle_of_the_adap
     assert_eq!(calls(&script, &["create_"]), expected);
     let Reply::Adapter(again) = world.ok(Call::OpenAdapterFromLuid { luid }) else { panic!() };
     world.ok(Call::CloseAdapter { adapter: other });
-    assert_eq!(calls(&script, &["destroy_"]), [""; 0], "one handle is left");
+    assert_eq!(calls(&script, &["destroy_"]), [""; 0], "one adapter handle is left");
     world.ok(Call::CloseAdapter { adapter: again });
     assert_eq!(calls(&script, &["destroy_"]), ["destroy_device 1 5", "destroy_process 1 4"]);
     world.gone(P);
@@ -261,14 +261,14 @@ fn a_process_is_its_drivers_from_its_first_device_to_its_last_handle_of_the_adap
 }
 
 #[test]
-fn no_call_signals_it_waits_for_it_or_queues_it() {
+fn no_call_signals_waits_for_or_queues_a_cpu_event() {
     covers!("EVT-005", "EVT-006", "EVT-007");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (context, queue) = (world.context(device, 0), world.queue_on(device, ADVANCED, NONE));
     let object = create(&mut world, device);
     let fence = world.fence(device, 0).object;
-    // Alone, and beside one that may be.
+    // Alone, and beside an object that the call accepts.
     for objects in [vec![object], vec![fence, object], vec![object, fence]] {
         let values = vec![1; objects.len()];
         let gpu = |signal, contexts| Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
@@ -333,7 +333,7 @@ fn no_call_signals_it_waits_for_it_or_queues_it() {
 }
 
 #[test]
-fn each_step_with_signals_sets_the_event_once_for_ever_again() {
+fn each_step_with_signals_sets_the_event_once_without_limit() {
     covers!("EVT-007", "EVT-008", "EVT-025", "EVT-026");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -373,18 +373,18 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     for wrong in wrong {
         assert_eq!(driver_signals(&mut world, &script, &[wrong]), (vec![], 1), "{wrong:?}");
         assert!(world.notes().concat().contains("contract violation by the driver of adapter 0"));
-        // It is not fatal, and what is right beside it counts.
+        // A bad signal is not fatal, and valid signals beside it count.
         assert_eq!(driver_signals(&mut world, &script, &[wrong, right]), (vec![EVENT], 1));
     }
     from_dpc(&mut world, &script, called_back(1, right));
-    assert_eq!(world.woken(), [], "an event is its adapter's");
+    assert_eq!(world.woken(), [], "the event belongs to another adapter");
     assert!(world.kernel.bugchecked().is_none());
     let state = event_of(&world, object);
     assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 19));
     world.finish();
 }
 
-/// `DxgkCbSignalEvent` answers by the part of the driver that calls it.
+/// The status of `DxgkCbSignalEvent` depends on the IRQL of its caller.
 #[test]
 fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     covers!("EVT-010");
@@ -394,7 +394,7 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     let right = signal(event_of(&world, object).dxg);
     let returned = |script: &ScriptRef| calls(script, &["event_signaled"]);
     let said = |status| vec![format!("event_signaled 0 {:#x}: {status}", right.event)];
-    // Hardware and the ISR: a fault, and what an engine does when it is due.
+    // Hardware and the ISR: a fault, and an engine's work at its deadline.
     inject(&mut world, &script, called_back(0, right));
     assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
     assert!(world.notes().concat().contains("an interrupt service routine calls it"));
@@ -409,14 +409,14 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     script.borrow_mut().call_back("object_goes_bad", called_back(0, right));
     world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage: 1 }));
     assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
-    // Each status is the one of its call.
+    // Each call gets its own status.
     let wrong = SignalEvent { reserved: 1, ..right };
     from_dpc(&mut world, &script, [wrong, right].iter().flat_map(|one| called_back(0, *one)).collect());
     assert_eq!(returned(&script), [said(IP), said(NtStatus::SUCCESS)].concat());
     world.finish();
 }
 
-/// Events of one process, all alive, each with a name of its own; their names and the driver's.
+/// Live events of one process, each with its own event id; their ids and the driver's names.
 fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId, u64)> {
     for name in 1..=count {
         let info = SyncObjectInfo { event: Some(EventId(name)), ..notification(F::SIGNAL_BY_KMD) };
@@ -426,7 +426,7 @@ fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId
 }
 
 #[test]
-fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
+fn each_of_ten_thousand_events_is_set_once_for_each_step_that_signals_it() {
     covers!("EVT-007", "EVT-025", "EVT-026");
     const EVENTS: u64 = 10_000;
     const SIGNALS: usize = 1_000;
@@ -435,11 +435,11 @@ fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
     let events = world.filling(|world| many(world, device, EVENTS));
     let names: Vec<EventId> = events.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, (1..=EVENTS).map(EventId).collect::<Vec<_>>());
-    // All in one step, and all again the other way round: each is set once, by the first.
+    // All twice in one step, the second time in reverse order: each is set once, by its first signal.
     let all = events.iter().chain(events.iter().rev());
     let signals: Vec<SignalEvent> = all.map(|(_, dxg)| signal(*dxg)).collect();
     assert_eq!(driver_signals(&mut world, &script, &signals), (names, 0));
-    // One so often in one step, then as many steps with one signal each, to one and to different ones.
+    // One event many times in one step; then one signal a step, to one event and to different events.
     let (name, dxg) = events[7_777];
     assert_eq!(driver_signals(&mut world, &script, &[signal(dxg)].repeat(SIGNALS)), (vec![name], 0));
     world.filling(|world| {
@@ -451,7 +451,7 @@ fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
             assert_eq!(world.woken(), woken);
         }
     });
-    // What collapsed was heard all the same.
+    // Collapsed signals are still counted.
     let snapshot = world.kernel.snapshot();
     let signaled: u64 = snapshot.cpu_events.iter().map(|one| one.signals).sum();
     assert_eq!((signaled, snapshot.contract_violations), (2 * EVENTS + 3 * SIGNALS as u64, 0));
@@ -524,7 +524,7 @@ impl Ended {
 }
 
 #[test]
-fn whatever_ends_it_first_the_driver_destroys_it_once_and_signals_it_no_more() {
+fn the_driver_destroys_an_event_once_and_cannot_signal_it_afterwards() {
     covers!("EVT-013", "EVT-014", "EVT-015", "EVT-017", "EVT-029", "EVT-030");
     for first in ENDS {
         for second in ENDS {
@@ -549,7 +549,7 @@ fn whatever_ends_it_first_the_driver_destroys_it_once_and_signals_it_no_more() {
 }
 
 #[test]
-fn what_a_stopping_adapter_signals_after_the_destruction_is_refused() {
+fn a_signal_from_stop_device_after_the_events_destruction_is_refused() {
     covers!("EVT-030");
     let mut ended = Ended::new(Config::default());
     let state = event_of(&ended.world, ended.object);
@@ -569,7 +569,7 @@ fn events_end_with_their_device_before_it_or_after_it() {
     let order = |policy| {
         let mut ended = Ended::new(with_policy(policy));
         let state = event_of(&ended.world, ended.object);
-        // What the second of the two signals is too late or not, by the order.
+        // The order of the two ends decides whether the second one's signal is too late.
         ended.script.borrow_mut().call_back("destroy_device", called_back(0, signal(state.dxg)));
         let device = state.device;
         calls(&ended.script, &["destroy_"]);
@@ -577,7 +577,7 @@ fn events_end_with_their_device_before_it_or_after_it() {
         let log = calls(&ended.script, &["destroy_"]);
         let names: Vec<String> = log.iter().map(|line| line.split(' ').next().unwrap().into()).collect();
         let (woken, violations) = (ended.world.woken(), ended.world.kernel.snapshot().contract_violations);
-        // The object outlives both, and is of no use.
+        // The object outlives both, but its event no longer exists.
         ended.world.ok(Call::DestroySynchronizationObject { object: ended.object });
         assert_eq!(calls(&ended.script, &["destroy_cpu_event"]), [""; 0]);
         ended.world.finish();
@@ -591,7 +591,7 @@ fn events_end_with_their_device_before_it_or_after_it() {
 }
 
 #[test]
-fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
+fn a_signal_in_flight_during_destruction_counts_and_later_ones_do_not() {
     covers!("EVT-013");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -600,7 +600,7 @@ fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
     script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
     world.ok(Call::DestroySynchronizationObject { object });
     assert_eq!((world.woken(), world.kernel.snapshot().contract_violations), (vec![EVENT], 0));
-    // The destruction of another is after it, in the same step or not.
+    // A signal after the event's own destruction is too late, in the same step or a later one.
     script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
     script.borrow_mut().call_back("destroy_device", called_back(0, signal(other_event)));
     world.ok(Call::DestroyDevice { device });
@@ -609,7 +609,7 @@ fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
 }
 
 #[test]
-fn a_reset_leaves_it_to_tell_of_what_went_bad() {
+fn an_event_can_still_be_signaled_after_a_reset() {
     covers!("EVT-015");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -628,7 +628,7 @@ fn a_reset_leaves_it_to_tell_of_what_went_bad() {
 }
 
 #[test]
-fn what_is_shared_ends_with_its_creators_handle() {
+fn a_shared_events_driver_side_ends_with_the_creators_handle() {
     covers!("EVT-013", "EVT-015");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -644,9 +644,9 @@ fn what_is_shared_ends_with_its_creators_handle() {
     };
     assert_eq!(world.status(open(F::SIGNAL_BY_KMD)), IP);
     let Reply::SyncObject(opened) = world.ok(open(F::empty())) else { panic!() };
-    assert_eq!(world.kernel.snapshot().cpu_events.len(), 1, "an open is no event");
+    assert_eq!(world.kernel.snapshot().cpu_events.len(), 1, "an open creates no CPU event");
     let context = world.context(other_device, 0);
-    assert_eq!(world.gpu_signal(&[context], opened.object, 1), IP, "the object is what it is");
+    assert_eq!(world.gpu_signal(&[context], opened.object, 1), IP, "a CPU event object cannot be queued");
     world.process = P;
     calls(&script, &EVENT_CALLS);
     world.ok(Call::DestroySynchronizationObject { object });
@@ -673,10 +673,10 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
             assert_eq!(
                 driver_signals_guest(&mut world, &script, &[guest]),
                 (event, 0),
-                "as often as it likes"
+                "the driver may signal it any number of times"
             );
         }
-        // Its last signals come while it is destroyed; none later.
+        // Its last signals arrive during its destruction, and none later.
         script.borrow_mut().call_back("destroy_process", called_back(0, guest));
         world.gone(process);
         assert_eq!(world.kernel.snapshot().contract_violations, 0);
@@ -696,7 +696,7 @@ fn a_guest_event_of_the_number_of_a_wait_does_not_end_the_wait() {
     let wait = world.pending(device, &[(fence.object, 1)], false);
     let guest = SignalEvent { process, cpu_event_object: false, ..signal(wait.0) };
     assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![GuestEvent(wait.0)], 0));
-    // The two are told apart while they are held, too.
+    // The two stay distinct while they are held for a frozen process, too.
     world.input(Input::ProcessFrozen { process: id, frozen: true });
     assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![], 0));
     world.signal(device, fence.object, 1);
@@ -707,7 +707,7 @@ fn a_guest_event_of_the_number_of_a_wait_does_not_end_the_wait() {
 }
 
 #[test]
-fn a_process_has_so_many_cpu_events_at_a_time() {
+fn a_process_has_a_limited_number_of_cpu_events() {
     let (mut world, _) = scripted(Config::default());
     let device = world.device();
     let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
@@ -719,7 +719,7 @@ fn a_process_has_so_many_cpu_events_at_a_time() {
     world.finish();
 }
 
-/// A process of a VM with a device, which its driver knows by this name.
+/// A process of a VM with a device, and the driver's name for the process.
 fn known_process(world: &mut World<Scripted>) -> (ProcessId, Option<KmdProcess>) {
     let process = ProcessId(7);
     world.process = process;
@@ -730,7 +730,7 @@ fn known_process(world: &mut World<Scripted>) -> (ProcessId, Option<KmdProcess>)
 }
 
 #[test]
-fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
+fn no_signal_follows_the_last_use_of_an_event_or_the_end_of_its_process() {
     covers!("EVT-020");
     let (mut world, script) = scripted(Config::default());
     let (id, process) = known_process(&mut world);
@@ -747,24 +747,20 @@ fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
         "another event"
     );
     assert_eq!(world.kernel.snapshot().kmd_processes[0].last_used_events, 1);
-    // While the process is destroyed the driver may still signal, and say that it is the last time.
+    // During the destruction of the process the driver may still signal, and set last_use.
     script.borrow_mut().call_back("destroy_process", called_back(0, last(2)));
     world.woken();
     world.gone(id);
     let violations = world.kernel.snapshot().contract_violations;
     assert_eq!(violations, 2);
     for late in [guest(2), last(3)] {
-        assert_eq!(
-            driver_signals_guest(&mut world, &script, &[late]),
-            (vec![], 1),
-            "no such process any more"
-        );
+        assert_eq!(driver_signals_guest(&mut world, &script, &[late]), (vec![], 1), "the process has ended");
     }
     world.finish();
 }
 
 #[test]
-fn a_driver_is_done_with_so_many_events_of_a_process() {
+fn the_kernel_remembers_a_limited_number_of_last_used_events_of_a_process() {
     let (mut world, script) = scripted(Config::default());
     let (_, process) = known_process(&mut world);
     let most = limits::LAST_USED_EVENTS_PER_PROCESS_MAX as u64;
@@ -785,7 +781,7 @@ fn on_the_host_an_event_is_set_in_the_step_of_its_callback_and_in_a_vm_it_may_be
     let device = world.device();
     let object = create(&mut world, device);
     let of_host = event_of(&world, object).dxg;
-    // The step in which the driver calls is the one in which the event is set: nothing comes between.
+    // The event is set in the step of the driver's callback.
     assert_eq!(driver_signals(&mut world, &script, &[signal(of_host)]), (vec![EVENT], 0));
     let (process, _) = known_process(&mut world);
     let device = world.device();
@@ -793,7 +789,7 @@ fn on_the_host_an_event_is_set_in_the_step_of_its_callback_and_in_a_vm_it_may_be
     let of_guest = event_of(&world, object).dxg;
     world.input(Input::ProcessFrozen { process, frozen: true });
     assert_eq!(driver_signals(&mut world, &script, &[signal(of_guest)]), (vec![], 0));
-    assert_eq!(event_of(&world, object).signals, 1, "to the driver it is done");
+    assert_eq!(event_of(&world, object).signals, 1, "the driver's call has succeeded");
     world.input(Input::ProcessFrozen { process, frozen: false });
     assert_eq!(world.woken(), [EVENT]);
     world.finish();

@@ -1,4 +1,4 @@
-//! When a signal from the CPU takes effect: the policy, and what a caller may rely on under either.
+//! When a CPU signal takes effect: the policy, and the guarantees under either setting.
 
 use covers::covers;
 
@@ -27,7 +27,11 @@ fn a_signal_is_complete_on_return_only_by_policy() {
         let there = if on_return { vec![(fence.slot.unwrap(), 5)] } else { vec![] };
         assert_eq!((world.stores(), world.value(fence.object)), (there, if on_return { 5 } else { 0 }));
         assert_eq!(world.woken() == [event], on_return);
-        assert_eq!(world.kernel.next_deadline(), (!on_return).then_some(world.now), "it comes by itself");
+        assert_eq!(
+            world.kernel.next_deadline(),
+            (!on_return).then_some(world.now),
+            "the signal takes effect without further input"
+        );
         world.advance(0);
         assert_eq!(world.value(fence.object), 5);
         assert_eq!(world.woken() == [event], !on_return);
@@ -36,7 +40,7 @@ fn a_signal_is_complete_on_return_only_by_policy() {
 }
 
 #[test]
-fn whoever_waits_for_a_signal_learns_of_it_under_either_policy() {
+fn waiters_are_woken_under_either_cpu_signal_policy() {
     covers!("FEN-026");
     for policy in [CpuSignal::AtOnce, CpuSignal::AfterAnswer] {
         let mut world = world(policy);

@@ -1,4 +1,4 @@
-//! A timeout costs the device whose work hangs, and an engine that lost its answer is asked again.
+//! A timeout loses the device whose work hangs; a preemption whose answer was lost is requested again.
 
 use covers::covers;
 
@@ -35,7 +35,7 @@ fn force<M: Miniport>(world: &mut World<M>, adapter: Handle, value: u32) {
     assert_eq!(world.status(call), OK);
 }
 
-/// A hardware queue with a wait that nobody meets, on an engine that is otherwise idle. It came 100 ms before TdrDelay.
+/// A hardware queue with a wait that no signal satisfies, on an idle engine, since 100 ms before TdrDelay.
 fn old_wait(world: &mut World) -> Handle {
     let device = world.device();
     let queue = world.queue_on(device, 0, NONE);
@@ -102,7 +102,7 @@ fn a_hang_behind_a_progress_fence_that_the_buffer_wrote_is_found_when_others_wan
             let queue = world.queue_on(guilty, 0, NONE);
             world.submit_hw(queue, 1, &[write(&queue.fence, 1), Hang]);
             world.advance(MS);
-            assert_eq!(world.view(queue).in_flight, 0, "as far as fences tell it is done");
+            assert_eq!(world.view(queue).in_flight, 0, "the fences show the work as complete");
             let fence = world.fence(other, 0);
             if in_hardware {
                 let queue = world.queue_on(other, 0, NONE);
@@ -133,7 +133,7 @@ fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
     world.advance(100 * MS);
     world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
     world.advance(TDR_DELAY - 1);
-    assert_eq!(world.value(fence.object), 0, "the engine has given it back, and nobody heard");
+    assert_eq!(world.value(fence.object), 0, "the engine was preempted, and the interrupt was lost");
     world.advance(10 * MS);
     assert_eq!((world.value(fence.object), world.execution_state(device)), (1, ACTIVE));
     assert_eq!(world.kernel.next_deadline(), None);
@@ -191,8 +191,12 @@ fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
     world.submit(context, &[busy(10)]);
     world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
     world.advance(TDR_DELAY + 100 * MS);
-    assert_eq!(world.kernel.next_deadline(), Some(2 * TDR_DELAY), "it is idle, and nobody knows");
-    // The report of the next buffer is the report of this one.
+    assert_eq!(
+        world.kernel.next_deadline(),
+        Some(2 * TDR_DELAY),
+        "the engine is idle, and the kernel does not know it"
+    );
+    // The completion of the next buffer also completes this one.
     let other = world.context(device, 0);
     world.submit(other, &[]);
     assert_eq!((world.kernel.next_deadline(), world.execution_state(device)), (None, ACTIVE));

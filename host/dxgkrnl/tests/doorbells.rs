@@ -1,4 +1,4 @@
-//! User-mode submission: doorbells, their statuses, and what rings reach.
+//! User-mode submission: doorbells, their statuses, and the effects of rings.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const RETRY: u64 = 2;
 const ABORT: u64 = 3;
 const DEVICE_REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 
-/// The default adapter with so many doorbells for each node.
+/// The default adapter with this number of doorbells for each node.
 fn with_doorbells(doorbells: u32) -> Config {
     let mut adapter = AdapterConfig::default();
     adapter.nodes.iter_mut().for_each(|node| node.doorbells = doorbells);
@@ -113,30 +113,30 @@ fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
-    assert_eq!(world.connect(queue), IP, "there is none yet");
+    assert_eq!(world.connect(queue), IP, "the queue has no doorbell yet");
     world.stores();
     let slot = world.doorbell(queue);
     assert_eq!(world.stores(), [(slot, RETRY)]);
     assert_eq!(world.status(Call::CreateDoorbell { queue: queue.handle, rings: vec![] }), IP);
-    // The dummy page takes the ring, and nothing happens.
+    // The ring writes to the dummy page, without effect.
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
     assert_eq!((world.view(queue).progress, world.stores()), (0, vec![]));
     assert_eq!(world.connect(queue), OK);
     assert_eq!(world.stores(), [(slot, CONNECTED)]);
-    assert_eq!((world.connect(queue), world.stores()), (OK, vec![]), "it is connected already");
-    // An engine finds nothing that it may write where the status stands.
+    assert_eq!((world.connect(queue), world.stores()), (OK, vec![]), "the doorbell is already connected");
+    // Engines cannot write the status slot.
     let status_address =
         queue.fence.gpu_address - u64::from(queue.fence.slot.unwrap()) * 64 + u64::from(slot) * 64;
     let poke = isa::Packet::FenceWrite { gpu_address: status_address, value: ABORT };
     world.ring(queue, 1, &[&[poke, write(&queue.fence, 1)]]);
     assert_eq!(world.stores(), [(queue.fence.slot.unwrap(), 1)]);
-    // The place is the same for life, and another doorbell has another.
+    // A doorbell keeps its status slot, and another doorbell has another slot.
     world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
     assert_eq!(world.connect(queue), OK);
     assert_eq!(world.stores(), [(slot, RETRY), (slot, CONNECTED)]);
     let other = world.queue_on(device, ADVANCED, USER_MODE);
     assert_ne!(world.doorbell(other), slot);
-    // The kernel's memory is lost and mapped anew: the status is there again.
+    // After a loss of the mapping the kernel stores the status again.
     world.stores();
     world.input(Input::MemoryChanged { vm: VmId::HOST });
     assert_eq!(statuses(&mut world, slot), [CONNECTED]);
@@ -149,7 +149,7 @@ fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
     let mut world = World::with_config(with_doorbells(1));
     let (queue, slot) = connected(&mut world, ADVANCED);
     let (_thief, _) = connected_again(&mut world);
-    // It was connected when the client looked before ringing, and is not now.
+    // The doorbell was connected when the client read the status, and is disconnected before the ring.
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
     assert_eq!(world.view(queue).progress, 0);
     assert_eq!(world.view(queue).doorbell.map(|(status, _)| status as u64), Some(RETRY));
@@ -157,7 +157,7 @@ fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
     assert_eq!(statuses(&mut world, slot), [RETRY, CONNECTED]);
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
     assert_eq!(world.view(queue).progress, 1);
-    // ABORT is the end: nothing connects again, all is to be made anew.
+    // ABORT is final: the client has to create a new queue and doorbell.
     let device = world.device();
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
     assert_eq!(statuses(&mut world, slot), [ABORT]);
@@ -167,7 +167,7 @@ fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
     world.finish();
 }
 
-/// Another queue of the same node that takes the one doorbell.
+/// Connects another queue of the same node, which gets the node's only doorbell.
 fn connected_again(world: &mut World) -> (Queue, u32) {
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
@@ -177,13 +177,17 @@ fn connected_again(world: &mut World) -> (Queue, u32) {
 }
 
 #[test]
-fn with_notify_each_ring_wants_a_call() {
+fn with_notify_each_ring_needs_a_call() {
     covers!("SCH-027", "SCH-029");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, BASIC, USER_MODE);
     let slot = world.doorbell(queue);
-    assert_eq!(world.status(Call::NotifyWorkSubmission { queue: queue.handle }), OK, "nothing to tell");
+    assert_eq!(
+        world.status(Call::NotifyWorkSubmission { queue: queue.handle }),
+        OK,
+        "a call without new work succeeds"
+    );
     assert_eq!(world.connect(queue), OK);
     assert_eq!(statuses(&mut world, slot), [RETRY, NOTIFY]);
     for value in 1..=2 {
@@ -196,7 +200,7 @@ fn with_notify_each_ring_wants_a_call() {
 }
 
 #[test]
-fn progress_beyond_the_last_queued_value_was_published_too_early() {
+fn progress_beyond_the_last_queued_value_is_noted() {
     covers!("SCH-030");
     let mut world = World::new();
     let (queue, _) = connected(&mut world, ADVANCED);
@@ -212,7 +216,7 @@ fn progress_beyond_the_last_queued_value_was_published_too_early() {
 }
 
 #[test]
-fn a_driver_that_disconnects_is_told_what_became_of_it() {
+fn a_disconnect_by_the_driver_returns_its_status() {
     covers!("SCH-031");
     let (mut world, script) = scripted(Config::default());
     let (queue, slot) = connected(&mut world, ADVANCED);
@@ -233,15 +237,19 @@ fn a_driver_that_disconnects_is_told_what_became_of_it() {
     assert_eq!(disconnect(&mut world, queue_id, retry), (vec![(slot, RETRY)], success.clone()));
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
     assert_eq!(world.view(queue).progress, 0, "the address is the dummy page");
-    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success.clone()), "it was already");
+    assert_eq!(
+        disconnect(&mut world, queue_id, retry),
+        (vec![], success.clone()),
+        "the doorbell was already disconnected"
+    );
     assert_eq!(disconnect(&mut world, queue_id, abort), (vec![(slot, ABORT)], success.clone()));
-    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success), "ABORT is the last word");
+    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success), "ABORT is final");
     assert_eq!(disconnect(&mut world, bare_id, retry), (vec![], returned(bare_id, "INVALID_PARAMETER")));
     world.finish();
 }
 
 #[test]
-fn the_longest_connected_is_the_victim_and_hears_of_it_before_its_doorbell_is_used() {
+fn the_longest_connected_queue_is_disconnected_before_its_doorbell_is_reused() {
     covers!("SCH-032");
     let (mut world, script) = scripted(with_doorbells(2));
     let (first, first_slot) = connected(&mut world, ADVANCED);
@@ -289,7 +297,7 @@ fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
     world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
     assert_eq!(world.stores(), [(slot, RETRY)], "the other engine's doorbells stay");
     assert_eq!(world.connect(queue), OK);
-    // On the way to D3: suspended, not acknowledged: the doorbell stays and work queues up.
+    // On the way to D3, with the suspend not acknowledged: the doorbell stays connected and work queues up.
     world.stores();
     calls(&script, &[]);
     script.borrow_mut().holds_suspends = true;
@@ -297,7 +305,7 @@ fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
     assert_eq!(world.stores(), []);
     assert_eq!(world.connect(queue), OK);
     world.input(Input::Fault(Fault::Power { adapter: 0, on: true }));
-    // All the way.
+    // In D3.
     script.borrow_mut().holds_suspends = false;
     calls(&script, &[]);
     world.stores();
@@ -333,16 +341,16 @@ fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
     covers!("SCH-033");
     let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
-    // Its engine is suspended for real while the kernel waits for another context's acknowledgement.
+    // The engine has suspended it; the kernel still waits for another context's acknowledgement.
     world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1)]]);
     world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
     world.ring(queue, 2, &[&[write(&queue.fence, 2)]]);
-    assert_eq!(world.stores(), [], "still connected: the packet that runs is not over");
+    assert_eq!(world.stores(), [], "still connected: the running packet has not ended");
     world.advance(100);
     assert_eq!(world.stores().last().map(|(_, status)| *status), Some(RETRY));
     assert_eq!(world.view(queue).progress, 0);
     drop(script);
-    // What was rung for before stays in the ring.
+    // Buffers rung for earlier stay in the ring.
     assert_eq!(world.connect(queue), OK);
     assert_eq!(world.view(queue).progress, 2);
     world.finish();
@@ -369,7 +377,7 @@ fn a_lost_device_aborts_its_doorbells_and_no_others() {
 }
 
 #[test]
-fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost() {
+fn rung_work_without_progress_times_out_and_its_device_is_lost() {
     covers!("TDR-001", "TDR-039", "SCH-016");
     const TIMEOUT: u64 = 2_000_000_000;
     for per_engine in [true, false] {
@@ -404,12 +412,12 @@ fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost()
         assert_eq!(world.kernel.next_deadline(), None);
         if per_engine {
             world.ring(other, 1, &[&[write(&other.fence, 1)]]);
-            assert_eq!(world.value(other.fence.object), 1, "another engine's goes on");
+            assert_eq!(world.value(other.fence.object), 1, "another engine's queue continues");
         }
         world.finish();
     }
-    // A queue may be made to take its time; one whose work waits in hardware is at work, and so is one of which the
-    // engine does not know yet.
+    // No timeout for a queue with DisableGpuTimeout, for work that waits in hardware, and for work that has not reached
+    // the engine.
     let mut world = World::new();
     let device = world.device();
     let exempt = world.queue_on(device, ADVANCED, USER_MODE | d3dkmt::HwQueueFlags::DISABLE_GPU_TIMEOUT);
@@ -431,7 +439,7 @@ fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost()
 }
 
 #[test]
-fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
+fn a_destroyed_queue_first_drains_to_its_last_queued_value() {
     covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
@@ -439,7 +447,7 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
     world.ring(queue, 2, &[&[busy(100), write(&queue.fence, 1)], &[busy(100), write(&queue.fence, 2)]]);
     calls(&script, &[]);
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
-    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), IP, "the handle is gone");
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), IP, "the handle is destroyed");
     let names = ["disconnect_doorbell", "destroy_doorbell", "destroy_hw_queue"];
     assert_eq!(
         calls(&script, &names),
@@ -454,10 +462,10 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
     assert_eq!(
         world.status(Call::DestroySynchronizationObject { object: fence }),
         IP,
-        "it went with the queue"
+        "the fence ended with the queue"
     );
     assert_eq!(world.kernel.miscounted(), None);
-    // A value that was stored and never reached the engine is waited for by nobody.
+    // The queue does not wait for a stored value that never reached the engine.
     let (queue, _) = connected(&mut world, ADVANCED);
     assert_eq!(world.status(Call::DestroyDoorbell { queue: queue.handle }), OK);
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
@@ -468,7 +476,7 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
 }
 
 #[test]
-fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() {
+fn a_cpu_signal_that_drains_a_queue_still_signals_its_other_objects() {
     covers!("SCH-035");
     // Found by a random sequence: the first value ended the queue, and its progress fence, which was named again.
     for (first, second) in [(2, 1), (2, 2), (1, 2)] {
@@ -489,14 +497,18 @@ fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() 
             flags,
         });
         assert_eq!((status, world.value(other.object)), (OK, 5));
-        assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1, "the queue has ended once");
-        assert_eq!(world.status(Call::DestroySynchronizationObject { object: fence }), IP, "its fence too");
+        assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1, "the queue is destroyed exactly once");
+        assert_eq!(
+            world.status(Call::DestroySynchronizationObject { object: fence }),
+            IP,
+            "its fence is destroyed, too"
+        );
         assert_eq!(world.kernel.miscounted(), None);
         world.finish();
     }
 }
 
-/// Destroyed while it has work: it ends when its progress fence has what was last queued.
+/// Destroys a queue that has work: it ends once its progress fence reaches the last queued value.
 fn drains(world: &mut World<Scripted>, queue: Queue) {
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
     let note = &world.effects.notes.last().expect("a note").text;
@@ -504,7 +516,7 @@ fn drains(world: &mut World<Scripted>, queue: Queue) {
 }
 
 #[test]
-fn a_context_ends_with_queues_of_which_one_ends_the_other() {
+fn destroying_a_context_destroys_both_of_its_interdependent_queues() {
     covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -538,7 +550,7 @@ fn interrupts_of_one_ddi_may_name_a_fence_that_the_first_of_them_ended() {
 }
 
 #[test]
-fn a_value_from_the_cpu_may_let_the_ring_go_on_that_then_ends_the_fence() {
+fn a_cpu_signal_may_resume_a_ring_that_then_destroys_the_signaled_fence() {
     covers!("SCH-035");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -580,7 +592,7 @@ fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go
 }
 
 #[test]
-fn a_ring_holds_so_much_and_no_more() {
+fn a_ring_has_a_limited_size() {
     let mut world = World::new();
     let (queue, _) = connected(&mut world, ADVANCED);
     world.ring(queue, 1, &[&[isa::Packet::Hang]]);
@@ -598,7 +610,7 @@ fn a_ring_holds_so_much_and_no_more() {
 }
 
 #[test]
-fn a_doorbell_needs_a_place_for_its_status() {
+fn a_doorbell_needs_a_slot_for_its_status() {
     let mut world = World::new();
     world.process = ProcessId(2);
     let attached =
@@ -640,19 +652,19 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
         let numbers: BTreeSet<u32> = allocations.iter().map(|one| one.allocation).collect();
         (numbers.len(), allocations.iter().filter(|one| one.resident).count())
     };
-    // Evicted and destroyed by its owner it stays where it is; a disconnect changes nothing about that.
+    // The ring stays mapped after its owner evicts and destroys it, also after a disconnect.
     world.ok(Call::Evict { device, allocations: vec![ring], flags: 0 });
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
     world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
-    assert_eq!((told(&script), alive(&world)), (vec![], (3, 3)), "nothing is told to engines");
+    assert_eq!((told(&script), alive(&world)), (vec![], (3, 3)), "engines get no page-table update");
     world.ok(Call::DestroyDoorbell { queue: queue.handle });
     let told = told(&script);
     assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");
-    // The control is its owner's still: the end of a doorbell destroys nothing.
+    // The control allocation still belongs to its owner: destroying a doorbell destroys no allocation.
     assert_eq!(alive(&world), (2, 1));
     world.ok(doorbell(&[control]));
     world.ok(Call::DestroyDevice { device });
-    assert_eq!(alive(&world), (1, 0), "the end of the device does");
+    assert_eq!(alive(&world), (1, 0), "the end of the device destroys it");
     world.input(Input::ProcessGone { process: P });
     assert!(world.kernel.snapshot().is_empty());
 }
@@ -673,7 +685,7 @@ fn a_ring_of_two_doorbells_stays_mapped_until_both_are_gone() {
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
     told(&script);
     world.ok(Call::DestroyDoorbell { queue: queues[0].handle });
-    assert_eq!(told(&script), Vec::<String>::new(), "the other one's engine still reads it");
+    assert_eq!(told(&script), Vec::<String>::new(), "the other doorbell's engine still reads the ring");
     world.ok(Call::DestroyDoorbell { queue: queues[1].handle });
     let told = told(&script);
     assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");

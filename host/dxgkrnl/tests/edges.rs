@@ -1,6 +1,6 @@
-//! What a driver is told of the order of things, if the configuration wants it.
+//! Happens-before relations, which the kernel reports to a driver if the configuration enables them.
 
-use d3dkmt::{Call, Handle, SyncObjectInfo, SyncObjectType};
+use d3dkmt::{Call, Handle, KeyedMutexFlags, Reply, SyncObjectInfo, SyncObjectType};
 use dxgkrnl::ddi::{Agent, HappensBefore, HwContext};
 use dxgkrnl::{AdapterConfig, Config, ProcessId};
 
@@ -13,7 +13,7 @@ fn looking() -> (World<Scripted>, ScriptRef) {
     scripted(Config { adapters: vec![adapter], ..Config::default() })
 }
 
-/// What was told since the last time, without the paging and the objects of set-up.
+/// Relations reported since the last call, without those of paging and of set-up.
 fn edges(script: &ScriptRef) -> Vec<HappensBefore> {
     std::mem::take(&mut script.borrow_mut().edges)
 }
@@ -34,7 +34,7 @@ fn waited(by: Agent, value: u64) -> HappensBefore {
 }
 
 #[test]
-fn nothing_is_told_unless_the_configuration_wants_it() {
+fn happens_before_relations_are_reported_only_if_configured() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -43,7 +43,7 @@ fn nothing_is_told_unless_the_configuration_wants_it() {
 }
 
 #[test]
-fn a_signal_of_a_process_is_told_before_everybody_who_can_read_the_value() {
+fn a_signal_is_reported_before_the_processes_that_can_read_the_value() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -53,7 +53,7 @@ fn a_signal_of_a_process_is_told_before_everybody_who_can_read_the_value() {
 }
 
 #[test]
-fn what_queues_signal_and_wait_for_is_told_when_they_come_to_it() {
+fn queued_signals_and_waits_are_reported_when_they_execute() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -66,16 +66,16 @@ fn what_queues_signal_and_wait_for_is_told_when_they_come_to_it() {
     world.gpu_signal(&[first], fence.object, 1);
     assert_eq!(edges(&script), [submitted(b), submitted(a)]);
     world.advance(50);
-    assert_eq!(edges(&script), [], "the wait is at the head and not over");
+    assert_eq!(edges(&script), [], "the wait is at the head and not satisfied");
     world.advance(50);
     assert_eq!(edges(&script), [signaled(a, 1), waited(BY_P, 1), waited(b, 1)]);
-    // One that is satisfied at once leaves no packet.
+    // A wait that is already satisfied leaves no packet.
     world.gpu_wait(first, fence.object, 1);
     assert_eq!(edges(&script), [waited(a, 1)]);
 }
 
 #[test]
-fn a_wait_that_is_over_before_its_queue_comes_to_it_counts_from_there() {
+fn an_early_satisfied_queued_wait_is_reported_when_its_queue_reaches_it() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -120,7 +120,7 @@ fn each_queue_of_a_broadcast_signals_for_itself() {
 }
 
 #[test]
-fn a_fence_write_is_its_context_s() {
+fn a_fence_write_is_reported_for_its_context() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -132,7 +132,7 @@ fn a_fence_write_is_its_context_s() {
 }
 
 #[test]
-fn semaphores_and_keyed_mutexes_pass_the_turn_on() {
+fn semaphores_and_keyed_mutexes_order_release_before_acquire() {
     let (mut world, script) = looking();
     let device = world.device();
     let object_type = SyncObjectType::SEMAPHORE;
@@ -157,7 +157,7 @@ fn semaphores_and_keyed_mutexes_pass_the_turn_on() {
 }
 
 #[test]
-fn who_ends_and_what_ends_is_told() {
+fn ends_of_processes_and_fences_are_reported() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0);
@@ -172,7 +172,20 @@ fn who_ends_and_what_ends_is_told() {
 }
 
 #[test]
-fn what_a_mutex_is_taken_with_is_told_once_and_not_kept() {
+fn the_end_of_a_keyed_mutex_is_reported_however_it_was_shared() {
+    for flags in [KeyedMutexFlags::empty(), KeyedMutexFlags::NT_SECURITY_SHARING] {
+        let (mut world, script) = looking();
+        let create = Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags };
+        let Reply::KeyedMutex { mutex, .. } = world.ok(create) else { panic!("no keyed mutex") };
+        edges(&script);
+        world.ok(Call::DestroyKeyedMutex { mutex });
+        // Index 0 of the keyed mutexes, which a later one takes.
+        assert!(matches!(edges(&script)[..], [HappensBefore::FenceGone { .. }]), "{flags:?}");
+    }
+}
+
+#[test]
+fn fences_acquired_with_a_mutex_are_reported_once() {
     let (mut world, script) = looking();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -184,11 +197,11 @@ fn what_a_mutex_is_taken_with_is_told_once_and_not_kept() {
         world.ok(Call::WaitFromGpu { context, objects: objects.into(), values: values.into() });
         edges(&script);
         world.signal(device, fence, value);
-        let told = edges(&script);
+        let reported = edges(&script);
         let by_context = |edge: &&HappensBefore| {
             matches!(edge, HappensBefore::Waited { by: Agent::Context(_), fence: 0, .. })
         };
-        assert_eq!(told.iter().filter(by_context).count(), 1, "{told:?}");
+        assert_eq!(reported.iter().filter(by_context).count(), 1, "{reported:?}");
         assert_eq!(world.kernel.miscounted(), None);
         world.gpu_signal(&[context], mutex, 0);
     }

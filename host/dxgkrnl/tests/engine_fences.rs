@@ -22,7 +22,7 @@ fn world() -> World {
 }
 
 #[test]
-fn an_engine_that_cannot_write_a_monitored_fence_faults_where_it_is_to() {
+fn an_engine_that_cannot_write_a_monitored_fence_faults_on_the_write() {
     covers!("FEN-015");
     let store = |packet: fn(u64, u64) -> Packet| packet;
     for packet in [
@@ -34,7 +34,7 @@ fn an_engine_that_cannot_write_a_monitored_fence_faults_where_it_is_to() {
             let mut world = world();
             let device = world.device();
             let fence = world.fence(device, 0);
-            assert_ne!(fence.gpu_address, 0, "other engines write there");
+            assert_ne!(fence.gpu_address, 0, "the fence has a GPU address for other engines");
             let packets = [Busy { duration_ns: 10 }, packet(fence.gpu_address, 1)];
             if in_hardware {
                 let queue = world.queue_on(device, 0, NONE);
@@ -62,7 +62,7 @@ fn packets_of_its_queues_signal_the_fences_of_such_an_engine() {
     assert_eq!(world.value(fence.object), 0);
     world.advance(10);
     assert_eq!(world.value(fence.object), 1);
-    // Another engine of the adapter writes it, and native fences are in storage of their own.
+    // Another engine of the adapter can write it; native fences have storage of their own.
     let other = world.context(device, 1);
     world.submit(other, &[write(&fence, 2)]);
     let native = world.native(device);
@@ -73,7 +73,7 @@ fn packets_of_its_queues_signal_the_fences_of_such_an_engine() {
 }
 
 #[test]
-fn an_engine_reads_what_a_fence_has_where_it_may_only_read_and_where_it_may_write() {
+fn an_engine_reads_fences_that_it_may_read_or_write() {
     covers!("FEN-007");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();

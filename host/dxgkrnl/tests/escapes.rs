@@ -1,4 +1,4 @@
-//! Escapes: what is refused, what the driver gets, and what comes back.
+//! Escapes: refusals, the arguments to the driver, and the returned data.
 
 use covers::covers;
 
@@ -18,7 +18,7 @@ const NULL: Handle = Handle::NULL;
 const EVENT: EventId = EventId(9);
 const NOBODY: E = E::empty();
 const KNOWN: E = E::DRIVER_KNOWN_ESCAPE;
-/// GPUPV_ESCAPE_ECHO with room for the answer, and two bytes of the caller's.
+/// GPUPV_ESCAPE_ECHO with room for the answer, and two bytes of caller data.
 const ECHO: [u8; 34] = {
     let mut data = [0; 34];
     data[32] = 5;
@@ -26,7 +26,7 @@ const ECHO: [u8; 34] = {
     data
 };
 
-/// The handles of an escape, its type and flags.
+/// Handles, type and flags of an escape.
 #[derive(Clone, Copy)]
 struct Via {
     adapter: Handle,
@@ -59,7 +59,7 @@ fn escape(world: &mut World<Scripted>, via: Via, data: &[u8]) -> Result<Vec<u8>,
     }
 }
 
-/// What an escape with this answer to DxgkDdiEscape looked like to the driver; it must be the only one.
+/// The log line of the only escape that the driver received.
 fn seen(script: &ScriptRef) -> String {
     let seen = calls(script, &["escape"]);
     assert_eq!(seen.len(), 1, "{seen:?}");
@@ -86,7 +86,7 @@ fn two_adapters() -> Config {
     Config { adapters, ..Config::default() }
 }
 
-/// A process of a VM that has these settings, from here on the one that calls.
+/// A process of a VM with these settings, which makes the following calls.
 fn in_vm(config: Config, vm: VmConfig) -> (World<Scripted>, ScriptRef) {
     let name = vm.name.clone();
     let (mut world, script) = scripted(Config { vms: vec![vm], ..config });
@@ -102,7 +102,7 @@ fn vm(name: &str) -> VmConfig {
 }
 
 #[test]
-fn the_driver_gets_what_was_said_and_its_data_come_back() {
+fn an_escape_passes_its_arguments_to_the_driver_and_its_data_both_ways() {
     covers!("ESC-018", "ESC-022");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -117,7 +117,7 @@ fn the_driver_gets_what_was_said_and_its_data_come_back() {
         assert_eq!(data[16..24], u64::to_le_bytes(kmd_device));
         assert_eq!(data[24..], [has_context, 0, 0, 0, 0, 0, 0, 0, 5, 6]);
     }
-    // All of a big one.
+    // A big escape, complete.
     script.borrow_mut().escape_answer = Some(vec![7; limits::PRIVATE_DATA_BYTES_MAX]);
     let data = escape(&mut world, via(adapter), &vec![0; limits::PRIVATE_DATA_BYTES_MAX]).unwrap();
     assert!(data.len() == limits::PRIVATE_DATA_BYTES_MAX && data.iter().all(|byte| *byte == 7));
@@ -137,7 +137,7 @@ fn the_driver_gets_what_was_said_and_its_data_come_back() {
 }
 
 #[test]
-fn a_device_is_of_the_adapter_and_at_work() {
+fn an_escapes_device_must_be_active_and_of_the_adapter() {
     let (mut world, script) = scripted(two_adapters());
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
     let Reply::Device(device) = world.ok(Call::CreateDevice { adapter: list[1].handle, flags: 0 }) else {
@@ -162,7 +162,7 @@ fn an_escape_before_the_first_device_has_no_process() {
     let data = escape(&mut world, via(adapter), &ECHO).unwrap();
     assert_eq!(data[8..16], [0; 8]);
     assert!(seen(&script).contains("process None device None context None"));
-    // The simulated driver does not stumble over it: neither does a command that needs a process.
+    // The simulated driver handles an escape without a process, also for a command that needs one.
     assert_eq!(escape(&mut world, via(adapter), &[3, 0, 0, 0, 4, 0, 0, 0]), Ok(vec![3, 0, 0, 0, 0, 0, 0, 0]));
     for command in [1, 4] {
         let data = [command, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
@@ -200,7 +200,7 @@ fn flags_that_are_reserved_or_exclude_each_other_are_refused() {
 }
 
 #[test]
-fn what_comes_from_a_vm_says_the_kernel() {
+fn the_kernel_marks_escapes_from_a_vm() {
     covers!("ESC-015", "GPV-037");
     let (mut world, script) = in_vm(Config::default(), vm("a"));
     let device = world.device();
@@ -221,26 +221,26 @@ fn what_comes_from_a_vm_says_the_kernel() {
     let log = calls(&script, &["create_process"]);
     assert!(
         log[1].contains("VirtualMachine { vm: VmId(3), worker: KmdProcess(1) }"),
-        "the worker, then it: {log:?}"
+        "the worker process comes first, then the VM process: {log:?}"
     );
     world.process = P;
     let adapter = world.adapter();
     for flags in [NOBODY, E::VIRTUAL_MACHINE_DATA] {
         let data = escape(&mut world, via(adapter).flags(flags), &ECHO).unwrap();
-        assert_eq!(data[4..8], [0; 4], "nobody says so of the host");
+        assert_eq!(data[4..8], [0; 4], "escapes of the host are not marked");
     }
     world.finish();
 }
 
 #[test]
-fn the_drivers_status_is_the_calls_and_the_size_of_the_data_stays() {
+fn the_call_returns_the_drivers_status_and_the_data_keep_their_size() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
     for status in [0xC01E_0001u32, 0xC000_001D, NtStatus::NO_MEMORY.0, NtStatus::TIMEOUT.0] {
         let data = [2u32.to_le_bytes(), status.to_le_bytes()].concat();
         assert_eq!(escape(&mut world, via(adapter), &data), Err(NtStatus(status)), "GPUPV_ESCAPE_FAIL");
     }
-    assert_eq!(escape(&mut world, via(adapter), &[]), Ok(vec![]), "no data are no flaw");
+    assert_eq!(escape(&mut world, via(adapter), &[]), Ok(vec![]), "an escape without data is valid");
     for answer in [vec![1; 3], vec![1; 5]] {
         script.borrow_mut().escape_answer = Some(answer);
         let before = world.kernel.snapshot().contract_violations;
@@ -252,7 +252,7 @@ fn the_drivers_status_is_the_calls_and_the_size_of_the_data_stays() {
 }
 
 #[test]
-fn data_are_taken_whole_or_not_at_all() {
+fn escape_data_are_copied_whole_or_not_at_all() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
     let mut most = vec![0; limits::PRIVATE_DATA_BYTES_MAX];
@@ -267,7 +267,7 @@ fn data_are_taken_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_secure_vm_has_no_escapes_but_known_ones() {
+fn a_secure_vm_may_make_known_escapes_only() {
     covers!("ESC-008", "GPV-011", "GPV-014");
     let secure = VmConfig { secure: true, ..vm("a") };
     let without = VmConfig { escapes: false, ..vm("a") };
@@ -291,13 +291,13 @@ fn a_secure_vm_has_no_escapes_but_known_ones() {
         let kind = kind::TDR_DEBUG_CONTROL;
         let ordinary = escape(&mut world, Via { kind, ..via(adapter) }, &tdr::DISABLE_BREAK.to_le_bytes());
         assert_eq!(ordinary.err(), (!escapes).then_some(DENIED));
-        // What merely says that it is known is not.
+        // The KNOWN flag alone does not make an escape a known one.
         let unknown = escape(&mut world, via(adapter).flags(KNOWN), &[200, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(unknown, Err(IP));
         silent(&script);
         assert!(escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).is_ok());
         assert!(seen(&script).contains("flags 0x60"));
-        // The host's own processes are not the VM's.
+        // Processes of the host are not restricted.
         world.process = P;
         let adapter = world.adapter();
         assert!(escape(&mut world, via(adapter), &ECHO).is_ok());
@@ -330,7 +330,7 @@ fn translated_handles_are_the_same_and_other_types_are_refused() {
 }
 
 #[test]
-fn the_driver_is_told_of_a_cpu_events_use_on_the_device_that_made_it() {
+fn a_cpu_event_usage_reaches_the_driver_on_the_events_own_device() {
     covers!("ESC-001", "ESC-002", "ESC-004", "ESC-005", "ESC-006");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -350,7 +350,7 @@ fn the_driver_is_told_of_a_cpu_events_use_on_the_device_that_made_it() {
         let expected = format!("escape 0 {made_on} context None flags 0x48 data {told:x?}");
         assert_eq!(seen(&script), expected);
     }
-    // What the driver does to the handle is not believed either.
+    // The kernel also ignores changes that the driver makes to the handle.
     let lie = CpuEventUsage { object, kmd_cpu_event: 1, usage: [8; 8] };
     script.borrow_mut().escape_answer = Some(lie.encode());
     let data = escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).unwrap();
@@ -392,7 +392,7 @@ fn a_usage_of_no_cpu_event_of_the_caller_does_not_reach_the_driver() {
     silent(&script);
     world.process = P;
     assert!(escape(&mut world, known, &right).is_ok());
-    // Its device is gone: the object is a handle, and no event.
+    // After the end of its device the object has a handle but no event.
     world.ok(Call::DestroyDevice { device });
     calls(&script, &["escape"]);
     assert_eq!(escape(&mut world, known, &right), Err(IP));
@@ -401,7 +401,7 @@ fn a_usage_of_no_cpu_event_of_the_caller_does_not_reach_the_driver() {
 }
 
 #[test]
-fn the_simulated_driver_signals_who_registered_for_what_goes_bad() {
+fn the_simulated_driver_signals_events_registered_for_a_bad_object() {
     covers!("EVT-007", "EVT-018");
     for cpu_event_of_device in [CpuEventOfDevice::EndsBefore, CpuEventOfDevice::EndsAfter] {
         let policy = Policy { cpu_event_of_device, ..Policy::default() };
@@ -413,18 +413,18 @@ fn the_simulated_driver_signals_who_registered_for_what_goes_bad() {
             world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage }));
             world.woken()
         };
-        assert_eq!(bad(&mut world, 4), [], "nobody registered");
+        assert_eq!(bad(&mut world, 4), [], "no event is registered");
         let data = escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).unwrap();
         let kmd = CpuEventUsage::decode(&data).unwrap().kmd_cpu_event;
         assert_eq!((bad(&mut world, 4), bad(&mut world, 5)), (vec![EVENT], vec![]));
-        // By the user's own word: GPUPV_ESCAPE_SIGNAL_EVENT, five times; GPUPV_ESCAPE_OBJECT_BAD.
+        // The process itself asks for GPUPV_ESCAPE_SIGNAL_EVENT, five times, and for GPUPV_ESCAPE_OBJECT_BAD.
         let signal = [&1u32.to_le_bytes()[..], &5u32.to_le_bytes(), &kmd.to_le_bytes()].concat();
         assert!(escape(&mut world, via(adapter), &signal).is_ok());
         assert_eq!((world.woken(), world.kernel.snapshot().cpu_events[0].signals), (vec![EVENT], 6));
         let object_bad = [3u32.to_le_bytes(), 4u32.to_le_bytes()].concat();
         assert_eq!(escape(&mut world, via(adapter), &object_bad), Ok(vec![3, 0, 0, 0, 1, 0, 0, 0]));
         assert_eq!(world.woken(), [EVENT]);
-        // Another process's driver-private word does not reach it.
+        // Another process's driver-private escape does not reach the event.
         let other = world.other(2);
         let its_adapter = world.adapter();
         assert_eq!(escape(&mut world, Via { device: other, ..via(its_adapter) }, &signal), Err(IP));
@@ -466,7 +466,7 @@ fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
             data[at..at + 4].copy_from_slice(&word.to_le_bytes());
             data
         };
-        // Of another size, but whole.
+        // Another valid size.
         let sized = |dma: u32, private: u32| {
             let mut data = build(2, 8);
             data[104..108].copy_from_slice(&dma.to_le_bytes());
@@ -477,7 +477,11 @@ fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
         let right = [build(1, 16), build(2, 8), build(3, 0), build(4, 0), sized(4096, 1024), sized(4, 0)];
         for data in right {
             let (answer, expected) = if test_signing { (UNSUPPORTED, 1) } else { (DENIED, 0) };
-            assert_eq!(escape(&mut world, known, &data), Err(answer), "the simulated driver has none");
+            assert_eq!(
+                escape(&mut world, known, &data),
+                Err(answer),
+                "the simulated driver supports no test command buffers"
+            );
             assert_eq!(calls(&script, &["escape"]).len(), expected);
         }
         let wrong = [
@@ -506,7 +510,7 @@ fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
 }
 
 #[test]
-fn an_escape_wakes_a_sleeping_adapter_unless_it_says_not_to() {
+fn an_escape_wakes_a_sleeping_adapter_without_no_adapter_synchronization() {
     covers!("ESC-003");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -539,7 +543,7 @@ fn an_escape_wakes_a_sleeping_adapter_unless_it_says_not_to() {
 }
 
 #[test]
-fn level_two_is_for_an_idle_gpu() {
+fn a_level_two_escape_waits_for_an_idle_gpu() {
     covers!("ESC-017");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -558,12 +562,14 @@ fn level_two_is_for_an_idle_gpu() {
         let waits = world.begin(level_two.call(&ECHO));
         assert_eq!(world.answered(waits), None);
         silent(&script);
-        assert!(escape(&mut world, via(adapter), &ECHO).is_ok(), "level one runs beside");
+        assert!(escape(&mut world, via(adapter), &ECHO).is_ok(), "a level-one escape runs meanwhile");
         calls(&script, &["escape"]);
         world.advance(999);
         assert_eq!((world.answered(waits), calls(&script, &["escape"]).len()), (None, 0));
         world.advance(1);
-        let Some((OK, Reply::Escape(_))) = world.answered(waits) else { panic!("it is idle") };
+        let Some((OK, Reply::Escape(_))) = world.answered(waits) else {
+            panic!("the escape is not answered although the GPU is idle")
+        };
         assert_eq!(calls(&script, &["escape"]).len(), 1);
         assert!(escape(&mut world, level_two, &ECHO).is_ok(), "at once");
         calls(&script, &["escape"]);
@@ -604,7 +610,7 @@ fn other_types_are_not_modelled() {
     world.finish();
 }
 
-/// A world in which timeouts may be forced, at this level; with its device, adapter and context.
+/// A world in TDR test mode at this TdrLevel, with its device, adapter and context.
 fn testing(level: u32, test_mode: bool) -> (World<Scripted>, ScriptRef, [Handle; 3]) {
     let tdr = TdrConfig { level, test_mode, ..TdrConfig::default() };
     let (mut world, script) = scripted(Config { tdr, ..Config::default() });
@@ -643,13 +649,13 @@ fn timeouts_are_forced_in_test_mode_only() {
         assert_eq!(control(&mut world, via(adapter), value), OK);
         assert_eq!(calls(&script, &RESETS), ["reset_from_timeout"]);
         let states = (world.execution_state(device), world.execution_state(idle));
-        assert_eq!(states, (3, 2), "HUNG who was at work, RESET who was not: {value}");
+        assert_eq!(states, (3, 2), "HUNG for the device at work, RESET for the other: {value}");
         world.finish();
     }
 }
 
 #[test]
-fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
+fn a_forced_engine_reset_hits_the_contexts_engine_or_the_busy_one() {
     covers!("TDR-038");
     for (with_context, hangs, node) in [(true, false, 1), (false, true, 1), (false, false, 0)] {
         let (mut world, script, [device, adapter, context]) = testing(3, true);
@@ -669,7 +675,7 @@ fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
 }
 
 #[test]
-fn what_a_forced_timeout_leads_to_is_as_the_registry_and_the_debugger_have_it() {
+fn a_forced_timeout_follows_the_registry_and_the_debug_mode() {
     covers!("TDR-038");
     let modes = [
         (tdr::ENABLE_BREAK, true, false),

@@ -1,4 +1,4 @@
-//! Lost interrupts, hangs and stopped adapters: who hears of what, and that nobody sleeps for ever.
+//! Lost interrupts, hangs and stopped adapters: which waiters wake, and that no waiter sleeps for ever.
 
 use covers::covers;
 
@@ -53,7 +53,7 @@ fn two_adapters() -> (World, Handle) {
 }
 
 #[test]
-fn after_a_lost_interrupt_the_work_is_done_and_nobody_knows_until_the_next_one() {
+fn after_a_lost_interrupt_the_next_one_completes_the_work() {
     covers!("SCH-005", "SCH-007");
     let mut world = World::new();
     let device = world.device();
@@ -73,7 +73,7 @@ fn after_a_lost_interrupt_the_work_is_done_and_nobody_knows_until_the_next_one()
     assert_eq!(unseen(&world), 1);
     assert_eq!(world.value(fence.object), 1, "the work is done");
     assert!(world.kernel.engines_idle());
-    assert_eq!(world.woken(), [], "the kernel was not told");
+    assert_eq!(world.woken(), [], "the kernel got no interrupt");
     assert!(world.kernel.snapshot().contexts[0].queue[0].contains("running submission 1"));
     world.submit(other, &[busy(100)]);
     world.advance(100);
@@ -103,11 +103,11 @@ fn each_fault_loses_one_interrupt_of_its_engine_and_of_no_other() {
     world.advance(1);
     assert_eq!(world.woken(), [], "the context still counts as running");
     world.ok(Call::DestroyContext { context: advanced });
-    assert_eq!(world.woken(), [last], "what it wrote is looked at when it ends");
+    assert_eq!(world.woken(), [last], "the context's writes are checked when it ends");
 }
 
 #[test]
-fn a_hang_takes_the_packet_that_runs_or_the_next_one() {
+fn a_hang_stops_the_running_packet_or_the_next_one() {
     let mut world = World::with_config(crate::common::without_timeouts());
     let device = world.device();
     let context = world.context(device, ADVANCED.node);
@@ -158,11 +158,11 @@ fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
     assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
     world.advance(1_000_000);
     assert_eq!((world.value(written.object), world.value(signaled.object)), (0, 0), "no work is done");
-    assert_eq!(world.stores(), [(0, 1)], "values stay as they are, the status tells");
+    assert_eq!(world.stores(), [(0, 1)], "values stay, and the status reports the stop");
     assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 1 }), Reply::DeviceState(4));
 
     assert_eq!(world.signal(other_device, other, 1), OK);
-    assert_eq!(world.woken(), [undisturbed], "the other adapter goes on");
+    assert_eq!(world.woken(), [undisturbed], "the other adapter continues");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn processes_of_a_stopped_adapter_leave_nothing() {
     }
     let snapshot = world.kernel.snapshot();
     assert!(snapshot.is_empty(), "{snapshot:?}");
-    assert_eq!(snapshot.stopped_adapters, [0], "it stays stopped");
+    assert_eq!(snapshot.stopped_adapters, [0], "the adapter stays stopped");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Features as they are negotiated: the host's system, the guest's own kernel, the driver.
+//! Feature negotiation between the host's system, the guest's kernel and the driver.
 
 use covers::covers;
 
@@ -26,10 +26,10 @@ fn ask<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, feature: FeatureId) -> F
     }
 }
 
-/// A guest whose kernel knows of these, on a host that has those.
+/// A guest whose kernel knows the features `guest`, on a host with the features `host`.
 fn guest(host: Features, guest: Features) -> World {
     let vm = VmConfig { name: "vm-1".into(), features: guest, ..VmConfig::default() };
-    // A driver asks before it advertises, its caps too.
+    // A driver queries the features before it advertises its own and its caps.
     let plain = AdapterConfig::default();
     let native = if host.contains(Features::NATIVE_FENCE) {
         VidSchCaps::NATIVE_GPU_FENCE
@@ -68,13 +68,17 @@ fn a_feature_is_enabled_if_host_and_guest_both_have_it_whichever_is_older() {
             assert_eq!(ask(&mut world, id), expected, "feature {id}: host {host:?}, guest {of_guest:?}");
             world.process = crate::common::P;
             let of_host = if host == all { yes } else { no };
-            assert_eq!(ask(&mut world, id), of_host, "feature {id}: what a guest knows is its own");
+            assert_eq!(
+                ask(&mut world, id),
+                of_host,
+                "feature {id}: a guest's features must not affect others"
+            );
         }
     }
 }
 
 #[test]
-fn a_guest_says_what_it_knows_of_and_another_one_in_its_place_says_it_anew() {
+fn a_vms_features_are_those_its_latest_guest_reported() {
     covers!("GPV-029");
     let known = Features::all() - Features::USER_MODE_SUBMISSION;
     let mut world = guest(Features::all(), known);
@@ -86,13 +90,13 @@ fn a_guest_says_what_it_knows_of_and_another_one_in_its_place_says_it_anew() {
         asked.into_iter().filter(|(enabled, _)| *enabled).map(|(_, feature)| feature).collect::<Features>()
     };
     let some = Features::HARDWARE_SCHEDULING | Features::USER_MODE_SUBMISSION;
-    assert_eq!(enabled(some), Features::HARDWARE_SCHEDULING, "what the host does not give is not there");
+    assert_eq!(enabled(some), Features::HARDWARE_SCHEDULING, "a feature that the host lacks is not enabled");
     assert_eq!(enabled(Features::empty()), Features::empty());
     assert_eq!(enabled(Features::all()), known);
 }
 
 #[test]
-fn an_older_guest_works_without_what_it_does_not_know() {
+fn an_older_guest_works_without_unknown_features() {
     covers!("GPV-029");
     let hw_context = |world: &mut World| {
         let device = world.device();
@@ -102,7 +106,7 @@ fn an_older_guest_works_without_what_it_does_not_know() {
     let mut new = guest(Features::all(), Features::all());
     let (_, context) = hw_context(&mut new);
     assert_eq!(new.status(hw_queue(context, HwQueueFlags::NATIVE_PROGRESS_FENCE)), NtStatus::SUCCESS);
-    // It knows of no hardware scheduling; of that, but of no native fences.
+    // The old guest knows no hardware scheduling; the middle one knows it, but no native fences.
     let mut old = guest(Features::all(), Features::empty());
     let (device, context) = hw_context(&mut old);
     assert_eq!(old.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::NOT_SUPPORTED);
@@ -115,14 +119,14 @@ fn an_older_guest_works_without_what_it_does_not_know() {
     assert_eq!(middle.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::SUCCESS);
     let native = hw_queue(context, HwQueueFlags::NATIVE_PROGRESS_FENCE);
     assert_eq!(middle.status(native), NtStatus::NOT_SUPPORTED);
-    // A new guest on an old host is as an old one.
+    // A new guest on an old host behaves like an old guest.
     let mut host = guest(Features::empty(), Features::all());
     let (_, context) = hw_context(&mut host);
     assert_eq!(host.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::NOT_SUPPORTED);
 }
 
 #[test]
-fn a_feature_that_the_driver_has_not_is_known_and_not_enabled() {
+fn a_feature_without_driver_support_is_known_and_not_enabled() {
     let plain = AdapterConfig::default();
     let adapter = AdapterConfig { caps: plain.caps - VidSchCaps::NATIVE_GPU_FENCE, ..plain };
     let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
@@ -187,7 +191,7 @@ fn a_guest_sees_the_link_of_its_adapter_with_feature_2_only() {
 }
 
 #[test]
-fn the_caps_of_wddm_2_7_say_of_hardware_scheduling_what_a_hardware_queue_meets() {
+fn wddm_2_7_caps_match_whether_a_hardware_queue_can_be_created() {
     const WDDM_2_7_CAPS: u32 = 70;
     for (on_nodes, on_host, on_guest, caps) in [
         (true, true, true, 7u32),

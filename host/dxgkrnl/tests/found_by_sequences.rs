@@ -1,4 +1,4 @@
-//! What random sequences found (`state_machine.rs`): the shortest sequence of each, as a test of its own.
+//! Bugs that random sequences found (`state_machine.rs`), each as a test of its shortest sequence.
 
 use covers::covers;
 
@@ -16,7 +16,7 @@ const ADVANCED: u32 = 0;
 const BASIC: u32 = 2;
 
 #[test]
-fn the_end_of_an_idle_context_tells_nobody_of_what_another_writes() {
+fn destroying_an_idle_context_wakes_no_waiter_of_another_contexts_write() {
     covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
@@ -26,14 +26,14 @@ fn the_end_of_an_idle_context_tells_nobody_of_what_another_writes() {
     world
         .submit(writer, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }, Busy { duration_ns: 10 }]);
     world.ok(Call::DestroyContext { context: idle });
-    assert_eq!((world.value(fence.object), world.woken()), (1, vec![]), "the buffer is not done");
+    assert_eq!((world.value(fence.object), world.woken()), (1, vec![]), "the buffer is not complete");
     world.advance(10);
     assert_eq!(world.woken(), [event]);
     world.finish();
 }
 
 #[test]
-fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
+fn a_completed_buffer_of_any_process_with_the_fence_wakes_its_waiters() {
     covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
@@ -47,7 +47,7 @@ fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
     let writer = world.context(device, BASIC);
     let event = world.pending(device, &[(fence, 1)], false);
     world.submit(writer, &[FenceWrite { gpu_address, value: 1 }, Hang]);
-    // A process that has nothing to do with the fence is none of its processes.
+    // A completed buffer of a process without the fence wakes nobody.
     let stranger_device = world.other(3);
     let stranger = world.context(stranger_device, BASIC + 1);
     world.submit(stranger, &[Busy { duration_ns: 10 }]);
@@ -57,14 +57,14 @@ fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
     let reader = world.context(other_device, BASIC + 1);
     world.submit(reader, &[Busy { duration_ns: 10 }]);
     world.advance(10);
-    assert_eq!(world.woken(), [event], "all fences of the process whose buffer is done are looked at");
+    assert_eq!(world.woken(), [event], "all fences of the process with the completed buffer are checked");
     world.process = P;
     world.close_nt_handle(token);
     world.finish();
 }
 
 #[test]
-fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
+fn a_mutex_is_not_acquired_while_the_buffer_before_it_waits_for_its_engine() {
     covers!("SCH-001");
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
@@ -84,7 +84,7 @@ fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
 }
 
 #[test]
-fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
+fn fences_waited_for_with_a_mutex_are_checked_at_the_head_too() {
     covers!("SCH-001");
     for (gpu_wait, taken) in [(GpuWait::LatchesWhenQueued, 1), (GpuWait::LooksAtHead, 0)] {
         let policy = Policy { gpu_wait, ..Policy::default() };
@@ -112,7 +112,7 @@ fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
 }
 
 #[test]
-fn what_an_answered_signal_releases_goes_on_before_anything_else_happens() {
+fn work_released_by_an_answered_signal_runs_before_the_next_input() {
     covers!("FEN-026");
     let policy = Policy { cpu_signal: CpuSignal::AfterAnswer, ..Policy::default() };
     let mut world = World::with_config(Config { policy, ..Config::default() });
@@ -152,13 +152,13 @@ const SHARED: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::N
 const CROSS: SyncObjectFlags = SHARED.union(SyncObjectFlags::CROSS_ADAPTER);
 const SECOND: Luid = Luid { low: 0x6770_0002, high: 0 };
 
-/// Two adapters: the second as it is given.
+/// Two adapters: the default one and the given one.
 fn two_adapters(second: AdapterConfig) -> World {
     let second = AdapterConfig { luid: SECOND, ..second };
     World::with_config(Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() })
 }
 
-/// Opens what is shared: natively, or as a monitored fence.
+/// Opens a shared fence: natively, or as a monitored fence.
 fn open(world: &mut World, device: Handle, token: ShareToken, flags: SyncObjectFlags, native: bool) -> Reply {
     let engine_affinity = 0;
     world.ok(match native {
@@ -207,7 +207,7 @@ fn engines_store_to_a_native_fence_if_one_of_its_process_may_and_else_not_even_i
     assert_eq!(signals.gpu_address, gpu_address);
     world.submit_hw(writes, 2, &[FenceWrite { gpu_address, value: 2 }]);
     assert_eq!((world.value(silent.object), world.view(waits).progress), (2, 0));
-    // And when it is gone nobody may.
+    // When that open is destroyed, no store is allowed.
     world.ok(Call::DestroySynchronizationObject { object: signals.object });
     world.submit_hw(writes, 3, &[FenceWrite { gpu_address, value: 3 }]);
     assert_eq!((world.value(silent.object), world.view(waits).progress), (2, 0));
@@ -221,7 +221,7 @@ fn engines_store_to_a_native_fence_if_one_of_its_process_may_and_else_not_even_i
 }
 
 #[test]
-fn what_another_adapter_stores_in_answer_comes_after_what_the_first_has_stored() {
+fn a_second_adapters_store_follows_the_first_adapters_stores() {
     covers!("FEN-115");
     let mut world = two_adapters(AdapterConfig::default());
     let [first, second] = [AdapterConfig::default().luid, SECOND].map(|luid| world.device_on(luid));
@@ -244,7 +244,7 @@ fn what_another_adapter_stores_in_answer_comes_after_what_the_first_has_stored()
     let store = |fence: &CreatedSyncObject, value| FenceWrite { gpu_address: fence.gpu_address, value };
     world.submit_hw(writes, 1, &[store(&f.0, 5), store(&g.0, 1)]);
     assert_eq!(world.value(g.0.object), 2);
-    // And hardware finds the same.
+    // A wait in hardware sees the same value.
     let wait = FenceWait { gpu_address: g.0.gpu_address, value: 2 };
     world.submit_hw(reads, 1, &[wait, store(&reads.fence, 1)]);
     assert_eq!(world.view(reads).progress, 1);
@@ -265,7 +265,7 @@ fn a_store_of_an_adapter_without_native_fences_is_in_the_memory_of_all_at_once()
     let reads = world.queue_on(first, ADVANCED, HwQueueFlags::empty());
     let store = FenceWrite { gpu_address: monitored.gpu_address, value: 1 };
     world.submit(writer, &[store, Busy { duration_ns: 10 }]);
-    // Its engine tells at the end of the buffer; hardware that looks now finds the value.
+    // The engine interrupts at the end of the buffer; hardware that reads now sees the value.
     let wait = FenceWait { gpu_address: fence.gpu_address, value: 1 };
     let progress = FenceWrite { gpu_address: reads.fence.gpu_address, value: 1 };
     world.submit_hw(reads, 1, &[wait, progress]);
@@ -275,7 +275,7 @@ fn a_store_of_an_adapter_without_native_fences_is_in_the_memory_of_all_at_once()
 }
 
 #[test]
-fn a_fence_of_another_adapter_is_at_the_address_that_the_openers_engines_use() {
+fn a_cross_adapter_fence_has_the_address_of_the_openers_adapter() {
     covers!("FEN-008");
     let mut world = two_adapters(AdapterConfig { iommu: true, ..AdapterConfig::default() });
     let [first, second] = [AdapterConfig::default().luid, SECOND].map(|luid| world.device_on(luid));

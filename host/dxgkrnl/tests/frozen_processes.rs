@@ -1,4 +1,4 @@
-//! Frozen processes: they hear of wake-ups when they are thawed.
+//! Frozen processes: the kernel holds their wakes until they are thawed.
 
 use crate::common::{P, World};
 use d3dkmt::{Call, EventId, Handle, NtStatus, WaitFromCpuFlags, limits};
@@ -26,7 +26,7 @@ fn woken(world: &mut World) -> Vec<(ProcessId, u64)> {
         .into_iter()
         .map(|HostEvent { process, target, status }| {
             assert_eq!(status, NtStatus::SUCCESS);
-            (process, target.event().expect("a wait of its").0)
+            (process, target.event().expect("the event of a wait").0)
         })
         .collect()
 }
@@ -36,7 +36,7 @@ fn held(world: &World, process: ProcessId) -> Option<u32> {
     processes.into_iter().find(|one| one.process == process.0).unwrap().held_wakes
 }
 
-/// A process with a device and a fence, and so many waits for 1, 2, ... of it that are events of the same numbers.
+/// A process with a device and a fence, and waits for 1, 2, ... with event ids of the same numbers.
 fn waiting(waits: u64) -> (World, Handle, Handle) {
     let mut world = World::new();
     let device = world.device();
@@ -46,7 +46,7 @@ fn waiting(waits: u64) -> (World, Handle, Handle) {
 }
 
 #[test]
-fn a_frozen_process_hears_of_what_woke_it_when_it_is_thawed_and_in_that_order() {
+fn a_thawed_process_gets_its_wakes_in_their_order() {
     let (mut world, device, fence) = waiting(3);
     freeze(&mut world, P, true);
     freeze(&mut world, P, true);
@@ -58,14 +58,14 @@ fn a_frozen_process_hears_of_what_woke_it_when_it_is_thawed_and_in_that_order() 
     freeze(&mut world, P, false);
     assert_eq!((woken(&mut world), held(&world, P)), (vec![(P, 1), (P, 2), (P, 3)], None));
     freeze(&mut world, P, false);
-    assert_eq!(woken(&mut world), [], "told once");
+    assert_eq!(woken(&mut world), [], "each wake is delivered once");
     wait(&mut world, device, fence, 9, 4);
     world.signal(device, fence, 9);
-    assert_eq!(woken(&mut world), [(P, 4)], "at once again");
+    assert_eq!(woken(&mut world), [(P, 4)], "wakes are immediate again");
 }
 
 #[test]
-fn nobody_else_is_held_up_by_a_frozen_process() {
+fn a_frozen_process_blocks_no_other_process() {
     let (mut world, device, fence) = waiting(1);
     world.attach(Q);
     world.process = Q;
@@ -75,7 +75,7 @@ fn nobody_else_is_held_up_by_a_frozen_process() {
     freeze(&mut world, P, true);
     world.signal(own, other, 1);
     assert_eq!(woken(&mut world), [(Q, 77)]);
-    // Its values are stored all the same: the memory is not frozen.
+    // Its values are stored nevertheless: freezing holds wakes only.
     world.process = P;
     world.stores();
     world.signal(device, fence, 1);
@@ -94,11 +94,11 @@ fn a_process_that_dies_frozen_leaves_nothing() {
     assert_eq!(world.kernel.miscounted(), None);
     assert!(world.kernel.snapshot().is_empty());
     freeze(&mut world, ProcessId(99), true);
-    assert_eq!(world.kernel.miscounted(), None, "there is no such process to freeze");
+    assert_eq!(world.kernel.miscounted(), None, "freezing an ended process is refused");
 }
 
 #[test]
-fn wake_ups_beyond_the_limit_thaw_the_process_rather_than_be_lost() {
+fn wakes_beyond_the_limit_thaw_the_process() {
     let most = limits::HELD_WAKES_PER_PROCESS_MAX as u64;
     let (mut world, device, fence) = waiting(most + 1);
     freeze(&mut world, P, true);

@@ -1,4 +1,4 @@
-//! Engines and command buffers: what they do to fences, and when whoever waits hears of it.
+//! Engines and command buffers: their effects on fences, and when they wake waiters.
 
 use covers::covers;
 
@@ -77,7 +77,7 @@ fn a_basic_engine_shows_a_write_at_once_and_releases_waits_when_its_buffer_is_do
     world.stores();
     assert_eq!(world.submit(context, &[busy(100), write(fence.gpu_address, 5), busy(100)]), OK);
     world.advance(199);
-    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)], "pollers see it");
+    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)], "the value is visible in memory");
     assert_eq!(world.woken(), []);
     assert_eq!(engine(&world, ADVANCED), EngineState::Idle, "the other context is still held");
     world.advance(1);
@@ -176,7 +176,7 @@ fn a_gpu_wait_latches_and_one_that_is_satisfied_leaves_no_packet() {
 }
 
 #[test]
-fn what_is_queued_outlives_the_handle_it_was_queued_through() {
+fn queued_packets_outlive_the_handles_they_name() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -186,7 +186,7 @@ fn what_is_queued_outlives_the_handle_it_was_queued_through() {
     world.ok(Call::DestroySynchronizationObject { object: fence });
     assert_eq!(world.kernel.snapshot().objects_alive, 2);
     world.signal(device, gate, 1);
-    assert_eq!(world.kernel.snapshot().objects_alive, 1, "the packet was the last to name it");
+    assert_eq!(world.kernel.snapshot().objects_alive, 1, "the packet was the last reference to the fence");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn submission_fence_ids_grow_by_one_on_each_engine() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
+fn a_full_queue_refuses_packets_until_it_drains() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -232,7 +232,7 @@ fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
 }
 
 #[test]
-fn command_buffers_of_another_format_take_their_time() {
+fn a_command_buffer_in_an_unknown_format_runs_for_a_fixed_time() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -266,7 +266,7 @@ fn a_damaged_command_buffer_is_refused_whole() {
 }
 
 #[test]
-fn a_store_where_no_fence_is_leaves_a_note_and_nothing_else() {
+fn a_store_to_an_address_without_a_fence_only_logs_a_note() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -300,7 +300,7 @@ fn destroying_a_hung_context_frees_the_engine() {
 }
 
 #[test]
-fn what_a_basic_engine_wrote_is_looked_at_when_its_context_ends_under_it() {
+fn a_basic_engines_write_wakes_waiters_when_its_running_context_is_destroyed() {
     covers!("FEN-017");
     let mut world = World::new();
     let device = world.device();
@@ -309,13 +309,13 @@ fn what_a_basic_engine_wrote_is_looked_at_when_its_context_ends_under_it() {
     let event = world.pending(device, &[(fence.object, 5)], false);
     world.submit(context, &[write(fence.gpu_address, 5), Hang]);
     assert_eq!((world.value(fence.object), world.woken()), (5, vec![]));
-    // The buffer will never be done: nobody else would tell the waiter.
+    // The buffer will never complete, so nothing else would wake the waiter.
     world.ok(Call::DestroyContext { context });
     assert_eq!(world.woken(), [event]);
 }
 
 #[test]
-fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
+fn a_refused_one_way_call_stops_its_device_by_default() {
     covers!("GPV-016");
     for (refused_one_way, state) in [(RefusedOneWay::StopsDevice, 4), (RefusedOneWay::NoteOnly, 1)] {
         let policy = Policy { refused_one_way, ..Policy::default() };
@@ -325,7 +325,11 @@ fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
         let fence = world.fence(device, 0).object;
         let bad_wait = Call::WaitFromGpu { context, objects: vec![device].into(), values: vec![1].into() };
         let process = world.process;
-        assert_eq!(world.status(bad_wait.clone()), IP, "a call with an answer needs no such thing");
+        assert_eq!(
+            world.status(bad_wait.clone()),
+            IP,
+            "a refused call with an answer does not stop the device"
+        );
         assert_eq!(execution_state(&mut world, device), 1);
         world.effects.clear();
         world.input(Input::Call { process, request: 0, call: bad_wait });
@@ -359,7 +363,7 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
         private_data,
     };
     let piece = 64 * 1024;
-    // Each with its packet.
+    // Each buffer with its packet.
     let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX.div_ceil(piece + 144);
     let taken = (0..=most).take_while(|_| world.status(opaque(vec![0; piece])) == NtStatus::SUCCESS).count();
     assert_eq!(taken, most);
@@ -406,7 +410,7 @@ fn a_process_has_no_more_devices_than_the_limit() {
         (0..d3dkmt::limits::DEVICES_PER_PROCESS_MAX)
             .map(|_| world.ok(create.clone()))
             .last()
-            .expect("there are some")
+            .expect("the limit of devices is above 0")
     });
     assert_eq!(world.status(create.clone()), NtStatus::NO_MEMORY);
     let Reply::Device(device) = last else { panic!("{last:?}") };
@@ -417,7 +421,7 @@ fn a_process_has_no_more_devices_than_the_limit() {
 
 #[test]
 fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() {
-    // With work that grew with the square of this, the test would take minutes.
+    // Quadratic work would take minutes here.
     let mut world = World::new();
     let device = world.device();
     world.filling(|world| {
@@ -440,7 +444,7 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
 }
 
 #[test]
-fn a_marker_in_is_written_when_what_is_before_it_has_started_a_marker_out_when_it_is_complete() {
+fn marker_in_is_written_when_prior_work_starts_and_marker_out_when_it_completes() {
     covers!("SCH-045");
     let mut world = World::new();
     let device = world.device();
@@ -460,7 +464,7 @@ fn a_marker_in_is_written_when_what_is_before_it_has_started_a_marker_out_when_i
     assert_eq!(values(&world), [1, 1, 1, 0]);
     world.advance(100);
     assert_eq!(values(&world), [1, 1, 1, 1]);
-    // What hangs has started and is never complete: so is found where it was.
+    // A hanging packet has started and never completes, so the markers show where the buffer hangs.
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);

@@ -1,4 +1,4 @@
-//! Allocations in GPU address spaces: what is mapped where, from when on, and what engines are told of it.
+//! Allocations in GPU address spaces: mappings, when they take effect, and the page-table updates to engines.
 
 use covers::covers;
 
@@ -26,7 +26,7 @@ const UNMAP: u32 = 1;
 const COPY: u32 = 2;
 const MAP_PROTECT: u32 = 3;
 
-/// What is mapped, and where.
+/// A mapping: range, allocation and protection.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped {
     pub base: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// All three pages of an allocation, anywhere.
+    /// All three pages of an allocation, at an address that the kernel chooses.
     pub fn whole(allocation: Handle) -> Self {
         Mapped { base: 0, allocation, offset_pages: 0, pages: 3, protection: WRITE }
     }
@@ -57,7 +57,7 @@ impl Mapped {
     }
 }
 
-/// The address and the value of the paging fence.
+/// Maps it; returns the address and the value of the paging fence.
 pub(crate) fn map<M: Miniport>(world: &mut World<M>, call: Call) -> (u64, u64) {
     match world.call(call) {
         (_, Reply::GpuVirtualAddress { address, paging_fence_value }) => (address, paging_fence_value),
@@ -65,14 +65,14 @@ pub(crate) fn map<M: Miniport>(world: &mut World<M>, call: Call) -> (u64, u64) {
     }
 }
 
-/// Makes it resident, and lets the paging engine do all that it has.
+/// Makes it resident, and runs the paging engine until it is idle.
 pub(crate) fn bring<M: Miniport>(world: &mut World<M>, paging_queue: Handle, allocation: Handle) {
     let (allocations, priorities) = (vec![allocation], vec![]);
     world.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 });
     world.advance(10 * PAGING_NS);
 }
 
-/// What engines were told since the last time, a line each without the name of the DDI.
+/// Page-table updates since the last call, a line each without the name of the DDI.
 pub(crate) fn told(script: &ScriptRef) -> Vec<String> {
     let log = script.borrow_mut().take();
     log.iter().filter_map(|line| line.strip_prefix("update_page_table ")).map(str::to_owned).collect()
@@ -101,13 +101,13 @@ fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3]) {
 }
 
 #[test]
-fn engines_find_an_allocation_when_the_paging_fence_has_the_value_of_the_map() {
+fn engines_see_a_mapping_once_the_paging_fence_reaches_the_maps_value() {
     covers!("FEN-089", "FEN-090");
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let whole = Mapped::whole(allocation);
     let (base, value) = map(&mut world, whole.by(paging_queue));
     assert_eq!((base % 0x1_0000, value, told(&script)), (0, 2, vec![]));
-    // What is under way is not done: who asks for it again has to wait as well.
+    // The operation is still pending, so a second request for it has to wait, too.
     assert_eq!(map(&mut world, Mapped { base, ..whole }.by(paging_queue)), (base, 3));
     world.advance(PAGING_NS - 1);
     assert_eq!(told(&script), Vec::<String>::new());
@@ -148,7 +148,7 @@ fn an_allocation_is_mapped_in_parts_again_and_again_and_read_only() {
 }
 
 #[test]
-fn a_map_that_cannot_be_is_refused_with_its_reason() {
+fn an_invalid_map_is_refused_with_its_reason() {
     let (mut world, script, [_, paging_queue, allocation]) = set_up();
     let stranger = world.device();
     let elsewhere = create(&mut world, stranger, F::empty()).2;
@@ -180,7 +180,7 @@ fn a_map_that_cannot_be_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_goes_away_is_gone_for_engines_at_once() {
+fn freed_and_destroyed_mappings_are_gone_for_engines_at_once() {
     let (mut world, script, [device, paging_queue, allocation]) = set_up();
     let adapter = world.adapter();
     let whole = Mapped::whole(allocation);
@@ -190,7 +190,7 @@ fn what_goes_away_is_gone_for_engines_at_once() {
     told(&script);
     world.ok(Call::FreeGpuVirtualAddress { adapter, base, size: 3 * PAGE });
     assert_eq!(told(&script), [plain_line(P, base, 3 * PAGE, "NoAccess")]);
-    // A map under way when its range is freed comes to nothing, and so to nothing of who takes the place.
+    // Freeing the range cancels a pending map, which must not affect a new range at that address.
     let (third, _) = map(&mut world, whole.by(paging_queue));
     world.ok(Call::FreeGpuVirtualAddress { adapter, base: third, size: 3 * PAGE });
     world.ok(Call::ReserveGpuVirtualAddress {
@@ -203,7 +203,7 @@ fn what_goes_away_is_gone_for_engines_at_once() {
     told(&script);
     world.advance(10 * PAGING_NS);
     assert_eq!(told(&script), Vec::<String>::new());
-    // The allocation: its range stays, and can be mapped anew.
+    // Destroying the allocation: its range stays, and can be mapped again.
     let late = map(&mut world, whole.by(paging_queue)).0;
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
     assert_eq!(told(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
@@ -212,7 +212,7 @@ fn what_goes_away_is_gone_for_engines_at_once() {
     let other = create(&mut world, device, F::empty()).2;
     let (again, _) = map(&mut world, Mapped { base: second, ..Mapped::whole(other) }.by(paging_queue));
     assert_eq!(again, second);
-    // The process.
+    // The end of the process.
     world.input(Input::ProcessGone { process: P });
     assert_eq!(told(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
     assert!(world.kernel.snapshot().is_empty());
@@ -227,7 +227,7 @@ fn a_queue_that_is_destroyed_is_drained() {
 }
 
 #[test]
-fn memory_is_its_creators_wherever_it_is_mapped_and_ends_with_it() {
+fn mapped_memory_belongs_to_its_creator_and_ends_with_it() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (_, shared, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
@@ -240,7 +240,11 @@ fn memory_is_its_creators_wherever_it_is_mapped_and_ends_with_it() {
     bring(&mut world, paging_queue, theirs);
     assert!(told(&script).contains(&line(Q, base, 3, 0, true)));
     world.input(Input::ProcessGone { process: P });
-    assert_eq!(told(&script), [plain_line(Q, base, 3 * PAGE, "NoAccess")], "its pages are gone");
+    assert_eq!(
+        told(&script),
+        [plain_line(Q, base, 3 * PAGE, "NoAccess")],
+        "the allocation's pages are unmapped"
+    );
     assert_eq!(world.kernel.miscounted(), None);
     world.input(Input::ProcessGone { process: Q });
     assert!(world.kernel.snapshot().is_empty());
@@ -310,11 +314,11 @@ fn an_update_maps_protects_unmaps_and_copies() {
     ] {
         assert_eq!(update(&mut world, device, vec![operation(MAP, 15, 1), wrong]), status, "{wrong:?}");
     }
-    assert_eq!(told(&script), Vec::<String>::new(), "what is refused changes nothing");
+    assert_eq!(told(&script), Vec::<String>::new(), "a refused call changes nothing");
 }
 
 #[test]
-fn an_update_that_is_due_after_its_allocation_is_gone_maps_nothing() {
+fn an_update_of_a_destroyed_allocation_maps_nothing() {
     let (mut world, script, [device, paging_queue, allocation]) = set_up();
     let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
     let context = world.context(device, 0);
@@ -324,7 +328,7 @@ fn an_update_that_is_due_after_its_allocation_is_gone_maps_nothing() {
     let (fence, operations) = (gate, vec![one]);
     world.ok(Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 5, operations, flags: 0 });
     assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
-    // The next one gets its place in the table.
+    // The next allocation gets its table index.
     create(&mut world, device, F::empty());
     world.signal(device, gate, 5);
     world.advance(10 * PAGING_NS);
@@ -367,7 +371,7 @@ fn a_stopped_adapter_maps_nothing_and_its_address_spaces_end_as_others_do() {
 }
 
 #[test]
-fn an_engine_that_stores_where_an_allocation_is_mapped_is_told_apart() {
+fn a_fence_store_to_an_allocations_page_is_noted_as_such() {
     let (mut world, _, [device, paging_queue, allocation]) = set_up();
     let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
     assert_eq!(world.status(Mapped { base, ..Mapped::whole(allocation) }.by(paging_queue)), PENDING);

@@ -1,4 +1,4 @@
-//! Signal packets: their flags, broadcasts, CPU events, and what they may name.
+//! Signal packets: their flags, broadcasts, CPU events, and valid objects.
 
 use covers::covers;
 
@@ -44,7 +44,7 @@ fn a_lower_queued_signal_needs_the_flag_unless_the_policy_applies_it() {
 }
 
 #[test]
-fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
+fn signal_at_submission_signals_once_prior_work_is_submitted_to_the_engine() {
     covers!("FEN-035");
     let mut world = World::new();
     let device = world.device();
@@ -56,14 +56,14 @@ fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
     assert_eq!((world.value(early), world.value(late)), (1, 0));
     world.advance(100);
     assert_eq!(world.value(late), 1);
-    // So it is for a broadcast, in each of its contexts.
+    // A broadcast does the same in each of its contexts.
     let (both, other) = (world.fence(device, 0).object, world.context(device, 0));
     world.submit(context, &[Busy { duration_ns: 100 }]);
     world.submit(other, &[Busy { duration_ns: 100 }]);
     signal(&mut world, &[context, other], &[(both, 1)], S::SIGNAL_AT_SUBMISSION);
     assert_eq!(world.value(both), 1);
     world.advance(200);
-    // An engine has two buffers at a time: that a third is ready is not its submission.
+    // An engine has two buffers at a time: a third buffer is ready but not submitted.
     let contexts = [0; 3].map(|_| world.context(device, 0));
     let submitted = [0; 3].map(|_| world.fence(device, 0).object);
     for (context, fence) in contexts.into_iter().zip(submitted) {
@@ -78,7 +78,7 @@ fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
     world.advance(1);
     assert_eq!((world.value(submitted[2]), world.value(all)), (1, 1));
     world.advance(200);
-    // It does not overtake: the packet before it has not been reached.
+    // The signal does not overtake: the queue has not reached the packet before it.
     world.gpu_wait(context, gate, 1);
     signal(&mut world, &[context], &[(held, 1)], S::SIGNAL_AT_SUBMISSION);
     assert_eq!(world.value(held), 0);
@@ -101,7 +101,7 @@ fn a_cpu_event_is_set_when_every_context_has_reached_it() {
     world.advance(1);
     assert_eq!(world.woken(), [event]);
     assert_eq!(cpu_event(&mut world, &contexts[..1], event, S::ENQUEUE_CPU_EVENT), OK);
-    assert_eq!(world.woken(), [event], "an idle context is there already");
+    assert_eq!(world.woken(), [event], "an idle context reaches the packet at once");
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn a_broadcast_whose_context_ends_before_it_never_happens() {
     world.ok(Call::DestroySynchronizationObject { object: fence });
     assert_eq!(world.kernel.snapshot().objects_alive, 2);
     world.ok(Call::DestroyContext { context: contexts[1] });
-    assert_eq!(world.kernel.snapshot().objects_alive, 1, "nothing holds the fence any more");
+    assert_eq!(world.kernel.snapshot().objects_alive, 1, "nothing references the fence");
     world.submit(contexts[0], &[Busy { duration_ns: 5 }]);
-    assert!(world.kernel.next_deadline().is_some(), "the other context goes on");
+    assert!(world.kernel.next_deadline().is_some(), "the other context continues");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_legacy_fence_must_be_the_only_object() {
 }
 
 #[test]
-fn rights_are_asked_when_a_packet_is_queued() {
+fn rights_are_checked_when_a_packet_is_queued() {
     covers!("FEN-050", "FEN-051");
     let mut world = World::new();
     let device = world.device();

@@ -1,4 +1,4 @@
-//! The kernel's laws under busy sessions with hardware queues, doorbells and native fences, valid and not.
+//! Invariants of the kernel in random sessions of valid and invalid calls on hardware queues, doorbells and native fences.
 
 use std::collections::BTreeMap;
 
@@ -312,13 +312,13 @@ proptest! {
             prop_assert_eq!(session.kernel.miscounted(), None);
             let (kernel, mut unseen) = (&session.kernel, Vec::new());
             kernel.unseen_writes(&mut |object| unseen.push(object));
-            // What a daemon that goes on from a journal would put there.
+            // A daemon that resumes from a journal stores these values.
             let mut held = BTreeMap::new();
             for process in kernel.processes() {
                 kernel.fence_memory(process, &mut |slot, value| _ = held.insert((process, slot), value));
             }
             for (place, value) in &held {
-                // Fence memory is made of zeros.
+                // New fence memory is zero.
                 prop_assert_eq!(memory.get(place).unwrap_or(&0), value);
             }
             kernel.fences(&mut |fence| {
@@ -342,7 +342,7 @@ proptest! {
                     waited |= wait.items().any(|item| !item.satisfied && item.object == fence.object);
                 });
                 !waited || fence.always_signaled || kernel.snapshot().stopped_adapters.contains(&fence.adapter)
-            }, "a wait that no MonitoredValue knows of: {fence:?}"));
+            }, "no MonitoredValue covers this wait: {fence:?}"));
         }
         session.apply(Input::VmDetached { vm: VmId(1) });
         let snapshot = session.kernel.snapshot();

@@ -1,4 +1,4 @@
-//! Hardware queues: their progress fences, their order, and what they refuse.
+//! Hardware queues: progress fences, order, and refused calls.
 
 use covers::covers;
 
@@ -28,18 +28,18 @@ fn legacy(world: &mut World, device: Handle, object_type: SyncObjectType) -> Han
 }
 
 #[test]
-fn a_hw_queue_comes_with_a_progress_fence_that_engines_write_and_users_only_read() {
+fn a_hw_queue_has_a_progress_fence_that_engines_write_and_users_only_read() {
     covers!("SCH-012");
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     let slot = queue.fence.slot.unwrap();
-    assert_eq!(world.stores().last(), Some(&(slot, 0)), "it reads 0 before anybody hears of it");
+    assert_eq!(world.stores().last(), Some(&(slot, 0)), "the fence reads 0 before the answer");
     assert_ne!((queue.handle, queue.fence.object, queue.fence.gpu_address), (Handle::NULL, Handle::NULL, 0));
     let waiting = world.pending(device, &[(queue.fence.object, 1)], false);
     assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
     assert_eq!((world.stores(), world.woken()), (vec![(slot, 1)], vec![waiting]));
-    // The fence is the queue's: its user has no way to end it, and it goes with the queue.
+    // The queue owns the fence: its process cannot destroy it, and it ends with the queue.
     let destroy = Call::DestroySynchronizationObject { object: queue.fence.object };
     assert_eq!(world.status(destroy.clone()), IP);
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
@@ -50,11 +50,11 @@ fn a_hw_queue_comes_with_a_progress_fence_that_engines_write_and_users_only_read
 }
 
 #[test]
-fn what_a_hw_queue_needs_is_asked_at_its_creation() {
+fn requirements_of_a_hw_queue_are_checked_at_creation() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
-    assert_eq!(world.try_hw_queue(context, NONE).err(), Some(IP), "no HwQueueSupported");
+    assert_eq!(world.try_hw_queue(context, NONE).err(), Some(IP), "the context lacks HwQueueSupported");
     let context = world.hw_context(device, ADVANCED);
     assert_eq!(world.try_hw_queue(context, HwQueueFlags::from_bits_retain(0x80)).err(), Some(IP));
     assert_eq!(world.try_hw_queue(device, NONE).err(), Some(IP));
@@ -81,17 +81,21 @@ fn progress_ids_grow_and_a_submission_is_complete_when_the_fence_has_its_id() {
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     let done = world.fence(device, 0).object;
-    assert_eq!(world.submit_hw(queue, 0, &[]), IP, "0 is there from the start");
+    assert_eq!(world.submit_hw(queue, 0, &[]), IP, "id 0 is complete from the start");
     assert_eq!(world.submit_hw(queue, 5, &[busy(100)]), OK);
     assert_eq!(world.submit_hw(queue, 5, &[]), IP);
     assert_eq!(world.submit_hw(queue, 4, &[]), IP);
     assert_eq!(world.signal_hw(&[queue], done, 1), OK);
     world.advance(100);
-    assert_eq!((state(&world, ADVANCED), world.value(done)), (EngineState::Idle, 0), "nobody wrote 5");
+    assert_eq!(
+        (state(&world, ADVANCED), world.value(done)),
+        (EngineState::Idle, 0),
+        "no write of 5 happened"
+    );
     assert_eq!(world.view(queue).in_flight, 1);
-    // The next one writes more than both ids.
+    // The next buffer writes a value above both ids.
     assert_eq!(world.submit_hw(queue, 7, &[busy(100), write(&queue.fence, 9)]), OK);
-    assert_eq!(world.view(queue).in_flight, 1, "it is behind the signal, which waits for 5");
+    assert_eq!(world.view(queue).in_flight, 1, "the buffer is behind the signal, which waits for 5");
     let waited = world.fence(device, 0);
     let context = world.context(device, OTHER);
     assert_eq!(world.submit(context, &[write(&queue.fence, 5), write(&waited, 1)]), OK);
@@ -102,7 +106,7 @@ fn progress_ids_grow_and_a_submission_is_complete_when_the_fence_has_its_id() {
 }
 
 #[test]
-fn ring_buffer_fence_release_decides_who_writes_the_progress_fence() {
+fn ring_buffer_fence_release_selects_the_writer_of_the_progress_fence() {
     covers!("SCH-017");
     for (releases, flags) in [(false, NONE), (true, NONE), (false, NATIVE), (true, NATIVE)] {
         for node in [ADVANCED, BASIC] {
@@ -133,7 +137,7 @@ fn the_engine_has_no_more_buffers_of_a_queue_than_the_node_allows() {
             assert_eq!(world.submit_hw(queue, id, &[busy(100), write(&queue.fence, id)]), OK);
         }
         assert_eq!(world.view(queue).in_flight, expected);
-        // Another queue has places of its own.
+        // Another queue has its own in-flight limit.
         let other = world.queue_on(device, ADVANCED, NONE);
         assert_eq!(world.submit_hw(other, 1, &[write(&other.fence, 1)]), OK);
         assert_eq!(world.view(other).in_flight, 1);
@@ -215,12 +219,12 @@ fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
     let (gate, fence) = (world.fence(device, 0).object, world.fence(device, 0).object);
     assert_eq!(world.wait_hw(left_out, gate, 1), OK);
     assert_eq!(world.signal_hw(&queues, fence, 1), OK);
-    assert_eq!(world.value(fence), 1, "the queue that is held up has no say in it");
+    assert_eq!(world.value(fence), 1, "the blocked NoBroadcastSignal queue does not delay the signal");
     assert_eq!(world.signal_hw(&[left_out], fence, 2), OK);
-    assert_eq!(world.value(fence), 1, "alone it is no broadcast");
+    assert_eq!(world.value(fence), 1, "a signal of one queue is no broadcast");
     assert_eq!(world.signal(device, gate, 1), OK);
     assert_eq!(world.value(fence), 2);
-    assert_eq!(world.signal_hw(&[left_out, left_out], fence, 3), IP, "nobody is left");
+    assert_eq!(world.signal_hw(&[left_out, left_out], fence, 3), IP, "no queue is left to signal");
     // A broadcast of two plain queues waits for both.
     let other = world.queue_on(device, ADVANCED, HwQueueFlags::NO_BROADCAST_WAIT);
     assert_eq!(world.wait_hw(other, gate, 2), OK, "a wait names one queue: it is no broadcast");
@@ -285,7 +289,7 @@ fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
     };
     assert_eq!(type_of(&world, native), SyncObjectType::NATIVE_FENCE);
     assert_eq!(type_of(&world, monitored), SyncObjectType::MONITORED_FENCE);
-    // The kernel itself waits for what was submitted, so the engine interrupts for it and for nothing else.
+    // The kernel waits for the submitted id, so the engine interrupts for that value only.
     assert_eq!(world.native_view(native.fence.object).monitored_value, u64::MAX);
     for id in [3, 5] {
         assert_eq!(world.submit_hw(native, id, &[busy(100), write(&native.fence, id)]), OK);
@@ -303,7 +307,7 @@ fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
 }
 
 #[test]
-fn a_queue_dies_with_its_context_whatever_the_engine_has_of_it() {
+fn a_queue_is_destroyed_with_its_context_in_any_state() {
     let mut world = World::new();
     let device = world.device();
     for flags in [NONE, NATIVE] {
@@ -318,7 +322,7 @@ fn a_queue_dies_with_its_context_whatever_the_engine_has_of_it() {
         assert!(matches!(state(&world, ADVANCED), EngineState::Hung { .. }));
         let waiting = world.pending(device, &[(queue.fence.object, 1)], false);
         assert_eq!(world.status(Call::DestroyContext { context }), OK);
-        assert_eq!(world.woken(), [waiting], "the progress fence is gone");
+        assert_eq!(world.woken(), [waiting], "the progress fence is destroyed");
         assert_eq!(world.kernel.miscounted(), None);
         world.advance(10);
         assert_eq!((world.view(other).progress, world.value(fence)), (1, 0));
@@ -329,7 +333,7 @@ fn a_queue_dies_with_its_context_whatever_the_engine_has_of_it() {
 }
 
 #[test]
-fn a_stopped_adapter_drops_what_its_hw_queues_have() {
+fn a_stopped_adapter_drops_the_work_of_its_hw_queues() {
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NATIVE);
@@ -344,7 +348,7 @@ fn a_stopped_adapter_drops_what_its_hw_queues_have() {
 }
 
 #[test]
-fn a_process_has_so_many_hw_queues_and_no_more() {
+fn a_process_has_a_limited_number_of_hw_queues() {
     let mut world = World::new();
     let slots = limits::HW_QUEUES_PER_PROCESS_MAX as u32;
     world.input(Input::FenceMemoryAdded { process: crate::common::P, slots });
@@ -359,9 +363,9 @@ fn a_process_has_so_many_hw_queues_and_no_more() {
     world.finish();
 }
 
-/// Attack H1: what the engine holds was counted for nobody, not even when the progress fence ran ahead of it.
+/// Attack H1: buffers in the engine were charged to no process when the progress fence ran ahead of them.
 #[test]
-fn what_an_engine_holds_of_a_process_counts_against_its_limit() {
+fn buffers_in_an_engine_count_against_the_limit_of_their_process() {
     let mut world = World::with_config(Config {
         tdr: dxgkrnl::TdrConfig { level: 0, ..Default::default() },
         ..Config::default()
@@ -371,7 +375,7 @@ fn what_an_engine_holds_of_a_process_counts_against_its_limit() {
     assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, u64::MAX >> 1), Hang]), OK);
     let piece = vec![busy(1); 2000];
     let most = limits::QUEUED_BYTES_PER_PROCESS_MAX / (2000 * 16);
-    // No more of them than that are tried.
+    // Submits at most twice that many.
     let refused =
         world.filling(|world| (0..2 * most).find(|at| world.submit_hw(queue, 2 + *at as u64, &piece) != OK));
     assert!(refused.is_some(), "{most} buffers of {} bytes are the limit", d3dkmt::isa::encode(&piece).len());

@@ -17,7 +17,7 @@ const HOST: ProcessId = ProcessId(1);
 const GUEST: ProcessId = ProcessId(2);
 
 fn level_two(adapter: Handle, device: Handle) -> Call {
-    // The simulated driver adds up what it is asked to echo.
+    // The simulated driver's ECHO escape.
     let data = [vec![0; 32], vec![5, 6]].concat();
     let (kind, flags) = (kind::DRIVER_PRIVATE, EscapeFlags::HARDWARE_ACCESS);
     Call::Escape { adapter, device, context: Handle::NULL, kind, flags, data }
@@ -34,7 +34,7 @@ fn status<M: Miniport>(world: &mut World<M>, request: u64) -> Option<NtStatus> {
 }
 
 #[test]
-fn nothing_is_begun_while_an_escape_waits_and_all_goes_on_behind_it() {
+fn no_work_begins_while_an_escape_waits_and_all_work_resumes_after_it() {
     covers!("ESC-017");
     let mut world = World::new();
     let device = world.device();
@@ -55,7 +55,7 @@ fn nothing_is_begun_while_an_escape_waits_and_all_goes_on_behind_it() {
 }
 
 #[test]
-fn what_waits_in_hardware_does_not_keep_a_gpu_from_being_idle() {
+fn a_hardware_wait_does_not_keep_the_gpu_busy() {
     covers!("ESC-017");
     let mut world = World::new();
     let device = world.device();
@@ -73,7 +73,7 @@ fn what_waits_in_hardware_does_not_keep_a_gpu_from_being_idle() {
 }
 
 #[test]
-fn an_engine_that_hangs_is_reset_and_the_escape_goes_on_or_its_device_is_lost() {
+fn a_hung_engine_is_reset_and_the_escape_completes_or_its_device_is_lost() {
     covers!("ESC-017");
     for (of_the_lost, expected) in [(false, OK), (true, NtStatus::DEVICE_REMOVED)] {
         let mut world = World::new();
@@ -148,8 +148,8 @@ fn many_escapes_are_made_in_steps() {
     world.finish();
 }
 
-/// Time that a VM had of node 1 within a second, in ms, while another VM's process escapes all the time, and has work of this
-/// length on node 0.
+/// Engine time of a VM on node 1 within one second, in ms, while another VM's process makes escapes without pause and
+/// has work of this length on node 0.
 fn beside_escapes(length: u64) -> u64 {
     let mut world = World::new();
     let device = world.device();

@@ -1,4 +1,4 @@
-//! Keyed mutexes: what real Windows answers, then the rules one by one.
+//! Keyed mutexes: answers observed on Windows, then the rules one by one.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn destroy(world: &mut World, mutex: Handle) -> NtStatus {
     world.status(Call::DestroyKeyedMutex { mutex })
 }
 
-/// The status, the fence value that is written (`None`: nothing is, or not yet), and the data.
+/// The status, the returned fence value (`None`: none, or not yet), and the data.
 fn acquire_as(
     world: &mut World,
     mutex: Handle,
@@ -78,7 +78,7 @@ fn pending(world: &mut World, mutex: Handle, key: u64, timeout: Option<i64>, eve
     assert_eq!(acquire_as(world, mutex, key, timeout, event), (NtStatus::PENDING, None, vec![]));
 }
 
-/// As the library does it: waits until it has ended, then reads what the handle has by it.
+/// Acquires as the library does: waits for the end of the acquire, then reads the handle's fence value.
 fn acquire(world: &mut World, mutex: Handle, key: u64, timeout: Option<i64>) -> (NtStatus, u64) {
     let (status, fence_value, _) = acquire_as(world, mutex, key, timeout, 99);
     let Some(fence_value) = fence_value else {
@@ -191,7 +191,7 @@ fn the_observed_rows_of_acquire_and_release() {
     assert_eq!(release(&mut world, mutex, 1, 1234), OK);
     assert_eq!(release(&mut world, mutex, 1, 1234), IP);
     assert_eq!(acquire(&mut world, mutex, 0, SOON), (TO, 0));
-    assert_eq!(poll(&mut world, mutex, 0), (TO, 0), "not 1234, by whichever way");
+    assert_eq!(poll(&mut world, mutex, 0), (TO, 0), "a timeout returns fence value 0, not 1234");
     assert_eq!(acquire(&mut world, mutex, 1, SOON), (OK, 1234));
     world.finish();
 }
@@ -210,7 +210,7 @@ fn the_first_key_is_the_initial_value() {
 }
 
 #[test]
-fn no_device_and_no_adapter_is_asked_for() {
+fn a_keyed_mutex_needs_no_device_and_no_adapter() {
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 0);
     assert_eq!(world.kernel.belongings(P).handles, 1);
@@ -239,7 +239,7 @@ fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
         .map(|event| (event.process.0, event.target.event().unwrap().0))
         .collect();
     assert_eq!(woken, [(2, 1)]);
-    assert_eq!(release(&mut world, mutex, 6, 60), IP, "it is theirs now");
+    assert_eq!(release(&mut world, mutex, 6, 60), IP, "the other process owns the mutex now");
     assert_eq!(read(&mut world, mutex), (0, vec![]));
     world.process = ProcessId(2);
     assert_eq!(read(&mut world, theirs), (50, vec![]));
@@ -251,7 +251,7 @@ fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
 }
 
 #[test]
-fn each_of_several_waiters_of_one_key_has_its_turn_in_whatever_order() {
+fn each_of_several_waiters_of_one_key_acquires_in_any_order() {
     covers!("FEN-081");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
@@ -263,8 +263,8 @@ fn each_of_several_waiters_of_one_key_has_its_turn_in_whatever_order() {
     let mut owner = mutex;
     while !waiting.is_empty() {
         assert_eq!(release(&mut world, owner, 1, 0), OK);
-        let [(event, OK)] = ended(&mut world)[..] else { panic!("one at a time") };
-        owner = waiting.remove(&event).expect("it waited");
+        let [(event, OK)] = ended(&mut world)[..] else { panic!("a release wakes exactly one waiter") };
+        owner = waiting.remove(&event).expect("the woken handle was waiting");
     }
     assert_eq!(release(&mut world, owner, 1, 0), OK);
     assert_eq!(ended(&mut world), []);
@@ -272,7 +272,7 @@ fn each_of_several_waiters_of_one_key_has_its_turn_in_whatever_order() {
 }
 
 #[test]
-fn of_several_waiters_of_one_key_the_one_that_waited_longest_is_next() {
+fn the_longest_waiter_of_a_key_acquires_next() {
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     poll(&mut world, mutex, 0);
@@ -290,7 +290,7 @@ fn of_several_waiters_of_one_key_the_one_that_waited_longest_is_next() {
 }
 
 #[test]
-fn it_is_not_recursive() {
+fn a_keyed_mutex_is_not_recursive() {
     covers!("FEN-080");
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
@@ -314,7 +314,7 @@ fn a_timeout_of_zero_polls_a_negative_one_counts_from_now_and_none_never_ends() 
     assert_eq!(world.kernel.next_deadline(), None);
     pending(&mut world, mutex, 1, None, 1);
     pending(&mut world, mutex, 1, Some(i64::MIN), 2);
-    assert_eq!(world.kernel.next_deadline(), None, "no clock of ours comes that far");
+    assert_eq!(world.kernel.next_deadline(), None, "a timeout beyond the clock's range never ends");
     pending(&mut world, mutex, 1, Some(-3), 3);
     pending(&mut world, mutex, 1, Some(-1), 4);
     assert_eq!(world.kernel.next_deadline(), Some(12_345 + 100));
@@ -332,13 +332,13 @@ fn a_timeout_of_zero_polls_a_negative_one_counts_from_now_and_none_never_ends() 
 }
 
 #[test]
-fn any_input_that_comes_late_ends_what_is_over() {
+fn any_late_input_first_ends_expired_acquires() {
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 0);
     poll(&mut world, mutex, 0);
     pending(&mut world, mutex, 1, SOON, 7);
     world.now += SOON_NS;
-    // The release comes after the time was up: too late for the waiter.
+    // The release comes after the timeout: too late for the waiter.
     assert_eq!(release(&mut world, mutex, 1, 0), OK);
     assert_eq!(ended(&mut world), [(7, TO)]);
     assert_eq!(poll(&mut world, mutex, 1), (OK, 0));
@@ -367,7 +367,7 @@ fn a_positive_timeout_is_a_time_of_the_systems_clock() {
 }
 
 #[test]
-fn a_clock_that_is_set_moves_absolute_timeouts_and_no_relative_ones() {
+fn setting_the_clock_moves_absolute_timeouts_only() {
     covers!("FEN-078");
     let mut world = World::new();
     let second: i64 = 10_000_000;
@@ -378,10 +378,10 @@ fn a_clock_that_is_set_moves_absolute_timeouts_and_no_relative_ones() {
     pending(&mut world, mutex, 1, Some(-60 * second), 2);
     pending(&mut world, mutex, 1, Some(noon + 7200 * second), 3);
     world.advance(10_000_000_000);
-    // An hour forward: the first absolute time is past.
+    // An hour forward: the first absolute timeout has passed.
     world.input(Input::SystemTime { utc_100ns: noon + 3610 * second });
     assert_eq!(ended(&mut world), [(1, TO)]);
-    // An hour back: the other one is that much later.
+    // An hour back: the other absolute timeout is an hour later.
     world.input(Input::SystemTime { utc_100ns: noon + 10 * second });
     world.advance(49_999_999_999);
     assert_eq!(ended(&mut world), []);
@@ -449,7 +449,7 @@ fn an_acquire_whose_own_handle_is_destroyed_is_abandoned_and_no_other() {
 }
 
 #[test]
-fn a_process_that_dies_waiting_leaves_nothing_and_takes_nothing() {
+fn a_process_killed_while_acquiring_leaks_and_acquires_nothing() {
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     poll(&mut world, mutex, 0);
@@ -486,7 +486,7 @@ fn an_event_names_one_wait_of_any_kind() {
     let fence = world.fence(device, 0).object;
     let (mutex, _) = create(&mut world, 0);
     pending(&mut world, mutex, 1, None, 1);
-    assert_eq!(world.wait(device, &[(fence, 1)], false), Err(IP), "event 1 is taken");
+    assert_eq!(world.wait(device, &[(fence, 1)], false), Err(IP), "event 1 is in use");
     let event = world.pending(device, &[(fence, 1)], false);
     assert_eq!(acquire_as(&mut world, mutex, 1, None, event.0).0, IP);
     assert_eq!(acquire_as(&mut world, mutex, 1, None, 1).0, IP);
@@ -495,7 +495,7 @@ fn an_event_names_one_wait_of_any_kind() {
 }
 
 #[test]
-fn an_opener_brings_data_only_to_a_mutex_that_has_none() {
+fn an_opener_sets_data_only_on_a_mutex_without_any() {
     covers!("FEN-082");
     let mut world = World::new();
     let bring = |shared_handle, data: &[u8]| {
@@ -509,7 +509,7 @@ fn an_opener_brings_data_only_to_a_mutex_that_has_none() {
     let (mutex, shared) = create_with(&mut world, 0, b"own", KeyedMutexFlags::empty());
     world.ok(bring(shared, b"opener"));
     assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"own".to_vec()));
-    // What an open that is refused brings is not taken.
+    // A refused open does not set its data.
     let (mutex, shared) = create(&mut world, 0);
     assert_eq!(world.status(bring(shared, b"nine byte")), IP);
     let too_much = vec![0; limits::KEYED_MUTEX_DATA_BYTES_MAX + 1];
@@ -534,7 +534,7 @@ fn private_runtime_data_travels_with_the_mutex() {
     world.ok(release(1, Some(b"second")));
     assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (TO, Some(0), vec![]));
     assert_eq!(acquire_as(&mut world, mutex, 1, POLL, 1), (OK, Some(7), b"second".to_vec()));
-    // The first form of the call leaves it as it is.
+    // The first form of the call leaves the data unchanged.
     world.ok(release(2, None));
     pending(&mut world, mutex, 3, None, 1);
     assert_eq!(acquire_as(&mut world, mutex, 2, POLL, 2).2, b"second");
@@ -554,7 +554,7 @@ fn private_runtime_data_travels_with_the_mutex() {
 }
 
 #[test]
-fn global_handles_are_of_one_vm_and_of_one_kind() {
+fn global_handles_are_valid_in_one_vm_and_for_one_type() {
     let mut world = World::new();
     let device = world.device();
     let (mutex, shared) = create(&mut world, 0);
@@ -577,7 +577,7 @@ fn global_handles_are_of_one_vm_and_of_one_kind() {
 }
 
 #[test]
-fn a_process_has_so_many_keyed_mutexes() {
+fn a_process_has_a_limited_number_of_keyed_mutexes() {
     let mut world = World::new();
     let (_, shared) = create(&mut world, 0);
     let more = limits::KEYED_MUTEXES_PER_PROCESS_MAX - 1;

@@ -1,4 +1,4 @@
-//! The kernel's laws, under busy sessions of valid and garbage calls.
+//! Invariants of the kernel in random sessions of valid and invalid calls.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use dxgkrnl::{
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
 
-/// Every setting of the switches.
+/// Every combination of the policy switches, as bits.
 const POLICIES: std::ops::Range<u32> = 0..1 << Policy::SWITCHES.len();
 
 fn config(bits: u32) -> Config {
-    // One name of the sessions is one object in both of their VMs.
+    // The grant makes one name of the sessions the same object in both VMs.
     let grants = vec![Grant { name: "n0".into(), vms: vec!["vm-1".into(), "vm-2".into()] }];
     let tdr = TdrConfig { test_mode: true, ..TdrConfig::default() };
     Config { policy: Policy::from_bits(bits).unwrap(), grants, tdr, test_signing: true, ..Config::default() }
@@ -31,7 +31,7 @@ proptest! {
         let mut again = Kernel::new(config(policy), SimulatedMiniport::default());
         set_units(&mut again, seed);
         for (at, step) in steps.iter().enumerate() {
-            // What the kernel is told of calls to come, true or not, changes nothing.
+            // Prefetch hints, true or false, change nothing.
             if at % 10 == 0 {
                 let calls = steps[at..].iter().take(50).filter_map(|step| match &step.input {
                     Input::Call { call, .. } => Some(call),
@@ -46,9 +46,9 @@ proptest! {
         prop_assert_eq!(again.snapshot().digest(), digest);
     }
 
-    /// Saved now and then and restored, it goes on as if nothing had happened.
+    /// A kernel that is saved and restored now and then has the same effects.
     #[test]
-    fn a_restored_kernel_goes_on_as_the_saved_one(seed in any::<u64>(), policy in POLICIES, every in 1usize..40) {
+    fn a_restored_kernel_continues_as_the_saved_one(seed in any::<u64>(), policy in POLICIES, every in 1usize..40) {
         let (steps, digest) = run_session(Session::in_small_steps(seed, config(policy)), 1500);
         let mut kernel = Kernel::new(config(policy), SimulatedMiniport::default());
         set_units(&mut kernel, seed);
@@ -58,7 +58,7 @@ proptest! {
                 kernel = Kernel::restore(config(policy), SimulatedMiniport::default(), &state).unwrap();
                 set_units(&mut kernel, seed);
                 prop_assert_eq!(kernel.miscounted(), None);
-                prop_assert!(kernel.save().unwrap() == state, "the same state is other bytes");
+                prop_assert!(kernel.save().unwrap() == state, "a restored state saves to different bytes");
             }
             let mut effects = Effects::default();
             kernel.handle(step.now, step.input.clone(), &mut effects);
@@ -67,7 +67,7 @@ proptest! {
         prop_assert_eq!(kernel.snapshot().digest(), digest);
     }
 
-    /// Whatever the bytes: an error, or a kernel that stands.
+    /// Damaged bytes give an error, never a panic.
     #[test]
     fn a_damaged_state_is_refused(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let mut session = Session::in_small_steps(seed, config(0));
@@ -85,7 +85,7 @@ proptest! {
         let error = Kernel::restore(config(0), SimulatedMiniport::default(), &other).err();
         prop_assert!(matches!(error, Some(NotRestored::OtherLayout(_))));
         prop_assert!(error.unwrap().to_string().contains("was written by another build"));
-        // From before there was a layout: the tables stand where it is now.
+        // A state from before layout versions: tables begin where the layout version is now.
         let before = [&state[..1], &state[5..]].concat();
         let error = Kernel::restore(config(0), SimulatedMiniport::default(), &before).err();
         prop_assert!(matches!(error, Some(NotRestored::OtherLayout(_))), "{error:?}");
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn no_call_panics_and_each_gets_exactly_one_answer(seed in any::<u64>(), policy in POLICIES) {
         let mut session = Session::in_small_steps(seed, config(policy));
-        // Escapes with HardwareAccess are answered when a GPU is idle.
+        // Escapes with HardwareAccess are answered later, when a GPU is idle.
         let mut owed = Vec::new();
         for _ in 0..1500 {
             let step = session.step();
@@ -116,7 +116,7 @@ proptest! {
             owed.sort();
             waiting.retain(|(_, request)| *request != 0);
             waiting.sort();
-            // A process that ends in steps is there until the last of them, and its calls are not.
+            // A process that ends in several steps exists until the last one; its calls do not.
             if !session.kernel.has_backlog() {
                 prop_assert_eq!(&owed, &waiting);
             }
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_holds_what_the_kernel_holds_and_no_complete_wait_is_pending(seed in any::<u64>()) {
+    fn fence_memory_matches_the_kernel_and_no_satisfied_wait_is_pending(seed in any::<u64>()) {
         let mut session = Session::in_small_steps(seed, config(0));
         let mut memory = BTreeMap::new();
         for _ in 0..1500 {
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_sleeps_whose_condition_holds_unless_an_interrupt_is_still_to_tell_of_it(seed in any::<u64>()) {
+    fn no_satisfied_wait_sleeps_unless_its_interrupt_is_pending(seed in any::<u64>()) {
         let mut session = Session::in_small_steps(seed, config(0));
         for _ in 0..1500 {
             session.step();
@@ -245,13 +245,14 @@ proptest! {
         let snapshot = session.kernel.snapshot();
         prop_assert!(snapshot.is_empty(), "{:?}", snapshot);
         prop_assert_eq!(session.kernel.next_deadline(), None);
-        prop_assert!(effects.stores.is_empty() && effects.events.is_empty(), "nobody is left to hear of it");
+        prop_assert!(effects.stores.is_empty() && effects.events.is_empty(), "an ended process got a store or an event");
     }
 }
 
 #[test]
-fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
-    let (mut lined_up, mut named, mut acquired, mut abandoned, mut timed_out, mut lent) = (0, 0, 0, 0, 0, 0);
+fn random_sessions_reach_wait_lines_names_grants_and_keyed_mutexes() {
+    let (mut lined_up, mut named, mut acquired, mut abandoned, mut timed_out, mut granted) =
+        (0, 0, 0, 0, 0, 0);
     let mut signaled = 0;
     for seed in 0..30 {
         let mut session = Session::new(seed, config(0));
@@ -275,14 +276,14 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
                 .filter(|handle| handle.name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case("n0")))
                 .map(|handle| handle.vm)
                 .collect();
-            lent += usize::from(vms.len() == 2);
+            granted += usize::from(vms.len() == 2);
         }
     }
     for (what, count) in [
         ("lines", lined_up),
         ("CPU events", signaled),
         ("names", named),
-        ("grants", lent),
+        ("grants", granted),
         ("owners", acquired),
         ("timeouts", timed_out),
         ("abandoned", abandoned),
@@ -291,7 +292,7 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
     }
 }
 
-/// What states are as bytes, of sessions in which everything happens: whoever changes that says so.
+/// Hash of saved states of random sessions: a change of the layout must raise its version.
 #[test]
 fn another_layout_of_saved_state_has_another_version() {
     const KNOWN: (u32, u32, u64) = (14, 0x5A7E_000B, 0x1ccf0ba1e029e789);
@@ -308,7 +309,7 @@ fn another_layout_of_saved_state_has_another_version() {
     assert_eq!(
         (SEMANTIC_VERSION, LAYOUT_VERSION, hash),
         KNOWN,
-        "the bytes of a saved state are not what they were: raise LAYOUT_VERSION in kernel/save.rs, unless the same \
-         sessions only come to another state, and put what is on the left here"
+        "the bytes of saved states have changed. If their layout did, raise LAYOUT_VERSION in kernel/save.rs. If only \
+         the states of these sessions changed, keep it. Then set KNOWN to the values on the left"
     );
 }

@@ -31,7 +31,7 @@ fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u
     world.object(device, SyncObjectInfo { initial_count, max_count, ..info(T::SEMAPHORE) }).object
 }
 
-/// By the calls of one value for all.
+/// Waits with the legacy call, which has one fence value for all objects.
 fn wait(world: &mut World, context: Handle, objects: &[Handle]) -> NtStatus {
     world.status(Call::WaitFromGpuLegacy { context, objects: objects.into(), fence_value: 0 })
 }
@@ -41,14 +41,14 @@ fn signal(world: &mut World, contexts: &[Handle], objects: &[Handle]) -> NtStatu
     world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags: SignalFlags::empty() })
 }
 
-/// A fence that is signaled when a context has come so far.
+/// A fence that is signaled when the context reaches this point of its queue.
 fn mark(world: &mut World, device: Handle, context: Handle) -> Handle {
     let fence = world.fence(device, 0).object;
     assert_eq!(world.gpu_signal(&[context], fence, 1), OK);
     fence
 }
 
-/// Who owns the mutex that the calling process has this handle of.
+/// Owner of the mutex behind this handle of the calling process.
 fn owner(world: &World, mutex: Handle) -> Option<(u32, Handle)> {
     let objects = world.kernel.snapshot().objects;
     let named = |object: &&ObjectState| (object.process, object.handle) == (world.process.0, mutex);
@@ -64,7 +64,7 @@ fn noted(world: &World, text: &str) -> bool {
 }
 
 #[test]
-fn a_mutex_goes_from_context_to_context_in_the_order_they_came_to_it() {
+fn a_mutex_passes_between_contexts_in_waiting_order() {
     covers!("FEN-075");
     let mut world = World::new();
     let device = world.device();
@@ -100,7 +100,7 @@ fn a_mutex_is_taken_at_the_head_of_the_queue_after_the_work_before_it() {
     assert_eq!(owner(&world, mutex), Some((P.0, quick)));
     world.advance(200);
     assert_eq!(owner(&world, mutex), Some((P.0, quick)));
-    // What follows the wait does not run before it; what follows the signal of the other does not matter.
+    // Work after the wait does not run before it; work after the other context's signal is irrelevant.
     world.submit(busy, &[Busy { duration_ns: 100 }]);
     let after = mark(&mut world, device, busy);
     world.advance(1000);
@@ -148,7 +148,7 @@ fn a_mutex_created_owned_is_freed_by_a_context_of_its_device() {
 }
 
 #[test]
-fn only_its_owner_frees_a_mutex_unless_the_policy_lets_anybody() {
+fn only_its_owner_releases_a_mutex_unless_the_policy_allows_others() {
     for (rule, freed) in [(ForeignMutexRelease::Ignored, false), (ForeignMutexRelease::Releases, true)] {
         let mut world = with(Policy { foreign_mutex_release: rule, ..Policy::default() });
         let device = world.device();
@@ -158,7 +158,7 @@ fn only_its_owner_frees_a_mutex_unless_the_policy_lets_anybody() {
         assert_eq!(
             signal(&mut world, &[other], &[mutex]),
             OK,
-            "a packet's fate is not in the status of the call"
+            "the call succeeds whatever its packet does later"
         );
         assert_eq!(owner(&world, mutex).is_none(), freed);
         assert_eq!(noted(&world, "owns: ignored"), !freed);
@@ -179,7 +179,11 @@ fn a_broadcast_frees_a_mutex_that_one_of_its_contexts_owns() {
     wait(&mut world, contexts[1], &[mutex]);
     world.submit(contexts[0], &[Busy { duration_ns: 100 }]);
     assert_eq!(signal(&mut world, &contexts, &[mutex]), OK);
-    assert_eq!(owner(&world, mutex), Some((P.0, contexts[1])), "not before the other context is there");
+    assert_eq!(
+        owner(&world, mutex),
+        Some((P.0, contexts[1])),
+        "not before the other context reaches the signal"
+    );
     world.advance(100);
     assert_eq!(owner(&world, mutex), None);
     world.finish();
@@ -236,7 +240,7 @@ fn the_end_of_a_device_frees_the_mutex_that_it_created_owned() {
 }
 
 #[test]
-fn a_queue_that_ends_leaves_the_line_and_what_it_holds() {
+fn a_destroyed_queue_leaves_the_wait_line_and_releases_its_mutex() {
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, 0));
@@ -248,7 +252,7 @@ fn a_queue_that_ends_leaves_the_line_and_what_it_holds() {
     assert_eq!(world.kernel.miscounted(), None);
     world.ok(Call::DestroyContext { context: contexts[0] });
     assert_eq!(owner(&world, mutex), Some((P.0, contexts[2])));
-    // The object goes with its last packet, if its handle is gone.
+    // With its handle destroyed, the object ends with its last packet.
     let more = world.context(device, 0);
     wait(&mut world, more, &[mutex]);
     world.ok(Call::DestroySynchronizationObject { object: mutex });
@@ -273,7 +277,7 @@ fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
     assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 0, 0, 0], 0));
     signal(&mut world, &contexts[..1], &[semaphore]);
     assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 1, 0, 0], 0));
-    // Twice in one signal: twice up.
+    // Named twice in one signal, it counts up by two.
     signal(&mut world, &contexts[..1], &[semaphore, semaphore]);
     assert_eq!((through(&world), world.value(semaphore)), ([1; 5], 0));
     for count in [1, 2, 3, 3] {
@@ -285,7 +289,7 @@ fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
 }
 
 #[test]
-fn counts_that_make_no_sense_are_refused() {
+fn invalid_semaphore_counts_are_refused() {
     covers!("FEN-072");
     let mut world = World::new();
     let device = world.device();
@@ -299,7 +303,7 @@ fn counts_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn one_signal_too_many_stops_the_device_if_the_policy_says_so() {
+fn a_semaphore_overflow_stops_the_device_by_policy() {
     for (rule, state) in [(SemaphoreOverflow::Ignored, 1), (SemaphoreOverflow::StopsDevice, 4)] {
         let mut world = with(Policy { semaphore_overflow: rule, ..Policy::default() });
         let (device, other) = (world.device(), world.device());
@@ -323,13 +327,21 @@ fn several_objects_of_one_wait_are_taken_together_or_not_at_all() {
     let tokens = semaphore(&mut world, device, 1, 9);
     wait(&mut world, holder, &[b]);
     assert_eq!(wait(&mut world, both, &[a, b, tokens, tokens]), OK);
-    assert_eq!((owner(&world, a), world.value(tokens)), (None, 1), "nothing is held while something lacks");
-    // Who can have what it needs passes by, or the holder of `b` would wait for `a` for ever.
+    assert_eq!(
+        (owner(&world, a), world.value(tokens)),
+        (None, 1),
+        "a wait acquires nothing while one object is unavailable"
+    );
+    // A wait that can be satisfied overtakes the line. Otherwise the owner of `b` would wait for `a` for ever.
     wait(&mut world, holder, &[a]);
     assert_eq!(owner(&world, a), Some((P.0, holder)));
     signal(&mut world, &[holder], &[a]);
     signal(&mut world, &[holder], &[b]);
-    assert_eq!((owner(&world, b), world.value(tokens)), (None, 1), "one token is not two");
+    assert_eq!(
+        (owner(&world, b), world.value(tokens)),
+        (None, 1),
+        "one count does not satisfy a wait for two"
+    );
     assert_eq!(world.kernel.miscounted(), None);
     signal(&mut world, &[single], &[tokens]);
     assert_eq!((owner(&world, a), owner(&world, b)), (Some((P.0, both)), Some((P.0, both))));
@@ -351,7 +363,7 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
         OK
     );
     let through = mark(&mut world, device, context);
-    assert_eq!((owner(&world, mutex), world.value(semaphore)), (None, 1), "the value comes first");
+    assert_eq!((owner(&world, mutex), world.value(semaphore)), (None, 1), "the fence's value comes first");
     // The value latches from the moment the wait is queued.
     world.signal(device, gate, 5);
     assert_eq!(
@@ -366,7 +378,7 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
         OK
     );
     assert_eq!((owner(&world, mutex), world.value(semaphore), world.value(gate)), (None, 1, 8));
-    // Dropped while it waits for the value: nothing is left.
+    // Destroyed while it waits for the value: nothing leaks.
     let (objects, values) = (vec![mutex, gate], vec![0, 100]);
     world.ok(Call::WaitFromGpu { context: other, objects: objects.into(), values: values.into() });
     world.ok(Call::DestroyContext { context: other });
@@ -436,7 +448,7 @@ fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
     assert_eq!(world.woken(), [event]);
     assert_eq!(world.gpu_signal(&[context], object, 1), OK);
     assert_eq!(world.woken(), [event], "each time");
-    // Signaled by another process, it is the creator's event; of a creator that is gone it is nobody's.
+    // A signal of another process sets the creator's event; after the creator's end it sets none.
     let theirs = world.other(2);
     let context = world.context(theirs, 0);
     let Reply::SyncObject(opened) = world.ok(Call::OpenSynchronizationObject { shared_handle }) else {
@@ -479,7 +491,7 @@ fn legacy_calls_are_limited_and_of_one_adapter() {
 }
 
 #[test]
-fn a_stopped_adapter_drops_what_stood_in_line() {
+fn a_stopped_adapter_drops_queued_waits() {
     let mut world = World::new();
     let device = world.device();
     let contexts = [0; 2].map(|_| world.context(device, 0));
@@ -524,7 +536,7 @@ fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
     let Reply::SyncObject(opened) = world.ok(open.clone()) else { panic!() };
     wait(&mut world, their_context, &[opened.object]);
     assert_eq!(owner(&world, opened.object), Some((P.0, context)), "one object");
-    // A process of another VM that guesses the handle gets nothing by it.
+    // The handle is not valid in a process of another VM.
     let vm = VmId(1);
     world.input(Input::VmAttached { vm, name: "one".into() });
     world.process = ProcessId(3);
@@ -545,7 +557,7 @@ fn a_global_handle_ends_with_the_last_local_one() {
     world.ok(Call::DestroySynchronizationObject { object: created.object });
     let Reply::SyncObject(again) = world.ok(open.clone()) else { panic!() };
     world.ok(Call::DestroySynchronizationObject { object: again.object });
-    // A packet keeps the object, not its handles.
+    // A packet keeps the object alive, not its handles.
     wait(&mut world, context, &[opened.object]);
     wait(&mut world, other, &[opened.object]);
     world.ok(Call::DestroySynchronizationObject { object: opened.object });

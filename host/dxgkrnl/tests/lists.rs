@@ -1,4 +1,4 @@
-//! Command lists through the kernel: from an allocation of a process to bytes in it, and what is left when something ends.
+//! Command lists through the kernel: the bytes they write into a process's allocation, and cleanup when something ends.
 
 use crate::allocations::{HEAP, create, destroy};
 use crate::common::{P, World};
@@ -115,7 +115,7 @@ impl Gpu {
         ]
     }
 
-    /// Does the moves since the last time, and gives how many there were.
+    /// Executes the DMA operations since the last call; returns their number.
     fn perform(&mut self) -> usize {
         let moves = std::mem::take(&mut self.world.effects.moves);
         moves.iter().for_each(|one| self.dma_executor.perform(one, &mut self.pages).unwrap());
@@ -127,7 +127,7 @@ impl Gpu {
         u32::from_le_bytes(self.pages.0[at..at + 4].try_into().unwrap())
     }
 
-    /// `D3DKMT_DEVICEEXECUTION_STATE`, and the page fault that there was.
+    /// `D3DKMT_DEVICEEXECUTION_STATE`, and the page fault, if any.
     fn state(&mut self) -> (DeviceExecutionState, PageFaultState) {
         let state = self.world.execution_state(self.device);
         match self.world.ok(Call::GetDeviceState { device: self.device, state_type: 5 }) {
@@ -137,7 +137,7 @@ impl Gpu {
     }
 }
 
-/// What the simulated driver's engines take for a barrier.
+/// Duration of a barrier on the simulated driver's engines.
 const BARRIER_NS: u64 = 1;
 
 #[test]
@@ -145,10 +145,14 @@ fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value(
     let mut gpu = Gpu::new(Config::default());
     let list = gpu.list();
     assert_eq!(gpu.world.submit(gpu.context, &list), OK);
-    // The fill, the barrier, all of the copy but a nanosecond.
+    // The fill, the barrier, and all of the copy except its last nanosecond.
     gpu.world.advance(100 + BARRIER_NS + 99);
     gpu.perform();
-    assert_eq!((gpu.word(0), gpu.word(PAGE), gpu.world.stores()), (7, 0, vec![]), "the copy runs still");
+    assert_eq!(
+        (gpu.word(0), gpu.word(PAGE), gpu.world.stores()),
+        (7, 0, vec![]),
+        "the copy is still running"
+    );
     gpu.world.advance(1);
     assert!(gpu.perform() > 0);
     assert_eq!((gpu.word(PAGE), gpu.word(PAGE + 252), gpu.word(PAGE + 256)), (7, 7, 0));
@@ -156,7 +160,7 @@ fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value(
     assert_eq!(gpu.dma_executor.staging_buffers(), 0);
 }
 
-/// Evicted while the copy runs: what it writes cannot be written back.
+/// Evicted while the copy runs: the cached result cannot be written back.
 #[test]
 fn memory_that_is_evicted_under_a_command_faults_the_device_and_is_not_touched() {
     let mut gpu = Gpu::new(Config::default());
@@ -231,7 +235,7 @@ fn a_process_that_ends_under_its_commands_leaves_no_staging_buffer_and_no_write(
 }
 
 #[test]
-fn what_the_debug_layer_and_the_driver_say_are_notes_of_the_process() {
+fn messages_of_debug_layer_and_driver_become_notes_of_the_process() {
     let mut gpu = Gpu::new(Config::default());
     gpu.escape(&[7, 0, 0, 0, 2, 0, 0, 0]).unwrap();
     let mut list = gpu.list();

@@ -1,4 +1,4 @@
-//! Commands with many bytes: what a step moves of them, what comes behind them, and what ends in the midst of them.
+//! Commands with many bytes: the part of each step, the order of later signals, and ends in the middle of a copy.
 
 use crate::allocations::creation;
 use crate::common::{P, World};
@@ -16,13 +16,13 @@ use kmd::SimulatedMiniport;
 const OK: NtStatus = NtStatus::SUCCESS;
 const PAGE: u64 = 4096;
 const COPIED: u64 = 8 << 20;
-/// Of one copy, by the simulated engines' bandwidth.
+/// Duration of one copy at the simulated engines' bandwidth.
 const COPY_NS: u64 = (COPIED - CACHED_BYTES_PER_USE_MAX) / 16;
 
-/// What an engine may be ahead, a piece more, a use on its way through a cache; and the piece with which the step began.
+/// Most bytes of a step: an engine's lead, one more piece, data in transit through a cache, and the first piece.
 const STEP_BYTES_MAX: u64 = 3 * MOVED_BYTES_PER_STEP + 3 * CACHED_BYTES_PER_USE_MAX;
 
-/// A process with an allocation of twice what is copied, which it can copy from the first half to the second.
+/// A process with an allocation, and lists that copy its first half to the second.
 struct Long {
     world: World,
     device: Handle,
@@ -65,7 +65,7 @@ impl Long {
         }
     }
 
-    /// The copy, and then this value of the fence.
+    /// Submits the copy, and then a write of this value to the fence.
     fn submit(&mut self, node: u32, value: u64) {
         let context = self.world.context(self.device, node);
         let [from, to] = self.buffers;
@@ -80,13 +80,13 @@ impl Long {
         assert_eq!(self.world.submit(context, &[copy, store]), OK);
     }
 
-    /// A wait of the process for this value.
+    /// Begins a wait of the process for this value.
     fn wait(&mut self, value: u64) -> EventId {
         let (device, fence) = (self.device, self.fence.object);
         self.world.pending(device, &[(fence, value)], false)
     }
 
-    /// Bytes that were written to memory since the last time.
+    /// Bytes written to memory since the last call.
     fn written(&mut self) -> u64 {
         let moves = std::mem::take(&mut self.world.effects.moves);
         moves.iter().filter(|one| is_to_memory(one)).map(DmaOp::bytes).sum()
@@ -111,9 +111,9 @@ fn bytes(effects: &Effects) -> u64 {
     effects.moves.iter().map(DmaOp::bytes).sum()
 }
 
-/// However late the kernel is told of the time: it is behind then, and who calls is answered.
+/// A late deadline leaves a backlog; the kernel still answers calls between its steps.
 #[test]
-fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
+fn a_step_copies_few_bytes_and_calls_are_answered_between_steps() {
     let mut long = Long::new();
     let engines = [0, 1, 2];
     engines.iter().for_each(|node| long.submit(*node, 1 + u64::from(*node)));
@@ -123,22 +123,25 @@ fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
     let fence = long.world.fence(others, 0).object;
     let begin = long.world.now;
     let mut written = long.written();
-    assert!(written < COPIED / 8, "they have only begun");
-    // Nobody told the kernel of the time until all of it should be over.
+    assert!(written < COPIED / 8, "the copies have only begun");
+    // No deadline input comes until all copies should be complete.
     long.world.now += 10 * COPY_NS;
     let (mut steps, mut calls) = (0, 0);
     while long.world.kernel.next_deadline().is_some_and(|due| due <= long.world.now) {
         let is_over = long.world.effects.events.iter().any(|one| one.target == event.into());
-        assert!(!is_over || written >= 2 * COPIED, "a wake-up before its bytes");
+        assert!(!is_over || written >= 2 * COPIED, "the wake came before its bytes");
         long.world.effects.moves.clear();
         long.world.input(Input::Deadline);
         assert!(bytes(&long.world.effects) <= STEP_BYTES_MAX, "{} bytes", bytes(&long.world.effects));
         steps += 1;
         written += long.written();
         if steps % 8 == 0 {
-            // Another process calls: it is answered, and its waits end, in its own step.
+            // Another process's call is answered, and its wait ends, in the step of the call.
             calls += 1;
-            assert!(long.world.kernel.now() < begin + 10 * COPY_NS, "the kernel has come to the end already");
+            assert!(
+                long.world.kernel.now() < begin + 10 * COPY_NS,
+                "the kernel has already caught up with the time"
+            );
             let waits = long.world.pending(others, &[(fence, calls)], false);
             assert_eq!(long.world.signal(others, fence, calls), OK);
             assert!(long.world.effects.events.iter().any(|one| one.target == waits.into()));
@@ -146,14 +149,14 @@ fn a_step_moves_few_bytes_and_others_are_answered_between_two_of_them() {
             written += long.written();
         }
     }
-    assert_eq!(written, 3 * COPIED, "all of them, and each byte once");
+    assert_eq!(written, 3 * COPIED, "every byte is copied exactly once");
     assert!(steps > 3 * COPIED / STEP_BYTES_MAX / 2 && calls > 3, "{steps} steps, {calls} calls");
     assert!(long.world.effects.events.iter().any(|one| (one.process, one.target) == (mine, event.into())));
     assert_eq!(long.world.kernel.now(), begin + 10 * COPY_NS);
 }
 
 #[test]
-fn the_fence_has_its_value_when_all_bytes_are_there_and_not_before() {
+fn the_fence_is_signaled_once_all_bytes_are_copied() {
     let mut long = Long::new();
     let event = long.wait(1);
     let begin = long.world.now;
@@ -166,7 +169,7 @@ fn the_fence_has_its_value_when_all_bytes_are_there_and_not_before() {
     assert!(long.world.kernel.engines_idle() && long.world.now > begin);
 }
 
-/// Ends a copy midway, and lets time pass: nothing is touched any more, and an engine that is not stopped has room.
+/// Ends a copy midway and lets time pass: no more bytes are written, and the engines become idle.
 fn ended_midway(end: impl FnOnce(&mut Long)) -> Long {
     let mut long = Long::new();
     long.submit(0, 1);
@@ -184,7 +187,7 @@ fn ended_midway(end: impl FnOnce(&mut Long)) -> Long {
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 
 #[test]
-fn what_ends_in_the_midst_of_its_bytes_touches_no_more_of_them() {
+fn a_copy_ended_midway_touches_no_more_bytes() {
     let long = ended_midway(|long| long.world.input(Input::ProcessGone { process: P }));
     assert_eq!(long.world.kernel.belongings(P), dxgkrnl::views::Belongings::default());
     let mut long = ended_midway(|long| long.world.input(Input::Fault(Fault::Hang { engine: ENGINE })));
@@ -194,9 +197,9 @@ fn what_ends_in_the_midst_of_its_bytes_touches_no_more_of_them() {
     ended_midway(|long| long.world.input(Input::Fault(Fault::StopAdapter { adapter: 0 })));
 }
 
-/// The engine goes on, and the wake-up is kept.
+/// The engine completes the copy, and the kernel holds the wake.
 #[test]
-fn a_process_that_is_frozen_in_the_midst_of_its_bytes_hears_of_their_end_when_it_is_thawed() {
+fn a_process_frozen_during_a_copy_is_woken_when_thawed() {
     let mut long = Long::new();
     let event = long.wait(1);
     long.submit(0, 1);
@@ -208,9 +211,9 @@ fn a_process_that_is_frozen_in_the_midst_of_its_bytes_hears_of_their_end_when_it
     assert_eq!(long.world.woken(), [event]);
 }
 
-/// As a daemon that goes on from its journal.
+/// As a daemon that resumes from its journal.
 #[test]
-fn a_kernel_that_is_saved_in_the_midst_of_the_bytes_goes_on_with_the_same_steps() {
+fn a_kernel_saved_during_a_copy_continues_with_the_same_steps() {
     let mut long = Long::new();
     long.submit(0, 1);
     long.submit(2, 2);

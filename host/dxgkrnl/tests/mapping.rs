@@ -42,7 +42,7 @@ fn context_on(world: &mut World, device: Handle, engine_affinity: u32) -> Result
     }
 }
 
-/// What its process reads of a fence.
+/// The fence value that its process reads in memory.
 fn memory(world: &World, fence: &CreatedSyncObject) -> u64 {
     let mut stores = world.effects.stores.iter().rev();
     stores.find(|store| Some(store.slot) == fence.slot).expect("it was stored").value
@@ -95,13 +95,13 @@ fn the_label_of_the_cpu_mapping_follows_the_platform() {
         let fence = world.fence(device, 0);
         let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
         assert_eq!((mapping.slot, mapping.cpu_cached), (fence.slot.unwrap(), io_coherent));
-        assert!(!mapping.cpu_writable_by_engines, "engines have an address of their own");
+        assert!(!mapping.cpu_writable_by_engines, "engines use an address other than the CPU's");
         assert_eq!(world.kernel.fence_mapping(P, device), None);
     }
 }
 
 #[test]
-fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_the_gpu_address() {
+fn engines_of_an_iommu_adapter_write_at_the_cpu_address_only() {
     covers!("FEN-008");
     let mut with_mmu = world(AdapterConfig::default());
     let device = with_mmu.device();
@@ -124,7 +124,7 @@ fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_
 }
 
 #[test]
-fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
+fn engines_of_an_iommu_adapter_use_the_addresses_each_process_reports() {
     covers!("FEN-008");
     let mut world = world(AdapterConfig { iommu: true, ..AdapterConfig::default() });
     let (base, elsewhere) = (0x5555_0000_0000, 0x6666_0000_0000);
@@ -143,7 +143,7 @@ fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
     assert_eq!(world.value(fence.object), 0);
     world.submit(context, &[FenceWrite { gpu_address: slot_address(base), value: 7 }]);
     assert_eq!(world.value(fence.object), 7);
-    // No process has memory there; and fences that are there stay where they are.
+    // No process has fence memory there; existing fences keep their addresses.
     for address in [0, 0x5555_0000_0001, 0x7FFF_FFFF_F000, u64::MAX - 4095, elsewhere] {
         world.input(Input::FenceMemoryMapped { process: P, address });
         assert!(said(&mut world, "fence memory cannot be mapped at"), "{address:#x}");
@@ -153,7 +153,7 @@ fn engines_of_an_iommu_adapter_use_the_addresses_that_each_process_says() {
 }
 
 #[test]
-fn where_a_process_maps_its_fences_is_nothing_to_engines_with_an_mmu() {
+fn engines_with_an_mmu_ignore_where_a_process_maps_its_fences() {
     covers!("FEN-008");
     let mut world = world(AdapterConfig::default());
     world.input(Input::FenceMemoryMapped { process: P, address: 0x5555_0000_0000 });
@@ -195,7 +195,7 @@ fn an_affinity_beyond_the_link_is_refused_for_fences_opens_and_contexts() {
         assert_eq!(world.try_create(device, info, false).0, answer, "{engine_affinity:#b}");
     }
     assert!(said(&mut world, "EngineAffinity 0x4 names a physical adapter that is not linked: there are 2"));
-    // A context is on one engine.
+    // A context uses one engine.
     for (affinity, answer) in [(0, None), (1, None), (2, None), (3, Some(IP)), (4, Some(IP))] {
         assert_eq!(context_on(&mut world, device, affinity).err(), answer, "{affinity:#b}");
     }

@@ -1,4 +1,4 @@
-//! What engines do to bytes: when it is passed on, and when it is not.
+//! DMA operations of engines: when the kernel passes them on, and when it drops them.
 
 use covers::covers;
 
@@ -52,7 +52,7 @@ fn moves_of_a_step_keep_their_order_and_come_with_the_stores_of_the_step() {
 }
 
 #[test]
-fn memory_of_a_process_that_is_gone_is_not_touched() {
+fn memory_of_an_ended_process_is_not_touched() {
     let (mut world, script) = scripted(Config::default());
     world.device();
     inject(
@@ -62,7 +62,7 @@ fn memory_of_a_process_that_is_gone_is_not_touched() {
     );
     assert_eq!(moved(&mut world), []);
     assert!(world.notes().iter().any(|note| note.contains("process 77, which is gone")));
-    // In the very step of its end: the staging buffer ends, the memory is left alone.
+    // In the step of the process's end: the staging buffer is released, and its memory is not written.
     let release = DmaOp::Release { staging_buffer: STAGING_BUFFER };
     script.borrow_mut().call_back("destroy_device", vec![by_engine(written_back()), by_engine(release)]);
     world.input(Input::ProcessGone { process: P });
@@ -94,7 +94,7 @@ fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_staging_buff
 }
 
 #[test]
-fn kernels_are_what_they_are_called() {
+fn compute_ops_compute_what_their_names_say() {
     let results = ComputeOp::ALL.map(|kernel| kernel.apply(u32::MAX, 10, 3));
     assert_eq!(results, [2, u32::MAX - 2, u32::MAX - 3, 12]);
 }

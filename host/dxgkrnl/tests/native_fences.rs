@@ -1,4 +1,4 @@
-//! Native fences: two values, handles with an order of life, and interrupts that tell of what is monitored.
+//! Native fences: CurrentValue and MonitoredValue, lifetimes of their handles, and interrupts for monitored values.
 
 use covers::covers;
 
@@ -17,7 +17,7 @@ const SHARED: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::N
 const CROSS: SyncObjectFlags = SHARED.union(SyncObjectFlags::CROSS_ADAPTER);
 const Q: ProcessId = ProcessId(2);
 
-/// Two adapters; the second has native fences or not.
+/// Two adapters; the second supports native fences if `second_is_native`.
 fn two_adapters(second_is_native: bool) -> (World<Scripted>, ScriptRef) {
     let mut second = AdapterConfig { luid: SECOND, ..AdapterConfig::default() };
     second.caps.set(VidSchCaps::NATIVE_GPU_FENCE, second_is_native);
@@ -78,7 +78,7 @@ fn current_value_is_read_by_users_written_by_kernel_and_gpu_and_never_torn() {
     assert_eq!(world.signal(device, fence.object, 1), OK);
     assert_eq!(world.submit_hw(queue, 1, &[write(&fence, value)]), OK);
     assert_eq!(world.stores(), [(slot, 1), (slot, value)], "each change is one store of 64 bits");
-    // No other way to write it: what is no fence address reaches nothing.
+    // There is no other way to write it: a store to any other address reaches no fence.
     let half = CreatedSyncObject { gpu_address: fence.gpu_address + 4, ..fence };
     assert_eq!(world.submit_hw(queue, 2, &[write(&half, 7)]), OK);
     assert_eq!((world.stores(), world.value(fence.object)), (vec![], value));
@@ -86,7 +86,7 @@ fn current_value_is_read_by_users_written_by_kernel_and_gpu_and_never_torn() {
 }
 
 #[test]
-fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
+fn monitored_value_lies_where_no_process_or_engine_can_write() {
     covers!("FEN-097");
     let mut world = World::new();
     let device = world.device();
@@ -96,7 +96,7 @@ fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
     world.stores();
     world.pending(device, &[(fence.object, 5)], false);
     assert_eq!(world.native_view(fence.object).monitored_value, 4);
-    assert_eq!(world.stores(), [], "it changed, and nothing in the process's memory did");
+    assert_eq!(world.stores(), [], "MonitoredValue changed, and the process's memory did not");
     let first_slot = fence.gpu_address - u64::from(fence.slot.unwrap()) * 64;
     let everywhere: Vec<_> = (0..64 * 8)
         .map(|place| first_slot + place * 8)
@@ -110,7 +110,7 @@ fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
 }
 
 #[test]
-fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
+fn monitored_value_is_one_below_the_least_awaited_value() {
     covers!("FEN-098", "FEN-128");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -124,7 +124,7 @@ fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
     assert_eq!(calls(&script, &["update_monitored"]), told(4));
     world.pending(device, &[(fence, 7)], false);
     assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
-    // A wait for 0 is satisfied and no waiter: 0 - 1 would say that nobody waits.
+    // A wait for 0 is satisfied at once and monitors nothing: a MonitoredValue of 0 - 1 would mean no waiter.
     assert!(matches!(world.wait(device, &[(fence, 0)], false), Ok((_, d3dkmt::WaitOutcome::Satisfied))));
     assert_eq!(
         (calls(&script, &["update_monitored"]), world.native_view(fence).monitored_value),
@@ -147,7 +147,7 @@ fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
 }
 
 #[test]
-fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
+fn an_engine_does_not_interrupt_for_unmonitored_values() {
     covers!("FEN-099");
     let mut world = World::new();
     let device = world.device();
@@ -155,13 +155,17 @@ fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
     let queue = world.hw_queue(context, NATIVE);
     let fence = world.native(device);
     let event = world.pending(device, &[(fence.object, 5)], false);
-    // If the write of 4 interrupted, that interrupt would be the one that is lost.
+    // If the write of 4 raised an interrupt, the fault would lose that one.
     world.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: BASIC } }));
     assert_eq!(world.submit_hw(queue, 1, &[write(&fence, 4), write(&fence, 5), busy(10)]), OK);
-    assert_eq!((world.value(fence.object), world.woken()), (5, vec![]), "the write of 5 was the lost one");
+    assert_eq!(
+        (world.value(fence.object), world.woken()),
+        (5, vec![]),
+        "the interrupt of the write of 5 was lost"
+    );
     let mut unseen = 0;
     world.kernel.unseen_writes(&mut |_| unseen += 1);
-    assert_eq!(unseen, 1, "checkers see that an interrupt is due");
+    assert_eq!(unseen, 1, "the view reports one pending write");
     assert_eq!(world.signal(device, fence.object, 5), OK);
     assert_eq!(world.woken(), [event]);
     world.finish();
@@ -176,7 +180,7 @@ fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
     // The engine compared with the old MonitoredValue and stored without an interrupt, while the kernel changed it.
     script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 5)]);
     let event = world.pending(device, &[(fence.object, 5)], false);
-    assert_eq!(world.woken(), [event], "the kernel looked again");
+    assert_eq!(world.woken(), [event], "the kernel compared again after the update");
     assert_eq!(world.native_view(fence.object).monitored_value, u64::MAX);
     script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 6)]);
     world.pending(device, &[(fence.object, 7)], false);
@@ -223,7 +227,7 @@ fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own
     assert!(own_page != page && own_offset == 0);
     let other_shareable = world.try_native(device, 0, SHARED).unwrap().object;
     assert_ne!(place(&world, other_shareable).0, own_page);
-    // A place that is free is taken again; a full page is followed by another.
+    // Freed storage is reused; a full page is followed by another.
     world.ok(Call::DestroySynchronizationObject { object: first });
     let again = world.native(device).object;
     assert_eq!(place(&world, again), (page, 0));
@@ -235,7 +239,7 @@ fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own
         })
         .collect();
     assert!(places[..62].iter().all(|(at, _)| *at == page) && places[62].0 != page && places[62].1 == 0);
-    // Another process's private fences are never in a page of ours.
+    // Private fences of two processes never share a page.
     world.process = Q;
     world.attach(Q);
     let device = world.device();
@@ -252,7 +256,7 @@ fn types_other_than_default_are_refused() {
     let device = world.device();
     let none = SyncObjectFlags::empty();
     assert!(world.try_native(device, 0, none).is_ok());
-    assert_eq!(world.try_native(device, 1, none).err(), Some(UNSUPPORTED), "INTRA_GPU is not there yet");
+    assert_eq!(world.try_native(device, 1, none).err(), Some(UNSUPPORTED), "INTRA_GPU is not supported yet");
     assert_eq!(world.try_native(device, 2, none).err(), Some(IP));
     assert_eq!(world.try_native(device, 1, CROSS).err(), Some(IP), "cross-adapter is DEFAULT");
     assert!(world.try_native(device, 0, CROSS).is_ok());
@@ -272,7 +276,7 @@ fn an_adapter_that_advertises_native_fences_to_a_system_without_them_does_not_st
     let luid = AdapterConfig::default().luid;
     assert!(!world.status(Call::OpenAdapterFromLuid { luid }).is_success());
     world.finish();
-    // Without the cap it starts, and has none.
+    // Without the cap the adapter starts, without native fences.
     let mut config = Config { features, ..Config::default() };
     config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
     let mut world = World::with_config(config);
@@ -326,14 +330,14 @@ fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() 
     let again = open_native(&mut world, second_device, token).unwrap();
     assert_eq!((again.slot, again.gpu_address), (fence.slot, fence.gpu_address));
     assert_ne!(again.object, fence.object);
-    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "it was mapped already");
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "the fence was already mapped");
     world.process = Q;
     world.attach(Q);
     let their_device = world.device();
     let theirs = open_native(&mut world, their_device, token).unwrap();
     assert_ne!(theirs.gpu_address, fence.gpu_address);
     world.process = P;
-    // The mapping is there as long as one of the opens.
+    // The mapping lives until the last open is destroyed.
     world.ok(Call::DestroySynchronizationObject { object: fence.object });
     assert_eq!(calls(&script, &["close"]), Vec::<String>::new());
     let context = world.context(second_device, ADVANCED);
@@ -362,7 +366,7 @@ fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
     world.ok(Call::DestroySynchronizationObject { object: fence.object });
     world.ok(Call::DestroySynchronizationObject { object: other.object });
     inject(&mut world, &script, vec![these(id)]);
-    let bugcheck = world.kernel.bugchecked().expect("it is fatal");
+    let bugcheck = world.kernel.bugchecked().expect("the interrupt is a bugcheck");
     assert_eq!((bugcheck.code, bugcheck.parameters[1]), (0x119, id.0));
     world.finish();
 }
@@ -376,7 +380,7 @@ fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
     let native_event = world.pending(device, &[(native.object, 1)], false);
     let monitored_event = world.pending(device, &[(monitored.object, 1)], false);
     inject(&mut world, &script, vec![stored(&native, 1), stored(&monitored, 1)]);
-    assert_eq!(world.woken(), [], "nobody said so");
+    assert_eq!(world.woken(), [], "no interrupt reported the value");
     let all = |legacy| signaled(SignaledNativeFences::All { evaluate_legacy_monitored_fences: legacy });
     inject(&mut world, &script, vec![all(false)]);
     assert_eq!(world.woken(), [native_event]);
@@ -408,8 +412,8 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
     let expected = format!("update_current_value {id} {} always true notification false", u64::MAX);
     assert_eq!(calls(&script, &["update_current"]), [expected]);
     assert_eq!((world.woken(), world.value(opened.object)), (vec![event], u64::MAX));
-    assert_eq!(world.view(queue).progress, 1, "waits in hardware pass");
-    // Signals do nothing, by the kernel or by an engine.
+    assert_eq!(world.view(queue).progress, 1, "hardware waits are satisfied");
+    // Signals by the kernel or by an engine have no effect.
     world.stores();
     let rewind = SignalFlags::ALLOW_FENCE_REWIND;
     assert_eq!(world.signal_flags(device, opened.object, 3, rewind), OK);
@@ -423,7 +427,7 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
 }
 
 #[test]
-fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits() {
+fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_checks_waits() {
     covers!("FEN-112");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -436,7 +440,7 @@ fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits(
     let expected = format!("update_current_value {id} 5 always false notification false");
     assert_eq!(calls(&script, &["update_current"]), [expected]);
     assert_eq!(world.view(queue).progress, 1);
-    // Of a cross-adapter fence the kernel writes the memory itself.
+    // The kernel itself writes the memory of a cross-adapter fence.
     let cross = world.try_native(device, 0, CROSS).unwrap();
     let id = world.native_view(cross.object).fence.0;
     assert_eq!(world.submit_hw(queue, 2, &[wait(&cross, 5), write(&queue.fence, 2)]), OK);
@@ -448,7 +452,7 @@ fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits(
 }
 
 #[test]
-fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other_gpu() {
+fn a_cross_adapter_signal_always_interrupts_and_is_passed_to_the_other_gpu() {
     covers!("FEN-114", "FEN-115");
     let (mut world, script) = two_adapters(true);
     let device = world.device_on(AdapterConfig::default().luid);
@@ -459,9 +463,9 @@ fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other
     let made = calls(&script, &["create_native"]);
     let storage = |line: &String| line.split_once(": ").unwrap().1.to_string();
     assert_eq!(made.len(), 2, "a global handle on each adapter");
-    assert_eq!(storage(&made[0]), storage(&made[1]), "and one CurrentValue");
+    assert_eq!(storage(&made[0]), storage(&made[1]), "both handles share one CurrentValue");
     assert!(made.iter().all(|line| line.ends_with("monitored 0")));
-    // Pinned: waits do not move it.
+    // Its MonitoredValue is pinned: waits do not change it.
     let event = world.pending(device, &[(fence.object, 9)], false);
     assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
     // The first GPU waits in hardware for a signal of the second.
@@ -470,11 +474,7 @@ fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other
     assert_eq!(world.submit_hw(waits, 1, &[wait(&fence, 3), write(&waits.fence, 1)]), OK);
     calls(&script, &[]);
     assert_eq!(world.submit_hw(signals, 1, &[write(&opened, 2)]), OK);
-    assert_eq!(
-        calls(&script, &["update_current"]).len(),
-        1,
-        "2 is waited for by nobody, and yet it interrupts"
-    );
+    assert_eq!(calls(&script, &["update_current"]).len(), 1, "2 has no waiter, and still interrupts");
     assert_eq!(world.view(waits).progress, 0);
     assert_eq!(world.submit_hw(signals, 2, &[write(&opened, 3)]), OK);
     let told = calls(&script, &["update_current"]);
@@ -491,18 +491,22 @@ fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhe
     let (mut world, script) = two_adapters(false);
     let native_device = world.device_on(AdapterConfig::default().luid);
     let plain_device = world.device_on(SECOND);
-    // Made native, opened as monitored.
+    // Created as native, opened as monitored.
     let native = world.try_native(native_device, 0, CROSS).unwrap();
     let token = shared(&mut world, native.object, 1);
     assert_eq!(open_native(&mut world, plain_device, token).err(), Some(UNSUPPORTED));
-    assert_eq!(open_monitored(&mut world, native_device, token).err(), Some(IP), "here it is native");
+    assert_eq!(
+        open_monitored(&mut world, native_device, token).err(),
+        Some(IP),
+        "the fence is native on this adapter"
+    );
     calls(&script, &NAMES);
     let as_monitored = open_monitored(&mut world, plain_device, token).unwrap();
-    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "the driver hears of no native fence");
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "the driver gets no native fence");
     let event = world.pending(plain_device, &[(as_monitored.object, 1)], false);
     assert_eq!(world.signal(native_device, native.object, 1), OK);
     assert_eq!(world.woken(), [event]);
-    // Made monitored, opened native.
+    // Created as monitored, opened as native.
     let monitored = world.fence_with(plain_device, 0, CROSS);
     let token = shared(&mut world, monitored.object, 2);
     let as_native = open_native(&mut world, native_device, token).unwrap();
@@ -512,7 +516,7 @@ fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhe
     let context = world.context(native_device, ADVANCED);
     assert_eq!(world.submit(context, &[write(&as_native, 1)]), OK);
     assert_eq!(world.woken(), [event]);
-    // Without CrossAdapter neither opens elsewhere.
+    // Without CrossAdapter neither opens on another adapter.
     let private = world.try_native(native_device, 0, SHARED).unwrap();
     let token = shared(&mut world, private.object, 3);
     assert_eq!(open_monitored(&mut world, plain_device, token).err(), Some(IP));
@@ -575,16 +579,16 @@ fn a_native_fence_needs_a_fence_slot_and_a_working_device() {
     world.finish();
 }
 
-/// Found by reading: a preempted buffer that waits stands behind another of its line, and nobody looked at it there.
+/// Found by review: the engine did not check a preempted, waiting buffer behind another buffer of its queue.
 #[test]
-fn a_wait_in_hardware_ends_wherever_its_buffer_stands() {
+fn a_hardware_wait_ends_at_any_position_of_its_buffer() {
     for first_runs_on in [false, true] {
         let mut world = World::new();
         let device = world.device();
         let (a, b) = (world.context(device, ADVANCED), world.context(device, ADVANCED));
         let [f, g, done] = [(); 3].map(|()| world.native(device));
         assert_eq!(world.submit(b, &[wait(&f, 1), write(&done, 1)]), OK);
-        // The engine is asked for its turn at 100 ms, and has the waiting buffer behind this one from then on.
+        // The kernel preempts the waiting buffer at 100 ms; from then on it is behind this one.
         let long = [busy(50_000_000), wait(&g, if first_runs_on { 0 } else { 1 })];
         assert_eq!(world.submit(a, &long), OK);
         world.advance(160_000_000);

@@ -1,4 +1,4 @@
-//! Native fence logs: who has them, how they are read, and what happens when they are overrun.
+//! Native fence logs: which queues have them, how the kernel reads them, and what an overrun causes.
 
 use covers::covers;
 
@@ -72,7 +72,7 @@ fn queues_of_user_mode_submission_have_two_logs_of_4_kib_and_others_none() {
     let id = world.view(user).hw_queue.0;
     assert_eq!(calls(&script, &["set_native"]), [format!("set_native_fence_log_buffers {id} 102")]);
     assert!(world.view(user).logged.is_some());
-    assert_eq!(NATIVE_FENCE_LOG_ENTRIES, (4096 - 16) / 40, "what fits beside the header");
+    assert_eq!(NATIVE_FENCE_LOG_ENTRIES, (4096 - 16) / 40, "the entries that fit beside the header");
     assert_eq!((NativeFenceLogType::Waits as u32, NativeFenceLogType::Signals as u32), (1, 2));
     world.finish();
 }
@@ -88,7 +88,7 @@ fn index_and_wraparound_count_are_one_word() {
     assert_eq!(last.next().entries_since(last), 1);
     let entries = u64::from(NATIVE_FENCE_LOG_ENTRIES);
     assert_eq!(NativeFenceLogHeader::new(5, 2).entries_since(NativeFenceLogHeader::new(9, 1)), entries - 4);
-    // The kernel takes it as the engine wrote it.
+    // The kernel reads the log as the engine wrote it.
     let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue;
@@ -113,13 +113,13 @@ fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_
     let context = world.hw_context(device, ADVANCED);
     calls(&script, &[]);
     assert_eq!(world.try_hw_queue(context, USER_MODE).err(), Some(UNSUPPORTED));
-    assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1, "the driver's queue is undone");
+    assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1, "the driver's queue is destroyed again");
     assert!(world.try_hw_queue(context, NATIVE).is_ok());
     world.finish();
 }
 
 #[test]
-fn a_waiter_is_woken_by_the_log_entry_that_stands_there_before_the_interrupt() {
+fn a_log_entry_written_before_the_interrupt_wakes_its_waiter() {
     covers!("FEN-121");
     let (mut world, _script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
@@ -151,7 +151,7 @@ fn the_driver_writes_its_caches_before_the_kernel_reads() {
 }
 
 #[test]
-fn after_an_overrun_every_native_fence_is_looked_at() {
+fn after_a_log_overrun_every_native_fence_is_checked() {
     covers!("FEN-122");
     for lost in [false, true] {
         let (mut world, script) = scripted(optimized());
@@ -162,7 +162,7 @@ fn after_an_overrun_every_native_fence_is_looked_at() {
         let quiet_id = world.native_view(quiet.object).fence;
         let event = world.pending(device, &[(queue.fence.object, 1)], false);
         let mut callbacks = vec![stored(queue, id, 1)];
-        // The entry of the fence that is waited for was never in this log, or is written over.
+        // The log has no entry of the awaited fence, or the entry was overwritten.
         let count = NATIVE_FENCE_LOG_ENTRIES as usize + usize::from(lost);
         callbacks.extend(signal_log(id, &vec![entry(quiet_id, 1, 0); count]));
         callbacks.push(logged(Some(id)));

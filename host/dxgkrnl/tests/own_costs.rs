@@ -1,6 +1,6 @@
-//! What a call costs depends on what its caller owns: with a hundred times as many objects of others about, each step of a
-//! busy session looks at exactly as many entries of the kernel's tables. And however much it owns, no step is long. Counted,
-//! not timed; alone in its program, because the count is the whole program's.
+//! The cost of a call depends on its caller's objects only. With many more objects of other clients, each step of a
+//! random session visits exactly as many table entries. No step is long, however many objects a client owns. The tests
+//! count entries, and are alone in their program because the count covers the whole program.
 #![cfg(debug_assertions)]
 
 #[path = "common/owner.rs"]
@@ -20,14 +20,14 @@ use dxgkrnl::{Config, Effects, Input, ProcessId, VmId, visited};
 use owner::{Owner, World, first_luid};
 use session::{Session, Step};
 
-/// The count of entries is of all threads.
+/// Serializes the tests, because the count of entries covers all threads.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A VM that no session has.
+/// A VM that no session uses.
 const STRANGERS: VmId = VmId(9);
 
 impl World {
-    /// Processes with `count` of everything that costs no engine time.
+    /// Attaches processes with `count` objects of each kind that costs no engine time.
     fn strangers(&mut self, count: u32) {
         let name = || "strangers".to_owned();
         let mut input = |input| self.kernel.handle(0, input, &mut Effects::default());
@@ -85,7 +85,7 @@ impl World {
         self.ok(process, Call::WaitFromCpu { device, objects, values, flags, event });
     }
 
-    /// Entries that each step looks at, and its effects.
+    /// Table entries that each step visits, and its effects.
     fn replay(&mut self, steps: &[Step]) -> Vec<(u64, Effects)> {
         let mut seen = Vec::new();
         for Step { now, input, .. } in steps {
@@ -97,7 +97,7 @@ impl World {
     }
 }
 
-/// What a step is, for people.
+/// Short name of a step, for messages.
 fn name_of(input: &Input) -> String {
     match input {
         Input::Call { call, .. } => call.name().to_owned(),
@@ -105,7 +105,7 @@ fn name_of(input: &Input) -> String {
     }
 }
 
-/// Steps of a busy session without what concerns everybody: faults of an adapter, and time-outs.
+/// Steps of a random session without inputs that affect all clients: adapter faults and timeouts.
 fn steps(seed: u64) -> Vec<Step> {
     let mut session = Session::new(
         seed,
@@ -117,7 +117,7 @@ fn steps(seed: u64) -> Vec<Step> {
 }
 
 #[test]
-fn a_step_looks_at_nothing_that_strangers_own() {
+fn the_cost_of_a_step_does_not_depend_on_objects_of_others() {
     let _alone = ALONE.lock();
     let mut worse: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for seed in 0..6 {
@@ -129,15 +129,15 @@ fn a_step_looks_at_nothing_that_strangers_own() {
         });
         for (at, step) in steps.iter().enumerate() {
             let [(few, alone), (many, among)] = [&runs[0][at], &runs[1][at]];
-            // The simulated driver answers an escape with its own numbers of devices, which count those of all.
+            // The simulated driver's answer to an escape has its device numbers, which count all clients' devices.
             if !matches!(step.input, Input::Call { call: Call::Escape { .. }, .. }) {
                 let input = &step.input;
                 assert_eq!(
                     alone, among,
-                    "step {at} of seed {seed}, {input:?}, is another with strangers about"
+                    "step {at} of seed {seed}, {input:?}: effects differ with objects of other clients present"
                 );
             }
-            // A reset of an engine or an adapter concerns all who use it: one that is due, or that an escape asks for.
+            // A reset of an engine or adapter affects all of its clients. Deadlines and escapes may cause one.
             let resets =
                 matches!(step.input, Input::Deadline | Input::Call { call: Call::Escape { .. }, .. });
             if many > few && !resets {
@@ -148,18 +148,18 @@ fn a_step_looks_at_nothing_that_strangers_own() {
     }
     assert!(
         worse.is_empty(),
-        "more entries looked at because of strangers, and how many without: {worse:#?}"
+        "steps that visit more entries with objects of other clients (additional, without): {worse:#?}"
     );
 }
 
-/// What a client may own a lot of, how it ends or is let go, and of how much of it.
+/// A kind of object that a client may own in large numbers, and the input that ends or releases all of them.
 struct Case {
     name: &'static str,
     make: fn(&mut Owner, u32),
     end: fn(&Owner) -> Input,
-    /// Of one process there may be fewer than of the others.
+    /// Limit of one process, where it is lower than the test's number.
     most: u32,
-    /// False: all of it is one step still, and only the entries that this looks at are bounded.
+    /// False: the work is still one step, and only its number of visited entries is bounded.
     is_cut: bool,
 }
 
@@ -303,7 +303,7 @@ const CASES: [Case; 19] = [
     },
 ];
 
-/// What the steps of a case come to: the most entries and units of one, of all together, and how many there were.
+/// Cost of a case: most entries and work units of one step, entries of all steps, and number of steps.
 #[derive(Debug, Default)]
 struct Cost {
     entries: u64,
@@ -336,10 +336,10 @@ fn cost(case: &Case, count: u32) -> Cost {
     }
 }
 
-/// However much one client owns, of which much ends, wakes or is let go: no step is long, and all of them together cost each
-/// of it the same. `GPUPV_OBJECTS=1000000` is the long run (`just soak`).
+/// However many objects of one client end, wake or are released, no step is long and the total cost is linear.
+/// `GPUPV_OBJECTS=1000000` is the long run (`just soak`).
 #[test]
-fn no_step_is_long_however_much_ends_in_it() {
+fn no_step_is_long_however_many_objects_end() {
     let _alone = ALONE.lock();
     let count = std::env::var("GPUPV_OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     for case in &CASES {
@@ -351,15 +351,15 @@ fn no_step_is_long_however_much_ends_in_it() {
         );
         let most = u64::from(WORK_UNITS_PER_STEP);
         assert!(all.units <= 2 * most + 64, "{}: {all:?}", case.name);
-        assert!(all.entries <= 40 * most, "{}: a step looks at many entries: {all:?}", case.name);
+        assert!(all.entries <= 40 * most, "{}: a step visits too many entries: {all:?}", case.name);
         assert!(
             !case.is_cut || all.steps >= u64::from(many) / most,
-            "{}: it is not cut at all: {all:?}",
+            "{}: the work was not split into steps: {all:?}",
             case.name
         );
         assert!(
             all.all_entries <= 5 * few.all_entries,
-            "{}: four times as many cost {all:?}, a quarter {few:?}",
+            "{}: not linear: all objects cost {all:?}, a quarter of them {few:?}",
             case.name
         );
     }

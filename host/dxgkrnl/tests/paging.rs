@@ -14,7 +14,7 @@ use dxgkrnl::{Config, Fault, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
-/// How long a paging buffer takes on the default adapter.
+/// Duration of a paging buffer on the default adapter.
 const PAGING_NS: u64 = 100_000;
 const ZERO: u64 = 4;
 const NO_ACCESS: u64 = 8;
@@ -127,9 +127,9 @@ fn an_operation_that_is_done_at_once_has_value_0_and_nothing_to_wait_for() {
     assert_eq!(
         (world.value(fence.object), zero_bytes(&world)),
         (2, 15 * 4096),
-        "values are spent on those that wait only"
+        "only pending operations get a fence value"
     );
-    // A driver whose CPU writes page tables never has anything to wait for.
+    // A driver that writes page tables by CPU completes operations at once.
     let (mut world, script) = scripted(Config::default());
     script.borrow_mut().pages_by_cpu = true;
     let device = world.device();
@@ -201,7 +201,7 @@ fn a_device_has_several_queues_and_the_paging_engine_serves_the_most_important_f
         order.extend((0..4).filter(|at| values[*at] != before[*at]));
         before = values;
     }
-    // The first was begun when nothing else was there. Equals take turns.
+    // The first operation began on an idle engine. Queues of equal priority alternate.
     assert_eq!(order, [0, 2, 3, 2, 3, 1, 1, 0]);
 }
 
@@ -216,14 +216,14 @@ fn an_update_waits_on_the_paging_context_for_its_value_and_signals_the_next() {
     world.advance(PAGING_NS);
     let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
     world.ok(update(device, context, (fence, 5), base, 0));
-    // The context itself is not held up.
+    // The context itself is not blocked.
     world.gpu_signal(&[context], done, 1);
     world.advance(PAGING_NS);
     assert_eq!((world.value(done), world.value(fence), zero_bytes(&world)), (1, 0, 8192));
     world.submit(other, &[Busy { duration_ns: 50 }]);
     world.gpu_signal(&[other], fence, 5);
     world.advance(50);
-    assert_eq!((world.value(fence), zero_bytes(&world)), (5, 8192), "it takes its time");
+    assert_eq!((world.value(fence), zero_bytes(&world)), (5, 8192), "the update is still running");
     world.advance(PAGING_NS - 1);
     assert_eq!((world.value(fence), zero_bytes(&world)), (5, 8192));
     world.advance(1);
@@ -245,7 +245,7 @@ fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants
         let (base, _) = map(&mut world, paging_queue, 2);
         world.advance(PAGING_NS);
         let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
-        // DoNotWait: the paging context's buffer runs, the context's stands behind it with the engine.
+        // DoNotWait: the paging context's buffer runs, and the context's buffer is behind it in the engine.
         world.ok(update(device, context, (fence, 0), base, 1));
         world.submit(context, &[Busy { duration_ns: 50 }]);
         world.ok(Call::SetContextPriority { context: other, priority, in_process: false });
@@ -259,7 +259,7 @@ fn a_context_ends_with_its_buffer_behind_its_paging_contexts_while_another_wants
 }
 
 #[test]
-fn an_update_that_cannot_be_is_refused_with_its_reason() {
+fn an_invalid_update_is_refused_with_its_reason() {
     let mut world = World::new();
     let device = world.device();
     let (context, stranger) = (world.context(device, 0), world.device());
@@ -330,12 +330,12 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
 }
 
 #[test]
-fn an_opened_fence_is_there_for_engines_when_the_paging_fence_has_the_value_of_the_open() {
+fn engines_see_an_opened_fence_once_the_paging_fence_reaches_the_opens_value() {
     covers!("FEN-062");
     let mut world = World::new();
     let device = world.device();
     let shared = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
-    assert_eq!(shared.paging_fence_value, 0, "who creates it has it at once");
+    assert_eq!(shared.paging_fence_value, 0, "the creator's engines see it at once");
     let token = ShareToken([1; 16]);
     world.ok(share(shared.object, token));
     world.process = ProcessId(2);
@@ -356,14 +356,14 @@ fn an_opened_fence_is_there_for_engines_when_the_paging_fence_has_the_value_of_t
     world.submit(context, &write(7));
     assert_eq!(world.value(opened.object), 0, "too early");
     assert!(world.effects.notes.last().unwrap().text.contains("is mapped when the paging fence has 2"));
-    // Waits and the CPU need no mapping for engines.
+    // Waits and CPU signals need no GPU mapping.
     assert_eq!(world.signal(device, opened.object, 1), OK);
-    // As the rule says: wait for the paging fence, then write.
+    // As FEN-062 requires: wait for the paging fence, then write.
     world.gpu_wait(context, fence.object, opened.paging_fence_value);
     world.submit(context, &write(8));
     world.advance(1);
     assert_eq!((world.value(opened.object), world.value(shared.object)), (8, 8));
-    // A queue that goes takes nothing with it that was asked of it.
+    // Requests of a destroyed queue still complete.
     let Reply::SyncObject(third) = world.ok(open(F::empty())) else { panic!() };
     assert_eq!(third.paging_fence_value, 3);
     world.ok(Call::DestroyPagingQueue { queue: paging_queue });
@@ -420,11 +420,11 @@ fn ranges_are_reserved_mapped_and_freed() {
     assert_eq!(world.status(free(first, 0x1_0000)), IP, "a range is freed whole");
     assert_eq!(world.status(free(first, 0x2_0000)), OK);
     assert_eq!((world.status(free(first, 0x2_0000)), zero_bytes(&world)), (IP, 0));
-    assert_eq!(reserved(&mut world, adapter, 0x1_0000), first, "what was freed is free");
+    assert_eq!(reserved(&mut world, adapter, 0x1_0000), first, "the freed address range can be used again");
 }
 
 #[test]
-fn what_an_engine_meets_at_an_address_is_told() {
+fn a_store_to_an_address_without_a_fence_notes_what_is_mapped_there() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -463,7 +463,7 @@ fn every_table_of_paging_has_a_limit() {
 }
 
 #[test]
-fn a_queue_without_fence_memory_asks_for_it() {
+fn a_paging_queue_without_fence_memory_requests_more() {
     let mut world = World::new();
     let device = world.device();
     for _ in 0..63 {

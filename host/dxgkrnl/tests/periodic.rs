@@ -1,4 +1,4 @@
-//! Periodic monitored fences: counted up by the display, waited on like any other.
+//! Periodic monitored fences: the display increments them, and they are waited on like any other.
 
 use covers::covers;
 
@@ -73,7 +73,7 @@ fn the_value_goes_up_by_one_so_long_before_each_vsync() {
 }
 
 #[test]
-fn time_may_be_one_vsync_interval_at_most() {
+fn the_lead_time_is_at_most_one_vsync_interval() {
     covers!("FEN-083");
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);
@@ -140,7 +140,7 @@ fn no_user_signals_a_periodic_fence() {
 }
 
 #[test]
-fn cpu_and_gpu_wait_on_it_as_on_any_fence_in_every_process_that_has_it() {
+fn cpu_and_gpu_wait_on_a_periodic_fence_in_every_process_with_a_handle() {
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);
     let flags = F::SHARED | F::NT_SECURITY_SHARING;
@@ -162,7 +162,7 @@ fn cpu_and_gpu_wait_on_it_as_on_any_fence_in_every_process_that_has_it() {
     assert_eq!((world.woken(), world.value(done)), (vec![], 1));
     world.advance(VSYNC_NS);
     assert_eq!(world.woken(), [event]);
-    // It ticks on for whoever is left, an NT handle included, and ends with the last.
+    // It ticks until its last handle is closed, NT handles included.
     world.input(Input::ProcessGone { process: P });
     world.advance(VSYNC_NS);
     assert_eq!(world.value(opened.object), 4);
@@ -192,7 +192,7 @@ fn a_kernel_without_periodic_fences_has_no_deadline() {
 }
 
 #[test]
-fn the_display_goes_on_whatever_happens_to_engines_and_ends_with_the_adapter() {
+fn a_periodic_fence_advances_through_engine_faults_until_its_adapter_stops() {
     let mut world = World::with_config(config());
     let (device, fence) = periodic(&mut world, 7, 0);
     let context = world.context(device, 0);
@@ -227,7 +227,7 @@ fn each_notification_of_a_target_has_an_id_of_its_own() {
         let interrupt = Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id };
         Callback::NotifyInterrupt(interrupt)
     };
-    // The pair names the fence; a wrong pair none, and is told of.
+    // Only the right pair of ids names the fence; a wrong pair is noted.
     let interrupts = vec![interrupt(7, 2), interrupt(8, 1), interrupt(7, 9), interrupt(7, 2)];
     inject(&mut world, &script, interrupts);
     let values = [first, second, elsewhere].map(|fence| world.value(fence.object));
@@ -242,7 +242,7 @@ fn each_notification_of_a_target_has_an_id_of_its_own() {
 }
 
 #[test]
-fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
+fn the_caller_gets_the_drivers_refusal_and_nothing_leaks() {
     covers!("FEN-087");
     let (mut world, script) = scripted(config());
     let (adapter, device) = device(&mut world);
@@ -260,16 +260,16 @@ fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
     let (status, Reply::SyncObject(created)) = world.try_create(device, info(adapter, 7, 0), false) else {
         panic!()
     };
-    assert_eq!((status, created.object.0), (OK, device.0 + 0x40), "no handle was spent on the refused");
+    assert_eq!((status, created.object.0), (OK, device.0 + 0x40), "the refused calls used no handle");
 }
 
 #[test]
-fn a_target_takes_so_many_periodic_fences_and_no_more() {
+fn a_target_has_a_limited_number_of_periodic_fences() {
     covers!("FEN-087");
     let mut world = World::with_config(config());
     world.input(Input::FenceMemoryAdded { process: P, slots: 64 });
     let (adapter, device) = device(&mut world);
-    // A VM has at most twice what it leaves to others.
+    // A VM may have at most two thirds of the limit.
     let share = 2 * limits::PERIODIC_FENCES_PER_TARGET_MAX / 3;
     let mut last = Handle::NULL;
     for _ in 0..share {

@@ -1,4 +1,4 @@
-//! Each planted bug shows under its condition and under no other.
+//! Each planted bug shows under its own condition only.
 
 use crate::common::World;
 use d3dkmt::{Call, Handle, NtStatus, SignalFlags, SyncObjectFlags};
@@ -15,7 +15,7 @@ fn planted(bug: PlantedBug) -> (World, Handle, Handle) {
     (world, device, fence)
 }
 
-/// What the checker of each test calls it.
+/// The checker's finding for this bug.
 fn assert_caught(world: &World, words: &str) {
     let violations = world.violations.as_ref().unwrap();
     assert!(violations.iter().any(|violation| violation.contains(words)), "{violations:?}");
@@ -23,7 +23,7 @@ fn assert_caught(world: &World, words: &str) {
 
 #[test]
 #[should_panic(expected = "lost wake")]
-fn a_kernel_that_loses_a_wake_fails_whatever_test_it_is_in() {
+fn a_kernel_that_loses_a_wake_fails_every_test() {
     let mut world = World::new();
     world.kernel.plant(PlantedBug::LostWake);
     let device = world.device();
@@ -88,7 +88,7 @@ fn stale_value_leaves_the_second_open_behind_on_a_rewind() {
 }
 
 #[test]
-fn double_answer_needs_a_signal_that_may_go_back_and_two_fences() {
+fn double_answer_needs_a_rewinding_signal_and_two_fences() {
     let (mut world, device, fence) = planted(PlantedBug::DoubleAnswer);
     let answers = |world: &mut World, value, flags| {
         let call =
@@ -102,7 +102,7 @@ fn double_answer_needs_a_signal_that_may_go_back_and_two_fences() {
     assert_eq!(twice.len(), 2);
     assert!(twice.iter().all(|answer| answer.status == NtStatus::SUCCESS));
     assert_caught(&world, "has 2 answers");
-    assert_eq!(answers(&mut world, 4, SignalFlags::empty()).len(), 1, "a signal that must not go back");
+    assert_eq!(answers(&mut world, 4, SignalFlags::empty()).len(), 1, "a signal without AllowFenceRewind");
     let reserved = SignalFlags::from_bits_retain(0x80);
     assert_eq!(answers(&mut world, 4, REWIND | reserved).len(), 1, "a refused one");
 }

@@ -1,4 +1,4 @@
-//! What a queue does beside plain order: waits by policy, and fences at the top of the pipeline.
+//! Queue order beyond FIFO: waits by policy, and TopOfPipeline fences.
 
 use covers::covers;
 
@@ -48,7 +48,7 @@ fn whether_a_queued_wait_catches_a_pulse_before_its_turn_is_a_policy() {
 }
 
 #[test]
-fn a_wait_satisfied_when_queued_and_not_when_reached_holds_only_if_it_is_looked_at_then() {
+fn a_wait_unsatisfied_again_when_reached_blocks_only_under_looks_at_head() {
     covers!("SCH-001");
     for (policy, held) in [(GpuWait::LatchesWhenQueued, false), (GpuWait::LooksAtHead, true)] {
         let mut world = world(policy);
@@ -99,13 +99,13 @@ fn a_top_of_pipeline_fence_is_signaled_when_the_engine_begins_the_buffer_before(
     let bottom = world.fence(device, 0).object;
     world.submit(first, &[Busy { duration_ns: 100 }]);
     world.submit(context, &[Busy { duration_ns: 50 }]);
-    // One call names both: the one does not hold up the other.
+    // One call signals both: neither fence delays the other.
     assert_eq!(signal_many(&mut world, &[context], &[(bottom, 1), (top, 1)]), OK);
     world.submit(context, &[Busy { duration_ns: 50 }]);
     world.gpu_signal(&[context], top, 2);
     let event = world.pending(device, &[(top, 1)], false);
     world.advance(99);
-    assert_eq!((world.value(top), world.value(bottom)), (0, 0), "it is behind another context's buffer");
+    assert_eq!((world.value(top), world.value(bottom)), (0, 0), "the buffer is behind another context's");
     world.advance(1);
     assert_eq!((world.value(top), world.value(bottom)), (1, 0), "begun, not completed");
     assert_eq!(world.woken(), [event]);

@@ -76,7 +76,7 @@ fn a_guest_reads_the_values_of_both_keys() {
     assert_eq!(value(0, "level", DWORD), (SUCCESS, 4, vec![7, 0, 0, 0]));
     assert_eq!(value(1, "LEVEL", QWORD), (SUCCESS, 8, vec![0, 0, 0, 0, 8, 0, 0, 0]));
     assert_eq!(value(1, "Blob", BINARY), (SUCCESS, 3, vec![1, 2, 3]));
-    // Not there, of the other key, of another type, or not text at all.
+    // Missing, under the other key, of another type, or not valid text.
     for (kind, name, value_type) in [(0, "Lev", DWORD), (0, "Blob", BINARY), (0, "Level", QWORD), (1, "", SZ)]
     {
         assert_eq!(value(kind, name, value_type), (FAIL, 0, vec![]), "{kind} {name}");
@@ -87,7 +87,7 @@ fn a_guest_reads_the_values_of_both_keys() {
 }
 
 #[test]
-fn a_value_that_does_not_fit_says_how_much_it_needs() {
+fn a_value_too_large_for_the_buffer_returns_its_size() {
     covers!("GPV-028");
     let mut world = world();
     for (room, expected) in [(3, (SUCCESS, 3, vec![1, 2, 3])), (2, (BUFFER_OVERFLOW, 3, vec![]))] {
@@ -117,12 +117,12 @@ fn a_guest_gets_paths_of_the_hosts_drivers_as_it_can_open_them() {
         assert_eq!(path(crate::common::P, 2, flags), format!(r"C:\Windows\System32\DriverStore\{FOLDER}"));
         assert_eq!(path(crate::common::P, 1, flags), HOST_PATH);
     }
-    assert_eq!(path(G, 1, 0), HOST_PATH, "a value is what it is unless TranslatePath is asked for");
+    assert_eq!(path(G, 1, 0), HOST_PATH, "without TranslatePath the value is unchanged");
     assert_eq!(path(G, 1, TRANSLATE_PATH), GUEST_PATH);
 }
 
 #[test]
-fn a_query_that_is_none_is_refused() {
+fn a_malformed_registry_query_is_refused() {
     let mut world = world();
     let mut physical = query(0, 0, "Level", DWORD, 8);
     physical[532] = 1;

@@ -49,7 +49,7 @@ fn hang<M: Miniport>(world: &mut World<M>, device: Handle) {
     assert_eq!(world.submit(context, &[Hang]), OK);
 }
 
-/// The value and whether it is poisoned, of a fence of this process.
+/// Value and poisoned state of a fence of this process.
 fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (u64, bool) {
     let objects = world.kernel.snapshot().objects;
     let found = objects.iter().find(|one| (one.process, one.handle) == (process.0, object)).unwrap();
@@ -57,7 +57,7 @@ fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (
 }
 
 #[test]
-fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else() {
+fn between_reset_and_restart_the_driver_is_called_for_evictions_only() {
     covers!("TDR-010");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -68,7 +68,7 @@ fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else
         world.submit(context, &[busy(100)]);
     }
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
-    // Interrupts and their DPCs may come at any time, and mean nothing any more.
+    // Later interrupts and their DPCs have no effect.
     let late = |id| vec![interrupt(Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: id })];
     script.borrow_mut().call_back("reset_from_timeout", late(1));
     script.borrow_mut().call_back("memory_evicted", late(2));
@@ -99,7 +99,7 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     world.advance(10 * TIMEOUT);
     assert_eq!((world.value(fence.object), world.kernel.engines_idle()), (5, true));
-    // A driver that lets it write all the same is not believed.
+    // The kernel ignores writes that a driver still reports.
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     hang(&mut world, device);
@@ -114,7 +114,7 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
 }
 
 #[test]
-fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory() {
+fn an_adapter_reset_loses_preempted_work_saved_in_video_memory() {
     covers!("TDR-011");
     let run = |resets: bool| {
         let (mut world, script) = scripted(paging_on(1));
@@ -154,14 +154,14 @@ fn a_reset_poisons_the_fences_that_the_device_could_signal() {
     world.advance(TIMEOUT);
     let states = [own, keeps, read_only, others].map(|object| state(&world, P, object));
     assert_eq!(states, [(MAX, true), (4, false), (5, false), (6, false)]);
-    assert_eq!(world.stores(), [(0, 1), (1, MAX)], "the status tells of it before the value does");
+    assert_eq!(world.stores(), [(0, 1), (1, MAX)], "the status changes before the value");
     assert_eq!([guilty, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
 }
 
 #[test]
-fn a_shared_fence_is_poisoned_by_whoever_could_signal_it_and_releases_everybody() {
+fn a_shared_fence_is_poisoned_by_a_lost_device_that_could_signal_it() {
     covers!("TDR-022", "TDR-024", "TDR-025");
-    // Process 2 is the one that hangs; it has opened the fence with or without the right to signal.
+    // Process 2 hangs; it opened the fence with or without the right to signal.
     for (opened_with, poisoned) in [(F::empty(), true), (F::NO_SIGNAL, false), (F::NO_WAIT, true)] {
         let mut world = World::new();
         let device = world.device();
@@ -184,7 +184,7 @@ fn a_shared_fence_is_poisoned_by_whoever_could_signal_it_and_releases_everybody(
 }
 
 #[test]
-fn a_device_in_error_takes_nothing_and_its_waits_end_as_removed() {
+fn a_device_in_error_refuses_calls_and_its_waits_end_as_removed() {
     covers!("TDR-031");
     let mut world = World::new();
     let device = world.device();
@@ -230,7 +230,7 @@ fn poison_is_sticky_unless_the_policy_lets_signals_through() {
         world.notes();
         world.stores();
         if sticky {
-            // Lower values are not refused: they mean nothing.
+            // Lower values are not refused; they have no effect.
             assert_eq!(world.signal(healthy, opened.object, 7), OK);
             assert_eq!(world.gpu_signal(&[context], opened.object, 8), OK);
             world.submit(context, &[write(opened, 9)]);
@@ -241,7 +241,7 @@ fn poison_is_sticky_unless_the_policy_lets_signals_through() {
             assert_eq!((world.stores(), state(&world, P, opened.object)), (vec![], (MAX, true)));
             assert!(world.wait(healthy, &[(opened.object, MAX)], false).is_ok());
         } else {
-            assert_eq!(world.signal(healthy, opened.object, 7), IP, "it is below the value");
+            assert_eq!(world.signal(healthy, opened.object, 7), IP, "the value is below the fence's");
             let rewind = SignalFlags::ALLOW_FENCE_REWIND;
             assert_eq!(world.signal_flags(healthy, opened.object, 7, rewind), OK);
             assert_eq!(state(&world, P, opened.object), (7, false));
@@ -268,25 +268,25 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
     let mut views = 0;
     world.kernel.fences(&mut |fence| views += u32::from(fence.poisoned));
     assert_eq!(views, 1);
-    // Beyond what 32 bits unwrap to: reached, because it is poisoned.
+    // A value beyond the 32-bit window: reached, because the fence is poisoned.
     let healthy = world.device();
     let opened = world.open(healthy, token);
     let (_, outcome) = world.wait(healthy, &[(opened.object, 0x1_5000_0000)], false).unwrap();
     assert_eq!(outcome, d3dkmt::WaitOutcome::Satisfied);
-    // A fence that somebody signaled to all ones is not.
+    // A fence that was signaled to all ones is not poisoned.
     let plain = world.fence(healthy, 0xFFFF_FFFF).object;
     assert!(!state(&world, P, plain).1);
 }
 
 #[test]
-fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
+fn a_page_fault_completes_earlier_work_and_sets_the_completed_id() {
     covers!("TDR-027");
     let (mut world, script) = scripted(Config::default());
     let [first, second, third] = [0; 3].map(|_| world.device());
     let contexts = [first, second, third].map(|device| world.context(device, 0));
     let fences = [first, second, third].map(|device| world.fence(device, 0));
     let behind = world.fence(first, 0).object;
-    // The first one's interrupt is lost: the fault tells of it.
+    // The first buffer's interrupt is lost: the fault report completes it.
     fault(&mut world, Fault::LoseInterrupt { engine: ENGINE });
     world.submit(contexts[0], &[busy(10)]);
     world.gpu_signal(&[contexts[0]], behind, 1);
@@ -328,7 +328,7 @@ fn ids_grow_over_resets_and_ends_of_contexts() {
     }
     let snapshot = world.kernel.snapshot();
     assert_eq!((snapshot.engine_resets, snapshot.adapter_resets), (2, 1));
-    // Nor is the id of what ends with its context used again.
+    // The id of a buffer that ends with its context is not reused either.
     let device = world.device();
     for _ in 0..2 {
         let context = world.context(device, 0);
@@ -340,9 +340,9 @@ fn ids_grow_over_resets_and_ends_of_contexts() {
     assert_eq!(submissions, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// A device that a timeout took is removed for its program; its process and its adapter go on.
+/// A device lost to a timeout is removed for its process; the process and the adapter continue.
 #[test]
-fn a_device_that_was_lost_makes_opens_signals_and_waits_for_nothing() {
+fn a_lost_device_refuses_creates_opens_signals_and_waits() {
     covers!("FEN-095");
     let mut world = World::new();
     let [lost, healthy] = [0; 2].map(|_| world.device());
@@ -397,7 +397,7 @@ fn page_fault_flags_have_their_bits_and_are_seen_in_the_state_of_the_device() {
     for (flag, bit) in bits {
         assert_eq!(flag.bits(), bit);
     }
-    // Flags; the state of the device, that of another one; resets of engines and adapters.
+    // Flags; state of the device and of another device; resets of engines and adapters.
     let cases = [
         (Flags::WRITE, PAGE_FAULT, ACTIVE, (0, 0)),
         (Flags::IOMMU, PAGE_FAULT, ACTIVE, (0, 0)),
@@ -426,7 +426,7 @@ fn page_fault_flags_have_their_bits_and_are_seen_in_the_state_of_the_device() {
             world.submit(contexts[1], &[busy(10)]);
             world.advance(10);
         }
-        assert!(world.kernel.engines_idle(), "the engine goes on: {flags:?}");
+        assert!(world.kernel.engines_idle(), "the engine continues: {flags:?}");
         assert_eq!(world.kernel.miscounted(), None);
     }
 }
@@ -447,7 +447,7 @@ fn a_fatal_hardware_error_is_a_bugcheck() {
 fn fence_invalid_goes_with_id_0_and_a_reset() {
     covers!("TDR-035");
     use PageFaultFlags as Flags;
-    // As a fault to bring about it cannot be; from a driver it is a bugcheck.
+    // The fault input refuses these flags; from a driver they are a bugcheck.
     let mut world = World::new();
     world.notes();
     page_fault(&mut world, Flags::FENCE_INVALID);
@@ -476,14 +476,14 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
 }
 
 #[test]
-fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_say() {
+fn a_hardware_queue_fault_names_the_queue_or_with_fence_invalid_the_context_or_process() {
     covers!("TDR-036");
     use PageFaultFlags as Flags;
     let unnamed = Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED;
     let queue = FaultedWork::Queue { hw_queue: HwQueueId(1), progress_fence_id: 5 };
     let context = FaultedWork::Context(HwContext(1));
     let process = FaultedWork::Process(P);
-    // What is named; the states of the running device, of the named one, and of another process's; a bugcheck.
+    // Named work; flags; states of the running, the named and another process's device, or `None` for a bugcheck.
     let cases = [
         (queue, Flags::WRITE, Some([ACTIVE, PAGE_FAULT, ACTIVE])),
         (queue, unnamed, None),
@@ -522,7 +522,7 @@ fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_
 }
 
 #[test]
-fn a_fault_without_reset_poisons_only_if_the_policy_says_so() {
+fn a_fault_without_reset_poisons_fences_only_by_policy() {
     for (faulted_device_poisons, value) in
         [(FaultedDevicePoisons::Keeps, 3), (FaultedDevicePoisons::Poisons, MAX)]
     {

@@ -1,4 +1,4 @@
-//! What is resident, what it costs, what is locked and what it is worth.
+//! Residency, budgets, locks and priorities of allocations.
 
 use covers::covers;
 
@@ -16,7 +16,7 @@ const OK: NtStatus = NtStatus::SUCCESS;
 const PENDING: NtStatus = NtStatus::PENDING;
 const NO_MEMORY: NtStatus = NtStatus::NO_MEMORY;
 const Q: ProcessId = ProcessId(2);
-/// What an allocation of these tests has.
+/// Size of the tests' allocations.
 const SIZE: u64 = 0x3000;
 const CANT_TRIM_FURTHER: u32 = 1;
 
@@ -37,7 +37,7 @@ fn residency<M: Miniport>(world: &mut World<M>, call: Call) -> (NtStatus, u64, u
     }
 }
 
-/// What the process has resident, by what it is told.
+/// Resident bytes that the kernel reports to the process.
 fn usage<M: Miniport>(world: &mut World<M>) -> u64 {
     let adapter = world.adapter();
     let call = Call::QueryVideoMemoryInfo { adapter, segment_group: 1, physical_adapter: 0 };
@@ -47,7 +47,7 @@ fn usage<M: Miniport>(world: &mut World<M>) -> u64 {
     }
 }
 
-/// A device, a paging queue with its fence, and an allocation that is mapped.
+/// A device, a paging queue with its fence, and a mapped allocation.
 fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3], CreatedSyncObject) {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
@@ -58,32 +58,32 @@ fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3], CreatedSyncObject) {
     (world, script, [device, paging_queue, allocation], fence)
 }
 
-/// What engines see of the allocation, if they were told of it.
+/// Whether engines see the allocation, if its mapping changed since the last call.
 fn sees(script: &ScriptRef) -> Option<bool> {
     let lines = told(script);
     lines.last().map(|line| line.contains("Memory"))
 }
 
 #[test]
-fn engines_find_what_is_resident_when_the_paging_fence_says_so_and_until_the_last_count_goes() {
+fn an_allocation_is_resident_from_its_paging_fence_value_to_its_last_evict() {
     covers!("FEN-090");
     let (mut world, script, [device, paging_queue, allocation], fence) = set_up();
-    assert_eq!(sees(&script), Some(false), "it is mapped, and not there yet");
+    assert_eq!(sees(&script), Some(false), "mapped, and not resident yet");
     let one = make_resident(paging_queue, &[allocation], 0);
     assert_eq!(residency(&mut world, one.clone()), (PENDING, 2, 0));
-    assert_eq!(residency(&mut world, one.clone()), (PENDING, 3, 0), "it is under way");
+    assert_eq!(residency(&mut world, one.clone()), (PENDING, 3, 0), "the operation is still pending");
     world.advance(PAGING_NS - 1);
     assert_eq!((sees(&script), world.value(fence.object)), (None, 1));
     world.advance(1);
     assert_eq!((sees(&script), world.value(fence.object)), (Some(true), 2));
     world.advance(PAGING_NS);
-    assert_eq!(residency(&mut world, one.clone()), (OK, 0, 0), "it is there");
+    assert_eq!(residency(&mut world, one.clone()), (OK, 0, 0), "the allocation is already resident");
     for left in [2, 1, 0] {
         assert_eq!(residency(&mut world, evict(device, &[allocation])), (OK, 0, 0));
         assert_eq!(sees(&script), (left == 0).then_some(false));
     }
-    assert_eq!(world.status(evict(device, &[allocation])), IP, "it has no count");
-    // Evicted before it came.
+    assert_eq!(world.status(evict(device, &[allocation])), IP, "the allocation has no residency count");
+    // Evicted before it became resident.
     assert_eq!(residency(&mut world, one), (PENDING, 4, 0));
     world.ok(evict(device, &[allocation]));
     world.advance(10 * PAGING_NS);
@@ -91,7 +91,7 @@ fn engines_find_what_is_resident_when_the_paging_fence_says_so_and_until_the_las
 }
 
 #[test]
-fn counts_are_of_handles_and_what_any_of_them_holds_stays() {
+fn residency_is_counted_for_each_handle() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (resource, shared, first) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
@@ -104,11 +104,11 @@ fn counts_are_of_handles_and_what_any_of_them_holds_stays() {
     world.call(make_resident(paging_queue, &[first], 0));
     world.call(make_resident(queue_of_other, &[second], 0));
     world.advance(10 * PAGING_NS);
-    assert_eq!((sees(&script), usage(&mut world)), (Some(true), SIZE), "it counts once");
+    assert_eq!((sees(&script), usage(&mut world)), (Some(true), SIZE), "two counts use the memory once");
     assert_eq!(world.status(evict(device, &[second])), IP);
     world.ok(evict(device, &[first]));
     assert_eq!((sees(&script), usage(&mut world)), (None, SIZE));
-    // A handle that ends takes its count with it.
+    // A destroyed handle drops its count.
     assert_eq!(destroy(&mut world, other, opened, &[]), OK);
     assert_eq!((sees(&script), usage(&mut world)), (Some(false), 0));
     world.call(make_resident(paging_queue, &[first], 0));
@@ -118,7 +118,7 @@ fn counts_are_of_handles_and_what_any_of_them_holds_stays() {
 }
 
 #[test]
-fn over_budget_nothing_is_made_resident_unless_the_caller_insists() {
+fn over_budget_make_resident_fails_unless_the_caller_insists() {
     let adapter =
         AdapterConfig { local_budget_bytes: 0, non_local_budget_bytes: 3 * SIZE, ..AdapterConfig::default() };
     let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
@@ -128,7 +128,7 @@ fn over_budget_nothing_is_made_resident_unless_the_caller_insists() {
     assert_eq!(residency(&mut world, make_resident(paging_queue, &all[..2], 0)), (PENDING, 1, 0));
     let too_much = [all[1], all[2], all[3], all[4], all[4]];
     let answer = residency(&mut world, make_resident(paging_queue, &too_much, 0));
-    assert_eq!(answer, (NO_MEMORY, 0, 2 * SIZE), "what it has already costs nothing more");
+    assert_eq!(answer, (NO_MEMORY, 0, 2 * SIZE), "resident allocations need no more budget");
     assert!(world.notes().last().unwrap().contains("over the budget"));
     assert_eq!(usage(&mut world), 2 * SIZE);
     assert_eq!(world.status(evict(device, &[all[4]])), IP, "nothing was done");
@@ -137,7 +137,7 @@ fn over_budget_nothing_is_made_resident_unless_the_caller_insists() {
         assert_eq!((answer.0, answer.2), (PENDING, (count as u64 - 1) * SIZE));
     }
     assert_eq!(usage(&mut world), 5 * SIZE);
-    assert_eq!(residency(&mut world, evict(device, &all[..1])), (OK, 0, SIZE), "so much is left to trim");
+    assert_eq!(residency(&mut world, evict(device, &all[..1])), (OK, 0, SIZE), "the number of bytes to trim");
     // Each process has a budget of its own.
     world.attach(Q);
     world.process = Q;
@@ -173,7 +173,7 @@ fn a_list_is_made_resident_and_evicted_whole_or_not_at_all() {
     assert_eq!(usage(&mut world), 0);
     let reserved = Call::Evict { device, allocations: vec![allocation], flags: 4 };
     assert_eq!(world.status(reserved), IP);
-    // As often as the limit says.
+    // Up to the limit.
     let times = limits::RESIDENCY_COUNT_MAX as usize / most.len();
     for _ in 0..times {
         world.call(make_resident(paging_queue, &most, 0));
@@ -211,7 +211,7 @@ fn a_device_that_is_lost_makes_nothing_resident_and_may_still_evict_and_unlock()
 }
 
 #[test]
-fn video_memory_is_told_by_segment_group() {
+fn video_memory_is_reported_by_segment_group() {
     covers!("W-292");
     let adapter = AdapterConfig {
         local_budget_bytes: 1 << 30,
@@ -250,7 +250,7 @@ fn a_lock_gives_the_address_of_the_creator_and_nests() {
     let (_, shared, allocation) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
     let lock = |allocation, flags| Call::Lock { device, allocation, flags };
     let unlock = Call::Unlock { device, allocation };
-    assert_eq!(world.status(unlock.clone()), IP, "it is not locked");
+    assert_eq!(world.status(unlock.clone()), IP, "the allocation is not locked");
     assert_eq!(world.status(lock(allocation, 1)), IP, "reserved flags");
     assert_eq!(world.status(lock(device, 0)), IP, "no allocation");
     world.filling(|world| {
@@ -266,7 +266,7 @@ fn a_lock_gives_the_address_of_the_creator_and_nests() {
         }
     });
     assert_eq!(world.status(unlock.clone()), IP);
-    // Another open of the same process is the same memory; another process has it nowhere.
+    // Another open in the same process has the same address; another process has none.
     let again = open(&mut world, device, shared).1;
     assert_eq!(world.ok(lock(again, 0)), Reply::Locked { address: HEAP });
     assert_eq!(world.status(unlock), IP, "locks are of handles");

@@ -1,4 +1,4 @@
-//! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
+//! Priorities, preemption, ids and interrupts: submissions to an engine and their results.
 
 use covers::covers;
 
@@ -29,8 +29,8 @@ fn ids<M: Miniport>(world: &World<M>) -> (u64, u64) {
     (engine.last_completed, engine.last_submitted)
 }
 
-/// Contexts that each have a buffer ready that writes 1 to a fence of its own, behind two long ones that fill the
-/// engine. The fences, in the order of the contexts.
+/// Queues a buffer in each context that writes 1 to its own fence, behind two long buffers that fill the engine. Returns
+/// the fences in the order of the contexts.
 fn crowd(world: &mut World, device: Handle, contexts: &[Handle]) -> Vec<Handle> {
     for _ in 0..2 {
         let filler = world.context(device, 0);
@@ -49,7 +49,7 @@ fn crowd(world: &mut World, device: Handle, contexts: &[Handle]) -> Vec<Handle> 
     fences
 }
 
-/// The order in which the fences come to 1.
+/// The order in which the fences reach 1.
 fn order(world: &mut World, fences: &[Handle]) -> Vec<usize> {
     let mut done = Vec::new();
     for _ in 0..100 {
@@ -94,7 +94,7 @@ fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
     let fence = world.fence(other_device, 0);
     world.submit(other, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     fences.push(fence.object);
-    // What waits is looked at anew; what the engine has makes way as well.
+    // Waiting buffers are sorted again, and submitted ones are preempted as well.
     world.ok(Call::SetProcessPriorityClass { class: 5 });
     assert_eq!(world.ok(Call::ProcessPriorityClass), Reply::Priority(5));
     assert_eq!(world.status(Call::SetProcessPriorityClass { class: 6 }), IP);
@@ -105,7 +105,7 @@ fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
         };
         (value(1, fences[0]), value(2, fences[1]))
     };
-    // The first filler runs to its end; then REALTIME runs, and then what has lower classes.
+    // The first filler runs to its end; then REALTIME runs, and then the lower classes.
     world.advance(100);
     assert_eq!(values(&world), (0, 0));
     world.advance(10);
@@ -137,7 +137,7 @@ fn each_class_of_processes_from_idle_to_realtime_comes_before_the_one_below_it()
     while !waiting.is_empty() {
         world.advance(10);
         waiting.retain(|(class, process, fence)| {
-            // Handles of the processes are alike.
+            // The processes have equal handle values.
             let objects = world.kernel.snapshot().objects;
             let is_it = |one: &&ObjectState| (one.process, one.handle) == (process.0, *fence);
             let is_done = objects.iter().find(is_it).unwrap().value == 1;
@@ -162,7 +162,7 @@ fn the_priority_inside_a_process_orders_its_contexts_and_takes_nothing_from_othe
     let other_device = world.device();
     let other = world.context(other_device, 0);
     world.process = P;
-    // Turns: P, Q, P. Of P's two the favourite takes the first, Q keeps its own.
+    // Turns: P, Q, P. The favourite gets the first of P's turns, and Q keeps its own.
     let own = crowd(&mut world, device, &[first]);
     world.process = Q;
     let others = world.fence(other_device, 0);
@@ -224,11 +224,11 @@ fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
     world.advance(1);
     assert_eq!(values(&world), [1, 1, 0], "the other context ran between the parts");
     world.advance(100);
-    assert_eq!(values(&world), [1, 1, 1], "the second part was not begun anew");
+    assert_eq!(values(&world), [1, 1, 1], "the second part was not started again");
 }
 
 #[test]
-fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
+fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with_new_ones() {
     covers!("SCH-007", "SCH-008");
     let (mut world, script) = scripted(paging_on(0));
     let device = world.device();
@@ -238,7 +238,7 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
     script.borrow_mut().paging = Some(vec![busy(100), busy(100)]);
     world.submit(low, &[busy(100), busy(100)]);
     map(&mut world, paging_queue, 1);
-    // The paging buffer goes before everything: the engine is asked to make way for it.
+    // The paging buffer has the highest priority: the kernel requests a preemption for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);
     let given = |script: &ScriptRef| -> Vec<_> {
@@ -247,10 +247,10 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
     };
     assert_eq!(given(&script), [(1, false, None), (2, true, None), (3, false, Some(1))]);
     assert_eq!(ids(&world), (0, 3), "a preemption completes nothing");
-    // Now the paging buffer runs and something high comes: both are taken back.
+    // A high-priority buffer arrives while the paging buffer runs: both submitted buffers are preempted.
     script.borrow_mut().submissions.clear();
     world.submit(high, &[busy(10)]);
-    assert_eq!(given(&script), [], "it waits for the boundary");
+    assert_eq!(given(&script), [], "the preemption waits for the boundary");
     world.advance(100);
     assert_eq!(given(&script), [(2, true, Some(2)), (4, false, None)]);
     assert_eq!(ids(&world), (0, 4));
@@ -286,7 +286,7 @@ fn ids_of_new_submissions_grow_whatever_was_preempted() {
 }
 
 #[test]
-fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission() {
+fn an_unsatisfied_wait_holds_no_engine_even_with_signal_at_submission() {
     covers!("SCH-010");
     let mut world = World::new();
     let device = world.device();
@@ -300,7 +300,7 @@ fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission
         signal: d3dkmt::GpuSignal::Monitored { objects: vec![early.object].into(), values: vec![1].into() },
         flags: SignalFlags::SIGNAL_AT_SUBMISSION,
     });
-    // Far longer than any timeout: a lower priority has the engine meanwhile, and nothing is reset.
+    // Far longer than any timeout: lower priorities use the engine, and nothing is reset.
     world.advance(10_000_000_000);
     world.submit(other, &[busy(100), FenceWrite { gpu_address: done.gpu_address, value: 1 }]);
     world.advance(100);
@@ -322,12 +322,12 @@ fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at
     assert_eq!(
         (world.kernel.engines_idle(), ids(&world)),
         (true, (0, 1)),
-        "the hardware is done, nobody knows"
+        "the hardware is idle, and the kernel does not know it"
     );
     script.borrow_mut().take();
     world.advance(100_000_000);
     assert_eq!(script.borrow_mut().take(), ["preempt_command", "interrupt 2", "dpc"]);
-    assert_eq!(ids(&world), (1, 1), "it says what was completed");
+    assert_eq!(ids(&world), (1, 1), "the answer names the last completed id");
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only
 }
 
 #[test]
-fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
+fn patch_and_submit_share_one_id_and_no_dma_patching_omits_patch() {
     covers!("SCH-006");
     let caps = AdapterConfig::default().caps - VidSchCaps::NO_DMA_PATCHING;
     let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
@@ -407,7 +407,7 @@ fn interrupts_have_the_numbers_of_their_types() {
 }
 
 #[test]
-fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
+fn an_interrupt_is_recorded_and_takes_effect_at_notify_dpc() {
     covers!("SCH-003");
     let (mut world, script) = scripted(without_timeouts());
     let device = world.device();
@@ -417,7 +417,7 @@ fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
     world.advance(100);
     assert_eq!(script.borrow_mut().take(), ["interrupt 1", "dpc"], "never inside of each other");
     assert_eq!(ids(&world), (1, 1));
-    // A driver whose DPC does not call NotifyDpc: the interrupt stays recorded, and goes with the next.
+    // Without NotifyDpc in the DPC, the interrupt stays recorded and takes effect with the next one.
     script.borrow_mut().forgets_dpc = true;
     world.submit(context, &[busy(100)]);
     world.advance(100);
@@ -439,7 +439,7 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
         let device = world.device();
         let context = world.context(device, 0);
         world.notes();
-        // Both at one time, by one ISR; the completion of the buffer comes ahead of them.
+        // Both at one time, by one ISR; the buffer's completion comes first.
         world.submit(context, &[busy(100)]);
         script.borrow_mut().call_back("interrupt", callbacks);
         world.advance(100);
@@ -452,7 +452,7 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
 
 #[test]
 fn one_function_of_the_scheduler_class_runs_at_a_time() {
-    // The miniport asserts on entry that it is in no other; here it is driven through all of them.
+    // The miniport asserts that no other DDI is on the stack; this test calls all of them.
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
@@ -503,12 +503,12 @@ fn an_adapter_whose_caps_lack_a_prerequisite_does_not_start() {
         let status = world.status(Call::OpenAdapterFromLuid { luid });
         assert_eq!(status, if starts { NtStatus::SUCCESS } else { NtStatus::DEVICE_REMOVED });
         let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
-        assert_eq!(list.len(), if starts { 2 } else { 1 }, "users see the others");
+        assert_eq!(list.len(), if starts { 2 } else { 1 }, "an adapter that did not start is not enumerated");
     }
 }
 
 #[test]
-fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
+fn a_driver_advertising_a_feature_the_system_lacks_does_not_start() {
     covers!("SCH-043");
     let other_category = FeatureId(FeatureId::NATIVE_FENCE.0 | 3 << 28);
     assert_eq!((other_category.category(), other_category.sub_id()), (3, 37));
@@ -525,7 +525,7 @@ fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
     for (feature, system) in ids {
         for features in [Features::all(), Features::all() - system] {
             let mut config = Config { features, ..Config::default() };
-            // FEN-106 is another reason.
+            // With the cap, FEN-106 would be another reason.
             config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
             let (_, script) = scripted(config.clone());
             script.borrow_mut().advertised = vec![feature];
@@ -623,15 +623,15 @@ fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
 }
 
 #[test]
-fn a_driver_that_never_answers_is_let_run_and_then_given_more() {
-    // As a KMD of somebody's own that does not implement preemption: the answer is swallowed.
+fn a_driver_that_ignores_preemption_finishes_and_gets_more_work() {
+    // Like a KMD without preemption: it never answers the request.
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
     world.submit(low, &[busy(100)]);
     world.submit(high, &[busy(100)]);
-    // Interrupt 1 first, then 2: the second finds nothing in flight that it could give back.
+    // Interrupt 1 first, then 2: at the second nothing is in flight to return.
     world.advance(100);
     assert_eq!(ids(&world), (1, 2));
     let stale =
@@ -639,7 +639,7 @@ fn a_driver_that_never_answers_is_let_run_and_then_given_more() {
     script.borrow_mut().call_back("submit_command", vec![interrupt(stale)]);
     let another = world.context(device, 0);
     world.submit(another, &[busy(1)]);
-    assert_eq!(ids(&world), (1, 3), "an answer to an old request takes nothing back");
+    assert_eq!(ids(&world), (1, 3), "an answer to an old request preempts nothing");
     world.advance(101);
     assert_eq!(ids(&world), (3, 3));
 }
@@ -709,9 +709,12 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
             (header.first_free_entry_index, header.wraparound_count, header.number_of_entries),
             (0, 0, 0)
         );
-        assert!(buffer.entries.iter().flatten().all(|word| *word != 0), "nobody cleared them");
+        assert!(
+            buffer.entries.iter().flatten().all(|word| *word != 0),
+            "the kernel does not clear the entries"
+        );
     }
-    // Its interrupt is taken and changes nothing.
+    // Its interrupt changes nothing.
     let device = world.device();
     let context = world.context(device, 0);
     let news = Interrupt::SchedulingLog { engine: ENGINE };
@@ -743,7 +746,7 @@ fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
 }
 
 #[test]
-fn who_went_ahead_in_the_turn_of_another_and_is_given_back_takes_no_turn_away() {
+fn a_preempted_context_that_used_anothers_turn_costs_no_turn() {
     covers!("SCH-042");
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
@@ -753,9 +756,9 @@ fn who_went_ahead_in_the_turn_of_another_and_is_given_back_takes_no_turn_away() 
     for (context, duration_ns) in [(x, 1_000_000), (y, 10_000_000), (b, 1_000), (a, 1_000)] {
         world.submit(context, &[busy(duration_ns)]);
     }
-    // A goes ahead of B, in B's turn.
+    // A runs before B, in B's turn.
     world.advance(1_000_000);
-    // H has the engine give A back, which now finds its own turn taken by B.
+    // H preempts A, whose own turn B now has.
     world.submit(h, &[busy(1_000)]);
     assert_eq!(world.kernel.miscounted(), None);
     let done = [x, y, b, a, h].map(|context| {

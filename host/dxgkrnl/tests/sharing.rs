@@ -1,4 +1,4 @@
-//! NT handles, names and rights; objects of several adapters and, by grant, of several VMs.
+//! NT handles, names and rights; cross-adapter objects, and objects shared between VMs by a grant.
 
 use covers::covers;
 
@@ -63,7 +63,7 @@ fn destroy(world: &mut World, object: Handle) {
     world.ok(Call::DestroySynchronizationObject { object });
 }
 
-/// A process of a VM, from here on the one that calls; its device.
+/// Attaches a process of a VM, which makes the following calls; returns its device.
 fn in_vm(world: &mut World, process: u32, vm: u32) -> Handle {
     world.process = ProcessId(process);
     let (process, vm) = (world.process, VmId(vm));
@@ -85,7 +85,7 @@ fn grant(name: &str, vms: &[&str]) -> Grant {
 }
 
 #[test]
-fn only_what_was_created_for_nt_handles_is_shared_by_one() {
+fn only_objects_created_for_nt_handles_are_shared_by_them() {
     covers!("W-120", "W-121", "W-122", "W-123", "W-125", "FEN-067");
     let mut world = World::new();
     let device = world.device();
@@ -103,7 +103,7 @@ fn only_what_was_created_for_nt_handles_is_shared_by_one() {
 }
 
 #[test]
-fn what_is_no_handle_of_a_sync_object_is_neither_shared_nor_destroyed() {
+fn invalid_sync_object_handles_are_neither_shared_nor_destroyed() {
     covers!("W-126");
     let mut world = World::new();
     let device = world.device();
@@ -148,7 +148,7 @@ fn a_keyed_mutex_is_not_shared_alone() {
     for object in [mutex, shared_handle, nt] {
         assert_eq!(world.status(share(&[object], ALL, None, 1)), IP);
     }
-    // What a token of a sync object opens is no keyed mutex, and what none opens is nothing.
+    // A sync object's token opens no keyed mutex, and an unknown token opens nothing.
     let device = world.device();
     let object = self::mutex(&mut world, device, NT);
     world.ok(share(&[object], ALL, None, 1));
@@ -160,7 +160,7 @@ fn a_keyed_mutex_is_not_shared_alone() {
 }
 
 #[test]
-fn an_object_lives_by_its_nt_handle_after_its_creator_let_it_go() {
+fn an_nt_handle_keeps_an_object_alive_after_its_creator_destroys_it() {
     covers!("W-127", "W-140", "W-141", "W-142");
     let mut world = World::new();
     let device = world.device();
@@ -180,7 +180,7 @@ fn an_object_lives_by_its_nt_handle_after_its_creator_let_it_go() {
 }
 
 #[test]
-fn the_second_form_looks_at_the_device_before_the_nt_handle() {
+fn the_second_form_checks_the_device_before_the_nt_handle() {
     covers!("W-143", "W-144", "W-145");
     let mut world = World::new();
     let device = world.device();
@@ -210,7 +210,7 @@ fn a_monitored_fence_is_not_opened_without_a_device() {
 }
 
 #[test]
-fn names_are_found_in_any_letter_case_by_who_asks_for_access() {
+fn names_are_case_insensitive_and_opened_with_requested_access() {
     covers!("W-147", "W-148", "W-149", "FEN-070");
     let mut world = World::new();
     let device = world.device();
@@ -232,7 +232,7 @@ fn names_are_found_in_any_letter_case_by_who_asks_for_access() {
 }
 
 #[test]
-fn a_name_is_taken_while_an_nt_handle_has_it() {
+fn a_name_is_in_use_while_an_nt_handle_has_it() {
     let mut world = World::new();
     let device = world.device();
     let (one, two) = (mutex(&mut world, device, NT), mutex(&mut world, device, NT));
@@ -244,7 +244,7 @@ fn a_name_is_taken_while_an_nt_handle_has_it() {
     world.close_nt_handle(token(3));
     assert_eq!(world.status(by_name("name", READ, 4)), NF, "an open of the object does not keep its name");
     world.ok(share(&[two], READ, Some("NAME"), 2));
-    // In another VM it is another name.
+    // In another VM the name is a different one.
     world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });
     let device = in_vm(&mut world, 2, 1);
     assert_eq!(world.status(by_name("name", READ, 5)), NF);
@@ -254,7 +254,7 @@ fn a_name_is_taken_while_an_nt_handle_has_it() {
 }
 
 #[test]
-fn names_that_cannot_be_are_refused() {
+fn invalid_names_are_refused() {
     let mut world = World::new();
     let device = world.device();
     let object = mutex(&mut world, device, NT);
@@ -355,13 +355,13 @@ fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
     world.gone(ProcessId(2));
     let opened = opened(&mut world, open(second, 1)).object;
     assert_eq!(world.value(opened), 7);
-    // Another VM's broker has no say in it.
+    // Another VM's broker cannot close it.
     world.process = P;
     world.close_nt_handle(token(1));
     world.process = ProcessId(3);
     world.ok(by_name("F", ALL, 2));
     assert_eq!(world.kernel.snapshot().shares, 2);
-    // Closed once or twice, or never shared: one handle less.
+    // Closed once or twice, or never shared: the count drops by one.
     for number in [1, 1, 9] {
         world.close_nt_handle(token(number));
     }
@@ -405,7 +405,7 @@ fn a_name_of_another_vm_is_unknown_without_a_grant() {
         world.ok(share(&[fence], ALL, Some("Frame"), 1));
         let theirs = in_vm(&mut world, 3, 2);
         assert_eq!(world.status(by_name("frame", ALL, 2)), NF);
-        assert_eq!(world.status(open(theirs, 1)), IH, "a token is no way around it");
+        assert_eq!(world.status(open(theirs, 1)), IH, "a token does not bypass the grant");
         world.finish();
     }
 }
@@ -431,14 +431,14 @@ fn with_a_grant_two_vms_see_one_value_each_in_its_own_page() {
     let stores: Vec<_> = world.effects.stores.iter().map(|store| (store.process.0, store.value)).collect();
     assert_eq!(stores, [(2, 8), (3, 8)]);
     assert_eq!(world.woken(), [event]);
-    // A third VM is not of the grant.
+    // A third VM is not in the grant.
     in_vm(&mut world, 4, 3);
     assert_eq!(world.status(by_name("frame", ALL, 3)), NF);
     world.finish();
 }
 
 #[test]
-fn the_death_of_either_vm_leaves_the_other_whole() {
+fn the_end_of_either_vm_leaves_the_other_intact() {
     for dies in [1, 2] {
         let mut world = with_vms(vec![grant("frame", &["one", "two"])]);
         let devices = [in_vm(&mut world, 2, 1), in_vm(&mut world, 3, 2)];
@@ -456,7 +456,7 @@ fn the_death_of_either_vm_leaves_the_other_whole() {
         world.effects.clear();
         assert_eq!(world.signal(device, object, 4), OK);
         assert_eq!((world.effects.stores.len(), world.woken()), (1, vec![event]));
-        // The name goes on for the VM that is left, and for the other when it comes back.
+        // The name stays valid for the remaining VM, and for the other one after it attaches again.
         world.ok(by_name("frame", ALL, 5));
         let back = 10 + dies;
         let name = if dies == 1 { "one" } else { "two" };
@@ -477,7 +477,7 @@ fn processes_of_the_host_are_the_vm_named_host() {
     world.ok(share(&[fence], ALL, Some("frame"), 1));
     in_vm(&mut world, 2, 1);
     world.ok(by_name("frame", ALL, 2));
-    // A VM that calls itself so is not the host.
+    // A VM with the name "host" is not the host.
     world.input(Input::VmAttached { vm: VmId(9), name: "host".into() });
     in_vm(&mut world, 3, 9);
     assert_eq!(world.status(by_name("frame", ALL, 3)), NF);
@@ -503,7 +503,11 @@ fn without_cross_adapter_a_fence_is_not_opened_on_another_adapter() {
     assert!(world.effects.notes.last().unwrap().text.contains("no CrossAdapter"));
     for flags in [F::CROSS_ADAPTER, F::CROSS_ADAPTER | F::SHARED] {
         let info = SyncObjectInfo { object_type: T::FENCE, flags, ..SyncObjectInfo::default() };
-        assert_eq!(world.try_create(first, info, false).0, IP, "it needs Shared and NtSecuritySharing");
+        assert_eq!(
+            world.try_create(first, info, false).0,
+            IP,
+            "the fence needs Shared and NtSecuritySharing"
+        );
     }
     world.finish();
 }
@@ -531,12 +535,12 @@ fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
     let events = waits(&mut world, 3);
     world.submit(near, &[FenceWrite { gpu_address: here.gpu_address, value: 3 }]);
     assert_eq!((world.value(there.object), world.woken()), (3, events.to_vec()));
-    // A queued wait of one adapter ends by a queued signal of the other.
+    // A queued signal of one adapter ends a queued wait of the other.
     assert_eq!(world.gpu_wait(far, there.object, 4), OK);
     assert_eq!(world.gpu_signal(&[near], here.object, 4), OK);
     assert_eq!(world.gpu_signal(&[far], there.object, 5), OK);
     assert_eq!(world.value(here.object), 5);
-    // Each handle is of its own adapter (FEN-042), and so is each mapping.
+    // Each handle and each mapping belongs to its own adapter (FEN-042).
     assert_eq!(world.signal(second, here.object, 9), IP);
     assert_eq!(world.gpu_signal(&[far], here.object, 9), IP);
     world.submit(far, &[FenceWrite { gpu_address: here.gpu_address, value: 9 }]);

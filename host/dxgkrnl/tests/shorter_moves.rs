@@ -1,4 +1,4 @@
-//! Moves of a step, done by fewer copies, leave the same bytes as one after the other.
+//! The merged copies of a step's DMA operations leave the same bytes as the operations one by one.
 
 use dxgkrnl::{ComputeOp, DmaExecutor, DmaOp, MemoryRef, ProcessId, ProcessMemory, StagingBuffer};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn staging_buffer(number: u64) -> StagingBuffer {
     StagingBuffer { adapter: number as u32 % 2, number }
 }
 
-/// Places in coarse steps, so that they meet.
+/// Addresses in coarse steps, so that ranges overlap.
 fn place() -> impl Strategy<Value = MemoryRef> {
     prop_oneof![
         (0..2u32, 0..4u64).prop_map(|(process, at)| MemoryRef::Memory {
@@ -72,7 +72,7 @@ fn one() -> impl Strategy<Value = DmaOp> {
     ]
 }
 
-/// All bytes of all staging buffers, as far as moves can see them.
+/// All bytes of all staging buffers that DMA operations can read.
 fn staging_buffers(dma_executor: &mut DmaExecutor, memory: &mut Memory) -> Vec<Vec<u8>> {
     let look = |number| {
         let from = MemoryRef::StagingBuffer { staging_buffer: staging_buffer(number), offset: 0 };
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// What an engine asks for to copy so many bytes through its caches, within one step.
+/// DMA operations of an engine that copies this many bytes through its caches within one step.
 fn copy(bytes: u64) -> Vec<DmaOp> {
     let memory = |address| MemoryRef::Memory { process: ProcessId(0), address };
     let cached = |number| MemoryRef::StagingBuffer { staging_buffer: staging_buffer(number), offset: 0 };
@@ -134,7 +134,7 @@ fn an_engines_copy_of_one_step_is_one_copy() {
 }
 
 #[test]
-fn what_is_not_there_leaves_nothing_of_another_process_behind() {
+fn a_failed_read_of_process_memory_leaks_no_bytes_of_another_process() {
     struct Gone(Vec<u8>);
     impl ProcessMemory for Gone {
         fn read(&mut self, process: ProcessId, _address: u64, to: &mut [u8]) -> bool {
@@ -158,7 +158,7 @@ fn what_is_not_there_leaves_nothing_of_another_process_behind() {
         assert!(memory.0.iter().all(|byte| *byte == expected), "process {process}");
         dma_executor.perform(&release, &mut memory).unwrap();
     }
-    // A staging buffer begins as zeros, whatever its memory was before.
+    // A new staging buffer is zero, also in reused memory.
     let fill = DmaOp::Fill {
         to: MemoryRef::StagingBuffer { staging_buffer: staging_buffer(4), offset: 60 * KIB },
         bytes: 4,

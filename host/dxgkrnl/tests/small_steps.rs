@@ -1,4 +1,4 @@
-//! What others do while something is still being done that did not fit a step.
+//! Calls of other clients while the kernel has a backlog of work that did not fit one step.
 
 use crate::common::{P, World};
 use d3dkmt::{
@@ -9,7 +9,7 @@ use dxgkrnl::{Config, Effects, Fault, HostEvent, Input, Policy, ProcessId, VmId,
 
 const Q: ProcessId = ProcessId(2);
 
-/// One input and nothing of what it leaves.
+/// Handles one input, without its backlog.
 fn step(world: &mut World, input: Input) -> Effects {
     let mut effects = Effects::default();
     world.kernel.handle(world.now, input, &mut effects);
@@ -20,7 +20,7 @@ fn call(world: &mut World, process: ProcessId, call: Call) -> Effects {
     step(world, Input::Call { process, request: 7, call })
 }
 
-/// Everything that is left, in steps.
+/// Processes the whole backlog, in steps.
 fn finish(world: &mut World) -> Effects {
     let mut effects = Effects::default();
     while world.kernel.has_backlog() {
@@ -41,7 +41,8 @@ fn wait(device: Handle, fence: Handle, value: u64, event: u64) -> Call {
     Call::WaitFromCpu { device, objects, values, flags, event }
 }
 
-/// Twenty waits of P for 10, which is there and then not any more, and twelve of Q for 5 since then; P's are being woken.
+/// Twenty waits of P for 10, which was reached and then rewound, and twelve later waits of Q for 5. P's wakes are under
+/// way.
 struct GoneBack {
     world: World,
     others_device: Handle,
@@ -63,7 +64,7 @@ fn gone_back() -> GoneBack {
 }
 
 #[test]
-fn a_value_that_goes_back_and_comes_again_leaves_nobody_asleep() {
+fn a_value_rewound_and_reached_again_wakes_every_waiter() {
     let GoneBack { mut world, others_device, others, mut woken } = gone_back();
     for _ in 0..2 {
         woken.extend(step(&mut world, Input::Deadline).events);
@@ -75,14 +76,14 @@ fn a_value_that_goes_back_and_comes_again_leaves_nobody_asleep() {
 }
 
 #[test]
-fn waits_that_came_after_the_value_went_back_sleep_on() {
+fn waits_registered_after_a_rewind_stay_pending() {
     let GoneBack { mut world, mut woken, .. } = gone_back();
     woken.extend(finish(&mut world).events);
     assert_eq!((woken.len(), woken.iter().all(|event| event.process == P)), (20, true));
 }
 
 #[test]
-fn who_signals_pays_for_the_waking() {
+fn wake_ups_count_as_work_of_the_signaling_process() {
     let mut world = World::new();
     let device = world.device();
     let (_, others_device, others) =
@@ -108,16 +109,16 @@ fn queued_waits_on_a_destroyed_fence_are_released_in_steps_in_their_order() {
     world.kernel.set_work_units_per_step(4, 1000);
     let mut stores = call(&mut world, P, Call::DestroySynchronizationObject { object: fence }).stores;
     assert!(world.kernel.has_backlog() && stores.len() < 8, "{stores:?}");
-    assert_eq!(world.kernel.snapshot().objects_alive, 2, "what is left keeps it");
+    assert_eq!(world.kernel.snapshot().objects_alive, 2, "the backlog keeps the object");
     stores.extend(finish(&mut world).stores);
     let values: Vec<u64> = stores.iter().map(|store| store.value).collect();
-    // Of the stores of one step the last is seen.
+    // The last store of a step is visible.
     assert!(values.len() >= 8 && values.is_sorted() && values.last() == Some(&QUEUES), "{values:?}");
     assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.snapshot().waits.len()), (1, 0));
 }
 
 #[test]
-fn nobody_attaches_to_a_vm_that_is_being_cleared_away() {
+fn no_process_attaches_to_a_vm_under_cleanup() {
     let mut world = World::new();
     let (vm, late) = (VmId(3), ProcessId(6));
     world.guest(vm.0, ProcessId(5));
@@ -134,7 +135,7 @@ fn nobody_attaches_to_a_vm_that_is_being_cleared_away() {
 }
 
 #[test]
-fn a_vm_that_comes_again_comes_after_what_is_left_of_it() {
+fn a_vm_that_attaches_again_waits_for_its_cleanup() {
     let mut world = World::new();
     let vm = VmId(3);
     world.guest(vm.0, ProcessId(5));
@@ -184,7 +185,7 @@ fn a_process_that_has_ended_is_given_no_keyed_mutex() {
     assert_eq!(heard, [(living, 30, NtStatus::SUCCESS)]);
 }
 
-/// The index of a device that is gone may be another's when what it lost is still to be done.
+/// A new device may reuse a destroyed device's index while the work of its loss is still in the backlog.
 #[test]
 fn no_other_device_loses_its_fences() {
     let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
@@ -270,16 +271,16 @@ fn a_fence_that_was_poisoned_before_its_turn_is_not_poisoned_again() {
     let lost = call(&mut world, P, Call::MarkDeviceAsError { device, reason: 0 });
     assert!(lost.events.is_empty() && world.kernel.has_backlog(), "the shared fence is the last");
     let signaled = call(&mut world, Q, signal(others_device, others, 5));
-    assert_eq!(signaled.events.len(), 1, "the loss came first");
+    assert_eq!(signaled.events.len(), 1, "the loss takes effect before the signal");
     assert!(signaled.stores.iter().all(|store| store.value == 5), "{:?}", signaled.stores);
     call(&mut world, Q, wait(others_device, others, 10, 2));
     let rest = finish(&mut world);
     assert!(rest.events.is_empty() && rest.stores.iter().all(|store| store.process != Q), "{rest:?}");
 }
 
-/// Both ways to signal compare the value with the one that the loss gives the fence, not with the one before it.
+/// Both kinds of signals compare their value with the fence's value after the loss, not before it.
 #[test]
-fn a_signal_below_the_value_of_a_fence_that_a_loss_has_yet_to_poison_is_judged_after_the_loss() {
+fn a_signal_to_a_fence_awaiting_poison_is_checked_after_the_poison() {
     let faulted_device_poisons = policy::FaultedDevicePoisons::Poisons;
     let policy = Policy { faulted_device_poisons, ..Policy::default() };
     let statuses = [1, limits::WORK_UNITS_PER_STEP].map(|units| {
@@ -306,7 +307,7 @@ fn a_signal_below_the_value_of_a_fence_that_a_loss_has_yet_to_poison_is_judged_a
     assert_eq!(statuses, [NtStatus::SUCCESS; 2], "a signal of a poisoned fence is ignored, not refused");
 }
 
-/// Attack awaiting_begin: the engine would be given one dead buffer after the other within a step.
+/// Attack awaiting_begin: one step would submit all of an ended process's buffers to the engine.
 #[test]
 fn buffers_of_a_process_that_has_ended_leave_their_engine_in_steps() {
     let mut world = World::with_config(Config::default());

@@ -1,5 +1,5 @@
-//! The kernel against the naive model, over random sequences: after each operation the same statuses and replies, the
-//! same wake-ups in the same order, the same memory, pending waits, queues and objects; and in the end nothing.
+//! The kernel against the naive model, over random sequences. After each operation both have the same statuses, replies,
+//! wakes in the same order, memory, pending waits, queues and objects. At the end nothing is left.
 //!
 //! `PROPTEST_CASES=100000 cargo test --release -p dxgkrnl --test model state_machine` is the long run (`just soak`).
 
@@ -11,12 +11,12 @@ use dxgkrnl::{PlantedBug, Policy};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-/// Runs a sequence on both; the first difference, and after which operation.
+/// Runs a sequence on both; returns the first difference and its operation.
 fn run(policy: Policy, timeouts: bool, sequence: &Sequence, bug: Option<PlantedBug>) -> Result<(), String> {
     run_in_steps(0, policy, timeouts, sequence, bug)
 }
 
-/// The same with so many units of work for each step of the kernel; 0: as many as there are.
+/// The same with this many work units for each step of the kernel; 0: no limit.
 fn run_in_steps(
     units: u32,
     policy: Policy,
@@ -38,7 +38,7 @@ fn run_in_steps(
     pair.finish().map_err(|difference| format!("at the end: {difference}"))
 }
 
-/// A failure is shown as a list of operations: seeds mean nothing once a strategy has changed, so none are kept.
+/// Failures print a list of operations. Seeds are not kept, because a changed strategy invalidates them.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -48,13 +48,13 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_kernel_does_what_the_naive_model_does(
+    fn the_kernel_matches_the_naive_model(
         bits in 0..1u32 << Policy::SWITCHES.len(),
         timeouts in any::<bool>(),
         sequence in sequences(60),
     ) {
         covers!("FEN-016", "FEN-017", "FEN-019", "FEN-023", "FEN-024", "FEN-025", "FEN-029", "FEN-030", "FEN-033", "FEN-034", "FEN-035", "FEN-040", "FEN-042", "FEN-050", "FEN-051", "FEN-053", "FEN-058", "FEN-065", "FEN-068", "FEN-069", "FEN-071", "FEN-072", "FEN-076", "FEN-079", "FEN-080", "FEN-062", "FEN-089", "FEN-090", "FEN-091", "FEN-092", "FEN-093", "FEN-108", "FEN-115", "FEN-116", "FEN-127", "SCH-016", "TDR-001", "TDR-021", "EVT-001", "EVT-005", "EVT-025", "FEN-112", "TDR-022", "TDR-023", "TDR-024", "TDR-025", "TDR-031", "SCH-001", "SCH-013", "SCH-018", "W-005", "W-109");
-        let policy = Policy::from_bits(bits).expect("as many switches");
+        let policy = Policy::from_bits(bits).expect("the bits match the policy's switches");
         run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
     }
 }
@@ -62,20 +62,20 @@ proptest! {
 proptest! {
     #![proptest_config(config())]
 
-    /// However little fits a step, what it leaves is done as if it had been one. Without timeouts: what a reset leaves comes
-    /// after what the engine does for others meanwhile.
+    /// Work split into small steps has the effects of one step. Without timeouts, because the backlog of a reset comes
+    /// after other work of the engine.
     #[test]
-    fn the_kernel_does_it_in_small_steps_too(
+    fn the_kernel_in_small_steps_matches_the_naive_model(
         units in 1..12u32,
         bits in 0..1u32 << Policy::SWITCHES.len(),
         sequence in sequences(60),
     ) {
-        let policy = Policy::from_bits(bits).expect("as many switches");
+        let policy = Policy::from_bits(bits).expect("the bits match the policy's switches");
         run_in_steps(units, policy, false, &sequence.with_time(), None).map_err(TestCaseError::fail)?;
     }
 }
 
-/// How many sequences it takes to find a planted bug.
+/// Most sequences needed to find a planted bug.
 fn sequences_until_found(bug: PlantedBug) -> Option<u32> {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let strategy = sequences(60);
@@ -90,7 +90,7 @@ fn each_planted_bug_is_found() {
     for bug in PlantedBug::ALL {
         let found = sequences_until_found(bug);
         println!("{}: {found:?}", bug.name());
-        assert!(found.is_some(), "{} is not found", bug.name());
+        assert!(found.is_some(), "planted bug {} was not found", bug.name());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The status slot: where a process reads that a device of its has stopped, without asking.
+//! The status slot: a process reads in its memory, without a call, that one of its devices has stopped.
 
 use covers::covers;
 
@@ -14,7 +14,7 @@ fn stored(process: ProcessId, value: u64) -> FenceStore {
     FenceStore { process, slot: STATUS, value }
 }
 
-/// A one-way call that is refused: a wait for nothing.
+/// A one-way call that is refused: a wait without objects.
 fn refused_one_way(world: &mut World, context: Handle) {
     let call = Call::WaitFromGpu { context, objects: vec![].into(), values: vec![].into() };
     world.input(Input::Call { process: P, request: 0, call });
@@ -24,7 +24,7 @@ fn refused_one_way(world: &mut World, context: Handle) {
 fn the_first_slot_is_the_status_and_counts_for_no_fence() {
     let mut world = World::new();
     assert_eq!(world.kernel.status_slot(P), Some(STATUS));
-    assert_eq!(world.effects.stores, [stored(P, 0)], "nobody has to trust what was in the memory");
+    assert_eq!(world.effects.stores, [stored(P, 0)], "the kernel clears the status slot first");
     let used = |world: &World| {
         let of_snapshot = world.kernel.snapshot().processes[0].fence_slots_used;
         (of_snapshot, world.kernel.belongings(P).slots_used)
@@ -61,7 +61,7 @@ fn an_engine_cannot_write_the_status() {
 }
 
 #[test]
-fn a_process_without_memory_has_its_status_stored_when_it_brings_some() {
+fn a_process_gets_its_status_when_it_adds_fence_memory() {
     let mut world = World::new();
     world.input(Input::ProcessAttached { process: Q, vm: VmId::HOST, pid: 2, name: "late".into() });
     world.process = Q;
@@ -77,7 +77,7 @@ fn a_process_without_memory_has_its_status_stored_when_it_brings_some() {
 }
 
 #[test]
-fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken() {
+fn a_stopped_adapter_updates_each_process_status_before_any_wake() {
     covers!("FEN-095", "GPV-026");
     let mut world = World::new();
     let device = world.device();
@@ -91,7 +91,7 @@ fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken
     world.process = P;
     world.effects.clear();
     world.input(STOP);
-    assert_eq!(world.effects.stores, [stored(P, 2), stored(Q, 1)], "one without devices hears nothing");
+    assert_eq!(world.effects.stores, [stored(P, 2), stored(Q, 1)], "a process without devices gets no store");
     assert_eq!(world.woken(), [waiting]);
     assert_eq!(world.wait(device, &[(fence, 5)], false), Err(NtStatus::DEVICE_REMOVED));
     world.effects.clear();
@@ -102,7 +102,11 @@ fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken
     world.effects.clear();
     world.ok(Call::DestroyDevice { device: second });
     world.ok(Call::DestroyDevice { device });
-    assert_eq!(world.effects.stores, [stored(P, 1), stored(P, 0)], "a device that is gone stops nobody");
+    assert_eq!(
+        world.effects.stores,
+        [stored(P, 1), stored(P, 0)],
+        "a destroyed device no longer counts as stopped"
+    );
     world.effects.clear();
     world.input(Input::ProcessGone { process: Q });
     assert_eq!((world.kernel.status_slot(Q), &world.effects.stores[..]), (None, &[][..]));
@@ -120,9 +124,9 @@ fn a_device_that_a_one_way_call_stops_counts_once() {
     refused_one_way(&mut world, context);
     assert_eq!(world.effects.stores, [stored(P, 1)]);
     refused_one_way(&mut world, context);
-    assert_eq!(world.effects.stores, [stored(P, 1)], "it is stopped already");
+    assert_eq!(world.effects.stores, [stored(P, 1)], "the device is already stopped");
     world.ok(Call::DestroyDevice { device: other });
-    assert_eq!(world.effects.stores, [stored(P, 1)], "one that works is of no account");
+    assert_eq!(world.effects.stores, [stored(P, 1)], "a working device does not count");
     let adapter = world.adapter();
     let Reply::Device(_) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
     world.input(STOP);

@@ -1,4 +1,4 @@
-//! Suspending contexts: by power moves here; acknowledged, late, or never.
+//! Context suspends, here caused by power changes: acknowledged, late, or never acknowledged.
 
 use covers::covers;
 
@@ -39,7 +39,7 @@ fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one
     power(&mut world, true);
     assert_eq!(calls(&script, &NAMES), ["set_power_state 0 true", "resume_context 0"]);
     power(&mut world, false);
-    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 2"], "numbers grow");
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 2"], "suspend numbers grow");
     world.stores();
     acknowledge(&mut world, &script, 1);
     assert_eq!((world.stores(), calls(&script, &NAMES)), (vec![], vec![]));
@@ -48,10 +48,10 @@ fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one
     assert_eq!(world.stores(), [(slot, RETRY)]);
     assert_eq!(calls(&script, &NAMES), ["set_power_state 0 false"]);
     acknowledge(&mut world, &script, 2);
-    assert_eq!((world.stores(), world.notes()), (vec![], vec![]), "said twice is no harm");
+    assert_eq!((world.stores(), world.notes()), (vec![], vec![]), "a second acknowledgement has no effect");
     script.borrow_mut().holds_suspends = false;
     power(&mut world, true);
-    // The driver that says SUCCESS at once needs no interrupt.
+    // A driver that returns SUCCESS at once needs no interrupt.
     power(&mut world, false);
     let expected =
         ["set_power_state 0 true", "resume_context 0", "suspend_context 0 3", "set_power_state 0 false"];
@@ -68,7 +68,7 @@ fn the_simulated_engine_acknowledges_when_the_packet_that_runs_is_over() {
     assert_eq!(world.submit_hw(queue, 1, &[busy(100), write(&queue.fence, 1)]), OK);
     world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
     world.advance(1_000_000);
-    assert_eq!(world.view(queue).progress, 0, "what is left of the buffer waits");
+    assert_eq!(world.view(queue).progress, 0, "the rest of the buffer waits");
     world.input(Input::Fault(Fault::Power { adapter: 0, on: true }));
     assert_eq!(world.view(queue).progress, 1);
     world.finish();
@@ -82,7 +82,7 @@ fn contexts_are_created_resumed() {
     let queue = world.queue_on(device, ADVANCED, NONE);
     assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
     assert_eq!(world.view(queue).progress, 1);
-    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "nobody had to resume it");
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "the driver gets no suspend or resume call");
     world.finish();
 }
 
@@ -98,7 +98,7 @@ fn a_suspend_that_is_not_acknowledged_is_noticed_after_tdr_delay() {
     assert_eq!(world.notes(), Vec::<String>::new());
     world.advance(1);
     assert!(world.notes().iter().any(|note| note.contains("did not acknowledge suspend 1")));
-    assert_eq!(world.kernel.next_deadline(), None, "once is enough");
+    assert_eq!(world.kernel.next_deadline(), None, "the missing acknowledgement is reported once");
     // SCH-021: the engine is reset, and with that the context is suspended.
     assert_eq!((world.execution_state(device), world.kernel.snapshot().engine_resets), (3, 1));
     world.finish();

@@ -1,4 +1,4 @@
-//! Creating and destroying objects: what real Windows answers, row by row.
+//! Creation and destruction of objects: answers observed on Windows, row by row.
 
 use covers::covers;
 
@@ -47,7 +47,7 @@ fn handles_are_reused_only_late_and_with_another_generation() {
     for _ in 0..3000 {
         let fence = world.fence(device, 0).object;
         reused |= fence.unique() != 1;
-        assert!(seen.insert(fence), "{fence} was handed out before");
+        assert!(seen.insert(fence), "handle {fence} was used before");
         world.ok(Call::DestroySynchronizationObject { object: fence });
         assert_eq!(world.signal(device, fence, 1), IP);
         if seen.len() > 1500 {
@@ -117,7 +117,7 @@ fn sharing_flags_follow_the_observed_rows() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_refused() {
+fn invalid_sync_object_flags_are_refused() {
     covers!("FEN-049", "FEN-052", "FEN-055", "FEN-057");
     let mut world = World::new();
     let device = world.device();
@@ -136,7 +136,7 @@ fn flags_that_make_no_sense_are_refused() {
         let (status, _) = world.try_create(device, with_flags(object_type, flags), false);
         assert_eq!(status, IP, "{object_type:?} {flags:?}");
     }
-    // SignalByKmd is for CPU notifications alone.
+    // SignalByKmd is valid for CPU notifications only.
     for object_type in (0..16).map(T).filter(|one| *one != T::CPU_NOTIFICATION) {
         let event = Some(EventId(1));
         let by_kmd = SyncObjectInfo { event, ..with_flags(object_type, F::SIGNAL_BY_KMD) };
@@ -162,7 +162,7 @@ fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_address
 }
 
 #[test]
-fn a_process_without_fence_memory_is_asked_to_bring_some() {
+fn a_create_without_fence_memory_requests_more() {
     let mut world = World::new();
     let device = world.device();
     for _ in 1..64 {
@@ -202,7 +202,7 @@ fn the_end_of_a_process_leaves_nothing() {
     world.gpu_signal(&[context], fence, 9);
     world.pending(device, &[(fence, 5)], false);
     world.input(Input::ProcessGone { process: P });
-    assert_eq!(world.kernel.snapshot().shares, 1, "its NT handle may be somebody else's by now");
+    assert_eq!(world.kernel.snapshot().shares, 1, "another process may still have its NT handle");
     world.input(Input::VmDetached { vm: VmId::HOST });
     let snapshot = world.kernel.snapshot();
     assert!(snapshot.is_empty(), "{snapshot:?}");
@@ -285,17 +285,17 @@ fn the_answer_to_a_create_says_where_the_value_is_and_what_shares_the_object() {
     let mut places = std::collections::BTreeSet::new();
     for value in 0..3 {
         let fence = world.fence(device, value);
-        let slot = fence.slot.expect("a place in the process's fence memory");
-        assert!(places.insert(slot), "each has its own");
-        assert_eq!(world.value(fence.object), value, "and the value is in it");
-        assert_eq!(fence.shared_handle, Handle::NULL, "it is not shared");
+        let slot = fence.slot.expect("a slot in the process's fence memory");
+        assert!(places.insert(slot), "each fence has its own slot");
+        assert_eq!(world.value(fence.object), value, "the slot has the initial value");
+        assert_eq!(fence.shared_handle, Handle::NULL, "the fence has no global handle");
     }
     for object_type in [T::MUTEX, T::SEMAPHORE] {
         let object = SyncObjectInfo { max_count: 1, ..with_flags(object_type, F::SHARED) };
         let shared = world.object(device, object);
         assert_ne!(shared.shared_handle, Handle::NULL);
         assert_eq!(shared.shared_handle.kind(), HandleKind::Global);
-        // What is shared by NT handle has its global name from D3DKMTShareObjects (FEN-063).
+        // An object for NT handles is shared by D3DKMTShareObjects, not at creation (FEN-063).
         let named = SyncObjectInfo { flags: F::SHARED | F::NT_SECURITY_SHARING, ..object };
         assert_eq!(world.object(device, named).shared_handle, Handle::NULL);
     }

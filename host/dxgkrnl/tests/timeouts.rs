@@ -1,4 +1,4 @@
-//! Work that does not end: how that is found, and how an engine is reset.
+//! Work that does not end: detection, and engine resets.
 
 use covers::covers;
 
@@ -39,7 +39,7 @@ fn fault<M: Miniport>(world: &mut World<M>, fault: Fault) {
     world.input(Input::Fault(fault));
 }
 
-/// Resets of engines and adapters so far, and the code of the bugcheck.
+/// Number of engine and adapter resets, and the bugcheck code.
 fn resets<M: Miniport>(world: &World<M>) -> (u64, u64, Option<u32>) {
     let snapshot = world.kernel.snapshot();
     (snapshot.engine_resets, snapshot.adapter_resets, snapshot.bugcheck.map(|bugcheck| bugcheck.code))
@@ -85,13 +85,13 @@ fn progress_at_the_last_moment_is_progress() {
         let device = world.device();
         let context = world.context(device, 0);
         let fence = world.fence(device, 0);
-        // The boundary after the packet is where it could stop.
+        // It could be preempted at the boundary after the packet.
         world.submit(context, &[busy(nanos), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
         world.advance(10_000 * MS);
         assert_eq!(resets(&world), (expected, 0, None));
         assert_eq!(world.value(fence.object) == 1, expected == 0);
     }
-    // However long a buffer is: between its packets it can be preempted.
+    // A buffer of any length can be preempted between its packets.
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -110,7 +110,7 @@ fn the_steps_of_an_engine_reset_come_in_their_order() {
     world.advance(TIMEOUT);
     let steps =
         ["preempt_command", "query_engine_status", "dpc", "query_dependent_engine_group", "reset_engine 0"];
-    assert_eq!(script.borrow_mut().take(), steps, "the DPC that is flushed is the only one");
+    assert_eq!(script.borrow_mut().take(), steps, "only the flushed DPC runs");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
 }
 
 #[test]
-fn an_engine_that_says_it_is_at_work_gets_another_delay() {
+fn an_engine_that_reports_progress_gets_another_delay() {
     let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
     script.borrow_mut().responsive = Some(true);
@@ -140,10 +140,10 @@ fn an_engine_that_says_it_is_at_work_gets_another_delay() {
 }
 
 #[test]
-fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
+fn work_completed_between_snapshot_and_reset_is_lost() {
     covers!("TDR-012", "TDR-015");
     let (mut world, script) = scripted(Config::default());
-    // The dependent engine does not let go for 500 ms; meanwhile the packet that timed out ends.
+    // The dependent engine does not stop for 500 ms; meanwhile the packet that timed out completes.
     script.borrow_mut().dependents = Some(1 << OTHER.node);
     let [device, bystander] = [0; 2].map(|_| world.device());
     let (context, dependent) = (world.context(device, 0), world.context(bystander, OTHER.node));
@@ -155,7 +155,7 @@ fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
     world.advance(100 * MS);
     world.notes();
     world.advance(100 * MS);
-    assert_eq!(world.kernel.snapshot().engines[0].state, EngineState::Idle, "it is done in truth");
+    assert_eq!(world.kernel.snapshot().engines[0].state, EngineState::Idle, "the engine is in fact idle");
     assert!(world.notes().iter().any(|note| note == "interrupt 1 of an engine under reset is ignored"));
     assert_eq!(world.execution_state(device), ACTIVE, "not yet");
     world.advance(400 * MS - 1);
@@ -168,7 +168,7 @@ fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
 #[test]
 fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     covers!("TDR-018");
-    // Node 2 lets go in time, node 4 does not.
+    // Node 2 stops in time, node 4 does not.
     let (mut world, script) = scripted(Config::default());
     script.borrow_mut().dependents = Some(1 << 2 | 1 << 4);
     let (guilty, _) = hung(&mut world, 3);
@@ -184,7 +184,7 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     script.borrow_mut().take();
     world.advance(100 * MS + 500 * MS - 1);
     assert_eq!(resets(&world), (0, 0, None));
-    // Their own quantum was over at the same time: they were asked once.
+    // Their own quantum ended at the same time: one preemption request each.
     in_order(
         &script,
         &["preempt_command", "preempt_command", "query_engine_status", "query_dependent_engine_group"],
@@ -193,10 +193,10 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     let order = ["reset_engine 2", "reset_engine 3", "reset_engine 4", "submit_command"];
     in_order(&script, &order);
     let states = [guilty, polite, rude].map(|device| world.execution_state(device));
-    assert_eq!(states, [HUNG, ACTIVE, HUNG], "who let go keeps its work");
+    assert_eq!(states, [HUNG, ACTIVE, HUNG], "an engine that stopped in time keeps its work");
     world.advance(1000 * MS);
     assert_eq!(world.value(fence.object), 1);
-    // A mask without the engine itself: nobody can say what is to be reset, so everything is.
+    // A mask without the engine itself is invalid, so the whole adapter is reset.
     let (mut world, script) = scripted(Config::default());
     script.borrow_mut().dependents = None;
     hung(&mut world, 3);
@@ -226,9 +226,9 @@ fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
 }
 
 #[test]
-fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_id() {
+fn after_a_reset_unaffected_work_is_resubmitted_with_paging_first_and_its_id_kept() {
     covers!("TDR-019");
-    // An engine that cannot be asked to make way: the paging buffer is with it, behind the one that hangs.
+    // An engine without preemption: the paging buffer is submitted behind the hanging one.
     let mut config = with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR);
     config.adapters[0].paging_node = Some(0);
     let (mut world, script) = scripted(config);
@@ -265,7 +265,7 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
         let submissions = &script.borrow().submissions;
         submissions.iter().map(|one| (one.submission_fence_id, one.resubmits)).collect()
     };
-    assert_eq!(ids, [(3, Some(2))], "render work gets a new one");
+    assert_eq!(ids, [(3, Some(2))], "render work gets a new id");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
         assert_eq!(resets(&world), (engine_resets, 1, None));
         assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
         assert_eq!(world.ended(), [(wait, REMOVED)]);
-        // The system device goes on: its next buffer runs.
+        // The system device survives: its next buffer runs.
         script.borrow_mut().paging = Some(Vec::new());
         let next = world.device();
         let (paging_queue, fence) = queue(&mut world, next, 0);
@@ -322,7 +322,7 @@ fn per_engine_tdr_stands_on_three_ddis() {
         script.borrow_mut().ddis = PerEngineTdrDdis::all() - missing;
         let world = scripted_by(Config::default(), &script);
         assert_eq!(world.kernel.start_failures().len(), 1, "{missing:?}");
-        // Without the cap nobody needs them.
+        // Without the cap the DDIs are not needed.
         let caps = AdapterConfig::default().caps - VidSchCaps::SUPPORT_PER_ENGINE_TDR;
         let mut world = scripted_by(with_caps(caps), &script);
         assert_eq!(world.kernel.start_failures().len(), 0);
@@ -388,7 +388,7 @@ fn the_sixth_recovery_within_a_minute_is_a_bugcheck() {
     assert_eq!(resets(&world), (0, 5, None));
     recover(&mut world, 1);
     assert_eq!(resets(&world), (0, 5, Some(0x116)));
-    // After a minute the first ones count no more.
+    // After a minute the first recoveries no longer count.
     let mut world = World::new();
     recover(&mut world, 5);
     world.advance(60_000 * MS - 5 * TIMEOUT);
@@ -413,10 +413,10 @@ fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_ha
         world.advance(TIMEOUT);
         assert_eq!((resets(&world), world.execution_state(device)), ((round, 0, None), HUNG));
         let blocked = world.kernel.snapshot().processes[0].blocked;
-        assert_eq!(blocked, round == 5, "four are let pass");
+        assert_eq!(blocked, round == 5, "four timeouts are allowed");
     }
     assert!(world.notes().iter().any(|note| note.starts_with("0x142")));
-    assert_eq!(world.execution_state(healthy), HUNG, "its other devices go as well");
+    assert_eq!(world.execution_state(healthy), HUNG, "the process's other devices are lost as well");
     let adapter = world.adapter();
     assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::ACCESS_DENIED);
     world.process = dxgkrnl::ProcessId(2);
@@ -443,7 +443,7 @@ fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
     assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
     world.advance(MS);
     assert!(world.kernel.engines_idle());
-    // So may a device made with DisableGpuTimeout; an ordinary context may not.
+    // The same holds for a device created with DisableGpuTimeout, and not for an ordinary context.
     let adapter = world.adapter();
     let Reply::Device(patient) = world.ok(Call::CreateDevice { adapter, flags: 4 }) else { panic!() };
     let context = world.context(patient, 0);
@@ -507,7 +507,7 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
         }),
         (0x119, 9)
     );
-    // A driver that is not CancelCommandAware is not asked.
+    // The kernel does not call CancelCommand of a driver that is not CancelCommandAware.
     let (mut world, script) = scripted(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE));
     let device = world.device();
     let context = world.context(device, 0);
@@ -530,7 +530,7 @@ fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() 
     world.submit(contexts[2], &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     world.advance(REQUEST);
     script.borrow_mut().take();
-    // The second context's work is with the engine too, and in the way.
+    // The second context's work is also submitted, and blocks the engine.
     let collateral =
         Callback::InvalidateHwContext { context: HwContext(1), reason: Invalidation::Collateral };
     script.borrow_mut().call_back("reset_hw_engine", vec![collateral]);
@@ -593,7 +593,7 @@ fn a_bugcheck_stops_the_host_once() {
     world.advance(TIMEOUT);
     assert_eq!(world.ended(), [(wait, REMOVED)]);
     let first = world.kernel.bugchecked().cloned().unwrap();
-    assert!(first.why.contains("engine 0.0"), "the first one is kept: {first:?}");
+    assert!(first.why.contains("engine 0.0"), "the first bugcheck is kept: {first:?}");
     assert_eq!(world.kernel.snapshot().bugcheck, Some(first));
     assert_eq!([context, second].map(|context| world.submit(context, &[])), [REMOVED; 2]);
     let adapter = Call::OpenAdapterFromLuid { luid: AdapterConfig::default().luid };
@@ -643,7 +643,7 @@ fn a_hardware_queue_without_progress_is_lost_and_those_of_other_contexts_go_on()
     assert_eq!(world.ended(), [(event, NtStatus::DEVICE_REMOVED)]);
     assert_eq!(world.kernel.next_deadline(), None);
     world.finish();
-    // A queue may be made to take its time; and one that waits in hardware is at work.
+    // No timeout for a queue with DisableGpuTimeout, and for a queue that waits in hardware.
     let mut world = World::new();
     let device = world.device();
     let exempt = world.queue_on(device, 0, HwQueueFlags::DISABLE_GPU_TIMEOUT);
@@ -655,6 +655,6 @@ fn a_hardware_queue_without_progress_is_lost_and_those_of_other_contexts_go_on()
     assert_eq!((resets(&world), world.kernel.next_deadline()), ((0, 0, None), None));
     world.signal(device, gate.object, 1);
     world.advance(2000 * MS);
-    assert_eq!(resets(&world), (1, 0, None), "it hangs after its wait");
+    assert_eq!(resets(&world), (1, 0, None), "the queue hangs after its hardware wait");
     world.finish();
 }

@@ -1,4 +1,4 @@
-//! Virtual machines: what each has of the host, and what drivers are told of them.
+//! Virtual machines: their adapters and resources of the host, and the calls to drivers about them.
 
 use covers::covers;
 
@@ -18,7 +18,7 @@ fn luid(number: u32) -> Luid {
     Luid { low: 0x6770_0001 + number, high: 0 }
 }
 
-/// So many adapters, alike.
+/// This many equal adapters.
 fn adapters(count: u32) -> Vec<AdapterConfig> {
     (0..count).map(|number| AdapterConfig { luid: luid(number), ..AdapterConfig::default() }).collect()
 }
@@ -31,7 +31,7 @@ fn vm(number: u32) -> VmConfig {
     VmConfig { name: format!("vm-{number}"), ..VmConfig::default() }
 }
 
-/// LUIDs of the adapters that the process sees, less the one that all begin with.
+/// LUIDs of the adapters that the process sees, relative to the first LUID.
 fn seen<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<u32> {
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 34 }) else { panic!() };
     list.into_iter().map(|Adapter { luid: one, .. }| one.low - luid(0).low).collect()
@@ -59,13 +59,13 @@ fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
 }
 
 #[test]
-fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_renders_nothing() {
+fn a_vm_has_one_worker_process_on_each_adapter_that_renders_nothing() {
     covers!("GPV-003");
     let (mut world, script) = scripted(with_vms(2, vec![]));
     script.borrow_mut().take();
     assert_eq!(attach(&mut world, &script, 1), [created(1, 0, 1), created(1, 1, 1)].concat());
     assert_eq!(attach(&mut world, &script, 2), [created(2, 0, 2), created(2, 1, 2)].concat());
-    // Work of its processes is theirs, however many there are.
+    // Work of its processes is submitted for them, not for the worker process.
     for process in [G, H] {
         world.guest(1, process);
         let device = world.device_on(luid(0));
@@ -96,7 +96,7 @@ fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
         world.device_on(luid(adapter));
         calls(&script, &["create_process"])
     };
-    // The driver of the first device it makes is told of it; of each adapter anew, and of each process for itself.
+    // A process's first device on an adapter creates the process in that adapter's driver.
     let link = |vm, worker| format!("VirtualMachine {{ vm: VmId({vm}), worker: KmdProcess({worker}) }}");
     for (process, adapter, vm, worker, name) in
         [(G, 0, 1, 1, "Some("), (G, 1, 1, 1, "Some("), (nameless, 0, 1, 1, "None"), (H, 0, 2, 2, "Some(")]
@@ -130,11 +130,11 @@ fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
 }
 
 #[test]
-fn a_new_vm_has_nothing_of_an_adapter_that_is_stopped_and_an_old_one_ends_on_it_as_well() {
+fn a_new_vm_gets_no_stopped_adapter_and_an_old_vm_ends_there_cleanly() {
     let (mut world, script) = scripted(with_vms(2, vec![]));
     attach(&mut world, &script, 1);
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
-    assert_eq!(calls(&script, &TOLD), [""; 0], "its processes are there still");
+    assert_eq!(calls(&script, &TOLD), [""; 0], "its processes still exist");
     assert_eq!(attach(&mut world, &script, 2), created(2, 1, 2));
     world.input(Input::VmDetached { vm: VmId(1) });
     assert_eq!(calls(&script, &TOLD), ["destroy_process 0 1", "destroy_process 1 1"]);
@@ -168,7 +168,7 @@ fn vms_have_different_sets_of_adapters_and_see_no_others() {
         }
     }
     world.process = crate::common::P;
-    assert_eq!(seen(&mut world), [0, 1, 2], "the host has all");
+    assert_eq!(seen(&mut world), [0, 1, 2], "the host has all adapters");
     assert_eq!(world.kernel.miscounted(), None);
 }
 
@@ -185,7 +185,7 @@ fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
     assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
     world.process = crate::common::P;
     assert_eq!(seen(&mut world), [0, 1]);
-    // The registry can say that it does.
+    // The registry can enable it.
     config.gpu_virtualization_flags = FORCE_PARAVIRTUALIZATION;
     let mut world = World::with_config(config);
     world.guest(1, G);
@@ -193,7 +193,7 @@ fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
 }
 
 #[test]
-fn an_adapter_has_32_virtual_functions_or_as_many_as_it_says() {
+fn an_adapter_has_32_virtual_functions_by_default() {
     covers!("GPV-008");
     for (functions, most) in [(None, 32), (Some(1), 1), (Some(0), 0)] {
         let mut config = with_vms(2, vec![]);
@@ -212,7 +212,7 @@ fn an_adapter_has_32_virtual_functions_or_as_many_as_it_says() {
         let note = format!("VM 90 (vm-90) has no adapter 0: its {most} virtual functions");
         assert!(notes(&mut world).contains(&note));
         if most > 0 {
-            // What one gives up is for the next that comes.
+            // A freed virtual function goes to the next VM.
             world.input(Input::VmDetached { vm: VmId(1) });
             assert_eq!(seen(&mut world), [1]);
             world.guest(91, H);
@@ -235,7 +235,7 @@ fn a_secure_vm_without_iommu_isolation_is_not_created() {
     assert!(notes(&mut world).contains("process 21 is not attached: there is no VM 1"));
     assert_eq!(world.status(Call::EnumAdapters { capacity: 34 }), NtStatus::INVALID_PARAMETER);
     assert!(world.kernel.snapshot().vms.is_empty());
-    // Either is fine without the other.
+    // Each is valid without the other.
     for fine in [VmConfig { secure: false, ..secure.clone() }, VmConfig { iommu_isolation: true, ..secure }] {
         let mut world = World::with_config(with_vms(1, vec![fine]));
         assert_eq!(world.kernel.vm_refusal("vm-1"), None);
@@ -244,8 +244,8 @@ fn a_secure_vm_without_iommu_isolation_is_not_created() {
     }
 }
 
-/// What the driver is told when a VM attaches and one of its processes asks for what is private to it: the data of
-/// SetVirtualMachineData, and the flags.
+/// Driver calls when a VM attaches and one of its processes queries driver-private adapter information: the data of
+/// SetVirtualMachineData, and the query's flags.
 fn told_of(config: Config) -> (String, String) {
     const UM_DRIVER_PRIVATE: u32 = 0;
     let (mut world, script) = scripted(config);
@@ -259,7 +259,7 @@ fn told_of(config: Config) -> (String, String) {
 }
 
 #[test]
-fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
+fn a_driver_gets_the_secure_flag_of_a_vm_at_creation_and_on_query() {
     covers!("GPV-013");
     let (data, flags) = told_of(with_vms(1, vec![]));
     assert_eq!(data, "set_virtual_machine_data 0 1: secure false linux true");
@@ -269,7 +269,7 @@ fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
     assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux false");
     let both = "QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA | SECURE_VIRTUAL_MACHINE)";
     assert_eq!(flags, format!("query_adapter_info 0: {both}"));
-    // It may be secure because all are.
+    // The registry can make all VMs secure.
     let (data, flags) = told_of(Config { gpu_virtualization_flags: 4, ..with_vms(1, vec![]) });
     assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux true");
     assert_eq!(flags, format!("query_adapter_info 0: {both}"));
@@ -288,15 +288,15 @@ fn a_flag_of_the_registry_makes_every_vm_secure() {
     covers!("GPV-014");
     let forced = |flags| Config { gpu_virtualization_flags: flags, ..with_vms(1, vec![]) };
     assert!(told_of(forced(FORCE_SECURE)).0.contains("secure true"));
-    assert!(told_of(forced(!FORCE_SECURE)).0.contains("secure false"), "no other bit does");
-    // And so it needs isolation like any other.
+    assert!(told_of(forced(!FORCE_SECURE)).0.contains("secure false"), "no other bit makes VMs secure");
+    // Such a VM needs isolation like any other secure VM.
     let open = VmConfig { iommu_isolation: false, ..vm(2) };
     let world = World::with_config(Config { vms: vec![open], ..forced(FORCE_SECURE) });
     assert_eq!((world.kernel.vm_refusal("vm-1"), world.kernel.vm_refusal("vm-2").is_some()), (None, true));
 }
 
 #[test]
-fn what_a_guest_has_is_paravirtualized_and_what_the_host_has_is_not() {
+fn adapters_are_paravirtualized_in_guests_and_not_on_the_host() {
     let mut world = World::new();
     let kinds = |world: &mut World| {
         let adapter = world.adapter();
@@ -312,7 +312,7 @@ fn what_a_guest_has_is_paravirtualized_and_what_the_host_has_is_not() {
 }
 
 #[test]
-fn a_vm_is_attached_once_and_the_host_is_none() {
+fn a_vm_attaches_once_and_the_host_is_no_vm() {
     let mut world = World::new();
     world.input(Input::VmAttached { vm: VmId::HOST, name: "x".into() });
     world.guest(1, G);

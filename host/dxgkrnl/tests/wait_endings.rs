@@ -1,4 +1,4 @@
-//! How CPU waits end other than by a signal, how many there may be, and who may wait and signal at all.
+//! Ends of CPU waits other than by a signal, the limit of waits, and the rights to wait and signal.
 
 use covers::covers;
 
@@ -14,7 +14,7 @@ const AD: NtStatus = NtStatus::ACCESS_DENIED;
 const OK: NtStatus = NtStatus::SUCCESS;
 
 #[test]
-fn a_name_of_a_pending_wait_is_taken_until_it_ends() {
+fn an_event_id_of_a_pending_wait_is_in_use_until_it_ends() {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -53,7 +53,7 @@ fn a_cancelled_wait_never_wakes() {
 }
 
 #[test]
-fn a_process_may_have_so_many_waits_and_no_more() {
+fn a_process_has_a_limited_number_of_waits() {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -95,7 +95,7 @@ fn destroying_a_handle_releases_the_waits_made_through_it() {
         let mut world = World::with_config(Config { policy, ..Config::default() });
         let (one, two, theirs, other_device, opened) = destroy_under_waits(&mut world, F::empty());
         assert!(world.effects.events.iter().all(|event| event.process == P && event.status == status));
-        assert_eq!(world.woken(), [one, two], "each once, also the one that named it twice");
+        assert_eq!(world.woken(), [one, two], "each wait ends once, also the one that named the fence twice");
         world.process = ProcessId(2);
         assert_eq!(world.signal(other_device, opened, 1), OK);
         assert_eq!(world.woken(), [theirs]);
@@ -116,7 +116,7 @@ fn unwait_only_on_destroy_defers_the_release_to_the_last_handle() {
     assert_eq!(world.woken(), [two]);
 }
 
-/// A fence of [`P`] that process 2 has open as well, with a queue of each that waits for it and then signals `done`.
+/// A fence of [`P`] that process 2 also opened; a queue of each process waits for it and then signals `done`.
 struct Queued {
     world: World,
     fence: Handle,
@@ -155,19 +155,19 @@ fn the_end_of_the_last_handle_releases_queued_waits_also_behind_others() {
         world.ok(Call::DestroySynchronizationObject { object: opened });
         world.process = P;
         if !is_at_head {
-            assert_eq!(world.value(done), 0, "what stands before it holds the queue up");
+            assert_eq!(world.value(done), 0, "the packet before it blocks the queue");
             assert_eq!(world.signal(device, gate, 1), OK);
         }
         assert_eq!(world.value(done), 1);
         assert_eq!(world.status(Call::GetDeviceState { device, state_type: 1 }), OK);
         let left = world.kernel.snapshot();
-        assert_eq!((left.objects_alive, left.waits.len()), (2, 0), "the gate and what is signaled");
+        assert_eq!((left.objects_alive, left.waits.len()), (2, 0), "the gate and the signaled fence remain");
         world.finish();
     }
 }
 
 #[test]
-fn an_nt_handle_is_a_handle_and_what_is_queued_to_signal_is_none() {
+fn an_nt_handle_keeps_a_fence_and_a_queued_signal_does_not() {
     covers!("FEN-058");
     let Queued { mut world, fence, opened, gate, device, done } =
         queued(Policy::default(), F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
@@ -185,7 +185,7 @@ fn an_nt_handle_is_a_handle_and_what_is_queued_to_signal_is_none() {
     assert_eq!((world.value(done), world.woken()), (0, vec![]));
     world.close_nt_handle(token);
     assert_eq!((world.value(done), world.woken()), (1, vec![wait]), "the CPU wait goes with the fence, too");
-    // The packet that signals it has its turn later, and then nothing is left of the fence.
+    // The packet that signals it executes later, and then the fence is freed.
     world.signal(device, late, 1);
     assert_eq!(world.kernel.snapshot().objects_alive, 3);
     world.finish();
@@ -212,7 +212,7 @@ fn a_latched_object_may_go_while_its_wait_stays() {
     let all = world.pending(device, &[(a, 1), (b, 1)], false);
     world.ok(Call::DestroySynchronizationObject { object: a });
     assert_eq!(world.woken(), []);
-    // The place of what is gone is taken at once: the report must not show the pending connection.
+    // A new object reuses the table index at once: the snapshot must not show it for the latched item.
     world.fence(device, 100);
     let item = world.kernel.snapshot().waits[0].items[0].clone();
     assert_eq!((item.object, item.satisfied, item.current), (Handle::NULL, true, 1));
@@ -221,7 +221,7 @@ fn a_latched_object_may_go_while_its_wait_stays() {
 }
 
 #[test]
-fn no_signal_and_no_wait_belong_to_the_open_that_has_them() {
+fn no_signal_and_no_wait_apply_to_the_open_with_the_flag() {
     covers!("FEN-050", "FEN-051", "FEN-053");
     let mut world = World::new();
     let device = world.device();
@@ -242,7 +242,7 @@ fn no_signal_and_no_wait_belong_to_the_open_that_has_them() {
 }
 
 #[test]
-fn any_device_of_the_adapter_will_do_and_none_of_another() {
+fn any_device_of_the_objects_adapter_is_accepted() {
     covers!("FEN-042");
     let second = d3dkmt::Luid { low: 2, high: 0 };
     let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];

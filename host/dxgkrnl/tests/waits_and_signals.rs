@@ -1,4 +1,4 @@
-//! CPU waits and CPU signals: what real Windows answers, then the rules one by one.
+//! CPU waits and CPU signals: answers observed on Windows, then the rules one by one.
 
 use covers::covers;
 
@@ -71,7 +71,7 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
     let theirs = world.pending(other_device, &[(opened, 2)], false);
     world.effects.clear();
     assert_eq!(world.signal(other_device, opened, 5), OK);
-    // Stores are drained before events: whoever is woken reads at least what it waited for.
+    // Stores come before events: a woken process reads at least the value that it waited for.
     let store = |process| FenceStore { process, slot: 1, value: 5 };
     assert_eq!(world.effects.stores, [store(P), store(ProcessId(2))]);
     let woken: Vec<_> =
@@ -81,7 +81,7 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
 }
 
 #[test]
-fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
+fn fence_memory_is_never_read_back_and_is_rewritten_when_remapped() {
     covers!("FEN-004");
     let mut world = World::new();
     let device = world.device();
@@ -89,7 +89,7 @@ fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
     let second = world.fence(device, 8);
     world.signal(device, first.object, 9);
     world.stores();
-    // Whatever a guest scribbled into its mapping, the kernel's values come again.
+    // The kernel's values replace anything that a guest wrote into its mapping.
     world.input(Input::MemoryChanged { vm: VmId::HOST });
     assert_eq!(world.stores(), [(0, 0), (first.slot.unwrap(), 9), (second.slot.unwrap(), 8)]);
     world.input(Input::MemoryChanged { vm: VmId(5) });
@@ -171,7 +171,7 @@ fn a_wait_for_zero_is_noted_for_the_cpu_and_for_queues() {
 }
 
 #[test]
-fn what_was_reached_once_stays_reached_whatever_the_value_does_next() {
+fn a_reached_value_latches_through_later_rewinds() {
     covers!("FEN-033");
     let mut world = World::new();
     let device = world.device();
@@ -257,7 +257,7 @@ fn counts_are_checked_against_each_other_and_the_limit() {
 }
 
 #[test]
-fn waits_end_lowest_value_first_then_in_the_order_they_came() {
+fn waits_end_lowest_value_first_then_in_registration_order() {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;

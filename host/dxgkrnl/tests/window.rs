@@ -114,11 +114,11 @@ fn words_wrap_round_and_the_slot_holds_the_logical_value() {
     assert_eq!(world.value(fence.object) - 0xFFFF_FFF0, 0x20);
     assert_eq!(world.stores(), [(fence.slot.unwrap(), 0x1_0000_0010)]);
     assert_eq!(world.woken(), [event]);
-    // A full 64-bit value within the window: its low half says the same.
+    // A full 64-bit value within the window: its low half gives the same value.
     write(&mut world, device, fence.gpu_address, 0x1_0000_0011);
     assert_eq!(world.woken(), [not_yet]);
     write(&mut world, device, fence.gpu_address, 0xFFFF_FFF0);
-    assert_eq!(world.value(fence.object), 0xFFFF_FFF0, "and back");
+    assert_eq!(world.value(fence.object), 0xFFFF_FFF0, "and in the other direction");
     assert!(!said(&mut world, "contract violation"));
 }
 
@@ -139,7 +139,7 @@ fn a_write_beyond_the_window_is_reported_and_read_as_its_word() {
 }
 
 #[test]
-fn what_is_queued_when_its_fence_moves_away_is_reported() {
+fn queued_values_left_outside_the_window_are_reported() {
     covers!("FEN-012");
     let mut world = narrow();
     let device = world.device();
@@ -154,7 +154,7 @@ fn what_is_queued_when_its_fence_moves_away_is_reported() {
     assert!(said(&mut world, "a wait for 0x1007fffffff is outstanding"));
     world.advance(10);
     assert!(said(&mut world, "from 0xfffffffff6 to 0x1007fffffff"));
-    assert_eq!(world.value(fence), (1 << 40) + NEAR, "the kernel's packet knows all 64 bits");
+    assert_eq!(world.value(fence), (1 << 40) + NEAR, "the kernel's packet has all 64 bits");
 }
 
 #[test]

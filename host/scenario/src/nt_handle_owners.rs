@@ -39,13 +39,13 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
     }
 
     pub fn has(&self, token: ShareToken, process: P) -> bool {
-        self.owners(token).any(|holder| holder == process)
+        self.owners(token).any(|owner| owner == process)
     }
 
     /// Returns the owners of a handle.
     pub fn owners(&self, token: ShareToken) -> impl Iterator<Item = P> + '_ {
         let nt_handle_owners = self.0.get(&token).into_iter().flatten();
-        nt_handle_owners.filter(|holder| !holder.closed).map(|holder| holder.process)
+        nt_handle_owners.filter(|owner| !owner.closed).map(|owner| owner.process)
     }
 
     /// Returns the number of handles with an owner.
@@ -55,17 +55,16 @@ impl<P: Copy + PartialEq> NtHandleOwners<P> {
 
     /// Whether the process has never had the handle, and an owner could send it.
     pub fn lacks(&self, token: ShareToken, process: P) -> bool {
-        let known = self.0.get(&token).into_iter().flatten().any(|holder| holder.process == process);
+        let known = self.0.get(&token).into_iter().flatten().any(|owner| owner.process == process);
         !known && self.owners(token).next().is_some()
     }
 
     pub fn close(&mut self, token: ShareToken, process: P) -> Closed {
-        let holder = self.0.get_mut(&token).into_iter().flatten();
-        let Some(holder) = holder.into_iter().find(|holder| holder.process == process && !holder.closed)
-        else {
+        let owner = self.0.get_mut(&token).into_iter().flatten();
+        let Some(owner) = owner.into_iter().find(|owner| owner.process == process && !owner.closed) else {
             return Closed::None;
         };
-        holder.closed = true;
+        owner.closed = true;
         if self.owners(token).next().is_some() { Closed::One } else { Closed::Last }
     }
 

@@ -27,7 +27,7 @@ use scenario::script::{parse, parse_bytes};
 pub enum Case {
     /// The lines after [`BEFORE`].
     After(&'static str),
-    Whole(&'static str),
+    Complete(&'static str),
 }
 
 /// Four lines: a process, its device, a fence.
@@ -38,7 +38,7 @@ fn check(cases: &[(Case, &str)]) {
     for (case, expected) in cases {
         let text = match case {
             Case::After(lines) => format!("{BEFORE}{lines}"),
-            Case::Whole(text) => (*text).into(),
+            Case::Complete(text) => (*text).into(),
         };
         let found = without_counts(&refused(text.as_bytes()));
         assert_eq!(found, *expected, "\n--- found:\n{found}\n--- expected:\n{expected}\n--- in:\n{text}");

@@ -19,7 +19,7 @@ pub enum Selection {
     /// The last steps, at most this many.
     Last(usize),
     /// A step, and this many steps before and after it.
-    Around(u64, u64),
+    Near(u64, u64),
     /// All steps that concern the fence.
     Fence(FenceId),
     /// A wait from registration to wake-up, by process and event; the last one with this event.
@@ -63,7 +63,7 @@ pub fn steps(timeline: &Timeline, selection: &Selection) -> Option<BTreeSet<u64>
     let all = || timeline.events.iter().map(|event| event.moment.sequence);
     let steps: BTreeSet<u64> = match *selection {
         Selection::Last(count) => all().skip(timeline.events.len().saturating_sub(count)).collect(),
-        Selection::Around(sequence, count) => all().filter(|one| one.abs_diff(sequence) <= count).collect(),
+        Selection::Near(sequence, count) => all().filter(|one| one.abs_diff(sequence) <= count).collect(),
         Selection::Fence(fence) => steps_of_fence(timeline, fence),
         Selection::Wait(process, event) => {
             let track = process_track(timeline, process)?;

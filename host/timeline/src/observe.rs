@@ -54,7 +54,7 @@ pub(crate) enum Seen {
         engine: Option<EngineId>,
         what: String,
     },
-    Edge {
+    HappensBefore {
         at: Nanos,
         edge: HappensBefore,
     },
@@ -205,7 +205,7 @@ impl FilterDriver for Observer {
         // A process may read a fence in its memory at any time; that ends no wait.
         if !matches!(edge, HappensBefore::Waited { by: Agent::Process(_), .. } | HappensBefore::Locked { .. })
         {
-            self.saw(Seen::Edge { at: self.at(), edge: *edge });
+            self.saw(Seen::HappensBefore { at: self.at(), edge: *edge });
         }
         if self.races { self.drivers.happens_before(edge) } else { Vec::new() }
     }

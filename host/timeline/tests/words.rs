@@ -81,7 +81,7 @@ fn steps(timeline: &Timeline, selection: &Selection) -> Vec<u64> {
 #[test]
 fn selections_show_what_they_name() {
     let timeline = common::small_timeline();
-    assert_eq!(steps(&timeline, &Selection::Around(24, 2)), [22, 23, 24, 25, 26]);
+    assert_eq!(steps(&timeline, &Selection::Near(24, 2)), [22, 23, 24, 25, 26]);
     assert_eq!(steps(&timeline, &Selection::Last(3)), [57, 58, 59]);
     // The wait for F1, its submission, its values and its wake-up.
     assert_eq!(steps(&timeline, &Selection::Wait(1, 2)), [26, 29, 32, 34]);
@@ -93,7 +93,7 @@ fn selections_show_what_they_name() {
     let server = steps(&timeline, &Selection::Process(2));
     assert!(server.contains(&23) && server.contains(&24), "what it calls, and when it is woken: {server:?}");
     assert_eq!(text(&timeline, &Selection::Wait(9, 9), 120), None);
-    assert_eq!(text(&timeline, &Selection::Around(1_000_000, 2), 120), None);
+    assert_eq!(text(&timeline, &Selection::Near(1_000_000, 2), 120), None);
     for width in [0, 20, 40, 80, 200, 500] {
         let lanes = text(&timeline, &Selection::Last(100), width).unwrap();
         assert!(lanes.lines().count() > 59, "at {width}");

@@ -91,7 +91,7 @@ pub(crate) fn effects_from_wire(effects: wire::Effects) -> Result<Effects, Conve
     };
     let note = |note: wire::Note| Note { process: note.process.map(ProcessId), text: note.text };
     Ok(Effects {
-        moves: effects.moves.into_iter().map(crate::moves::from_wire).collect::<Result<_, _>>()?,
+        moves: effects.moves.into_iter().map(crate::dma::from_wire).collect::<Result<_, _>>()?,
         stores: effects.stores.into_iter().map(store).collect(),
         answers: effects.answers.into_iter().map(answer_from_wire).collect::<Result<_, _>>()?,
         events: effects.events.into_iter().map(event_from_wire).collect::<Result<_, _>>()?,

@@ -235,7 +235,7 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
         });
     }
     for one in moves {
-        nested(5, out, |out| crate::moves::write(one, out));
+        nested(5, out, |out| crate::dma::write(one, out));
     }
     length.set(out);
 }

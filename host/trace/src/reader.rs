@@ -15,7 +15,7 @@ use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind,
 use crate::file::{beside, io_error};
 use crate::recorder::PIECE_BYTES_MAX;
 use crate::scan::{Arranged, BlockPosition, ScanPart, Source, arrange, read_at, scan};
-use crate::staging::{Beside, Staged};
+use crate::staging::{OpenBlock, SideFile};
 use crate::steps::{Item, Step, Steps};
 use crate::times::Times;
 use crate::{FORMAT_VERSION, Lost, TraceError, header, staging};
@@ -133,9 +133,9 @@ pub struct Reader {
     /// Index of the part that is read next.
     at: usize,
     /// The open block, from `FILE.gvt.open`.
-    staged: Option<Staged>,
+    open_block: Option<OpenBlock>,
     /// Index of the part that is the open block.
-    staged_at: Option<usize>,
+    open_block_at: Option<usize>,
     /// The data block that is being read.
     steps: Option<(Steps, Vec<u8>, BlockPosition)>,
     /// Records to return before reading on.
@@ -171,13 +171,13 @@ impl Reader {
         Reader::read(Box::new(source), name, false)
     }
 
-    fn read(mut source: Box<dyn Source>, path: &Path, with_staged: bool) -> Result<Reader, TraceError> {
+    fn read(mut source: Box<dyn Source>, path: &Path, with_open_block: bool) -> Result<Reader, TraceError> {
         let io = |source| io_error("read", path, source);
         // Read the open block first: a block that is written after that is within the file's length, which is read
         // later.
         let mut head = [0; HEADER_BYTES];
         let begun = source.read(&mut head).map_err(io)?;
-        let beside = if with_staged { staging::read(path) } else { None };
+        let beside = if with_open_block { staging::read(path) } else { None };
         let length = source.seek(io::SeekFrom::End(0)).map_err(io)?;
         let scan = scan(&mut *source, length).map_err(io)?;
         if let Some(file) = scan.other_version {
@@ -203,8 +203,8 @@ impl Reader {
             state: None,
             arranged,
             at: 0,
-            staged: None,
-            staged_at: None,
+            open_block: None,
+            open_block_at: None,
             steps: None,
             due: VecDeque::new(),
             position: 0,
@@ -218,13 +218,15 @@ impl Reader {
         };
         let trace = scan.places[0].header.trace;
         match beside {
-            Some(Beside::Open(staged)) if staged.header.trace == trace => reader.fold_in(staged),
-            Some(Beside::Unreadable { trace: of, number, why }) if of == trace => {
+            Some(SideFile::Open(open_block)) if open_block.header.trace == trace => {
+                reader.fold_in(open_block)
+            }
+            Some(SideFile::Unreadable { trace: of, number, why }) if of == trace => {
                 reader.lose_open(number, why)
             }
             _ => {}
         }
-        if with_staged && reader.header.first_step > 1 {
+        if with_open_block && reader.header.first_step > 1 {
             reader.state = state_beside(path, &reader.header);
             reader.go_to(0);
         }
@@ -244,13 +246,13 @@ impl Reader {
     }
 
     /// Appends the open block after the file's blocks, unless the file has it by now.
-    fn fold_in(&mut self, mut staged: Staged) {
+    fn fold_in(&mut self, mut open_block: OpenBlock) {
         let (arranged, length) = (&mut self.arranged, self.length);
         if arranged.ended {
             return;
         }
-        let has_steps = !staged.content.is_empty();
-        let BlockHeader { number, first_step, .. } = staged.header;
+        let has_steps = !open_block.content.is_empty();
+        let BlockHeader { number, first_step, .. } = open_block.header;
         let tail = match arranged.parts.last_mut() {
             Some(ScanPart::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
             _ => None,
@@ -271,22 +273,22 @@ impl Reader {
             (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
         }
         if has_steps && number >= arranged.next_number {
-            (staged.header.steps, staged.header.last_ns) =
-                crate::steps::count(&staged.header, &staged.content);
-            let end = offset + HEADER_BYTES as u64 + staged.content.len() as u64;
-            let place = BlockPosition { offset, end, header: staged.header, crc: 0 };
+            (open_block.header.steps, open_block.header.last_ns) =
+                crate::steps::count(&open_block.header, &open_block.content);
+            let end = offset + HEADER_BYTES as u64 + open_block.content.len() as u64;
+            let place = BlockPosition { offset, end, header: open_block.header, crc: 0 };
             arranged.missing_before(&place, None);
-            self.staged_at = Some(arranged.parts.len());
+            self.open_block_at = Some(arranged.parts.len());
             arranged.parts.push(ScanPart::Block(place));
             arranged.next_step = place.header.next_step();
         }
-        if staged.dropped > 0 {
-            let error = io::Error::from_raw_os_error(staged.error);
+        if open_block.dropped > 0 {
+            let error = io::Error::from_raw_os_error(open_block.error);
             let (from, why) = (arranged.next_step, format!("recording stopped: {error}"));
-            let to = Some(from.saturating_add(staged.dropped));
+            let to = Some(from.saturating_add(open_block.dropped));
             arranged.parts.push(ScanPart::Lost(Lost { from, to, bytes: 0, offset: length, why }));
         }
-        self.staged = Some(staged);
+        self.open_block = Some(open_block);
     }
 
     /// Makes the reader return records of times as well.
@@ -418,8 +420,12 @@ impl Reader {
 
     /// A block's content, or its loss if it is damaged.
     fn content(&mut self, part: usize, place: &BlockPosition) -> Result<Result<Vec<u8>, Lost>, TraceError> {
-        if self.staged_at == Some(part) {
-            return Ok(Ok(self.staged.as_ref().map(|staged| staged.content.clone()).unwrap_or_default()));
+        if self.open_block_at == Some(part) {
+            return Ok(Ok(self
+                .open_block
+                .as_ref()
+                .map(|open_block| open_block.content.clone())
+                .unwrap_or_default()));
         }
         let content = read_content(&mut *self.source, place).map_err(|source| self.io(source))?;
         Ok(content.map_err(|why| place.lost(why)))

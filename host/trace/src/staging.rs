@@ -138,7 +138,7 @@ impl Staging {
 }
 
 /// The content of a trace's open block, as read.
-pub(crate) struct Staged {
+pub(crate) struct OpenBlock {
     /// The header as if the block had been written, except for its number of steps and its last time, which are not
     /// known yet.
     pub header: BlockHeader,
@@ -148,8 +148,8 @@ pub(crate) struct Staged {
 }
 
 /// Result of reading a trace's open block.
-pub(crate) enum Beside {
-    Open(Staged),
+pub(crate) enum SideFile {
+    Open(OpenBlock),
     /// An open block that cannot be read, with its trace's number, and its own number if that can be read.
     Unreadable {
         trace: u64,
@@ -162,14 +162,14 @@ const DAMAGED: &str = "the open block (FILE.gvt.open) is damaged";
 const OTHER_VERSION: &str = "the open block (FILE.gvt.open) is damaged, or of another version of gpupv";
 
 /// Reads the open block of a trace, if there is one. A recorder may be writing it.
-pub(crate) fn read(trace_path: &Path) -> Option<Beside> {
+pub(crate) fn read(trace_path: &Path) -> Option<SideFile> {
     // A read can fail while a recorder writes the block, which is rare, so try again.
     const ATTEMPTS: u32 = 100;
     let path = path_of(trace_path);
     let mut found = None;
     for _ in 0..ATTEMPTS {
         found = parse(&std::fs::read(&path).ok()?);
-        if !matches!(found, Some(Beside::Unreadable { .. })) {
+        if !matches!(found, Some(SideFile::Unreadable { .. })) {
             break;
         }
     }
@@ -185,14 +185,14 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Parses an open block; `None` if it is empty or too short.
-fn parse(bytes: &[u8]) -> Option<Beside> {
+fn parse(bytes: &[u8]) -> Option<SideFile> {
     let trace = long(bytes, TRACE_AT)?;
     let is_sound =
         |bytes: &&[u8]| word(bytes, BLOCK_CRC_AT) == Some(crc32c::crc32c(&bytes[BLOCK_AT..BLOCK_CRC_AT]));
     let checked = Some(bytes).filter(|bytes| bytes.len() >= CONTENT_AT).filter(is_sound);
     let unreadable = |why| {
         let number = checked.and_then(|bytes| word(bytes, BLOCK_AT));
-        Some(Beside::Unreadable { trace, number, why })
+        Some(SideFile::Unreadable { trace, number, why })
     };
     match long(bytes, 0)?.to_le_bytes() {
         MAGIC => {}
@@ -207,15 +207,15 @@ fn parse(bytes: &[u8]) -> Option<Beside> {
     if length == 0 && dropped == 0 {
         return None;
     }
-    match checked.and_then(|bytes| staged(bytes, trace, length)) {
-        Some(staged) if length == 0 || writer::sum_of(&staged.content) == expected => {
-            Some(Beside::Open(staged))
+    match checked.and_then(|bytes| open_block(bytes, trace, length)) {
+        Some(open_block) if length == 0 || writer::sum_of(&open_block.content) == expected => {
+            Some(SideFile::Open(open_block))
         }
         _ => unreadable(DAMAGED),
     }
 }
 
-fn staged(bytes: &[u8], trace: u64, length: u32) -> Option<Staged> {
+fn open_block(bytes: &[u8], trace: u64, length: u32) -> Option<OpenBlock> {
     let content = bytes.get(CONTENT_AT..)?.get(..length as usize)?;
     let first_ns = long(bytes, BLOCK_AT + 16)?;
     let header = BlockHeader {
@@ -233,7 +233,7 @@ fn staged(bytes: &[u8], trace: u64, length: u32) -> Option<Staged> {
         link: word(bytes, BLOCK_AT + 4)?,
     };
     let (dropped, error) = (long(bytes, DROPPED_AT)?, word(bytes, ERROR_AT)? as i32);
-    Some(Staged { header, content: content.to_vec(), dropped, error })
+    Some(OpenBlock { header, content: content.to_vec(), dropped, error })
 }
 
 #[cfg(test)]
@@ -258,8 +258,8 @@ mod tests {
                 assert_eq!(staging.record(length, write).unwrap(), is_kept);
             }
             expected.extend_from_slice(record);
-            let Some(Beside::Open(staged)) = read(&path) else { panic!("it is there") };
-            assert_eq!(staged.content, expected);
+            let Some(SideFile::Open(open_block)) = read(&path) else { panic!("it is there") };
+            assert_eq!(open_block.content, expected);
         }
         staging.copy_to(&mut copy);
         assert_eq!((staging.length(), copy), (expected.len(), expected));

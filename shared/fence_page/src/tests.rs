@@ -26,37 +26,37 @@ impl ValueCell for AtomicU64 {
 #[derive(Default)]
 struct Parking {
     woken: Mutex<bool>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 impl Parking {
     fn wake(&self) {
         *self.woken.lock().unwrap() = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     fn park(&self) {
         let mut woken = self.woken.lock().unwrap();
         while !*woken {
-            woken = self.bell.wait(woken).unwrap();
+            woken = self.condvar.wait(woken).unwrap();
         }
     }
 }
 
 /// The part of the host's state that matters here: the fence value and the registered waiter.
-struct Owner {
+struct HostFence {
     value: u64,
     waiter: Option<(u64, Arc<Parking>)>,
 }
 
 /// The host's side of a signal. The store comes before the wake-up.
-fn signal<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, value: u64) {
+fn signal<C: ValueCell>(kernel_lock: &Mutex<HostFence>, cell: &C, value: u64) {
     let woken = {
-        let mut seat = seat.lock().unwrap();
-        seat.value = value;
+        let mut kernel_lock = kernel_lock.lock().unwrap();
+        kernel_lock.value = value;
         cell.store_release(value);
-        match &seat.waiter {
-            Some((target, _)) if *target <= value => seat.waiter.take(),
+        match &kernel_lock.waiter {
+            Some((target, _)) if *target <= value => kernel_lock.waiter.take(),
             _ => None,
         }
     };
@@ -66,17 +66,17 @@ fn signal<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, value: u64) {
 }
 
 /// The guest's side of a wait; returns the value seen after it.
-fn wait<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, target: u64) -> u64 {
+fn wait<C: ValueCell>(kernel_lock: &Mutex<HostFence>, cell: &C, target: u64) -> u64 {
     let polled = cell.load_acquire();
     if polled >= target {
         return polled;
     }
     let parking = Arc::new(Parking::default());
     let registered = {
-        let mut seat = seat.lock().unwrap();
-        let pending = seat.value < target;
+        let mut kernel_lock = kernel_lock.lock().unwrap();
+        let pending = kernel_lock.value < target;
         if pending {
-            seat.waiter = Some((target, parking.clone()));
+            kernel_lock.waiter = Some((target, parking.clone()));
         }
         pending
     };
@@ -90,18 +90,18 @@ fn wait<C: ValueCell>(seat: &Mutex<Owner>, cell: &C, target: u64) -> u64 {
 fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
     covers!("FEN-009", "FEN-025", "FEN-027", "FEN-103");
     loom::model(|| {
-        let seat = Arc::new(Mutex::new(Owner { value: 0, waiter: None }));
+        let kernel_lock = Arc::new(Mutex::new(HostFence { value: 0, waiter: None }));
         let cell = Arc::new(AtomicU64::new(0));
         // Data that the signaller writes before it signals: the waiter must see it.
         let data = Arc::new(AtomicU64::new(0));
         let signaller = {
-            let (seat, cell, data) = (seat.clone(), cell.clone(), data.clone());
+            let (kernel_lock, cell, data) = (kernel_lock.clone(), cell.clone(), data.clone());
             thread::spawn(move || {
                 data.store(7, Ordering::Relaxed);
-                signal(&seat, &*cell, 1);
+                signal(&kernel_lock, &*cell, 1);
             })
         };
-        assert!(wait(&seat, &*cell, 1) >= 1);
+        assert!(wait(&kernel_lock, &*cell, 1) >= 1);
         assert_eq!(data.load(Ordering::Relaxed), 7);
         signaller.join().unwrap();
     });
@@ -110,16 +110,16 @@ fn a_registered_waiter_is_always_woken_and_then_sees_the_value() {
 #[test]
 fn a_signal_too_low_wakes_nobody_and_the_next_one_does() {
     loom::model(|| {
-        let seat = Arc::new(Mutex::new(Owner { value: 0, waiter: None }));
+        let kernel_lock = Arc::new(Mutex::new(HostFence { value: 0, waiter: None }));
         let cell = Arc::new(AtomicU64::new(0));
         let signaller = {
-            let (seat, cell) = (seat.clone(), cell.clone());
+            let (kernel_lock, cell) = (kernel_lock.clone(), cell.clone());
             thread::spawn(move || {
-                signal(&seat, &*cell, 1);
-                signal(&seat, &*cell, 2);
+                signal(&kernel_lock, &*cell, 1);
+                signal(&kernel_lock, &*cell, 2);
             })
         };
-        assert_eq!(wait(&seat, &*cell, 2), 2);
+        assert_eq!(wait(&kernel_lock, &*cell, 2), 2);
         signaller.join().unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! A process that attacks: it sends many calls at once, and notices when the daemon has had enough of it.
+//! An attacking process: it pipelines many calls, and detects when the daemon refuses more.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use proto::frame;
 
 use crate::calls;
 
-/// Why an attack went no further.
+/// Why an attack stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stopped {
-    /// The daemon would have no more of it, and said so: that is what a limit is for.
+    /// The daemon refused more calls at a limit, as it should.
     Refused(String),
-    /// The daemon does not withstand it, whatever the victim noticed.
+    /// The daemon failed to withstand the attack, even if the victim saw no effect.
     Fell(String),
-    /// The attack itself is not right: a call was refused that is a plain one.
+    /// The attack itself is broken: an ordinary call was refused.
     Broken(String),
 }
 
 pub type Attacked<T = ()> = Result<T, Stopped>;
 
-/// Statuses by which the daemon says that a process has enough.
+/// Statuses with which the daemon refuses a process at a limit.
 const ENOUGH: [NtStatus; 2] = [NtStatus::NO_MEMORY, NtStatus::DEVICE_REMOVED];
-/// Calls under way at a time, and their bytes: what fits the sockets both ways.
+/// Most outstanding calls, and their bytes: what the sockets can buffer in both directions.
 const BATCH_CALLS: usize = 128;
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -37,18 +37,18 @@ fn surprise(what: &str, reply: &Reply) -> Stopped {
     Stopped::Broken(format!("no {what} but {reply:?}"))
 }
 
-/// See the module.
+/// An attacking process, with its connections and outstanding calls.
 pub struct Attacker {
     pub client: Client,
     pub adapter: Handle,
     pub device: Handle,
     requests: u64,
-    /// Answers and wake-ups so far: a daemon with a journal keeps those that it is not told of.
+    /// Answers and wakes so far; a daemon with a journal keeps those that are not acknowledged.
     received: u64,
 }
 
 impl Attacker {
-    /// Attaches and makes a device.
+    /// Attaches and creates a device.
     pub fn new(broker: &Path) -> Attacked<Attacker> {
         let attached = Attached::try_new(broker).map_err(Stopped::Refused)?;
         let (adapter, device) = (Handle::NULL, Handle::NULL);
@@ -64,7 +64,7 @@ impl Attacker {
         Ok(attacker)
     }
 
-    /// Sends calls and reads their answers, whatever they are. Wake-ups are passed over.
+    /// Sends calls and reads their answers, successful or not. Ignores wakes.
     fn exchange(&mut self, calls: &[Call]) -> Attacked<Vec<(NtStatus, Reply)>> {
         let mut bytes = Vec::new();
         let body = Some(to_host::Body::Received(self.received));
@@ -83,7 +83,7 @@ impl Attacker {
                     self.received += 1;
                     answers.push((status, reply));
                 }
-                // What it says of a frame is that the frame is not right.
+                // A Goodbye about a frame means that the attack sent a bad frame.
                 Ok(FromHost::Goodbye(why)) if why.starts_with("frame ") => return Err(Stopped::Broken(why)),
                 Ok(FromHost::Goodbye(why)) => return Err(Stopped::Refused(why)),
                 Ok(FromHost::Wake { .. } | FromHost::GuestEvent { .. }) => self.received += 1,
@@ -107,14 +107,14 @@ impl Attacker {
         Ok(answers.remove(0))
     }
 
-    /// Calls that must all succeed, many at a time.
+    /// Pipelined calls that must all succeed.
     pub fn all(&mut self, calls: impl IntoIterator<Item = Call>) -> Attacked<Vec<Reply>> {
         let mut replies = Vec::new();
         self.each(calls, |reply| replies.push(reply))?;
         Ok(replies)
     }
 
-    /// The same, and nothing is kept of their answers.
+    /// The same, without keeping the answers.
     pub fn many(&mut self, calls: impl IntoIterator<Item = Call>) -> Attacked {
         self.each(calls, drop)
     }
@@ -142,7 +142,7 @@ impl Attacker {
         Ok(self.fences(1, &calls::monitored_fence(self.device))?.remove(0))
     }
 
-    /// So many, by a call of which each makes one.
+    /// Creates this many objects, one with each call.
     pub fn fences(&mut self, count: usize, create: &Call) -> Attacked<Vec<CreatedSyncObject>> {
         let mut made = Vec::with_capacity(count);
         while made.len() < count {
@@ -162,7 +162,7 @@ impl Attacker {
         Ok(made)
     }
 
-    /// Semaphores, and other objects without a slot.
+    /// Creates semaphores or other objects without a slot.
     pub fn objects(&mut self, create: Call, count: usize) -> Attacked<Vec<Handle>> {
         let replies = self.all(std::iter::repeat_n(create, count))?;
         let object = |reply| match reply {
@@ -186,7 +186,7 @@ impl Attacker {
         replies.into_iter().map(context).collect()
     }
 
-    /// A hardware queue and its progress fence.
+    /// Creates a hardware queue; returns it with its progress fence.
     pub fn hw_queue(&mut self, context: Handle) -> Attacked<(Handle, CreatedSyncObject)> {
         loop {
             match self.call(&calls::hw_queue(context))? {
@@ -208,7 +208,7 @@ impl Attacker {
         }
     }
 
-    /// A fence that NT handles may name.
+    /// Creates a fence that can be shared by NT handles.
     pub fn shared_fence(&mut self) -> Attacked<Handle> {
         let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let mut create = calls::monitored_fence(self.device);
@@ -218,7 +218,7 @@ impl Attacker {
         Ok(self.fences(1, &create)?[0].object)
     }
 
-    /// A resource for commands to name.
+    /// Creates a resource for commands.
     pub fn resource(&mut self, desc: &d3dkmt::isa::ResourceDesc) -> Attacked<u32> {
         match self.call(&calls::resource(self.adapter, self.device, desc))? {
             Reply::Escape(data) => d3dkmt::list_escape::number(&data)
@@ -227,7 +227,7 @@ impl Attacker {
         }
     }
 
-    /// So many waits for a value that a fence never has.
+    /// Begins this many waits for a value that the fence never reaches.
     pub fn waits(&mut self, fence: Handle, count: usize) -> Attacked {
         let device = self.device;
         self.many((1..=count as u64).map(|event| e2e::wire::wait_call(device, fence, u64::MAX - 1, event)))
@@ -243,7 +243,7 @@ fn succeeded(call: &Call, status: NtStatus, reply: Reply) -> Attacked<Reply> {
     Err(if ENOUGH.contains(&status) { Stopped::Refused(said) } else { Stopped::Broken(said) })
 }
 
-/// About as many as its frame has.
+/// Estimated bytes of the call's frame.
 fn call_bytes(call: &Call) -> usize {
     match call {
         Call::SubmitCommand { private_data, .. }

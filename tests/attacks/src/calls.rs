@@ -117,7 +117,7 @@ fn map(paging_queue: Handle, base: u64, allocation: Handle, size_pages: u64, pro
     }
 }
 
-/// Pages that read 0; anywhere, if `base` is 0.
+/// Maps Zero pages at `base`; anywhere if it is 0.
 pub fn map_zero(paging_queue: Handle, base: u64, pages: u64) -> Call {
     map(paging_queue, base, Handle::NULL, pages, ZERO)
 }
@@ -126,7 +126,7 @@ pub fn map_allocation(paging_queue: Handle, allocation: Handle, pages: u64) -> C
     map(paging_queue, 0, allocation, pages, WRITE)
 }
 
-/// Of the process's own memory from this address on.
+/// Allocation of the process's own memory from this address on.
 pub fn allocate(device: Handle, system_memory: u64, bytes: u64) -> Call {
     let kind = StandardAllocation::EXISTING_HEAP;
     let standard = StandardAllocation { kind, size: bytes, ..StandardAllocation::default() };

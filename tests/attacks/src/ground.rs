@@ -1,4 +1,4 @@
-//! Where an attack takes place: a daemon of its own process, a victim beside it, and what the attack may use of both.
+//! The environment of an attack: a daemon process, a victim process, and the attack's access to both.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,51 +12,51 @@ use e2e::served::Served;
 use crate::relay::Relay;
 use crate::{attacker, limits};
 
-/// How the daemon is started.
+/// Options of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Setup {
     Plain,
-    /// With a journal: after the attack it is killed, and has to start again from it.
+    /// With a journal: the suite kills it after the attack and restarts it from the journal.
     Journal,
     /// With `--record`.
     Recording,
-    /// By somebody whose umask keeps nobody out.
+    /// Started with umask 000.
     OpenUmask,
 }
 
-/// Whose calls an attack's are.
+/// The origin of an attack's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A program of the host, at the broker's socket.
     Local,
-    /// Root of a guest, at the socket that is QEMU's.
+    /// Root in a guest, at QEMU's socket.
     Vm,
 }
 
-/// What an attack is given.
+/// The arguments of an attack.
 pub struct Ground<'a> {
     pub full: bool,
     pub pid: u32,
     pub directory: &'a Path,
     pub trace: &'a Path,
     broker: PathBuf,
-    /// Without it the attacker is a program of the host.
+    /// The attacking guest; `None` if the attacker is a program of the host.
     relay: Option<Relay>,
     began: Instant,
     course: &'a Course,
 }
 
-/// How far an attack is.
+/// Progress of an attack.
 #[derive(Debug, Default)]
 pub struct Course {
-    /// What it sets up is there: from here on the victim's rounds count.
+    /// Set-up is complete: from now on the victim's rounds count.
     pub struck: AtomicBool,
-    /// In a small run: the victim has done its rounds.
+    /// In a small run: the victim has completed its rounds.
     pub enough: AtomicBool,
 }
 
 impl Ground<'_> {
-    /// How much of something, in CI and at full scale.
+    /// A count: one for CI, one for full scale.
     pub fn scale(&self, small: usize, full: usize) -> usize {
         if self.full { full } else { small }
     }
@@ -66,7 +66,7 @@ impl Ground<'_> {
         self.relay.as_ref().map_or(&self.broker, Relay::broker)
     }
 
-    /// The broker of the host's processes, whoever attacks.
+    /// The broker of the host's processes.
     pub fn host_broker(&self) -> &Path {
         &self.broker
     }
@@ -75,17 +75,17 @@ impl Ground<'_> {
         attacker::Attacker::new(self.broker())
     }
 
-    /// The socket of the VM that nobody else uses.
+    /// The socket of the unused VM.
     pub fn vm_socket(&self) -> PathBuf {
         self.directory.join("vm2.sock")
     }
 
-    /// The attack has taken as long as it may: it stops where it is.
+    /// Whether the attack's time is over, so that it has to stop.
     pub fn is_over(&self) -> bool {
         self.began.elapsed() > limits::ATTACK_MAX
     }
 
-    /// Goes on with something: for a time, or in a small run until the victim has made some rounds beside it.
+    /// Repeats something for a time, or in a small run until the victim has completed some rounds.
     pub fn go_on(&self, mut act: impl FnMut() -> attacker::Attacked) -> attacker::Attacked {
         let began = Instant::now();
         loop {
@@ -101,7 +101,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Stays as it is, as [`Ground::go_on`].
+    /// Keeps the attack's state for the time of [`Ground::go_on`].
     pub fn hold(&self) -> attacker::Attacked {
         self.go_on(|| {
             rest();
@@ -110,13 +110,13 @@ impl Ground<'_> {
     }
 }
 
-/// Between two looks at what others do.
-#[expect(clippy::disallowed_methods, reason = "what is looked at decides, not the time")]
+/// Sleeps between two polls.
+#[expect(clippy::disallowed_methods, reason = "the polled condition decides, not the time")]
 pub fn rest() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// Looks until it is so; false if it is not within this time.
+/// Polls until the condition is true; returns false if that takes longer than this time.
 pub fn within(time: Duration, mut look: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + time;
     loop {
@@ -130,7 +130,7 @@ pub fn within(time: Duration, mut look: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// A daemon as `gpupv serve`, whose code is in this program as well.
+/// A daemon process, started as this program's `serve` or as another `gpupv`.
 pub struct Daemon {
     pub served: Served,
     folder: tempfile::TempDir,
@@ -139,7 +139,7 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(program: &Path, setup: Setup) -> Daemon {
-        let folder = tempfile::Builder::new().prefix("gpupv-attacks-").tempdir().expect("a folder");
+        let folder = tempfile::Builder::new().prefix("gpupv-attacks-").tempdir().expect("a temporary folder");
         let mut arguments: Vec<String> = vec!["--vms".into(), "2".into()];
         let path = |name: &str| folder.path().join(name).display().to_string();
         match setup {
@@ -168,7 +168,7 @@ impl Daemon {
         std::fs::metadata(self.folder.path().join("log")).map_or(0, |log| log.len())
     }
 
-    /// The end of the log, for whoever has to find out why it died.
+    /// The last lines of the log, to find out why the daemon ended.
     pub fn last_words(&self) -> String {
         let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -198,17 +198,21 @@ impl Daemon {
         matches!(self.served.child.try_wait(), Ok(None))
     }
 
-    /// Kills it and starts it again from its journal; why it does not come up.
+    /// Kills the daemon and restarts it from its journal; the error says why it did not start.
     pub fn restart(&mut self) -> Result<(), String> {
         self.served.kill();
         let words: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let again = std::panic::AssertUnwindSafe(|| self.served.start_again(&words));
         std::panic::catch_unwind(again).map_err(|panic| {
-            format!("it does not start again: {}: {}", crate::message_of(&*panic), self.last_words())
+            format!(
+                "the daemon did not restart from its journal: {}: {}",
+                crate::message_of(&*panic),
+                self.last_words()
+            )
         })
     }
 
-    /// The ground for one attack.
+    /// The environment of one attack.
     pub fn ground<'a>(
         &'a self,
         origin: Origin,

@@ -1,5 +1,5 @@
-//! Attacks on a daemon's time, memory, descriptors and files, each beside a victim: another client that makes ordinary calls
-//! all the time, checks every answer and measures every call. docs/ATTACKS.md says what is attacked and how the table is read.
+//! Attacks on a daemon's time, memory, descriptors and files. Beside each attack a victim, another client, makes ordinary
+//! calls, checks every answer and measures every call. docs/ATTACKS.md has the attacks and explains the result table.
 //!
 //! ```text
 //!   table.rs ── a row each ──▶ run.rs ── starts ──▶ ground.rs   the daemon's process
@@ -23,16 +23,16 @@ pub mod steps;
 pub mod table;
 pub mod victim;
 
-/// What a panic said.
+/// The message of a panic.
 pub fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
 }
 
-/// Attacks need many descriptors: as many as the system allows.
+/// Raises the limit of open files to the hard limit, because attacks need many descriptors.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // With fewer an attack stops earlier, and says so.
+    // With a lower limit an attack stops earlier and reports that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

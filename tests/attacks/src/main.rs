@@ -8,13 +8,13 @@ use attacks::run::{AttackTarget, Outcome, Programs};
 use attacks::table::{self, Attack};
 use clap::Parser;
 
-/// Attacks a daemon in every way that is known, beside a client that measures what it notices.
+/// Runs every known attack on a daemon, beside a client that measures the effects.
 #[derive(Parser)]
 struct Arguments {
-    /// At full scale, judged by time; without it at the scale of CI, judged by counts
+    /// Run at full scale and judge by time; without it, run at the scale of CI and judge by counts
     #[arg(long)]
     full: bool,
-    /// Only attacks with this in their name
+    /// Run only attacks whose names contain this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Print what was measured as JSON
@@ -23,10 +23,10 @@ struct Arguments {
     /// Write the table into this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Attack this daemon: a `gpupv` of another build, whose `serve` is like ours
+    /// Attack this daemon: a `gpupv` of another build with the same `serve`
     #[arg(long, value_name = "PROGRAM")]
     daemon: Option<PathBuf>,
-    /// Say what attacks there are
+    /// List the attacks
     #[arg(long)]
     list: bool,
 }
@@ -67,14 +67,14 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if outcomes.is_empty() {
-        eprintln!("no attack has that name: --list says which there are");
+        eprintln!("no attack has that name: --list shows all attacks");
         return ExitCode::FAILURE;
     }
     let all_hold = outcomes.iter().all(|outcome| outcome.faults.is_empty());
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Each at a daemon of its own.
+/// Runs each attack on a daemon of its own.
 fn run(programs: &Programs, attack: &Attack, full: bool) -> Outcome {
     let mut place = AttackTarget::new(programs, attack.setup);
     let mut outcome = place.run(attack, full);

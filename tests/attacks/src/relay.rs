@@ -1,11 +1,11 @@
-//! A guest without a VM, and the root in it: it speaks to the daemon's vhost-user socket as QEMU does, says what guestd says,
-//! and serves a broker's socket to attackers, as guestd does to a guest's processes.
+//! A guest without a VM, under the control of an attacker with root in it. It uses the daemon's vhost-user socket as QEMU
+//! does, sends guestd's messages, and serves a broker socket to attackers as guestd does to a guest's processes.
 //!
 //! ```text
 //!   attacker ── broker's socket ──▶ relay ── GUESTD_PORT ──▶ daemon
 //!            ── its stream ───────▶       ── CHANNEL_PORT ─▶
 //! ```
-//! [`Session`] alone, without a broker, is for attacks that send packets of their own.
+//! Attacks that send their own packets use [`Session`] alone, without a broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, Read as _, Write as _};
@@ -34,17 +34,17 @@ use vm_memory::{GuestMemoryBackend as _, GuestMemoryRegion as _};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vsock_device::packet::{HEADER_BYTES, Header, Operation};
 
-/// Below it ports are guestd's.
+/// Lower ports belong to guestd.
 const GUESTD_SOURCE_PORT: u32 = 700;
 const FIRST_PORT: u32 = 10_000;
 const PAGE: u64 = 4096;
 const SLOTS_PER_PAGE: u32 = 64;
-/// The daemon may send so much that nobody has read.
+/// Receive credit of a connection, in bytes.
 const RECEIVE_BYTES: u32 = 1 << 30;
 const PIECE_BYTES: usize = 16 * 1024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// What guestd of this release says.
+/// The hello of this release's guestd.
 pub fn hello() -> GuestdHello {
     GuestdHello {
         version: PROTOCOL_VERSION,
@@ -54,7 +54,7 @@ pub fn hello() -> GuestdHello {
     }
 }
 
-/// A vsock connection as the guest has it.
+/// The guest's side of a vsock connection.
 #[derive(Default)]
 pub struct Link {
     local: u32,
@@ -64,18 +64,18 @@ pub struct Link {
     received: u32,
     peer_alloc: u32,
     peer_forwarded: u32,
-    /// What came and nobody has taken.
+    /// Received bytes that have not been read.
     pub inbox: Vec<u8>,
 }
 
 impl Link {
-    /// Bytes that the daemon takes.
+    /// Send credit: bytes that the daemon accepts.
     fn credit(&self) -> usize {
         self.peer_alloc.saturating_sub(self.sent.wrapping_sub(self.peer_forwarded)) as usize
     }
 }
 
-/// The rings, the connections on them, and guestd's.
+/// The virtqueues, their connections, and guestd's connection.
 pub struct Session {
     pub guest: GuestVm,
     pub links: BTreeMap<u32, Link>,
@@ -87,12 +87,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Boots at a socket of the daemon's, and guestd says hello.
+    /// Boots at a socket of the daemon; guestd sends its hello.
     pub fn boot(socket: &Path) -> Result<Session, String> {
         Session::boot_saying(socket, hello()).map(|(session, _)| session)
     }
 
-    /// Boots, and guestd says this.
+    /// Boots; guestd sends this hello.
     pub fn boot_saying(socket: &Path, hello: GuestdHello) -> Result<(Session, GuestdWelcome), String> {
         let mut guest = GuestVm::boot(socket);
         guest.cid = guest.config();
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Nothing comes on QEMU's socket but answers, which are read at once, and its end.
+    /// Whether QEMU's socket is closed. It has no other input, because answers are read at once.
     fn is_cut_off(&self) -> bool {
         front_end::is_readable(&self.guest.frontend, Duration::ZERO)
     }
@@ -124,7 +124,7 @@ impl Session {
         Header { fwd_cnt: received, ..self.guest.header(operation, port, local) }
     }
 
-    /// A connection to a port of the daemon's; it may be refused.
+    /// Connects to a port of the daemon, which may refuse.
     pub fn connect(&mut self, local: u32) -> Result<u32, String> {
         let port = self.next_port;
         self.next_port += 1;
@@ -151,7 +151,7 @@ impl Session {
         self.links.remove(&port);
     }
 
-    /// Sends as much as the daemon takes; how much that was.
+    /// Sends as much as the daemon accepts; returns the number of bytes.
     pub fn send(&mut self, port: u32, bytes: &[u8]) -> usize {
         let Some(link) = self.links.get(&port).filter(|link| !link.closed) else { return bytes.len() };
         let count = link.credit().min(bytes.len());
@@ -177,12 +177,12 @@ impl Session {
                 link.received = link.received.wrapping_add(payload.len() as u32);
                 link.inbox.extend_from_slice(payload);
             }
-            // Whatever else has told of credit.
+            // Every other packet only updates the credit.
             _ => {}
         }
     }
 
-    /// Takes the packets that have come.
+    /// Processes the received packets.
     pub fn take_packets(&mut self) {
         while let Some(bytes) = self.guest.rx.wait_used(Duration::ZERO) {
             self.packet(&bytes);
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    /// A request of guestd's.
+    /// Sends a request as guestd; returns the answer.
     pub fn ask(&mut self, body: guestd_to_host::Body) -> Result<host_to_guestd::Body, String> {
         self.requests += 1;
         let request = self.requests;
@@ -229,7 +229,7 @@ impl Session {
         })?
     }
 
-    /// A process with a page of fence memory; its number and token.
+    /// Attaches a process with a page of fence memory; returns its number and token.
     pub fn attach(&mut self, name: &str) -> Result<(u32, Vec<u8>), String> {
         let attach = AttachProcess { pid: std::process::id(), name: name.into() };
         let host_to_guestd::Body::Attached(attached) = self.ask(guestd_to_host::Body::Attach(attach))? else {
@@ -239,7 +239,7 @@ impl Session {
         Ok((attached.process, attached.token))
     }
 
-    /// More fence memory of a process: the first slot.
+    /// Adds fence memory to a process; returns its first slot.
     fn grow(&mut self, process: u32, pages: u32) -> Result<u32, String> {
         let Some(left) = self.free_pages.len().checked_sub(pages as usize) else {
             return Err("the guest has no more pages".into());
@@ -260,17 +260,17 @@ impl Session {
     }
 }
 
-/// A process of the guest: its broker connection, its stream, and what of each waits.
+/// A process of the guest: its broker connection, its stream, and unsent data of each.
 struct Client {
     broker: OwnedFd,
     process: Option<u32>,
     port: Option<u32>,
     stream: Option<UnixStream>,
-    /// Read from its stream and not sent.
+    /// Read from its stream and not yet sent.
     unsent: Vec<u8>,
 }
 
-/// See the module. Dropped, its VM is gone.
+/// A guest without a VM that serves attackers. Dropping it ends the VM.
 pub struct Relay {
     broker: PathBuf,
     stop: OwnedFd,
@@ -285,7 +285,7 @@ impl Relay {
 
     /// Serves the processes of a guest that has booted.
     pub fn of(session: Session) -> Relay {
-        let folder = tempfile::Builder::new().prefix("gpupv-guest-").tempdir().expect("a folder");
+        let folder = tempfile::Builder::new().prefix("gpupv-guest-").tempdir().expect("a temporary folder");
         let broker = folder.path().join("broker.sock");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -308,12 +308,12 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        // What it panicked of is in the log of the suite.
+        // The suite's log has the panic of the thread.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Waits for descriptors; those that are readable.
+/// Waits for descriptors; returns the readable ones.
 fn wait_for(watched: &[RawFd]) -> BTreeSet<RawFd> {
     let epoll = Epoll::new().expect("an epoll");
     for descriptor in watched {
@@ -334,7 +334,7 @@ fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
         let mut watched = [own, of_guest].concat();
         for client in &clients {
             watched.push(client.broker.as_raw_fd());
-            // What is not sent yet waits for credit, which comes by a packet.
+            // Unsent data wait for credit, which a packet brings.
             let stream = client.stream.as_ref().filter(|_| client.unsent.is_empty());
             watched.extend(stream.map(AsRawFd::as_raw_fd));
         }
@@ -359,7 +359,7 @@ fn serve(mut session: Session, listener: &OwnedFd, stop: &OwnedFd) {
     }
 }
 
-/// Bytes of a process to the daemon, and back. False: its stream is over.
+/// Relays bytes between a process and the daemon. False: the stream has ended.
 fn pass_on(session: &mut Session, client: &mut Client, ready: &BTreeSet<RawFd>) -> bool {
     let (Some(stream), Some(port)) = (&mut client.stream, client.port) else { return true };
     if client.unsent.is_empty() && ready.contains(&stream.as_raw_fd()) {
@@ -373,7 +373,7 @@ fn pass_on(session: &mut Session, client: &mut Client, ready: &BTreeSet<RawFd>) 
     client.unsent.drain(..sent);
     let Some(link) = session.links.get_mut(&port) else { return false };
     let (inbox, closed) = (std::mem::take(&mut link.inbox), link.closed);
-    // An attacker that does not read stops its own guest, and nothing else.
+    // An attacker that does not read blocks only its own guest.
     (inbox.is_empty() || stream.write_all(&inbox).is_ok()) && !closed
 }
 
@@ -386,7 +386,7 @@ fn end(session: &mut Session, client: &mut Client) {
     }
 }
 
-/// Answers a packet at the broker's socket. False: it was closed.
+/// Answers a packet at the broker's socket. False: the socket was closed.
 fn request(session: &mut Session, client: &mut Client) -> bool {
     let mut packet = [0; BROKER_PACKET_BYTES_MAX];
     let Ok((count @ 1.., _)) = rustix::net::recv(&client.broker, &mut packet[..], RecvFlags::empty()) else {
@@ -425,7 +425,7 @@ fn attach_client(
     Ok((reply, Some(theirs)))
 }
 
-/// With the stream, if there is one, and memory: all that the guest has, since an attacker looks at none of its values.
+/// Sends a reply with the stream, if any, and all of the guest's memory, because attackers read no fence values.
 fn send_reply(session: &Session, client: &Client, reply: &BrokerReply, stream: Option<&UnixStream>) -> bool {
     let bytes = reply.encode_to_vec();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

@@ -1,11 +1,11 @@
-//! The table of what came of all attacks, in Markdown: it is read in a terminal as well.
+//! The result table of all attacks in Markdown, which is also readable in a terminal.
 
 use std::fmt::Write as _;
 
 use crate::run::{Outcome, p99_factor};
 use crate::victim::Times;
 
-/// Durations from 0.01 ms on.
+/// A duration in ms, with two digits below 10 ms.
 fn ms(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") }
@@ -19,7 +19,7 @@ fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// A row for each, and the reasons of those that fell short behind the table.
+/// A row for each attack; after the table the faults of failed ones.
 pub fn markdown(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     let held = outcomes.iter().filter(|outcome| outcome.faults.is_empty()).count();

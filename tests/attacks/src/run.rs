@@ -1,4 +1,4 @@
-//! One attack beside a victim, from peace to the time when nothing of it is left.
+//! One attack beside a victim, from the measurement before it to the cleanup after it.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::steps;
 use crate::table::Attack;
 use crate::victim::{Look, Victim};
 
-/// Of the daemon's process.
+/// Resources of the daemon's process.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Held {
     pub resident_bytes: u64,
@@ -33,9 +33,9 @@ impl Held {
         }
     }
 
-    /// How much more than before it is, if it is more than the daemon may keep.
+    /// The growth since `before`, if it exceeds what the daemon may keep.
     fn more_than(&self, before: &Held) -> Option<String> {
-        // A process of the victim's comes and goes.
+        // The victim attaches and ends processes meanwhile.
         const OF_A_NEWCOMER: usize = 6;
         let kept = self.resident_bytes.saturating_sub(before.resident_bytes);
         if self.descriptors > before.descriptors + OF_A_NEWCOMER {
@@ -48,7 +48,7 @@ impl Held {
     }
 }
 
-/// What the victim did from the time on at which the attack was all there.
+/// The victim's completed calls since the attack was set up.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Rounds {
     struck: bool,
@@ -58,7 +58,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Enough to tell that nobody is stopped. What was under way at the time may have been done before.
+    /// Whether the victim is shown to progress. A call that was outstanding at the start may have completed before.
     fn are_done(&mut self, struck: bool, look: &Look) -> bool {
         if self.struck {
             self.calls += look.calls.count;
@@ -74,30 +74,30 @@ impl Rounds {
     }
 }
 
-/// What came of an attack.
+/// The result of an attack.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
     pub name: &'static str,
     pub class: &'static str,
     pub peace: Look,
-    /// Beside the attack, and while what it had was cleared away.
+    /// During the attack and the cleanup after it.
     pub beside: Look,
     pub before: Held,
     pub most_resident_bytes: u64,
     pub most_descriptors: usize,
     pub most_mappings: usize,
     pub after: Held,
-    /// Of a small run.
+    /// Rounds of a small run.
     pub rounds: Rounds,
     pub log_bytes: u64,
     pub trace_bytes: u64,
     pub longest_step: Option<u64>,
     pub attack_ms: u64,
-    /// From the attacker's end until nothing of it was left.
+    /// Time from the attacker's end until nothing of it was left.
     pub given_back_ms: u64,
-    /// What the daemon would have no more of.
+    /// Why the daemon refused more, if it did.
     pub refused: Option<String>,
-    /// What did not hold.
+    /// Failed checks.
     pub faults: Vec<String>,
 }
 
@@ -109,10 +109,10 @@ pub struct AttackTarget {
     setup: Setup,
 }
 
-/// What a run starts.
+/// Programs that a run starts.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// `gpupv`, or whatever else has its `serve`.
+    /// `gpupv`, or another program with its `serve`.
     pub daemon: PathBuf,
     /// This suite.
     pub suite: PathBuf,
@@ -132,7 +132,7 @@ impl AttackTarget {
         place
     }
 
-    /// It has done all that it does, and what it needs is there.
+    /// Waits until the victim has made each kind of its calls.
     fn until_the_victim_works(&mut self) {
         let mut done = [0; 3];
         within(limits::GIVEN_BACK_WITHIN, || {
@@ -161,20 +161,18 @@ impl AttackTarget {
         outcome.attack_ms = began.elapsed().as_millis() as u64;
         match attacked {
             Ok(()) => {}
-            // It may have met the end of a daemon that was killed.
+            // The attacker may have seen the end of a killed daemon.
             Err(_) if !outcome.faults.is_empty() => {}
             Err(Stopped::Refused(why)) => outcome.refused = Some(why),
             Err(Stopped::Fell(why)) => outcome.faults.push(why),
-            Err(Stopped::Broken(why)) => {
-                outcome.faults.push(format!("the attack itself is not right: {why}"))
-            }
+            Err(Stopped::Broken(why)) => outcome.faults.push(format!("the attack itself is broken: {why}")),
         }
         if !self.daemon.is_alive() {
             if outcome.faults.is_empty() {
                 outcome.faults.push(format!("the daemon has ended: {}", self.daemon.last_words()));
             }
             add(&mut outcome.beside, self.victim.sample());
-            // It saw the end.
+            // The attack's thread saw the daemon's end.
             outcome.beside.wrong = None;
             return outcome;
         }
@@ -194,7 +192,7 @@ impl AttackTarget {
         outcome
     }
 
-    /// The attack in a thread of its own; this one looks at the daemon, and at the victim where that decides.
+    /// Runs the attack in its own thread; this thread samples the daemon, and in a small run the victim.
     fn attack(&mut self, attack: &Attack, full: bool, outcome: &mut Outcome) -> Attacked {
         let (course, pid, trace) = (Course::default(), self.daemon.served.pid(), self.daemon.trace());
         let began = Instant::now();
@@ -212,13 +210,13 @@ impl AttackTarget {
                     rest();
                     let look = victim.sample();
                     let struck = attacker.is_finished() || course.struck.load(Ordering::Relaxed);
-                    // What the victim does when the attack has been given up is not beside it.
+                    // The victim's rounds after the attack was given up do not count.
                     let given_up = began.elapsed() > limits::ATTACK_MAX;
                     let done = given_up || rounds.are_done(struck, &look);
                     course.enough.store(done, Ordering::Relaxed);
                     add(&mut outcome.beside, look);
                 }
-                // It may be gone at any time.
+                // The daemon may end at any time.
                 let held = std::panic::catch_unwind(|| Held::by(pid)).unwrap_or_default();
                 outcome.most_descriptors = outcome.most_descriptors.max(held.descriptors);
                 outcome.most_mappings = outcome.most_mappings.max(held.mappings);
@@ -226,7 +224,7 @@ impl AttackTarget {
                 if full && !reset && began.elapsed() > limits::FIRST_RESET {
                     reset = true;
                     add(&mut outcome.beside, victim.sample());
-                    // What an engine did until then is no fault.
+                    // Engine delays before the reset are no fault.
                     outcome.beside.work = crate::victim::Times::default();
                 }
             }
@@ -266,7 +264,7 @@ impl AttackTarget {
         self.setup == setup && self.daemon.is_alive()
     }
 
-    /// After an attack the victim goes on.
+    /// Checks that the victim continues after an attack.
     pub fn victim_goes_on(&mut self) -> Result<(), String> {
         let mut seen = Look::default();
         let goes_on = within(limits::GIVEN_BACK_WITHIN, || {
@@ -275,7 +273,7 @@ impl AttackTarget {
         });
         match (seen.wrong, goes_on) {
             (Some(wrong), _) => Err(wrong),
-            (None, false) => Err("it does not go on".into()),
+            (None, false) => Err("it makes no progress".into()),
             (None, true) => Ok(()),
         }
     }
@@ -283,31 +281,31 @@ impl AttackTarget {
 
 const KILLED: &str = "the daemon was killed";
 
-/// Ends the daemon if an attack takes more of it than a run can bear.
+/// Kills the daemon if an attack exceeds the limits of time or memory.
 fn kill_if_it_goes_too_far(outcome: &mut Outcome, pid: u32, held: &Held, began: Instant) {
     if outcome.faults.iter().any(|fault| fault.starts_with(KILLED)) {
         return;
     }
     let why = match (began.elapsed(), held.resident_bytes) {
-        (_, bytes) if bytes > limits::DAEMON_KILLED_OVER => format!("it had {} MiB", bytes >> 20),
+        (_, bytes) if bytes > limits::DAEMON_KILLED_OVER => format!("it used {} MiB", bytes >> 20),
         (time, _) if time > limits::DAEMON_KILLED_AFTER => format!("the attack was not over in {time:.0?}"),
         _ => return,
     };
     outcome.most_resident_bytes = held.resident_bytes;
     if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
-        // It may have ended by itself.
+        // The daemon may have ended by itself.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         outcome.faults.push(format!("{KILLED}: {why}"));
     }
 }
 
-/// What of a process of this number is there.
+/// Describes remaining processes with this pid.
 fn of_process(inspection: &Inspection, pid: u32) -> Option<String> {
     let of_it = inspection.processes.iter().filter(|process| process.pid == pid).count();
     (of_it > 0).then(|| format!("{of_it} processes of the attacker"))
 }
 
-/// Two windows as one: the worse of what cannot be added.
+/// Merges two windows: adds counts, and keeps the worse of other values.
 fn add(all: &mut Look, window: Look) {
     let pairs =
         [(&mut all.calls, window.calls), (&mut all.work, window.work), (&mut all.attach, window.attach)];
@@ -322,7 +320,7 @@ fn add(all: &mut Look, window: Look) {
 }
 
 impl Outcome {
-    /// What has to hold at any scale, told by counts.
+    /// Checks by counts, for any scale.
     pub fn judge_counts(&mut self) {
         let Outcome { beside, faults, .. } = self;
         if let Some(wrong) = &beside.wrong {
@@ -338,14 +336,14 @@ impl Outcome {
         if self.trace_bytes > limits::TRACE_BYTES_MAX {
             self.faults.push(format!("{} MiB of trace", self.trace_bytes >> 20));
         }
-        // A step ends behind the unit that is one too many.
+        // A step ends after the unit that exceeds its limit.
         let most = 2 * u64::from(WORK_UNITS_PER_STEP);
         if let Some(units) = self.longest_step.filter(|units| *units > most) {
             self.faults.push(format!("a step of {units} units of work"));
         }
     }
 
-    /// In a small run the victim did its rounds beside the attack, whatever time they took.
+    /// Checks that the victim completed its rounds during an attack of a small run.
     pub fn judge_rounds(&mut self) {
         let Rounds { calls, work, attach, .. } = self.rounds;
         if !self.rounds.are_enough() {
@@ -354,7 +352,7 @@ impl Outcome {
         }
     }
 
-    /// What has to hold at full scale, told by time.
+    /// Checks by time, for full scale.
     pub fn judge_times(&mut self) {
         let milliseconds = |ns: u64| ns as f64 / 1e6;
         let longest = limits::LONGEST_CALL_MAX.as_nanos() as u64;
@@ -375,7 +373,7 @@ impl Outcome {
     }
 }
 
-/// How much longer a p99 may be on this machine.
+/// Largest allowed ratio of p99 under attack to p99 without, on this machine.
 pub fn p99_factor() -> f64 {
     const OF_THEIR_OWN: usize = 3;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! The longest step of the daemon's kernel, in units of work: the one place where it is read.
+//! Reads the longest step of the daemon's kernel, in work units.
 
 use proto::control::Inspection;
 

@@ -1,4 +1,4 @@
-//! What an attack is. The table of all of them is made of those of each kind.
+//! The description of an attack, and the table of all attacks.
 
 use crate::attacker::Attacked;
 use crate::ground::{Ground, Origin, Setup};
@@ -8,20 +8,20 @@ use crate::kinds;
 #[derive(Clone, Copy)]
 pub struct Attack {
     pub name: &'static str,
-    /// Of the classes of `docs/ATTACKS.md`.
+    /// Class in `docs/ATTACKS.md`.
     pub class: &'static str,
-    /// What it does, in a line.
+    /// One line about the attack.
     pub what: &'static str,
     pub origin: Origin,
     pub setup: Setup,
-    /// It takes an engine: the victim's work has it again after the first reset, and has to have it in time from then on.
+    /// The attack blocks an engine. After the first reset the victim's work must run on it in time.
     pub hangs: bool,
-    /// It needs too much for CI, however small it is made.
+    /// Too large for CI at any scale.
     pub full_only: bool,
     pub run: fn(&Ground<'_>) -> Attacked,
 }
 
-/// A row as most are: a local program, a daemon without anything about it.
+/// An attack with the defaults: a local program, and a daemon without options.
 pub const fn attack(
     name: &'static str,
     class: &'static str,
@@ -69,7 +69,7 @@ pub fn all() -> Vec<Attack> {
     .concat()
 }
 
-/// Attacks that the daemon does not withstand yet, in the counts that CI looks at, and why. One that it withstands is an error
-/// in a small run: this list only gets shorter.
+/// Attacks that the daemon does not withstand yet by the counts of CI, and why. A small run fails if the daemon withstands
+/// one of them, so this list only gets shorter.
 pub const KNOWN: &[(&str, &str)] =
     &[("sandbox", "no seccomp filter and no no_new_privs stand behind the daemon")];

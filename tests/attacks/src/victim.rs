@@ -1,4 +1,4 @@
-//! A client that makes ordinary calls all the time, in a process of its own, checks each answer and measures each call.
+//! A client in its own process that makes ordinary calls, checks each answer and measures each call.
 //!
 //! ```text
 //!   suite                 victim
@@ -6,7 +6,7 @@
 //!     │ ◀──── Look, JSON   │           work     10 us of an engine and its fence; pages of an address space
 //!     │                    │           attach   a process comes and goes
 //! ```
-//! A look begins a new window. What is under way counts with its age: a call that never ends is in each look.
+//! A look begins a new window. An outstanding call counts with its age, so a call that never ends is in each look.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls;
 
-/// Between two rounds: a program computes as well, and on two cores the daemon needs one.
+/// Pause between two rounds: real programs compute as well, and on two cores the daemon needs one.
 const PAUSE: Duration = Duration::from_micros(300);
 const PAUSE_OF_NEWCOMERS: Duration = Duration::from_millis(50);
 const WORK_NS: u64 = 10_000;
-/// Rounds from one creation, or one mapping, to the next.
+/// Rounds between two creations, or two mappings.
 const SELDOM: u64 = 8;
 
 /// Times of one kind of call in one window.
@@ -35,17 +35,17 @@ pub struct Times {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub longest_ns: u64,
-    /// Age of the one that has not ended.
+    /// Age of the outstanding call.
     pub under_way_ns: u64,
 }
 
-/// What a victim saw in a window.
+/// A victim's measurements in one window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     pub calls: Times,
     pub work: Times,
     pub attach: Times,
-    /// The first answer that was not right, ever.
+    /// The first wrong answer of the run.
     pub wrong: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Meter {
     }
 }
 
-/// The victim's own process: `attacks victim BROKER`.
+/// Main function of the victim process: `attacks victim BROKER`.
 pub fn run(broker: &Path) {
     let meters: [Meter; 3] = Default::default();
     let wrong: Arc<Mutex<Option<String>>> = Arc::default();
@@ -166,7 +166,7 @@ fn work(broker: &Path, meter: &Meter) {
             assert_eq!(submitted, NtStatus::SUCCESS, "work {value}");
             calls::come_to(&mut client, device, fence.object, value);
         });
-        assert_eq!(client.value(&fence), value, "what the engine stored");
+        assert_eq!(client.value(&fence), value, "the value that the engine stored");
         if value % SELDOM == 0 {
             meter.time(|| {
                 let (status, reply) = client.call(&calls::map_zero(queue, base, 1));
@@ -192,7 +192,7 @@ fn come_and_go(broker: &Path, meter: &Meter) {
     }
 }
 
-/// A victim's process, as the suite has it. Killed with this.
+/// The suite's handle of a victim process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Victim {
     child: Child,
@@ -204,14 +204,14 @@ impl Victim {
     pub fn start(program: &Path, broker: PathBuf) -> Victim {
         let mut command = Command::new(program);
         command.arg("victim").arg(broker).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What goes wrong comes with the next look.
+        // Errors are part of the next look.
         let mut child = command.stderr(Stdio::null()).spawn().expect("the victim starts");
         let orders = child.stdin.take().expect("a pipe");
         let looks = BufReader::new(child.stdout.take().expect("a pipe"));
         Victim { child, orders, looks }
     }
 
-    /// What it saw since the last look.
+    /// Measurements since the last look.
     pub fn sample(&mut self) -> Look {
         let mut line = String::new();
         let asked = self.orders.write_all(b"look\n");

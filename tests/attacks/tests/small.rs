@@ -6,13 +6,13 @@ use attacks::run::{AttackTarget, Programs};
 use attacks::table::{KNOWN, all};
 
 #[test]
-fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
+fn small_scale_attacks_do_only_known_harm() {
     attacks::raise_file_limit();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_attacks"));
     let programs = Programs { daemon: program.clone(), suite: program };
     let mut attacks = all();
     attacks.retain(|attack| !attack.full_only);
-    // Few daemons, many attacks each.
+    // Sorted by setup, so that few daemons serve many attacks.
     attacks.sort_by_key(|attack| attack.setup);
     let mut place: Option<AttackTarget> = None;
     let mut surprises = Vec::new();
@@ -27,14 +27,14 @@ fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
         if place.daemon.is_alive()
             && let Err(why) = place.victim_goes_on()
         {
-            outcome.faults.push(format!("after it the victim: {why}"));
+            outcome.faults.push(format!("the victim after the attack: {why}"));
         }
         let known = KNOWN.iter().find(|(name, _)| *name == attack.name);
         match (known, outcome.faults.is_empty()) {
             (None, true) | (Some(_), false) => {}
             (None, false) => surprises.push(format!("{}: {}", attack.name, outcome.faults.join("; "))),
             (Some((name, why)), true) => {
-                surprises.push(format!("{name} is withstood: take it out of KNOWN ({why})"));
+                surprises.push(format!("the daemon withstands {name} now: remove it from KNOWN ({why})"));
             }
         }
     }
@@ -42,10 +42,10 @@ fn no_attack_at_a_small_scale_does_harm_beyond_what_is_known() {
 }
 
 #[test]
-fn names_are_unique_and_what_is_known_is_an_attack() {
+fn names_are_unique_and_known_failures_name_attacks() {
     let mut names: Vec<&str> = all().iter().map(|attack| attack.name).collect();
     for (known, _) in KNOWN {
-        assert!(names.contains(known), "{known} is no attack");
+        assert!(names.contains(known), "KNOWN names {known}, which is no attack");
     }
     let count = names.len();
     names.sort_unstable();

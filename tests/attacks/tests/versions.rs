@@ -1,4 +1,4 @@
-//! Guests of another release than the daemon: both sides say a range of versions and what features they know of.
+//! Guests of another release than the daemon: both sides send a range of versions and their known features.
 
 use attacks::attacker::Attacker;
 use attacks::relay::{Relay, Session, hello};
@@ -54,7 +54,7 @@ fn a_guest_of_another_release_works_with_what_both_have() {
         assert!(is_enabled(relay.broker(), FeatureId::NATIVE_FENCE), "{case}");
         assert!(
             is_enabled(&served.broker(), FeatureId::HWSCH),
-            "{case}: the host's processes have what they had"
+            "{case}: the features of the host's processes stay"
         );
     }
     let too_old = GuestdHello { version: 6, ..GuestdHello::default() };

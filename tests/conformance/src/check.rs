@@ -1,12 +1,12 @@
-//! What CI fails on.
+//! The checks that fail CI.
 
 use crate::Tree;
 use crate::page;
 use crate::results::Results;
 use crate::verdict::{Outcome, judge};
 
-/// Everything that is wrong, a line each: defects, claims whose test failed or did not run, a page that drifted,
-/// coverage that was lost. `committed` is docs/CONFORMANCE.md as it is.
+/// All failures, a line each: defects, claims whose test failed or did not run, an outdated page, lost coverage.
+/// `committed` is the current text of docs/CONFORMANCE.md.
 pub fn failures(tree: &Tree, results: &Results, committed: &str) -> Vec<String> {
     let mut failures: Vec<String> = tree.claims.defects.iter().map(ToString::to_string).collect();
     for judged in tree.rules.rules().map(|rule| judge(tree, results, rule)) {
@@ -30,11 +30,11 @@ pub fn failures(tree: &Tree, results: &Results, committed: &str) -> Vec<String> 
 pub fn uncovered(tree: &Tree) -> impl Iterator<Item = String> {
     let lost = tree.rules.required.iter().filter(|rule| tree.claims.of(rule).next().is_none());
     lost.map(|rule| {
-        format!("{rule} has to be covered (rules/required.toml), and no test that claims it has passed")
+        format!("{rule} must be covered (rules/required.toml), but no test that claims it has passed")
     })
 }
 
-/// What differs between the page as it is and as it should be; lost coverage is named.
+/// Differences between the current page and the generated one, with the rules that lost their coverage.
 pub fn drift(tree: &Tree, committed: &str) -> Vec<String> {
     let wanted = page::render(tree);
     if committed == wanted {
@@ -45,11 +45,11 @@ pub fn drift(tree: &Tree, committed: &str) -> Vec<String> {
     let mut failures: Vec<String> = lost
         .map(|rule| {
             format!(
-                "{rule} is covered according to {}, and no test that claims it has passed now",
+                "{rule} is covered according to {}, but no test that claims it has passed now",
                 page::PATH
             )
         })
         .collect();
-    failures.push(format!("{} has drifted; `{}` writes it anew", page::PATH, page::BLESS));
+    failures.push(format!("{} is outdated; run `{}` to regenerate it", page::PATH, page::BLESS));
     failures
 }

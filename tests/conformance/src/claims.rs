@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::rules::RuleList;
 
-/// A line of a file, the file as seen from the root of the tree.
+/// A line of a file; the path is relative to the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLocation {
     pub file: String,
@@ -36,7 +36,7 @@ impl Serialize for SourceLocation {
     }
 }
 
-/// A claim that cannot be right, whatever its test does.
+/// A claim that is invalid whatever the result of its test.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Defect {
     pub place: SourceLocation,
@@ -99,7 +99,7 @@ impl Claims {
             let what = match rules.rule(rule) {
                 None => format!("{rule} is in no list of rules"),
                 Some(known) => match &known.out_of_model {
-                    Some(reason) => format!("{rule} is claimed, and out of the model: {reason}"),
+                    Some(reason) => format!("{rule} is claimed, but out of the model: {reason}"),
                     None => continue,
                 },
             };
@@ -123,7 +123,7 @@ pub enum Form {
 impl Form {
     fn of(file: &str) -> Option<Self> {
         match file.rsplit_once('.')?.1 {
-            // The macro itself, and texts about it.
+            // The macro itself, and tests of claims.
             "rs" if file.starts_with("tests/covers/") || file.starts_with("tests/conformance/") => None,
             "rs" => Some(Self::Rust),
             "c" if file.starts_with("tests/c/") => Some(Self::C),
@@ -152,7 +152,7 @@ impl Form {
     }
 }
 
-/// Statements that begin with `head`: the words inside of quotes, up to the closing bracket.
+/// Statements that begin with `head`: the words within quotes, up to the closing bracket.
 fn calls(text: &str, head: &str) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -168,7 +168,7 @@ fn calls(text: &str, head: &str) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Every file of the tree, without what was built and what is git's own.
+/// Every file of the tree, without build output and `.git`.
 fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let (mut files, mut folders) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! Which rules of the reference hold, which tests and scenarios say so, and whether those passed.
+//! Joins the rules of the reference with the tests and scenarios that claim them, and with their results.
 //!
 //! ```text
 //!  rules/*.toml ────────────▶ rules ──┐
@@ -6,8 +6,8 @@
 //!  target/conformance/* ────▶ results ─┘        └───▶ page ─▶ docs/CONFORMANCE.md
 //! ```
 //!
-//! A claim counts if the last run of the tests recorded that it passed. The page has those claims, and `--check` fails
-//! on every other.
+//! A claim counts if the last run of the tests recorded a pass. The page lists those claims; `--check` fails on all
+//! others.
 
 #![forbid(unsafe_code)]
 
@@ -27,10 +27,10 @@ pub use results::Results;
 pub use rules::RuleList;
 use verdict::Outcome;
 
-/// Where results lie when nothing else is said, below the tree.
+/// Folder of the results, relative to the tree.
 pub const RESULTS_FOLDER: &str = "target/conformance";
 
-/// What a tree says about its rules, whatever its tests did.
+/// The rules and claims of a tree, without results.
 #[derive(Debug)]
 pub struct Tree {
     pub rules: RuleList,
@@ -38,7 +38,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree with those claims alone whose test or scenario passed.
+    /// The tree with only the claims whose test or scenario passed.
     pub fn recorded(&self, results: &Results) -> Tree {
         let has_passed = |claim: &&Claim| verdict::outcome(results, claim) == Outcome::Passed;
         let claims = self.claims.claims.iter().filter(has_passed).cloned().collect();

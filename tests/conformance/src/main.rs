@@ -1,4 +1,4 @@
-//! `cargo run -p conformance`: the rules of the reference beside what tests and scenarios say, and how they ended.
+//! `cargo run -p conformance`: reports the rules of the reference, their claims, and the results.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use conformance::{RESULTS_FOLDER, Results, Tree, failures, page, read_tree};
 
 /// Joins the rules of the reference with the tests and scenarios that claim them, and with their last results.
 ///
-/// Exit codes: 0 all well, 1 there is a defect (with --check: anything that --check names), 2 it could not be said.
+/// Exit codes: 0 success, 1 there are defects (with --check: any failure of --check), 2 the report could not be made.
 #[derive(Parser)]
 struct Options {
     /// The whole report as JSON
@@ -24,16 +24,16 @@ struct Options {
     /// Show every rule
     #[arg(long)]
     all: bool,
-    /// Show one rule, its claims and how they ended
+    /// Show one rule, its claims and their results
     #[arg(long, conflicts_with = "all")]
     rule: Option<String>,
     /// Fail on defects, on claims that failed or did not run, on drift of docs/CONFORMANCE.md and on lost coverage
     #[arg(long)]
     check: bool,
-    /// Write docs/CONFORMANCE.md anew
+    /// Regenerate docs/CONFORMANCE.md
     #[arg(long, conflicts_with = "check")]
     bless: bool,
-    /// The tree to look at
+    /// The tree to read
     #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), hide_default_value = true)]
     tree: PathBuf,
 }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all is well.
+/// Runs the program; returns whether there are no failures.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let root =
         options.tree.canonicalize().with_context(|| format!("no tree at {}", options.tree.display()))?;
@@ -78,7 +78,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(wrong.is_empty())
 }
 
-/// Prints text. Whoever reads only the beginning, as `head` does, is no failure of ours.
+/// Prints text. A reader that closes the pipe early, such as `head`, is no failure.
 fn say(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! docs/CONFORMANCE.md, of rules and claims alone.
+//! Generates docs/CONFORMANCE.md from rules and claims.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::rules::{Group, Rule};
 
 pub const PATH: &str = "docs/CONFORMANCE.md";
 
-/// Mends drift.
+/// Command that regenerates the page.
 pub const BLESS: &str = "cargo run -p conformance -- --bless";
 
-/// Marks a rule that is in the documents the project began with.
+/// Marks a rule of the documents with which the project began.
 const SEED: &str = "seed";
 
 pub fn render(tree: &Tree) -> String {
@@ -48,7 +48,7 @@ pub fn render(tree: &Tree) -> String {
     page
 }
 
-/// The rules that a page says are covered.
+/// The rules that a page lists as covered.
 pub fn covered(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter(|line| line.contains("](../"));
     rows.filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
@@ -71,7 +71,7 @@ fn heading(group: &Group) -> String {
     format!("{}: {}", group.name, group.title)
 }
 
-/// The part of the page that a rule stands in.
+/// The section of a rule on the page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageSection {
     Covered,
@@ -144,14 +144,14 @@ fn table(page: &mut String, rules: &[&Rule], last: &str, cell: impl Fn(&Rule) ->
     Ok(())
 }
 
-/// Files without their lines, which every change would move.
+/// Links to files, without line numbers, because every change would move those.
 fn files(tree: &Tree, rule: &Rule) -> String {
     let files: BTreeSet<&str> = tree.claims.of(&rule.id).map(|claim| claim.place.file.as_str()).collect();
     let links: Vec<String> = files.iter().map(|file| format!("[{file}](../{file})")).collect();
     links.join(", ")
 }
 
-/// Text that no table and no markup takes for its own.
+/// Escapes text for a Markdown table.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for letter in text.chars() {

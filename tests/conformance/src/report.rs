@@ -1,4 +1,4 @@
-//! What people and programs get to read.
+//! Reports as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::results::Results;
 use crate::rules::Group;
 use crate::verdict::{Judged, Outcome, State, judge};
 
-/// How results are made.
+/// Text that says how to make results.
 pub const HOW: &str = "\
 No results yet. `just conformance` makes them, or by hand:
   cargo test --no-fail-fast
@@ -116,7 +116,7 @@ fn words(outcome: &Outcome) -> (&'static str, &str) {
     }
 }
 
-/// One rule with all that is known of it.
+/// One rule with its claims and results.
 pub fn one(judged: &Judged<'_>) -> String {
     let rule = judged.rule;
     let mut text = row(judged);

@@ -11,7 +11,7 @@
 //! source = "context-monitoring"
 //! basis = "inferred"                # or "observed"; left out: a document says so
 //! out_of_model = "there is no IoMmu in the model"     # left out: it is in the model
-//! differs = "both answers are 0"     # what gpupv does instead, and why; left out: nothing else
+//! differs = "both answers are 0"     # what gpupv does instead, and why; left out: it follows the rule
 //! ```
 //! A file holds one group. Unknown keys are errors.
 
@@ -26,19 +26,19 @@ const FOLDER: &str = "tests/conformance/rules";
 /// The files, in the order in which groups are shown.
 const FILES: [&str; 8] = ["fen", "evt", "esc", "gpv", "sch", "tdr", "bar", OBSERVED_FILE];
 
-/// Observed answers of real Windows: beside the table of features, not a part of it.
+/// Answers observed on Windows: not part of the total.
 const OBSERVED_FILE: &str = "observed";
 
 /// Rules that may never lose their last claim, ranges such as `W-001..W-008`.
 const REQUIRED_FILE: &str = "required";
 
-/// What a rule stands on if no document says it.
+/// Basis of a rule that no document states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Our reading, where documents are silent.
+    /// The project's choice, where documents are silent.
     Inferred,
-    /// What a public implementation does.
+    /// Observed behaviour of a public implementation.
     Observed,
 }
 
@@ -51,9 +51,9 @@ pub struct Rule {
     pub seed: bool,
     pub source: String,
     pub basis: Option<Basis>,
-    /// Why the model has nothing that this rule could be about.
+    /// Why the rule cannot apply to the model.
     pub out_of_model: Option<String>,
-    /// What gpupv does instead of what the rule says, and why. Tests that claim the rule show that.
+    /// What gpupv does instead of the rule, and why. Tests that claim the rule show it.
     pub differs: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Claims joined with results: what is known of each rule.
+//! Joins claims with results: the state of each rule.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::claims::Claim;
 use crate::results::{Ended, Record, Results};
 use crate::rules::Rule;
 
-/// What the results say of one claim.
+/// Result of one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome", content = "reason")]
 pub enum Outcome {
@@ -16,17 +16,17 @@ pub enum Outcome {
     NotRun(String),
 }
 
-/// What is known of a rule.
+/// State of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Some claim passed, and none failed.
+    /// At least one claim passed, and none failed.
     Passing,
-    /// Some claim failed.
+    /// At least one claim failed.
     Failing,
-    /// There are claims; of none is there a result.
+    /// There are claims, but none has a result.
     NotRun,
-    /// gpupv does something else, for a reason that the rule list gives; no claim failed.
+    /// gpupv differs from the rule, for a reason in the rule list; no claim failed.
     Differs,
     NotCovered,
     OutOfModel,
@@ -74,7 +74,7 @@ pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a
     Judged { rule, state, claims }
 }
 
-/// How the test or scenario of a claim ended.
+/// Result of a claim's test or scenario.
 pub fn outcome(results: &Results, claim: &Claim) -> Outcome {
     if claim.is_of_scenario() {
         return scenario_outcome(results, &claim.place.file);
@@ -86,7 +86,7 @@ pub fn outcome(results: &Results, claim: &Claim) -> Outcome {
     }
 }
 
-/// It passed if some case passed on some backend and none failed.
+/// A scenario passed if a case passed on some backend and none failed.
 fn scenario_outcome(results: &Results, file: &str) -> Outcome {
     let found: Vec<_> = results.scenarios.iter().filter(|result| result.file == file).collect();
     if let Some(failed) = found.iter().find(|result| result.ended == Ended::Failed) {

@@ -1,4 +1,4 @@
-//! The program on small trees: rules, tests that claim them, records of how those ended.
+//! Runs the program on small trees: rules, tests that claim them, and records of results.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,12 +23,12 @@ fn two() {
 }
 ";
 
-/// A tree in a folder of its own.
+/// A tree in its own folder.
 struct Planted {
     folder: TempDir,
 }
 
-/// What the program printed.
+/// Exit code and output of the program.
 struct Printed {
     code: i32,
     out: String,
@@ -38,7 +38,7 @@ struct Printed {
 impl Planted {
     /// Four rules a group, and one test file with a claim at line 4 and one at line 8.
     fn new() -> Self {
-        let planted = Self { folder: tempfile::tempdir().expect("a folder") };
+        let planted = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         for group in GROUPS {
             let name = group.to_uppercase();
             planted.write(&format!("tests/conformance/rules/{group}.toml"), &rules(&name));
@@ -58,12 +58,12 @@ impl Planted {
         self.with(&format!("{RESULTS_FOLDER}/covered/calls_{line}.txt"), &text)
     }
 
-    /// Both claims, recorded.
+    /// Records both claims.
     fn recorded(self, second: &str) -> Self {
         self.record(4, "FEN-001", "passed").record(8, "FEN-001 FEN-002", second)
     }
 
-    /// With the page that its records give.
+    /// Adds the page generated from its records.
     fn with_page(self) -> Self {
         let tree = conformance::read_tree(self.root()).expect("the tree is read");
         let results =
@@ -137,7 +137,7 @@ fn a_failed_test_fails_its_rules() {
         "tests/calls.rs:8: FEN-002 failed: in some::test",
     ];
     assert_eq!(planted.failures(&["--check"]), wanted);
-    assert_eq!(planted.failures(&[]), [""; 0], "a report is no verdict");
+    assert_eq!(planted.failures(&[]), [""; 0], "a report does not fail");
     assert_eq!(planted.state("FEN-001"), "failing");
 }
 
@@ -195,7 +195,7 @@ fn claims_that_cannot_be_right_are_defects() {
         .with("tests/calls.rs", "covers!(\"FEN-009\");\ncovers!(\"FEN-003\");\n    covers!();\n");
     let wanted = [
         "tests/calls.rs:1: FEN-009 is in no list of rules",
-        "tests/calls.rs:2: FEN-003 is claimed, and out of the model: there is no such memory",
+        "tests/calls.rs:2: FEN-003 is claimed, but out of the model: there is no such memory",
         "tests/calls.rs:3: the claim names no rule",
     ];
     assert_eq!(planted.failures(&[]), wanted);
@@ -203,12 +203,12 @@ fn claims_that_cannot_be_right_are_defects() {
 
 #[test]
 fn drift_and_lost_coverage_are_named() {
-    let drifted = format!("{} has drifted; `{}` writes it anew", page::PATH, page::BLESS);
+    let drifted = format!("{} is outdated; run `{}` to regenerate it", page::PATH, page::BLESS);
     let planted = Planted::new().recorded("passed").with_page();
     let planted = planted.with("tests/calls.rs", &TESTS.replace("FEN-002", "EVT-001"));
     let planted = planted.record(8, "FEN-001 EVT-001", "passed");
     let lost =
-        format!("FEN-002 is covered according to {}, and no test that claims it has passed now", page::PATH);
+        format!("FEN-002 is covered according to {}, but no test that claims it has passed now", page::PATH);
     assert_eq!(planted.failures(&["--check"]), [lost, drifted]);
     assert_eq!(planted.run(&["--bless"]).code, 0);
     assert_eq!(planted.failures(&["--check"]), [""; 0]);
@@ -219,7 +219,7 @@ fn a_required_rule_must_be_covered() {
     let required = "tests/conformance/rules/required.toml";
     let planted = Planted::new().recorded("passed").with_page();
     planted.write(required, "ranges = [\"FEN-001..FEN-002\", \"W-002\"]\n");
-    let wanted = "W-002 has to be covered (rules/required.toml), and no test that claims it has passed";
+    let wanted = "W-002 must be covered (rules/required.toml), but no test that claims it has passed";
     assert_eq!(planted.failures(&["--check"]), [wanted]);
     planted.write(required, "ranges = [\"FEN-002..FEN-009\"]\n");
     assert_eq!(planted.run(&[]).code, 2);
@@ -271,7 +271,7 @@ fn the_report_as_json() {
 }
 
 #[test]
-fn a_row_that_differs_is_not_covered_by_the_tests_that_claim_it() {
+fn a_rule_that_differs_is_not_covered_by_its_claims() {
     let planted = Planted::new().with("tests/calls.rs", &TESTS.replace("FEN-002", "FEN-004"));
     let planted = planted.record(4, "FEN-001", "passed").record(8, "FEN-001 FEN-004", "passed").with_page();
     let printed = planted.run(&["--rule", "FEN-004"]);
@@ -286,7 +286,7 @@ fn a_row_that_differs_is_not_covered_by_the_tests_that_claim_it() {
 }
 
 #[test]
-fn without_results_it_says_how_to_get_them() {
+fn without_results_the_report_names_the_command_that_makes_them() {
     let printed = Planted::new().run(&[]);
     assert_eq!(printed.code, 0);
     assert!(printed.out.contains("just conformance"), "{}", printed.out);

@@ -1,4 +1,4 @@
-//! What the program does when its output is not wanted, or has no room.
+//! The program with its stdout closed, or with a full disk.
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
@@ -9,7 +9,7 @@ fn printed_to(stdout: impl Into<Stdio>) -> Output {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_stdout_is_success() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = printed_to(writer);
@@ -17,7 +17,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn a_full_disk_is_one() {
+fn a_full_disk_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").expect("Linux has it");
     let output = printed_to(full);
     let said = String::from_utf8_lossy(&output.stderr);

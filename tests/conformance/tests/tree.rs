@@ -4,7 +4,7 @@ use std::path::Path;
 
 use conformance::{Tree, read_tree};
 
-/// How many rows the reference has, beside what was observed.
+/// Number of rules in the reference, without the observed ones.
 const ROWS: usize = 434;
 
 fn tree() -> Tree {

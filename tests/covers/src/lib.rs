@@ -1,4 +1,4 @@
-//! Records which rules of the reference a test covers, when the test has run.
+//! Records which rules of the reference a test covered in its run.
 //!
 //! ```
 //! # use covers::covers;
@@ -6,8 +6,8 @@
 //! covers!("FEN-001", "W-105"); // the first statement of a test, of a helper that asserts, or of a block in either
 //! # }
 //! ```
-//! When the block ends, a file in `target/conformance/covered` says whether it passed: it failed if it ended by a panic.
-//! `cargo run -p conformance` reads these records. A claim without a record has not run, and counts for nothing.
+//! At the end of the block, a file in `target/conformance/covered` records whether it passed; a panic is a failure.
+//! `cargo run -p conformance` reads these records. A claim without a record has not run and does not count.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ macro_rules! covers {
     };
 }
 
-/// A claim whose block runs. Dropping it records how the block ended.
+/// A claim whose block is running. Dropping it records the block's result.
 #[derive(Debug)]
 pub struct Claim {
     rules: &'static [&'static str],
@@ -48,9 +48,9 @@ impl Drop for Claim {
     }
 }
 
-/// Records what a C program listed in `file`, once the test `test` knows whether the program `passed`.
+/// Records the claims that a C program listed in `file`, with its result `passed` and its test `test`.
 ///
-/// A line is `FILE:LINE RULE RULE`, the file as seen from the root of the repository.
+/// A line is `FILE:LINE RULE RULE`, with the path relative to the root of the repository.
 pub fn record_program(file: &Path, test: &str, passed: bool) {
     for line in std::fs::read_to_string(file).unwrap_or_default().lines() {
         let listed = line.split_once(' ').and_then(|(place, rules)| Some((place.rsplit_once(':')?, rules)));
@@ -78,6 +78,6 @@ fn record(file: &str, line: u32, rules: &str, test: &str, passed: bool) {
     let verdict = if passed { "passed" } else { "failed" };
     let text = format!("{file}:{line}\n{rules}\n{verdict}\n{test}\n");
     let path = folder().join(format!("{}_{line}.txt", file.replace('/', "_")));
-    // A record that cannot be written is missing, and the check says which.
+    // `conformance --check` reports a record that could not be written.
     let _ = std::fs::create_dir_all(folder()).and_then(|()| std::fs::write(path, text));
 }

@@ -1,4 +1,4 @@
-//! A daemon in the test's own process, and the proof that nothing is left of its guests.
+//! A daemon in the test's own process, and checks that nothing of its clients is left.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -22,11 +22,11 @@ use crate::programs::{artifacts, c_program};
 /// Tests that count what their process holds run one at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed is over all the same.
+    // A failed test poisons the lock, but has ended.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left of a guest, for whoever wants nothing to be: the kernel's state in words.
+/// The kernel's remaining state of client processes, a line for each item; empty if nothing is left.
 pub fn remains(kernel_host: &KernelHost) -> Vec<String> {
     let state = kernel_host.views().snapshot();
     let mut remains: Vec<String> = state.processes.iter().map(|process| format!("{process:?}")).collect();
@@ -58,11 +58,11 @@ impl Embedded {
         Embedded::start_with(Options::default())
     }
 
-    /// Starts with these options; the folder of the sockets is ours.
+    /// Starts with these options, with the sockets in a temporary folder.
     pub fn start_with(options: Options) -> Embedded {
         let alone = alone();
         artifacts();
-        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
         let before = machine::open_files(std::process::id());
         let threads = machine::daemon_threads();
         let daemon = Daemon::start(Options { directory: folder.path().into(), ..options });
@@ -87,7 +87,7 @@ impl Embedded {
         self.daemon.broker_path()
     }
 
-    /// A file in the daemon's folder, gone with it.
+    /// A file in the daemon's folder, which is removed with it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -124,12 +124,12 @@ impl Embedded {
         Running::start(self.command(program, arguments))
     }
 
-    /// Ends the daemon, for tests beside which others open and close files.
+    /// Ends the daemon without a check of descriptors, for tests that run beside others.
     pub fn stop(self) {
         self.daemon.stop().expect("the daemon ends in order");
     }
 
-    /// Waits until the kernel has nothing of any guest.
+    /// Waits until the kernel has no state of any client process.
     #[track_caller]
     pub fn wait_until_forgotten(&self) {
         eventually("the kernel has nothing of the guests", || {
@@ -138,7 +138,7 @@ impl Embedded {
         });
     }
 
-    /// Waits until nothing is left of any guest: no object, no wait, no descriptor, no thread.
+    /// Waits until nothing is left of any client process: no object, wait, descriptor or thread.
     #[track_caller]
     pub fn wait_until_empty(&self) {
         self.wait_until_forgotten();
@@ -148,14 +148,14 @@ impl Embedded {
         });
     }
 
-    /// Waits until nothing is left, ends the daemon, and sees that nothing is left of it either.
+    /// Waits until nothing is left, ends the daemon, and checks that nothing is left of it either.
     #[track_caller]
     pub fn end(self) {
         self.wait_until_empty();
         let Embedded { daemon, folder, files: [before, _], threads, _alone } = self;
         daemon.stop().expect("the daemon ends in order");
         assert_eq!(machine::open_files(std::process::id()), before, "open files after the daemon");
-        // A joined thread stays in /proc until the kernel has taken it out, and nobody is told when it has.
+        // A joined thread stays in /proc for a while, without a notification of its removal.
         eventually("threads after the daemon", || {
             let left = machine::daemon_threads();
             if left == threads { Ok(()) } else { Err(format!("{left:?}, not {threads:?}")) }
@@ -164,7 +164,7 @@ impl Embedded {
     }
 }
 
-/// A program with pipes to its standard input and output, killed with this.
+/// A program with pipes to its standard input and output. Dropping it kills the program.
 pub struct Running(Child);
 
 impl Running {
@@ -173,7 +173,7 @@ impl Running {
         Running(command.spawn().expect("a compiled program starts"))
     }
 
-    /// Waits for a line of its output. What it says later is still in its pipe.
+    /// Waits for a line of its output. Later output stays in the pipe.
     #[track_caller]
     pub fn says(&mut self, wanted: &str) {
         let output = self.0.stdout.as_mut().expect("the output is a pipe");
@@ -188,7 +188,10 @@ impl Running {
                 line.clear();
             }
         }
-        panic!("it ended without saying {wanted:?}; its last words: {}", String::from_utf8_lossy(&line));
+        panic!(
+            "the program ended without printing {wanted:?}; its last output: {}",
+            String::from_utf8_lossy(&line)
+        );
     }
 
     pub fn tell(&mut self, bytes: &[u8]) {
@@ -196,13 +199,13 @@ impl Running {
         input.write_all(bytes).expect("the program reads");
     }
 
-    /// Kills it with SIGKILL. Its input is still open for whom it leaves behind.
+    /// Kills it with SIGKILL. Its input stays open for its children.
     #[track_caller]
     pub fn kill(mut self) -> Option<ChildStdin> {
         let input = self.0.stdin.take();
-        self.0.kill().expect("it is ours");
-        let status = self.0.wait().expect("it is ours");
-        assert_eq!(status.signal(), Some(9), "it ended before it was killed");
+        self.0.kill().expect("the child process can be killed");
+        let status = self.0.wait().expect("the child process can be waited for");
+        assert_eq!(status.signal(), Some(9), "the program ended before it was killed");
         input
     }
 
@@ -212,10 +215,10 @@ impl Running {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.0), signal).expect("the process can be signaled");
     }
 
-    /// Tells it this, ends its input and waits for its end, however it comes; the rest of its output.
+    /// Sends it this, ends its input and waits for its end with any status; returns the rest of its output.
     pub fn outcome(mut self, bytes: &[u8]) -> (ExitStatus, String) {
         if !bytes.is_empty() {
             self.tell(bytes);
@@ -224,10 +227,10 @@ impl Running {
         let mut text = String::new();
         let output = self.0.stdout.as_mut().expect("the output is a pipe");
         output.read_to_string(&mut text).expect("the programs print text");
-        (self.0.wait().expect("it is ours"), text)
+        (self.0.wait().expect("the child process can be waited for"), text)
     }
 
-    /// Ends its input and waits for its end; the rest of its output.
+    /// Ends its input and waits for its successful end; returns the rest of its output.
     #[track_caller]
     pub fn end(self) -> String {
         let (status, text) = self.outcome(b"");

@@ -3,7 +3,7 @@
 use gpupv::output::Steps;
 use gpupv::virtual_machine::image;
 
-/// Installs what guests need. If that cannot be had, the reason: a failure in CI, a note elsewhere.
+/// Installs the requirements of guests. If that fails, CI fails; elsewhere the reason is printed.
 pub fn guests_can_run() -> bool {
     let Err(why) = image::set_up(&Steps::new()) else { return true };
     let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");

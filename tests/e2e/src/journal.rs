@@ -1,4 +1,4 @@
-//! Daemons that are killed and go on: what tests of them share.
+//! Helpers for tests of daemons that are killed and resume from a journal.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use crate::embedded::{Embedded, Running};
 
 /// Environment variable with another number of kills: `just soak`.
 const KILLS_ENV: &str = "GPUPV_KILLS";
-/// Processes of a ring.
+/// Number of processes of a ring.
 pub const PROCESSES: usize = 3;
 
-/// How often a daemon is to be killed.
+/// Number of kills of a daemon.
 pub fn kills(unless_said: u64) -> u64 {
     std::env::var(KILLS_ENV).map_or(unless_said, |kills| kills.parse().expect("a number"))
 }
@@ -25,19 +25,20 @@ pub fn segments(journal: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// The journal of a daemon that is not there comes to what was recorded.
+/// Checks that the journal of an ended daemon replays to its recorded state.
 #[track_caller]
 pub fn replays(journal: &Path, context: &str) {
-    // One that is empty was about to begin when its daemon was killed.
+    // An empty segment was about to begin when its daemon was killed.
     let has_some = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let last = segments(journal).into_iter().rfind(has_some).expect("a segment");
-    // A daemon may be killed before the state of its last segment is there.
+    // A daemon may be killed before it has written the state of its last segment.
     gpupv::daemon::journal::complete(&last, &drivers::Registry::default()).expect("its state is there");
-    let report = trace::replay(&last, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    let report =
+        trace::replay(&last, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");
     assert!(matches!(report.verdict, Verdict::Identical { .. }), "{context}: {report}");
 }
 
-/// Three processes, each of which waits for the next one; on their way.
+/// Starts a ring: each process waits for the next one.
 pub fn ring(broker: &Path) -> Vec<Running> {
     let start = |number: usize| Running::start(Embedded::command_at(broker, "ring", &[&number.to_string()]));
     let mut processes: Vec<_> = (0..PROCESSES).map(start).collect();

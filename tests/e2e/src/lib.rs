@@ -1,6 +1,6 @@
-//! What the end-to-end tests share: real programs, real daemons, and eyes for what remains after them.
+//! Helpers of the end-to-end tests: real programs, real daemons, and checks for leaks.
 //!
-//! The tests wait for states, never for times: see [`polling`].
+//! The tests wait for states, never for durations: see [`polling`].
 #![forbid(unsafe_code)]
 
 pub mod embedded;

@@ -8,7 +8,7 @@ fn folder(pid: u32, name: &str) -> Vec<fs::DirEntry> {
     entries.filter_map(Result::ok).collect()
 }
 
-/// What each open descriptor of a process is, in order. The look itself is not in it.
+/// The target of each open descriptor of a process, in order, without the one of this function.
 pub fn open_files(pid: u32) -> Vec<String> {
     let own = format!("/proc/{pid}/fd");
     let mut files: Vec<String> = folder(pid, "fd")
@@ -21,7 +21,7 @@ pub fn open_files(pid: u32) -> Vec<String> {
     files
 }
 
-/// Without the numbers that are new for each socket and pipe.
+/// Removes the inode numbers, which differ for each socket and pipe.
 fn kind_of(target: &str) -> String {
     match target.split_once(":[") {
         Some((kind, _)) => kind.into(),
@@ -40,7 +40,7 @@ pub fn threads(pid: u32) -> Vec<String> {
     names
 }
 
-/// The threads of a daemon and its VMs in this process, in which tests have threads as well.
+/// The threads of a daemon and its VMs in this process, without the test's own threads.
 pub fn daemon_threads() -> Vec<String> {
     let mut names = threads(std::process::id());
     names.retain(|name| name.starts_with("gpupv-") || name.starts_with("vsock-"));
@@ -73,18 +73,18 @@ pub fn resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:")
 }
 
-/// The most resident bytes of a process, since it began or since [`forget_peak`].
+/// Peak resident bytes of a process, since its start or since [`forget_peak`].
 pub fn peak_resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmHWM:")
 }
 
-/// What [`peak_resident_bytes`] says counts from now on.
+/// Restarts the measurement of [`peak_resident_bytes`].
 pub fn forget_peak(pid: u32) {
     const PEAK: &str = "5";
     fs::write(format!("/proc/{pid}/clear_refs"), PEAK).expect("the process is ours");
 }
 
-/// How often the threads of a process were switched to and from so far.
+/// Number of context switches of a process's threads.
 pub fn context_switches(pid: u32) -> u64 {
     folder(pid, "task")
         .iter()

@@ -1,14 +1,14 @@
-//! Waiting for a state by looking at it.
+//! Waits for a state by polling.
 
 use std::time::{Duration, Instant};
 
-/// A state that has not come after this long never will; a machine under load is slow, not that slow.
+/// A state that is not reached within this time never will be, even on a machine under load.
 const GIVE_UP: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
-/// Looks until there is something to see. The error of the last look is what the failure says.
+/// Polls until `look` succeeds. A failure reports the error of the last poll.
 #[track_caller]
-#[expect(clippy::disallowed_methods, reason = "the state that is looked at decides, not the time")]
+#[expect(clippy::disallowed_methods, reason = "the polled state decides, not the time")]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + GIVE_UP;
     loop {
@@ -20,7 +20,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) ->
     }
 }
 
-/// Looks until it is true.
+/// Polls until the condition is true.
 #[track_caller]
 pub fn until(what: &str, mut look: impl FnMut() -> bool) {
     eventually(what, || if look() { Ok(()) } else { Err("it is not so".into()) });

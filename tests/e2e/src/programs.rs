@@ -13,13 +13,13 @@ pub fn tree() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/e2e is two below the root")
 }
 
-/// The guest's programs, built first.
+/// The guest's programs; builds them on first use.
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| Artifacts::provide(&Steps::new()).expect("the guest's programs are built"))
 }
 
-/// What real Windows answers, row by row: each prints a line for each.
+/// Programs that check answers observed on Windows; each prints a line for each row.
 pub const ROWS: [&str; 7] = [
     "rows_adapters",
     "rows_create",
@@ -30,10 +30,10 @@ pub const ROWS: [&str; 7] = [
     "rows_memory",
 ];
 
-/// Behind a program's name: compiled with the checks of AddressSanitizer, whose library no guest has.
+/// Suffix of programs compiled with AddressSanitizer, whose library guests do not have.
 pub const CHECKED: &str = "-asan";
 
-/// A program of `tests/c`, compiled as a user would: plain gcc, our headers, `libdxcore.so`.
+/// A program of `tests/c`, compiled as a user would: plain gcc, gpupv's headers, `libdxcore.so`.
 pub fn c_program(name: &str) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ pub fn c_program(name: &str) -> PathBuf {
 fn compile(name: &str) -> PathBuf {
     let folder = artifacts().directory.join("e2e-programs");
     std::fs::create_dir_all(&folder).expect("the target folder is writable");
-    // Another test binary may run the program at this moment: it keeps the file that it has open.
+    // Another test may be running the program: a rename keeps its open file.
     let fresh = folder.join(format!("{name}.{}", std::process::id()));
     let program = folder.join(name);
     let (source, checks): (_, &[&str]) = match name.strip_suffix(CHECKED) {
@@ -90,7 +90,7 @@ pub fn gpupv_binary() -> &'static Path {
     })
 }
 
-/// The `gpupv` command, with the guest's programs that are built already.
+/// The `gpupv` command, with the already built guest programs.
 pub fn gpupv(arguments: &[&str]) -> Command {
     let mut command = Command::new(gpupv_binary());
     command.args(arguments).env(gpupv::artifacts::LIBDIR_ENV, &artifacts().directory);
@@ -104,7 +104,7 @@ pub fn scenario(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("gpupv starts")
 }
 
-/// What a program said there, as text.
+/// Output of a program as text.
 pub fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("gpupv prints text")
 }
@@ -113,12 +113,12 @@ pub fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("gpupv prints text")
 }
 
-/// Where every write fails: the disk is full.
+/// A stdout where every write fails with a full disk.
 pub fn full() -> Stdio {
-    std::fs::File::options().write(true).open("/dev/full").expect("Linux has it").into()
+    std::fs::File::options().write(true).open("/dev/full").expect("/dev/full can be opened").into()
 }
 
-/// Where every write fails: the reader has gone away.
+/// A stdout where every write fails because the reader has closed the pipe.
 pub fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

@@ -1,6 +1,6 @@
-//! Random numbers by seed (SplitMix64), the same everywhere.
+//! Random numbers from a seed (SplitMix64), the same on all machines.
 
-/// A generator. The seed is what a failing test prints.
+/// A random generator. A failing test prints its seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

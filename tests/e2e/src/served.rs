@@ -1,4 +1,4 @@
-//! `gpupv serve` as a process of its own, as users start it.
+//! `gpupv serve` as a separate process, as users start it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,15 +9,15 @@ use proto::control::{InspectRequest, Inspection};
 use crate::polling::eventually;
 use crate::programs::gpupv;
 
-/// A serving daemon, killed with this.
+/// A serving daemon. Dropping it kills the daemon.
 pub struct Served {
     pub child: Child,
     folder: tempfile::TempDir,
-    /// What starts it again: `gpupv`, or a command that ends with it.
+    /// The command that starts it: `gpupv`, or a wrapper of it.
     program: Box<dyn Fn() -> Command + Send + Sync>,
 }
 
-/// Runs one future on a runtime of its own.
+/// Runs one future on its own runtime.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future)
@@ -26,25 +26,25 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 impl Served {
     /// Starts it and waits until it answers.
     pub fn start(arguments: &[&str]) -> Served {
-        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
         Served::start_in(folder, arguments)
     }
 
-    /// Starts it with its sockets in a folder that is there already.
+    /// Starts it with its sockets in an existing folder.
     pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Served {
         Served::start_saying(folder, arguments, Stdio::null())
     }
 
-    /// Starts it with its standard output there.
+    /// Starts it with this standard output.
     pub fn start_saying(folder: tempfile::TempDir, arguments: &[&str], stdout: Stdio) -> Served {
         let mut command = quiet();
         command.stdout(stdout);
         Served::begin(folder, command, arguments, Box::new(quiet))
     }
 
-    /// Starts it by a command of its own, which is `gpupv` or ends with it, and says where its output goes.
+    /// Starts it by a command that is or wraps `gpupv`, and that sets its output.
     pub fn start_as(program: impl Fn() -> Command + Send + Sync + 'static, arguments: &[&str]) -> Served {
-        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
         Served::begin(folder, program(), arguments, Box::new(program))
     }
 
@@ -67,22 +67,23 @@ impl Served {
         });
     }
 
-    /// Kills it with SIGKILL, wherever it is.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is ours");
+        self.child.kill().expect("the child process can be killed");
+        self.child.wait().expect("the child process can be waited for");
     }
 
-    /// Starts it once more in its folder, after it was killed.
+    /// Restarts a killed daemon in its folder.
     pub fn start_again(&mut self, arguments: &[&str]) {
         self.child = spawn(self.folder.path(), (self.program)(), arguments);
         self.wait_until_it_answers();
     }
 
-    /// Asks it to end in order.
+    /// Ends it with SIGTERM.
     pub fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .expect("the process can be signaled");
     }
 
     pub fn pid(&self) -> u32 {
@@ -97,7 +98,7 @@ impl Served {
         self.directory().join("broker.sock")
     }
 
-    /// The state of the daemon; why there is none.
+    /// The state of the daemon, or why it could not be read.
     pub fn try_inspect(&self) -> Result<Inspection, String> {
         block_on(async {
             let mut client =
@@ -117,7 +118,7 @@ fn spawn(folder: &Path, mut command: Command, arguments: &[&str]) -> Child {
     command.spawn().expect("gpupv starts")
 }
 
-/// `gpupv` with nobody who reads what it says.
+/// `gpupv` with its output discarded.
 fn quiet() -> Command {
     let mut command = gpupv(&[]);
     command.stdout(Stdio::null()).stderr(Stdio::null());

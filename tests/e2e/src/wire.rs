@@ -1,4 +1,4 @@
-//! A guest process in Rust that speaks the protocol itself: for what no library would ever say.
+//! A client process in Rust that implements the protocol itself, to send what no library would send.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -24,7 +24,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-/// A read that lasts so long would last for ever.
+/// Timeout of a read.
 const READ_TIME_MAX: Duration = Duration::from_secs(90);
 const SLOT_BYTES: u64 = 64;
 
@@ -48,18 +48,21 @@ impl Broker {
     }
 
     pub fn send(&self, packet: &[u8]) {
-        rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL).expect("the broker takes a packet");
+        rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL).expect("the broker accepts a packet");
     }
 
-    /// A packet with a descriptor.
+    /// Sends a packet with a descriptor.
     pub fn send_with(&self, packet: &[u8], descriptor: BorrowedFd<'_>) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [descriptor];
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one");
+        assert!(
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)),
+            "the message has room for one descriptor"
+        );
         let parts = [IoSlice::new(packet)];
         rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL)
-            .expect("the broker takes a packet");
+            .expect("the broker accepts a packet");
     }
 
     pub fn request(&self, body: broker_request::Body) -> (BrokerReply, Vec<OwnedFd>) {
@@ -67,7 +70,7 @@ impl Broker {
         self.reply().expect("the broker answers")
     }
 
-    /// No reply is there yet.
+    /// Whether no reply has arrived yet.
     pub fn is_silent(&self) -> bool {
         let seen = rustix::net::recv(&self.0, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(seen, Err(rustix::io::Errno::AGAIN))
@@ -82,7 +85,7 @@ impl Broker {
         let flags = RecvFlags::CMSG_CLOEXEC;
         let count = match rustix::net::recvmsg(&self.0, &mut buffers, &mut ancillary, flags) {
             Ok(message) => message.bytes,
-            // It was closed with a packet of ours unread.
+            // The daemon closed it with a client packet unread.
             Err(rustix::io::Errno::CONNRESET) => 0,
             Err(error) => panic!("the broker's connection: {error}"),
         };
@@ -95,7 +98,7 @@ impl Broker {
     }
 }
 
-/// Attached at the broker, nothing said on the stream yet.
+/// A process that attached at the broker and has not sent its Hello.
 pub struct Attached {
     pub broker: Broker,
     pub stream: Stream,
@@ -106,7 +109,7 @@ pub struct Attached {
     pub resume_token: Vec<u8>,
 }
 
-/// The frame that greets.
+/// The frame of a Hello.
 pub fn hello_frame(version: u32, token: &[u8]) -> ToHost {
     let hello = Hello { version, token: token.to_vec(), ..Hello::default() };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
@@ -121,7 +124,7 @@ impl Attached {
         Attached::speaking(broker, PROTOCOL_VERSION, 0)
     }
 
-    /// One whose library speaks these versions of the protocol.
+    /// Attaches with these versions of the protocol.
     pub fn speaking(broker: &Path, version: u32, version_min: u32) -> Result<Attached, String> {
         let broker = Broker::connect(broker);
         let attach = broker_request::Attach { version, name: "e2e".into(), version_min };
@@ -141,7 +144,7 @@ impl Attached {
         })
     }
 
-    /// A process that comes back to a daemon which goes on, with all of its memory; why it may not, if so.
+    /// Resumes a process, with all of its memory, at a daemon that resumes from its journal; the error says why not.
     pub fn resume(broker: &Path, process: u32, resume_token: &[u8]) -> Result<Attached, String> {
         let broker = Broker::connect(broker);
         let (version, token) = (PROTOCOL_VERSION, resume_token.to_vec());
@@ -166,7 +169,7 @@ impl Attached {
         self.greet(&hello).0
     }
 
-    /// Says this Hello; the open channel, and the version that the host takes.
+    /// Sends this Hello; returns the open channel and the host's version.
     pub fn greet(mut self, hello: &ToHost) -> (Client, u32) {
         self.stream.send_frame(hello);
         let version = match self.stream.read() {
@@ -186,11 +189,11 @@ impl Attached {
     }
 }
 
-/// Why nothing more can be read.
+/// Why a stream has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     Closed,
-    /// Closed while bytes of ours were unread.
+    /// Closed while sent bytes were unread.
     Reset,
 }
 
@@ -231,14 +234,14 @@ impl Stream {
         loop {
             if let Some(frame) = self.frames.next_frame().expect("the host's frames are whole") {
                 let frame: ToGuest = decode(frame).expect("the host's messages are messages");
-                return Ok(from_host(frame).expect("the host's messages make sense"));
+                return Ok(from_host(frame).expect("the host's messages are valid"));
             }
             let mut bytes = [0; 16 * 1024];
             match self.socket.read(&mut bytes) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => self.frames.extend(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Ended::Reset),
-                Err(error) => panic!("nothing came in {READ_TIME_MAX:?}: {error}"),
+                Err(error) => panic!("no message arrived within {READ_TIME_MAX:?}: {error}"),
             }
         }
     }
@@ -310,7 +313,7 @@ impl Client {
         context
     }
 
-    /// A monitored fence; more fence memory is fetched when it is needed.
+    /// Creates a monitored fence; adds fence memory as needed.
     pub fn create_fence(&mut self, device: Handle, initial_value: u64) -> CreatedSyncObject {
         let info = SyncObjectInfo {
             object_type: SyncObjectType::MONITORED_FENCE,
@@ -328,7 +331,7 @@ impl Client {
         }
     }
 
-    /// A monitored fence that NT handles may name.
+    /// Creates a monitored fence that NT handles may name.
     pub fn create_shared_fence(&mut self, device: Handle) -> Handle {
         let info = SyncObjectInfo {
             object_type: SyncObjectType::MONITORED_FENCE,
@@ -341,11 +344,11 @@ impl Client {
         }
     }
 
-    /// A new NT handle that names nothing; the words of the refusal if there is none.
+    /// Creates an NT handle that names no object yet; the error is the broker's refusal.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), String> {
         let (reply, descriptors) = self.broker.request(broker_request::Body::MakeNtHandle(true));
         let Some(handle) = descriptors.into_iter().next() else { return Err(reply.refused) };
-        // The token is what comes after the magic word.
+        // The token follows the magic word.
         let (file, mut token) = (File::from(handle), [0; 16]);
         file.read_exact_at(&mut token, 8).expect("an NT handle can be read at any place");
         Ok((ShareToken(token), file.into()))
@@ -371,7 +374,7 @@ impl Client {
         .0
     }
 
-    /// Submits a command buffer: the engine works for a millisecond, then stores the fence's value.
+    /// Submits a command buffer that runs for a millisecond and then stores the fence's value.
     pub fn submit_write(&mut self, context: Handle, fence: &CreatedSyncObject, value: u64) -> NtStatus {
         const BUSY: u64 = 2 | 16 << 32;
         const FENCE_WRITE: u64 = 1 | 24 << 32;
@@ -396,7 +399,7 @@ impl Client {
         }
     }
 
-    /// The value of a fence as its memory has it.
+    /// The value of a fence in its memory.
     pub fn value(&self, fence: &CreatedSyncObject) -> u64 {
         let slot = fence.slot.expect("a monitored fence has a slot");
         let (first, file) =
@@ -419,18 +422,18 @@ pub fn wait_call(device: Handle, object: Handle, value: u64, event: u64) -> Call
     }
 }
 
-/// An object gets an NT handle with all rights.
+/// Call that shares an object by an NT handle with all rights.
 pub fn share_call(object: Handle, token: ShareToken, name: Option<&str>) -> Call {
     let name = name.map(str::to_owned);
     Call::ShareObjects { objects: vec![object], desired_access: access::SYNC_OBJECT_ALL_ACCESS, name, token }
 }
 
-/// A sync object is opened by its NT handle.
+/// Call that opens a sync object by its NT handle.
 pub fn open_call(device: Handle, token: ShareToken) -> Call {
     Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0, legacy: false }
 }
 
-/// A client that behaves, and notices at once when it is disturbed.
+/// A well-behaved client that fails as soon as something disturbs it.
 pub struct Steady {
     client: Client,
     device: Handle,
@@ -462,7 +465,7 @@ impl Steady {
     }
 }
 
-/// A socket whose close waits so long for its peer to read, which it does not.
+/// A socket whose close blocks for this time, because its peer does not read (SO_LINGER).
 pub fn lingering(at_most: Duration) -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let socket = TcpStream::connect(listener.local_addr()?)?;
@@ -470,7 +473,7 @@ pub fn lingering(at_most: Duration) -> io::Result<(TcpStream, TcpStream)> {
     sockopt::set_socket_linger(&socket, Some(at_most))?;
     socket.set_nonblocking(true)?;
     while io::Write::write(&mut &socket, &[0; 64 * 1024]).is_ok() {}
-    // A close of a socket that does not block does not wait either.
+    // Closing a non-blocking socket would not wait.
     socket.set_nonblocking(false)?;
     Ok((socket, peer))
 }

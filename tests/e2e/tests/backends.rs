@@ -1,4 +1,4 @@
-//! One file, one verdict: the whole corpus on every backend, by the command line that users have.
+//! The whole corpus has the same verdicts on every backend, run by the command line.
 //!
 //! The results stay in target/conformance, where the conformance program reads them.
 
@@ -9,7 +9,7 @@ use e2e::guests::guests_can_run;
 use e2e::programs::{gpupv, tree};
 use serde_json::Value;
 
-/// Runs the corpus and gives what it printed, with the results.
+/// Runs the corpus; returns its output and results.
 fn run_corpus(backends: &[&str]) -> (Output, Vec<Value>) {
     let folder = tree().join("target/conformance");
     std::fs::create_dir_all(&folder).expect("a folder for results");
@@ -32,7 +32,7 @@ fn run_corpus(backends: &[&str]) -> (Output, Vec<Value>) {
     (output, results)
 }
 
-/// Every case passes, or is one that its file keeps from this backend; each backend runs most of them.
+/// Checks that every case passes or is skipped by its file, and that the backend runs most of them.
 #[track_caller]
 fn all_pass(backends: &[&str]) {
     let (output, results) = run_corpus(backends);

@@ -1,4 +1,4 @@
-//! The C programs of `tests/c` as local guest processes of a daemon in this process.
+//! The C programs of `tests/c` as local client processes of a daemon in this process.
 
 use std::process::Output;
 
@@ -13,7 +13,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("the programs print text")
 }
 
-/// Runs a program to its end in a daemon of its own; its output.
+/// Runs a program to its end with a daemon of its own; returns its output.
 fn check(program: &str) -> String {
     let daemon = Embedded::start();
     let output = daemon.run(program, &[]);
@@ -23,7 +23,7 @@ fn check(program: &str) -> String {
 }
 
 #[test]
-fn fence_tour_prints_what_it_always_printed_and_leaves_nothing() {
+fn fence_tour_matches_the_golden_output_and_leaks_nothing() {
     covers!(
         "FEN-001", "FEN-004", "FEN-005", "FEN-009", "FEN-023", "FEN-027", "FEN-028", "FEN-029", "FEN-031"
     );
@@ -43,7 +43,7 @@ fn threads_lose_nothing_and_leave_nothing() {
 }
 
 #[test]
-fn big_escapes_of_three_threads_come_back_to_whom_they_belong() {
+fn big_escapes_of_three_threads_return_to_their_callers() {
     covers!("ESC-022", "GPV-009");
     for program in ["big_escapes", "big_escapes-asan"] {
         let output = check(program);
@@ -87,7 +87,7 @@ fn engines_run_lists_on_the_programs_own_memory() {
 }
 
 #[test]
-fn each_barrier_that_is_missing_is_a_race_that_is_told_and_nothing_else_is() {
+fn exactly_the_missing_barriers_are_reported_as_races() {
     let mut options = Options::default();
     options.kernel.adapters[0].hazards = true;
     let daemon = Embedded::start_with(options);
@@ -127,13 +127,13 @@ fn fence_memory_can_only_be_read() {
 }
 
 #[test]
-fn a_user_mode_driver_flushes_what_is_pending() {
+fn a_user_mode_driver_flushes_pending_work() {
     covers!("FEN-015", "FEN-021");
     assert!(check("pending").ends_with("pending: all as expected\n"));
 }
 
 #[test]
-fn an_open_under_paging_load_says_when_engines_may_write() {
+fn an_open_under_paging_load_returns_when_engines_may_write() {
     covers!("FEN-062");
     let output = check("opened_under_paging");
     assert!(output.ends_with("opened_under_paging: all as expected\n"), "{output}");
@@ -185,7 +185,7 @@ fn ten_thousand_events_of_one_program_lose_no_signal() {
 }
 
 #[test]
-fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
+fn a_drivers_event_wakes_its_waiter_without_an_intermediate_thread() {
     covers!("EVT-007");
     const WAKES: u32 = 20;
     let daemon = Embedded::start();
@@ -194,7 +194,7 @@ fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
         child.says(&format!("wake {wake}"));
         daemon.kernel_host().fault(Fault::ObjectGoesBad { adapter: 0, usage: 5 });
     }
-    assert_eq!(child.end(), "woken, and no thread in between\n");
+    assert_eq!(child.end(), "woken without an intermediate thread\n");
     daemon.wait_until_empty();
     daemon.end();
 }
@@ -215,7 +215,7 @@ fn a_program_killed_at_any_point_of_an_events_life_leaves_nothing() {
     daemon.end();
 }
 
-/// What the daemon must show of a program before it is killed.
+/// State that the daemon must show of a program before the program is killed.
 type Interesting = fn(&Embedded) -> bool;
 
 const WAITS: Interesting = |daemon| daemon.inspection().waits.iter().any(|wait| wait.event != 0);
@@ -302,7 +302,7 @@ fn two_programs_at_once_do_not_see_each_other() {
 }
 
 #[test]
-fn a_wait_for_what_is_reached_sends_no_message() {
+fn a_wait_for_a_reached_value_sends_no_message() {
     covers!("FEN-031");
     let daemon = Embedded::start();
     let mut child = daemon.spawn("states", &["satisfied"]);

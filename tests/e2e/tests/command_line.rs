@@ -1,4 +1,4 @@
-//! The real `gpupv` binary: what it says, its exit codes, its sockets.
+//! The real `gpupv` binary: output, exit codes, sockets.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -51,13 +51,13 @@ fn a_missing_program_is_a_set_up_error_with_its_name() {
     assert!(stderr(&output).contains("/etc/passwd"), "{}", stderr(&output));
 }
 
-/// Ctrl-C reaches the whole group of a terminal's foreground; what is sent to gpupv alone is passed on.
+/// Ctrl-C reaches the terminal's whole foreground process group; gpupv passes on signals sent to it alone.
 #[test]
 fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
     for (signal, to_all, code) in
         [(Signal::INT, true, 130), (Signal::TERM, false, 143), (Signal::HUP, false, 129)]
     {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = gpupv(&["run", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
         command.env("TMPDIR", folder.path()).process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = command.spawn().expect("gpupv starts");
@@ -68,14 +68,18 @@ fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
         assert_eq!(left(), 1, "a folder with sockets, while it runs");
         let pid = Pid::from_child(&running);
         let sent = if to_all { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
-        sent.expect("it is there");
-        assert_eq!(running.wait().expect("it is ours").code(), Some(code), "{signal:?}");
+        sent.expect("the signal was sent");
+        assert_eq!(
+            running.wait().expect("the child process can be waited for").code(),
+            Some(code),
+            "{signal:?}"
+        );
         assert_eq!(left(), 0, "{signal:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_brought_into_a_guest_is_named_before_anything_boots() {
+fn a_file_that_cannot_be_copied_into_a_guest_is_named_before_boot() {
     for (with, wanted) in
         [("/no/such/file", "/no/such/file does not exist"), ("/etc/passwd:relative", "must be absolute")]
     {
@@ -92,7 +96,7 @@ fn a_programs_exit_code_and_signal_pass_through() {
     {
         assert_eq!(run(&["run", "--", "sh", "-c", script]).status.code(), Some(code), "{script}");
     }
-    // Its own flags are its own.
+    // The program's flags are not gpupv's.
     let output = run(&["run", "echo", "--json", "-n", "x"]);
     assert_eq!(stdout(&output), "--json -n x\n");
 }
@@ -102,7 +106,7 @@ fn a_program_finds_the_broker_and_the_library_by_its_environment() {
     let output = run(&["run", "--", c_program("fence_tour").to_str().expect("UTF-8")]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output), include_str!("golden/fence_tour.txt"));
-    // Without a daemon it says so instead of hanging.
+    // Without a daemon the program fails with a message instead of hanging.
     let mut alone = std::process::Command::new(c_program("fence_tour"));
     alone.env("LD_LIBRARY_PATH", &e2e::programs::artifacts().directory);
     let output = alone.env("GPUPV_BROKER", "/no/such/socket").output().expect("it starts");
@@ -123,10 +127,10 @@ fn a_second_daemon_in_one_folder_names_the_first() {
 
 #[test]
 fn sockets_that_a_killed_daemon_left_are_replaced() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let sockets = ["broker.sock", "control.sock", "vm1.sock"];
     for name in sockets {
-        // Bound and closed: the file stays, nobody listens.
+        // Bound and closed: the file stays, without a listener.
         drop(std::os::unix::net::UnixListener::bind(folder.path().join(name)).expect("it binds"));
     }
     let served = Served::start_in(folder, &[]);
@@ -134,21 +138,25 @@ fn sockets_that_a_killed_daemon_left_are_replaced() {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_leaves_no_socket_behind() {
+fn a_terminated_daemon_removes_its_sockets() {
     use rustix::process::{Pid, Signal, kill_process};
     for signal in [Signal::TERM, Signal::INT] {
         let mut served = Served::start(&["--vms", "2"]);
-        kill_process(Pid::from_child(&served.child), signal).expect("it runs");
-        assert_eq!(served.child.wait().expect("it is ours").code(), Some(0), "{signal:?}");
+        kill_process(Pid::from_child(&served.child), signal).expect("the process can be signaled");
+        assert_eq!(
+            served.child.wait().expect("the child process can be waited for").code(),
+            Some(0),
+            "{signal:?}"
+        );
         let left: Vec<_> = std::fs::read_dir(served.directory()).expect("the folder").collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
 
 #[test]
-fn a_user_who_breaks_the_protocol_all_the_time_gets_few_lines_of_the_log_and_the_rest_is_counted() {
+fn repeated_protocol_errors_of_a_user_are_rate_limited_in_the_log_and_counted() {
     const CONNECTIONS: u64 = 1000;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("log");
     let to = log.clone();
     let command = move || {
@@ -166,8 +174,8 @@ fn a_user_who_breaks_the_protocol_all_the_time_gets_few_lines_of_the_log_and_the
         );
     }
     served.terminate();
-    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
-    let text = std::fs::read_to_string(&log).expect("there is a log");
+    assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
+    let text = std::fs::read_to_string(&log).expect("the log can be read");
     let said = text.lines().filter(|line| line.contains("a local process is refused")).count() as u64;
     let left_out = text.lines().filter_map(|line| {
         let (before, _) = line.split_once(" more lines were left out")?;
@@ -178,7 +186,7 @@ fn a_user_who_breaks_the_protocol_all_the_time_gets_few_lines_of_the_log_and_the
 }
 
 #[test]
-fn inspect_without_a_daemon_says_what_to_do() {
+fn inspect_without_a_daemon_suggests_serve_or_directory() {
     let output = run(&["inspect", "--directory", "/no/such/folder"]);
     assert_eq!(output.status.code(), Some(2));
     for wanted in ["/no/such/folder/control.sock", "gpupv serve", "--directory"] {
@@ -206,7 +214,7 @@ fn inspect_prints_text_for_people_and_json_for_programs() {
 }
 
 #[test]
-fn a_reader_that_goes_away_changes_no_exit_code_and_a_full_disk_is_a_failure() {
+fn a_closed_stdout_keeps_the_exit_code_and_a_full_disk_fails() {
     let served = Served::start(&[]);
     let directory = served.directory().to_str().expect("UTF-8");
     let trace = format!("{directory}/recorded.gvt");
@@ -230,9 +238,9 @@ fn a_reader_that_goes_away_changes_no_exit_code_and_a_full_disk_is_a_failure() {
 }
 
 #[test]
-fn a_daemon_serves_whoever_reads_what_it_says() {
+fn a_daemon_serves_with_its_stdout_closed_or_full() {
     for stdout in [closed(), full()] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let served = Served::start_saying(folder, &["--vms", "2"], stdout);
         assert_eq!(served.inspect().vms.len(), 2);
     }
@@ -251,7 +259,7 @@ fn the_control_socket_answers_health_and_reflection() {
     });
 }
 
-/// The names of the services, by reflection.
+/// Service names from gRPC reflection.
 async fn services(channel: tonic::transport::Channel) -> Vec<String> {
     let request = ServerReflectionRequest {
         host: String::new(),
@@ -268,8 +276,8 @@ async fn services(channel: tonic::transport::Channel) -> Vec<String> {
 }
 
 #[test]
-fn without_qemu_the_command_that_mends_it_is_named() {
-    let empty = tempfile::tempdir().expect("a folder");
+fn without_qemu_the_command_that_installs_it_is_named() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
     let output = gpupv(&["vm", "run", "--", "/x"]).env("PATH", empty.path()).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
     for wanted in ["qemu-system-x86_64", "install", "qemu-system-x86", "gpupv doctor --fix"] {
@@ -278,8 +286,8 @@ fn without_qemu_the_command_that_mends_it_is_named() {
 }
 
 #[test]
-fn doctor_tells_programs_what_is_missing_and_what_mends_it() {
-    let empty = tempfile::tempdir().expect("a folder");
+fn doctor_json_names_missing_requirements_and_their_fixes() {
+    let empty = tempfile::tempdir().expect("a temporary folder");
     let output = gpupv(&["doctor", "--json"]).env("PATH", empty.path()).output().expect("gpupv starts");
     assert_ne!(output.status.code(), Some(0), "QEMU is missing");
     let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -291,7 +299,7 @@ fn doctor_tells_programs_what_is_missing_and_what_mends_it() {
 
 #[test]
 fn a_bad_configuration_is_named_and_no_daemon_starts() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let config = folder.path().join("gpupv.toml");
     std::fs::write(&config, "[policy]\nlower_gpu_signal = \"perhaps\"\n").expect("writable");
     let sockets = folder.path().join("sockets");
@@ -317,8 +325,8 @@ fn inject(served: &Served, words: &[&str]) -> Output {
 }
 
 #[test]
-fn what_is_injected_is_said_recorded_and_replayed() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn injected_faults_are_printed_recorded_and_replayed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("injected.gvt");
     let trace = trace.to_str().expect("UTF-8");
     let mut served = Served::start(&["--record", trace]);
@@ -343,7 +351,7 @@ fn what_is_injected_is_said_recorded_and_replayed() {
         rustix::process::Signal::TERM,
     )
     .expect("it runs");
-    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
     let replayed = run(&["replay", "--json", trace]);
     assert_eq!(replayed.status.code(), Some(0), "{}", stdout(&replayed));
     let verdict: Value = serde_json::from_str(stdout(&replayed)).expect("JSON");
@@ -351,7 +359,7 @@ fn what_is_injected_is_said_recorded_and_replayed() {
 }
 
 #[test]
-fn what_cannot_be_injected_is_refused_with_what_there_is() {
+fn an_invalid_fault_is_refused_with_the_valid_choices() {
     let served = Served::start(&[]);
     for (words, wanted) in [
         (&["hnag", "3D"][..], "lose_interrupt"),
@@ -370,7 +378,7 @@ fn what_cannot_be_injected_is_refused_with_what_there_is() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stdout(&output));
         assert!(stderr(&output).contains(wanted), "{words:?}: {}", stderr(&output));
     }
-    assert_eq!(served.inspect().stopped_adapters.len(), 0, "nothing of it has happened");
+    assert_eq!(served.inspect().stopped_adapters.len(), 0, "the refused faults had no effect");
     let json = inject(&served, &["--json", "hang", "3D"]);
     let said: Value = serde_json::from_str(stdout(&json)).expect("JSON");
     assert!(said["injected"].as_str().is_some_and(|what| what.contains("engine 0.0 hangs")), "{said}");
@@ -382,7 +390,7 @@ fn what_cannot_be_injected_is_refused_with_what_there_is() {
 
 #[test]
 fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("frozen.gvt");
     let served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
     let mut client = Client::new(&served.broker());
@@ -393,7 +401,11 @@ fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
     assert_eq!(process().held_wakes, None);
     let name = process().name;
     assert_eq!(inject(&served, &["freeze", &name]).status.code(), Some(0));
-    assert_eq!(client.signal(device, fence.object, 1), NtStatus::SUCCESS, "what it had sent before is done");
+    assert_eq!(
+        client.signal(device, fence.object, 1),
+        NtStatus::SUCCESS,
+        "calls of a frozen process are executed"
+    );
     assert_eq!(process().held_wakes, Some(1));
     let text = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
     assert!(stdout(&text).contains("frozen, 1 wake-ups held"), "{}", stdout(&text));

@@ -1,4 +1,4 @@
-//! What is in a trace when its daemon is killed, when its disk is full, and when nobody asked for it in time.
+//! Traces of killed daemons, on full disks, and of a flight recorder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -22,39 +22,39 @@ const KILLS: u64 = 10;
 /// Environment variable with another number of kills: `just soak`.
 const KILLS_ENV: &str = "GPUPV_KILLS";
 const SEED: u64 = 0x6770_7576_2e67_7674;
-/// Guest processes that keep the daemon busy.
+/// Client processes that keep the daemon busy.
 const CALLERS: usize = 3;
-/// Calls that are on their way at a time.
+/// Outstanding calls at a time.
 const PIPELINED: u64 = 16;
 
-/// What a guest process was told before the end of the daemon.
+/// Answers that a client process received before the daemon's end.
 struct Acknowledged {
     process: ProcessId,
     /// Every call up to this one was answered.
     answered: u64,
     /// Every wait up to this one ended.
     woken: u64,
-    /// The last value that its fence memory showed.
+    /// The last value in its fence memory.
     seen: u64,
     slot: u32,
 }
 
-/// How far the guest processes have come together.
+/// Progress of all client processes.
 #[derive(Default)]
 struct Progress {
-    /// Processes that have their fence. Before that a call has to be answered, so no kill may come.
+    /// Processes that have their fence. No kill may come before, because set-up calls need answers.
     ready: AtomicUsize,
-    /// Calls that were answered since.
+    /// Answered calls since then.
     total: AtomicU64,
 }
 
-/// Waits for and signals a fence until the daemon is gone; adds up what was answered.
+/// Waits for and signals a fence until the daemon ends; counts the answers.
 fn call_until_the_end(broker: PathBuf, progress: &Progress) -> Acknowledged {
     let mut client = Client::new(&broker);
     let device = client.open_device();
     let fence = client.create_fence(device, 0);
     progress.ready.fetch_add(1, Ordering::Relaxed);
-    // Three calls are answered by now.
+    // Three calls have been answered so far.
     let (mut asked, mut answered, mut woken, mut value) = (3, 3, 0, 0);
     let mut seen = 0;
     let signal = |value: u64| Call::SignalFromCpu {
@@ -96,7 +96,7 @@ fn call_until_the_end(broker: PathBuf, progress: &Progress) -> Acknowledged {
     Acknowledged { process: ProcessId(client.process), answered, woken, seen, slot }
 }
 
-/// What a trace has of a process.
+/// The recorded steps of a process.
 #[derive(Default)]
 struct Recorded {
     answered: u64,
@@ -106,14 +106,16 @@ struct Recorded {
 
 fn recorded_of(trace: &Path, of: &Acknowledged) -> Recorded {
     let mut recorded = Recorded::default();
-    for record in Reader::open(trace).expect("it is a trace") {
-        let Record::Step { effects: Some(effects), .. } = record.expect("it can be read") else { continue };
+    for record in Reader::open(trace).expect("the file is a trace") {
+        let Record::Step { effects: Some(effects), .. } = record.expect("the record can be read") else {
+            continue;
+        };
         for answer in effects.answers.iter().filter(|answer| answer.process == of.process) {
             assert_eq!(answer.request, recorded.answered + 1);
             recorded.answered = answer.request;
         }
         for event in effects.events.iter().filter(|event| event.process == of.process) {
-            recorded.woken = event.target.event().expect("no driver signals").0;
+            recorded.woken = event.target.event().expect("no driver signals an event").0;
         }
         for store in
             effects.stores.iter().filter(|store| (store.process, store.slot) == (of.process, of.slot))
@@ -125,10 +127,10 @@ fn recorded_of(trace: &Path, of: &Acknowledged) -> Recorded {
 }
 
 #[test]
-fn nothing_that_a_guest_was_told_is_missing_after_a_kill() {
+fn every_answer_sent_before_a_kill_is_in_the_recording() {
     let kills = std::env::var(KILLS_ENV).map_or(KILLS, |kills| kills.parse().expect("a number"));
     let mut random = Random::new(SEED);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     for kill in 0..kills {
         let trace = folder.path().join("killed.gvt");
         let mut served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
@@ -139,18 +141,18 @@ fn nothing_that_a_guest_was_told_is_missing_after_a_kill() {
                 std::thread::spawn(move || call_until_the_end(broker, &progress))
             })
             .collect();
-        // Before the first block is full, about when it is, and later.
+        // Kills before, around and after the end of the first block.
         let wanted = 1 + random.below(30_000) as u64;
         until("they call", || {
             progress.ready.load(Ordering::Relaxed) == CALLERS
                 && progress.total.load(Ordering::Relaxed) >= wanted
         });
-        served.child.kill().expect("it is ours");
-        served.child.wait().expect("it is ours");
+        served.child.kill().expect("the child process can be killed");
+        served.child.wait().expect("the child process can be waited for");
         let acknowledged: Vec<_> =
             callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
 
-        let found = verify(Reader::open(&trace).expect("it opens")).expect("it can be read");
+        let found = verify(Reader::open(&trace).expect("the trace opens")).expect("the trace can be read");
         assert!(found.is_whole() && !found.ended, "kill {kill} after {wanted}: {found}");
         for of in &acknowledged {
             let recorded = recorded_of(&trace, of);
@@ -159,8 +161,8 @@ fn nothing_that_a_guest_was_told_is_missing_after_a_kill() {
             assert!(recorded.woken >= of.woken, "{context}: woken {} of {}", recorded.woken, of.woken);
             assert!(recorded.value >= of.seen, "{context}: value {} of {}", recorded.value, of.seen);
         }
-        let report =
-            trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+        let report = trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {})
+            .expect("the file is a trace");
         assert!(matches!(report.verdict, Verdict::Identical { .. }), "kill {kill} after {wanted}: {report}");
     }
 }
@@ -174,7 +176,7 @@ fn verified(trace: &Path) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(stdout(&output)).expect("JSON"))
 }
 
-/// Waits and signals so often; each works.
+/// Waits for and signals each of these values; each must succeed.
 fn works(
     client: &mut Client,
     device: Handle,
@@ -190,7 +192,7 @@ fn works(
 fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     // Two halves of a MiB: room for the open block, and for a few full ones.
     const LIMIT: &str = "trap '' XFSZ; ulimit -f 1024; exec \"$@\"";
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("full.gvt");
     let command = || {
         let mut command = Command::new("sh");
@@ -221,14 +223,14 @@ fn a_full_disk_stops_the_recording_and_not_the_daemon() {
     assert!(found["steps"].as_u64().is_some_and(|steps| steps > 5000), "{found}");
     let text = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
     assert!(stdout(&text).contains(&format!("recording stopped: {dropped} steps")), "{}", stdout(&text));
-    // What the daemon could not record it says in the end as well.
+    // The daemon also reports lost recording at its end.
     served.terminate();
-    assert_eq!(served.child.wait().expect("it is ours").code(), Some(2));
+    assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(2));
     let (_, found) = verified(&trace);
     assert!(found["lost_steps"].as_u64() >= Some(dropped), "{found}");
 }
 
-/// The first note of a daemon that has this in it, from now on; `meanwhile` runs once notes are listened to.
+/// The next note of a daemon with this text; `meanwhile` runs after the subscription to notes.
 fn note_with(served: &Served, words: &str, meanwhile: impl FnOnce() + Send) -> String {
     block_on(async {
         let mut client = control::connect(served.directory()).await.expect("the daemon answers");
@@ -244,9 +246,9 @@ fn note_with(served: &Served, words: &str, meanwhile: impl FnOnce() + Send) -> S
 }
 
 #[test]
-fn a_recording_ends_complete_at_its_limit_and_the_daemon_goes_on() {
+fn a_recording_ends_complete_at_its_limit_and_the_daemon_keeps_serving() {
     const LIMIT_BYTES: u64 = 1 << 20;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("limited.gvt");
     let arguments = ["--record-max", "1MiB", "--record", trace.to_str().expect("UTF-8")];
     let mut served = Served::start(&arguments);
@@ -271,10 +273,11 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_goes_on() {
     assert_eq!(ended, (Some(0), Some(true), Some(0)), "{found}");
     let steps = found["steps"].as_u64().expect("a number");
     assert!(note.contains(&format!("step #{steps} and is complete")), "{note}, {found}");
-    let report = trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    let report =
+        trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");
     assert!(report.agrees() && report.ended, "{report}");
     served.terminate();
-    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
     for (arguments, wanted) in [
         (&["--record", "x.gvt", "--record-max", "12"][..], "the least is 1048576 bytes"),
         (&["--record", "x.gvt", "--record-max", "much"], "4GiB"),
@@ -288,7 +291,7 @@ fn a_recording_ends_complete_at_its_limit_and_the_daemon_goes_on() {
 
 #[test]
 fn durability_is_named_and_each_kind_records_everything() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     for durable in ["none", "block", "interval:1"] {
         let trace = folder.path().join("durable.gvt");
         let arguments = ["--durable", durable, "--record", trace.to_str().expect("UTF-8")];
@@ -298,15 +301,15 @@ fn durability_is_named_and_each_kind_records_everything() {
         let fence = client.create_fence(device, 0);
         works(&mut client, device, &fence, 1..101);
         if durable == "interval:1" {
-            // The writer puts what there is into the file itself, and then sleeps.
+            // The writer writes all pending data to the file, and then sleeps.
             let in_file = || Reader::new(std::fs::File::open(&trace).expect("there"), &trace).map(verify);
             until("it is written", || {
                 in_file().is_ok_and(|found| found.is_ok_and(|found| found.steps > 100))
             });
         }
         served.terminate();
-        assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
-        let found = verify(Reader::open(&trace).expect("it opens")).expect("it can be read");
+        assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
+        let found = verify(Reader::open(&trace).expect("the trace opens")).expect("the trace can be read");
         assert!(found.is_whole() && found.ended && found.steps > 100, "{durable}: {found}");
     }
     for (arguments, wanted) in [
@@ -322,8 +325,8 @@ fn durability_is_named_and_each_kind_records_everything() {
 }
 
 #[test]
-fn a_flight_recorder_is_dumped_when_it_is_asked_for_and_when_an_engine_is_reset() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_flight_recorder_is_dumped_on_request_and_on_an_engine_reset() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let dumps = folder.path().to_str().expect("UTF-8");
     let served = Served::start(&["--flight-recorder", "1", "--dumps", dumps]);
     let mut client = Client::new(&served.broker());
@@ -335,7 +338,8 @@ fn a_flight_recorder_is_dumped_when_it_is_asked_for_and_when_an_engine_is_reset(
     let output = dump.arg(served.directory()).arg(&asked).output().expect("gpupv starts");
     let said: Value = serde_json::from_str(stdout(&output)).expect("JSON");
     assert!(said["steps"].as_u64() > Some(1000), "{said}");
-    let report = trace::replay(&asked, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    let report =
+        trace::replay(&asked, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");
     assert!(report.agrees() && report.ended, "{report}");
     assert_eq!(verified(&asked).0, Some(0));
 
@@ -353,10 +357,10 @@ fn a_flight_recorder_is_dumped_when_it_is_asked_for_and_when_an_engine_is_reset(
     until("the engine is reset", || served.inspect().engine_resets > 0);
     let dumped = dumped().expect("a dump of the reset");
     let report =
-        trace::replay(&dumped, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+        trace::replay(&dumped, &drivers::Registry::default(), &mut |_, _| {}).expect("the file is a trace");
     assert!(report.agrees() && report.ended, "{report}");
 
-    // Who records into a file has everything there.
+    // A daemon that records to a file has no flight recorder.
     let trace = folder.path().join("all.gvt");
     let served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
     let refused = gpupv(&["trace", "dump", "--directory"]).arg(served.directory()).arg(&asked).output();
@@ -366,8 +370,8 @@ fn a_flight_recorder_is_dumped_when_it_is_asked_for_and_when_an_engine_is_reset(
 }
 
 #[test]
-fn verify_says_what_is_lost_and_exits_by_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn verify_reports_lost_blocks_and_its_exit_code_follows() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("run.gvt");
     let output = gpupv(&["run", "--record"]).arg(&trace).args(["--", "true"]).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(0));
@@ -376,7 +380,7 @@ fn verify_says_what_is_lost_and_exits_by_it() {
     assert_eq!((found["blocks"]["header"].as_u64(), found["blocks"]["end"].as_u64()), (Some(1), Some(1)));
     let bytes = std::fs::read(&trace).expect("the trace is there");
     let damaged = folder.path().join("damaged.gvt");
-    // Behind the header's block, whose length is at byte 20, comes the only one with steps.
+    // The only block with steps follows the header's block, whose length is at byte 20.
     let header = 68 + u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes")) as usize;
     let mut copy = bytes.clone();
     copy[header + 70] ^= 1;

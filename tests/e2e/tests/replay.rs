@@ -1,4 +1,4 @@
-//! Recorded runs replay identical; a damaged trace says where.
+//! Recorded runs replay identical; a damaged trace is reported with its position.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -19,7 +19,7 @@ fn replay(trace: &Path) -> Output {
     gpupv(&["replay"]).arg(trace).output().expect("gpupv starts")
 }
 
-/// Records programs, one after the other, into a trace that ends in order.
+/// Records programs, one after the other, into a complete trace.
 fn record(trace: &Path, programs: &[(&str, &[&str])]) {
     let daemon = Embedded::start_with(Options { record: Some(trace.into()), ..Options::default() });
     for (program, arguments) in programs {
@@ -34,7 +34,7 @@ struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("a folder"))
+        Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -72,7 +72,7 @@ fn the_command_line_records_and_replays() {
     assert_eq!(replay(&trace).status.code(), Some(0));
 }
 
-/// Each submission of the tour that has something wrong with it: what is told, at which command.
+/// Each faulty submission of the tour: the report, and its command.
 #[test]
 fn a_recorded_command_list_is_explained() {
     let folder = Folder::new();
@@ -88,7 +88,7 @@ fn a_recorded_command_list_is_explained() {
     for one in races {
         let (race, message) = (&one["races"][0], &one["messages"][0]);
         let packet = race["packet"].as_u64().expect("a packet") as usize;
-        // The race and the message are about one command.
+        // The race and the message name one command.
         assert_eq!(one["packets"][packet]["command"], message["command"], "{one}");
         assert!(race["missing"].as_str().expect("words").contains("a barrier between them"), "{race}");
         assert_eq!(message["rule"], "R-091", "{message}");
@@ -119,12 +119,12 @@ fn a_flipped_byte_is_named_by_block_and_offset() {
         assert!(block.is_some_and(|number| number.parse::<u32>().is_ok()), "byte {at}: {said}");
         let offset = said.split(" at byte ").nth(1).and_then(|rest| rest.split(' ').next());
         let offset: usize = offset.and_then(|number| number.parse().ok()).expect("a byte offset");
-        assert!(offset <= at, "byte {at} is before the damage that is named: {said}");
+        assert!(offset <= at, "byte {at} is before the reported damage: {said}");
     }
 }
 
 #[test]
-fn a_cut_trace_says_where_it_is_cut() {
+fn a_truncated_trace_reports_block_and_offset() {
     let folder = Folder::new();
     let (trace, cut) = (folder.file("run.gvt"), folder.file("cut.gvt"));
     record(&trace, &[("fence_tour", &[])]);
@@ -133,7 +133,7 @@ fn a_cut_trace_says_where_it_is_cut() {
         std::fs::write(&cut, &bytes[..length]).expect("the folder is writable");
         let output = replay(&cut);
         let said = text(&output.stdout);
-        // A cut between two blocks is what a killed daemon leaves: whole, but not ended.
+        // A cut between two blocks is what a killed daemon leaves: no damage, but no end.
         if output.status.code() == Some(0) {
             assert!(said.contains("not ended"), "{length}: {said}");
         } else {
@@ -144,7 +144,7 @@ fn a_cut_trace_says_where_it_is_cut() {
 }
 
 #[test]
-fn what_is_no_trace_is_a_mistake_of_the_caller() {
+fn a_file_that_is_no_trace_is_a_usage_error() {
     let folder = Folder::new();
     let text_file = folder.file("notes.gvt");
     std::fs::write(&text_file, "These are my notes, and they are longer than a header.").expect("writable");
@@ -159,7 +159,7 @@ fn what_is_no_trace_is_a_mistake_of_the_caller() {
         assert_eq!(output.status.code(), Some(2), "{}", path.display());
         assert!(text(&output.stderr).contains(wanted), "{}", text(&output.stderr));
     }
-    // And recording does not write over it.
+    // Recording does not overwrite it.
     let output = gpupv(&["run", "--record"]).arg(&text_file).arg(c_program("fence_tour")).output();
     let output = output.expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
@@ -168,7 +168,7 @@ fn what_is_no_trace_is_a_mistake_of_the_caller() {
 }
 
 #[test]
-fn the_trace_of_a_killed_daemon_replays_as_far_as_it_goes_and_says_so() {
+fn the_trace_of_a_killed_daemon_replays_to_its_end_as_not_ended() {
     let _alone = alone();
     let folder = Folder::new();
     let trace = folder.file("killed.gvt");
@@ -177,8 +177,8 @@ fn the_trace_of_a_killed_daemon_replays_as_far_as_it_goes_and_says_so() {
     let mut callers = Running::start(guest_command(&command, &served.broker(), artifacts()));
     callers.says("ready");
     until("it calls", || served.inspect().counters.is_some_and(|counters| counters.frames_received > 2000));
-    served.child.kill().expect("it is ours");
-    served.child.wait().expect("it is ours");
+    served.child.kill().expect("the child process can be killed");
+    served.child.wait().expect("the child process can be waited for");
     drop(callers);
     let output = gpupv(&["replay", "--json"]).arg(&trace).output().expect("gpupv starts");
     let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -1,4 +1,4 @@
-//! Recordings, and the parts that VMs have of them, played at a daemon that runs.
+//! Live replay of recordings, and of single VMs' parts, at a running daemon.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ use gpupv::daemon::Options;
 use serde_json::Value;
 use trace::Reader;
 
-/// Three VMs take turns by fences that they share by name.
+/// A recording of three VMs that take turns by fences shared by name.
 fn three_vms() -> PathBuf {
     tree().join("tests/traces/three_vms.gvt")
 }
@@ -25,7 +25,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(output)))
 }
 
-/// A daemon like the one of a trace, with VMs that have no machine.
+/// A daemon configured like a trace's, with local VMs.
 fn like(trace: &Path, vms: &[&str]) -> Embedded {
     let kernel = Reader::open(trace).expect("a trace").header().config.clone();
     let local_vms = vms.iter().map(|vm| (*vm).to_owned()).collect();
@@ -33,12 +33,12 @@ fn like(trace: &Path, vms: &[&str]) -> Embedded {
 }
 
 fn broker_of(daemon: &Embedded, vm: &str) -> PathBuf {
-    daemon.daemon().local_vm(vm).expect("it is there").1
+    daemon.daemon().local_vm(vm).expect("the local VM exists").1
 }
 
 #[test]
-fn recorded_programs_come_to_the_same_at_another_daemon() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn recorded_programs_give_the_same_results_at_another_daemon() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("run.gvt");
     let daemon = Embedded::start_with(Options { record: Some(trace.clone()), ..Options::default() });
     for (program, arguments) in
@@ -61,9 +61,9 @@ fn recorded_programs_come_to_the_same_at_another_daemon() {
     daemon.stop();
 }
 
-/// Each VM's part is a replay of its own: they know of one another only by what the daemon does.
+/// Each VM's part is replayed by its own process; they interact only through the daemon.
 #[test]
-fn the_parts_of_three_vms_meet_at_a_live_daemon() {
+fn partial_replays_of_three_vms_share_one_live_daemon() {
     let trace = three_vms();
     let daemon = like(&trace, &["A", "B", "M"]);
     let part = |vm: &str| at(&trace, &broker_of(&daemon, vm), &["--vm", vm]);
@@ -93,10 +93,10 @@ fn the_parts_of_three_vms_meet_at_a_live_daemon() {
 }
 
 #[test]
-fn what_comes_to_something_else_is_told() {
+fn different_results_are_reported() {
     let trace = three_vms();
     let daemon = like(&trace, &["A", "B", "M"]);
-    // Nobody has shared anything yet.
+    // Nothing has been shared yet.
     let output = at(&trace, &broker_of(&daemon, "M"), &["--vm", "M"]).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let said = stdout(&output);
@@ -110,9 +110,9 @@ fn what_comes_to_something_else_is_told() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused() {
+fn an_impossible_live_replay_is_refused() {
     let trace = three_vms();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let nobody = folder.path().join("nobody");
     let refused = |command: &mut Command| {
         let output = command.output().expect("gpupv starts");

@@ -1,4 +1,4 @@
-//! A daemon with a journal is killed under load and started again: its guests go on, and notice nothing but the time.
+//! A daemon with a journal is killed under load and restarted: its client processes resume, with only a delay.
 
 use e2e::embedded::{Embedded, Running};
 use e2e::journal::{PROCESSES, kills, replays, ring, segments};
@@ -10,13 +10,13 @@ use e2e::served::Served;
 const KILLS: u64 = 5;
 const SEED_ENV: &str = "GPUPV_SEED";
 
-/// Three processes in a ring while their daemon is killed so often and started again.
+/// Runs three processes in a ring while their daemon is killed and restarted this many times.
 fn ring_goes_on(kills: u64, more: &[&str]) {
     let default = u64::from(std::process::id());
     let seed = std::env::var(SEED_ENV).map_or(default, |seed| seed.parse().expect("a number"));
     println!("{SEED_ENV}={seed}");
     let mut random = Random::new(seed);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let arguments = [&["--journal", journal.to_str().expect("UTF-8")], more].concat();
     let mut served = Served::start(&arguments);
@@ -35,7 +35,7 @@ fn ring_goes_on(kills: u64, more: &[&str]) {
     }
     processes.iter_mut().for_each(|process| process.says("on"));
     assert_eq!(served.inspect().processes.len(), PROCESSES);
-    // All inputs first: each waits for its neighbour to the end.
+    // End all inputs first, because each process waits for its neighbour to the end.
     processes.iter_mut().for_each(Running::end_input);
     for process in processes {
         let text = process.end();
@@ -43,7 +43,7 @@ fn ring_goes_on(kills: u64, more: &[&str]) {
     }
     nothing_is_left(&served);
     served.terminate();
-    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    assert_eq!(served.child.wait().expect("the child process can be waited for").code(), Some(0));
     replays(&journal, "in the end");
 }
 
@@ -57,18 +57,18 @@ fn nothing_is_left(served: &Served) {
 }
 
 #[test]
-fn guests_go_on_after_each_kill_and_lose_nothing() {
+fn processes_resume_after_each_kill_and_lose_nothing() {
     ring_goes_on(kills(KILLS), &[]);
 }
 
 #[test]
-fn one_way_calls_are_made_once_each() {
+fn one_way_calls_are_executed_once_each() {
     ring_goes_on(KILLS, &["--async-submission"]);
 }
 
 #[test]
-fn engines_reach_the_memory_that_was_backing_before() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn engines_reach_backing_pages_attached_before_the_restart() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let arguments = ["--journal", journal.to_str().expect("UTF-8")];
     let mut served = Served::start(&arguments);
@@ -86,9 +86,9 @@ fn engines_reach_the_memory_that_was_backing_before() {
 }
 
 #[test]
-fn answers_are_big_and_the_journal_keeps_those_that_may_not_have_been_read() {
-    // More than it keeps of one process: who has read them says so in time.
-    let folder = tempfile::tempdir().expect("a folder");
+fn the_journal_keeps_big_answers_that_a_client_may_not_have_read() {
+    // More than the journal keeps for one process: clients acknowledge what they have read in time.
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let served = Served::start(&["--journal", journal.to_str().expect("UTF-8")]);
     let escapes = Running::start(Embedded::command_at(&served.broker(), "big_escapes", &["big"]));
@@ -98,15 +98,15 @@ fn answers_are_big_and_the_journal_keeps_those_that_may_not_have_been_read() {
 }
 
 #[test]
-fn big_escapes_are_made_once_each_with_the_data_that_were_given() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn big_escapes_are_executed_once_each_with_their_data() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let arguments = ["--journal", journal.to_str().expect("UTF-8")];
     let mut served = Served::start(&arguments);
     let mut escapes = Running::start(Embedded::command_at(&served.broker(), "big_escapes", &["on"]));
     for _ in 0..=kills(KILLS) {
         eventually("the program calls", || {
-            // Each round of a thread is two, and there are three threads. Each daemon counts anew.
+            // Each round of a thread counts two, and there are three threads. Each daemon counts from 0.
             const WANTED: u64 = 30;
             let calls = served.inspect().processes.first().map_or(0, |process| process.calls);
             if calls >= WANTED { Ok(()) } else { Err(format!("{calls} calls, not {WANTED}")) }
@@ -121,8 +121,8 @@ fn big_escapes_are_made_once_each_with_the_data_that_were_given() {
 }
 
 #[test]
-fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_process_that_does_not_resume_leaks_nothing_and_blocks_no_other() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let journal = journal.to_str().expect("UTF-8");
     let mut served = Served::start(&["--journal", journal, "--resume-within", "forever"]);
@@ -137,7 +137,7 @@ fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
     let killed = start(&served);
     served.kill();
     killed.kill();
-    // It is waited for without a limit, and known to have ended at once.
+    // The daemon waits for it without a limit, and detects its end at once.
     served.start_again(&["--journal", journal, "--resume-within", "forever"]);
     steady.tell(b"\n");
     steady.says("right");
@@ -149,8 +149,8 @@ fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
     served.start_again(&["--journal", journal, "--resume-within", "0.2"]);
     steady.tell(b"\n");
     steady.says("right");
-    assert_eq!(served.inspect().processes.len(), 1, "the other one did not come");
-    // What it calls from here on is answered at once, and not by a daemon that never knew it.
+    assert_eq!(served.inspect().processes.len(), 1, "the stopped process did not resume");
+    // Its later calls fail at once, without a daemon that does not have its session.
     stopped.signal(rustix::process::Signal::CONT);
     let (status, text) = stopped.outcome(b"\n");
     assert!(!status.success() && text.contains("0xc00002b6"), "{status}: {text}");
@@ -159,12 +159,12 @@ fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
 }
 
 #[test]
-fn a_journal_is_one_daemons_and_what_it_cannot_go_on_from_is_told() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_journal_in_use_or_unusable_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let path = journal.to_str().expect("UTF-8");
     let refused = |arguments: &[&str], wanted: &str| {
-        let sockets = tempfile::tempdir().expect("a folder");
+        let sockets = tempfile::tempdir().expect("a temporary folder");
         let mut command = gpupv(&["serve", "--directory"]);
         let output = command.arg(sockets.path()).args(arguments).output().expect("gpupv starts");
         let said = stderr(&output);
@@ -178,9 +178,9 @@ fn a_journal_is_one_daemons_and_what_it_cannot_go_on_from_is_told() {
     refused(&["--resume-within", "5"], "--journal");
     refused(&["--journal", path, "--resume-within", "soon"], "SECONDS, or `forever`");
     let segment = segments(&journal).pop().expect("a segment");
-    let mut bytes = std::fs::read(&segment).expect("it is there");
+    let mut bytes = std::fs::read(&segment).expect("the segment can be read");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    std::fs::write(&segment, bytes).expect("it is ours");
+    std::fs::write(&segment, bytes).expect("the segment can be written");
     refused(&["--journal", path], "gpupv trace verify");
 }

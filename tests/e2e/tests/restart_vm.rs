@@ -1,7 +1,7 @@
-//! A daemon with a journal is killed under load, and processes in a real guest go on as local ones do.
+//! A daemon with a journal is killed under load, and processes in a real guest resume as local ones do.
 //!
-//! The daemon is a process of its own, started by this program from itself, because it drives the guest's agent too. QEMU
-//! and what holds its device are not its children.
+//! The daemon is a separate process, which this program starts from its own binary, because the daemon also drives the
+//! guest's agent. QEMU and the vhost-user proxy are not its children.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,19 +34,19 @@ const KILLS: u64 = 3;
 /// Environment variables of a daemon that this program starts: its folder, and its journal.
 const FOLDER_ENV: &str = "GPUPV_TEST_FOLDER";
 const JOURNAL_ENV: &str = "GPUPV_TEST_JOURNAL";
-/// How many seconds it waits for its guests; without it as long as it takes.
+/// Seconds that it waits for its clients to resume; without it there is no limit.
 const RESUME_WITHIN_ENV: &str = "GPUPV_TEST_RESUME_WITHIN";
-/// Its VMs without a machine.
+/// Its local VMs.
 const LOCAL_VMS: [&str; 2] = ["X1", "X2"];
-/// Before each answer, so that it is told from what the test harness prints.
+/// Prefix of each answer, to separate answers from output of the test harness.
 const ANSWER: &str = "answer: ";
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Not a test of its own, unless a test starts it: the daemon. A line of its input is a request, and answered with one.
+/// The daemon, when another test starts it; otherwise no test. Each line of its input is a request with a line as answer.
 #[test]
 fn daemon_of_a_process_of_its_own() {
     let Some(directory) = std::env::var_os(FOLDER_ENV).map(PathBuf::from) else { return };
-    let folder = std::env::var_os(JOURNAL_ENV).expect("it comes along").into();
+    let folder = std::env::var_os(JOURNAL_ENV).expect("the journal's variable is set").into();
     let seconds = std::env::var(RESUME_WITHIN_ENV).ok().map(|text| text.parse().expect("a number"));
     let resume_within = seconds.map(Duration::from_secs);
     let options = Options {
@@ -64,11 +64,11 @@ fn daemon_of_a_process_of_its_own() {
     for line in std::io::stdin().lines() {
         let line = line.expect("requests are text");
         let answer = driver.handle().block_on(obey(&line, &daemon, &entry));
-        // In one line.
+        // Print it as one line.
         println!("{ANSWER}{}", answer.unwrap_or_else(|error| format!("{error:#}")).escape_default());
     }
     drop(driver);
-    daemon.stop().expect("in order");
+    daemon.stop().expect("the daemon stops cleanly");
 }
 
 async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Result<String> {
@@ -95,11 +95,11 @@ async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Resu
             let code = Agent::connect(entry.clone()).await?.exec(&program, inputs, |_| ()).await?;
             Ok(code.to_string())
         }
-        other => anyhow::bail!("what is {other:?}?"),
+        other => anyhow::bail!("unknown request {other:?}"),
     }
 }
 
-/// The daemon, killed with this.
+/// The daemon process. Dropping it kills the daemon.
 struct Killable {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -110,7 +110,7 @@ impl Killable {
         Killable::start_within(folder, journal, None)
     }
 
-    /// The same, which waits so many seconds for its guests.
+    /// The same, with this many seconds for its clients to resume.
     fn start_within(folder: &Path, journal: &Path, seconds: Option<u32>) -> Killable {
         let program = std::env::current_exe().expect("our own path");
         let mut child = Command::new(program)
@@ -148,8 +148,8 @@ impl Killable {
     }
 
     fn kill(mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is ours");
+        self.child.kill().expect("the child process can be killed");
+        self.child.wait().expect("the child process can be waited for");
     }
 }
 
@@ -160,7 +160,7 @@ impl Drop for Killable {
     }
 }
 
-/// A guest whose daemon is somebody else's affair, and what holds its device.
+/// A guest with its vhost-user proxy, without its daemon.
 struct Machine {
     vm: Vm,
     proxy: Child,
@@ -196,7 +196,7 @@ fn start_ring_in_guest(ring: &str, daemon: &mut Killable) {
     }
 }
 
-/// Each of its processes is attached when this returns.
+/// Starts the guest's processes; returns once each is attached.
 fn ring_in_guest_is_on(ring: &str, daemon: &mut Killable, machine: &Machine) {
     for process in 0..PROCESSES {
         guest_says(daemon, &path_in_guest(ring, process), "shared", machine);
@@ -206,7 +206,7 @@ fn ring_in_guest_is_on(ring: &str, daemon: &mut Killable, machine: &Machine) {
 /// Waits for the verdict of each process in the guest.
 fn end_in_guest(ring: &str, daemon: &mut Killable, machine: &Machine) {
     for process in 0..PROCESSES {
-        // Any file will do.
+        // Any existing file.
         let stop = format!("{}.stop", path_in_guest(ring, process));
         assert_eq!(daemon.ask(&format!("put {}/Cargo.toml {stop}", env!("CARGO_MANIFEST_DIR"))), "done");
     }
@@ -215,7 +215,7 @@ fn end_in_guest(ring: &str, daemon: &mut Killable, machine: &Machine) {
     }
 }
 
-/// Waits for words of a process in the guest.
+/// Waits for this text in the output of a process in the guest.
 #[track_caller]
 fn guest_says(daemon: &mut Killable, path: &str, words: &str, machine: &Machine) {
     eventually("a process in the guest says what it should", || {
@@ -230,11 +230,11 @@ fn guest_says(daemon: &mut Killable, path: &str, words: &str, machine: &Machine)
 }
 
 #[test]
-fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
+fn processes_in_a_guest_resume_after_each_kill_beside_local_ones() {
     if !guests_can_run() {
         return;
     }
-    let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+    let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
     let (journal, socket) = (folder.path().join("journal"), folder.path().join("vm1.sock"));
     let mut daemon = Killable::start(folder.path(), &journal);
     let machine = Machine::boot(folder.path(), &socket);
@@ -246,7 +246,7 @@ fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
     ring_in_guest_is_on("ring", &mut daemon, &machine);
     let mut local = ring(&folder.path().join("broker.sock"));
     for kill in 0..kills(KILLS) {
-        // Nobody goes on before all are back, those in the guest too.
+        // No process continues before all have resumed, those in the guest included.
         local.iter_mut().for_each(|process| process.tell(b"30\n"));
         local.iter_mut().for_each(|process| process.says("on"));
         daemon.kill();
@@ -267,7 +267,7 @@ fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
         left => Err(left),
     });
 
-    // One that knows nothing of them: the machine works with it as with any.
+    // A daemon without these sessions: the machine works with it as with any daemon.
     daemon.kill();
     replays(&journal, "in the end");
     let journal = folder.path().join("another");
@@ -275,7 +275,7 @@ fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
     assert_eq!(daemon.ask("ready"), "yes");
     assert_eq!(daemon.ask("exec /fence_tour"), "0");
 
-    // Who is new in the guest waits for those that were there, and is then served.
+    // A new process in the guest waits for the old ones, and is then served.
     let mut local = ring(&folder.path().join("broker.sock"));
     local[0].signal(Signal::STOP);
     daemon.kill();
@@ -286,7 +286,7 @@ fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
     local[0].signal(Signal::CONT);
     ring_in_guest_is_on("new", &mut daemon, &machine);
 
-    // A machine that does not come back ends with its processes, and nobody else.
+    // A machine that does not reconnect ends with its processes, without an effect on others.
     assert_eq!(daemon.ask("processes"), (2 * PROCESSES).to_string());
     daemon.kill();
     drop(machine);
@@ -302,8 +302,8 @@ fn processes_in_a_guest_go_on_after_each_kill_beside_local_ones() {
 }
 
 #[test]
-fn a_session_is_gone_on_with_by_who_has_its_token_in_its_own_vm_while_who_is_new_waits() {
-    let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+fn only_the_token_in_its_own_vm_resumes_a_session_and_new_processes_wait() {
+    let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a temporary folder");
     let journal = folder.path().join("journal");
     let [own, other] = LOCAL_VMS.map(|vm| folder.path().join(format!("broker-{vm}.sock")));
     let host = folder.path().join("broker.sock");
@@ -339,10 +339,10 @@ fn a_session_is_gone_on_with_by_who_has_its_token_in_its_own_vm_while_who_is_new
         let said = Attached::resume(broker, process, token).err().unwrap_or_default();
         assert!(said.contains(wanted), "process {process}: {said}");
     }
-    assert!(new.is_silent(), "it waits");
-    let back = Attached::resume(&own, process, &token).expect("it is its session");
+    assert!(new.is_silent(), "the new process has no answer yet");
+    let back = Attached::resume(&own, process, &token).expect("the token resumes the session");
     let mut client = back.hello();
-    // What it may not have read is told again: two for the device, and one each for fence and signal.
+    // The daemon sends unacknowledged answers again: two for the device, and one each for fence and signal.
     let answers: Vec<_> = (0..4).map(|_| client.stream.read().expect("an answer")).collect();
     for (request, answer) in (1..).zip(&answers) {
         assert!(matches!(answer, FromHost::Answer { request: of, .. } if *of == request), "{answers:?}");

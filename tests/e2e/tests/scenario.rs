@@ -1,4 +1,4 @@
-//! `gpupv scenario`: what it refuses, what it says, what it writes.
+//! `gpupv scenario`: refusals, output and result files.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 fn folder_with(files: &[(&str, &str)]) -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, text) in files {
         let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("writable");
+        fs::create_dir_all(path.parent().expect("the path has a parent folder")).expect("writable");
         fs::write(path, text).expect("writable");
     }
     folder
@@ -43,7 +43,7 @@ p  signal D F=4         -> ok
 expect F = 5
 ";
 
-/// The backend without messages cannot look; the other one counts.
+/// A scenario that counts messages, which the model backend does not have.
 const DIVERGING: &str = "\
 scenario \"nobody sends ninety messages\"
 skip local \"a <reason> & more\"
@@ -61,7 +61,7 @@ fn mixed() -> TempDir {
     ])
 }
 
-/// Both commands that read files refuse this file, with place and reason.
+/// Checks that `check` and `run` refuse this file with line, column and reason.
 #[track_caller]
 fn refused(folder: &Path, file: &str, wanted: &[&str]) {
     for command in ["check", "run", "list"] {
@@ -79,7 +79,7 @@ fn refused(folder: &Path, file: &str, wanted: &[&str]) {
 }
 
 #[test]
-fn a_bad_file_is_refused_with_its_place_and_the_reason() {
+fn a_bad_file_is_refused_with_line_column_and_reason() {
     let process = "scenario \"bad\"\nprocess p\n";
     for (lines, place, reasons) in [
         (
@@ -101,7 +101,7 @@ fn a_bad_file_is_refused_with_its_place_and_the_reason() {
 }
 
 #[test]
-fn what_is_no_scenario_is_refused() {
+fn a_file_that_is_no_scenario_is_refused() {
     let folder = folder_with(&[("empty/no.txt", ""), ("empty/deep/no.scn.old", "")]);
     fs::write(folder.path().join("big.scn"), vec![b'#'; 10 << 20]).expect("writable");
     fs::write(folder.path().join("binary.scn"), b"scenario \"x\"\n\x7fELF\0\0").expect("writable");
@@ -115,7 +115,7 @@ fn what_is_no_scenario_is_refused() {
 }
 
 #[test]
-fn all_that_is_wrong_is_shown_and_nothing_runs() {
+fn every_error_is_shown_and_nothing_runs() {
     let folder = folder_with(&[
         ("all/a.scn", SOUND),
         ("all/b.scn", "nonsense\n"),
@@ -171,7 +171,7 @@ fn cases_are_chosen_by_name_and_tag() {
             &["run", "all", "all/a.scn", "all/a.scn", "--tag", "fences", "--backend", "link"],
             "3 passed, 0 failed",
         ),
-        // Skipped everywhere: nothing is set up for it.
+        // Skipped on every backend: nothing is set up for it.
         (&["run", "all/c.scn", "--backend", "local"], "0 passed, 0 failed, 1 skipped"),
     ] {
         let output = scenario(folder.path(), arguments);
@@ -181,7 +181,7 @@ fn cases_are_chosen_by_name_and_tag() {
 }
 
 #[test]
-fn the_first_failure_can_be_the_last() {
+fn fail_fast_stops_at_the_first_failure() {
     let folder = mixed();
     let output = scenario(folder.path(), &["run", "all", "--fail-fast"]);
     assert_eq!(output.status.code(), Some(1));
@@ -210,8 +210,8 @@ fn results_are_json_for_programs() {
     assert_eq!((&failing["file"], &failing["line"]), (&"all/deep/b.scn".into(), &7.into()));
     let unchecked = results.iter().find(|result| result["file"] == "all/c.scn").expect("it is there");
     assert_eq!(unchecked["unchecked"][0]["line"], 5);
-    // The file has the same.
-    let written = fs::read_to_string(folder.path().join("results.json")).expect("it is written");
+    // The file has the same content.
+    let written = fs::read_to_string(folder.path().join("results.json")).expect("the file was written");
     assert_eq!(written, stdout(&output));
 }
 
@@ -220,10 +220,10 @@ fn junit_reads_back_and_tap_keeps_its_plan() {
     let folder = mixed();
     let output = scenario(folder.path(), &["run", "all", "--junit", "results.xml", "--tap", "results.tap"]);
     assert_eq!(output.status.code(), Some(1));
-    let junit = fs::read_to_string(folder.path().join("results.xml")).expect("it is written");
+    let junit = fs::read_to_string(folder.path().join("results.xml")).expect("the file was written");
     assert!(junit.contains(r#"<testsuites name="gpupv scenario" tests="10" failures="3""#), "{junit}");
     assert_eq!(junit.matches("<testcase ").count(), 10);
-    let tap = fs::read_to_string(folder.path().join("results.tap")).expect("it is written");
+    let tap = fs::read_to_string(folder.path().join("results.tap")).expect("the file was written");
     let mut lines = tap.lines();
     assert_eq!((lines.next(), lines.next()), (Some("TAP version 14"), Some("1..10")));
     let points: Vec<&str> =
@@ -235,7 +235,7 @@ fn junit_reads_back_and_tap_keeps_its_plan() {
     assert_eq!(points.iter().filter(|point| point.starts_with("not ")).count(), 3);
 }
 
-/// What depends on the clock, as 0.
+/// Replaces durations by 0.
 fn without_durations(mut json: Value) -> Value {
     for result in json["results"].as_array_mut().expect("a list") {
         result["duration_ms"] = 0.into();
@@ -250,28 +250,28 @@ fn any_number_of_jobs_gives_the_same_bytes() {
         let tap = format!("{jobs}.tap");
         let arguments = ["run", "all", "--jobs", jobs, "--tap", &tap, "--json-file", "results.json"];
         let output = scenario(folder.path(), &arguments);
-        let json = fs::read(folder.path().join("results.json")).expect("it is written");
+        let json = fs::read(folder.path().join("results.json")).expect("the file was written");
         let json = without_durations(serde_json::from_slice(&json).expect("JSON")).to_string();
-        (output.stdout, json, fs::read(folder.path().join(tap)).expect("it is written"))
+        (output.stdout, json, fs::read(folder.path().join(tap)).expect("the file was written"))
     };
     let one = run("1");
     for jobs in ["2", "4"] {
-        assert!(run(jobs) == one, "{jobs} jobs give something else than one");
+        assert!(run(jobs) == one, "{jobs} jobs give another output than one job");
     }
 }
 
 #[test]
-fn what_is_written_to_begin_with_runs() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn scenario_new_writes_a_file_that_passes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let output = scenario(folder.path(), &["new", "first.scn", "--title", "my first one"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = fs::read_to_string(folder.path().join("first.scn")).expect("it is written");
+    let text = fs::read_to_string(folder.path().join("first.scn")).expect("the file was written");
     assert!(text.starts_with("scenario \"my first one\"\n"), "{text}");
     let output = scenario(folder.path(), &["check", "first.scn"]);
     assert_eq!(stdout(&output), "1 file, 1 case, no errors\n");
     let output = scenario(folder.path(), &["run", "first.scn"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "2 passed, 0 failed\n"));
-    // Nothing is overwritten, and nothing is half written.
+    // The command overwrites nothing and leaves no partial file.
     let output = scenario(folder.path(), &["new", "first.scn"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("first.scn exists"), "{}", stderr(&output));
@@ -282,7 +282,7 @@ fn what_is_written_to_begin_with_runs() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_stdout_is_no_failure() {
     let folder = mixed();
     let mut command = gpupv(&["scenario", "list", "all"]);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(closed());
@@ -290,14 +290,14 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
 }
 
-/// Waits no longer than any of these runs may take.
+/// Waits for the end of a run; fails if it hangs.
 #[track_caller]
 fn ends(mut command: Command) -> ExitStatus {
     let mut child = command.stdin(Stdio::null()).spawn().expect("gpupv starts");
     if !has_ended(&pidfd(Pid::from_child(&child)), 60) {
-        child.kill().expect("it is ours");
+        child.kill().expect("the child process can be killed");
         child.wait().expect("it was killed");
-        panic!("it hangs");
+        panic!("the command hangs");
     }
     child.wait().expect("it can be waited for")
 }
@@ -306,14 +306,14 @@ fn pidfd(pid: Pid) -> OwnedFd {
     pidfd_open(pid, PidfdFlags::empty()).expect("the process is there")
 }
 
-/// Waits for the end of a process for so many seconds.
+/// Waits this many seconds for the end of a process.
 fn has_ended(process: &OwnedFd, seconds: i64) -> bool {
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)).expect("it can be polled") > 0
 }
 
 #[test]
-fn a_run_does_not_hang_on_what_it_cannot_log() {
+fn a_run_does_not_hang_with_its_log_closed_or_full() {
     let folder = folder_with(&[("a.scn", SOUND)]);
     for stderr in [full(), closed()] {
         let mut command = gpupv(&["scenario", "run", "a.scn", "--backend", "local", "-vv"]);
@@ -323,7 +323,7 @@ fn a_run_does_not_hang_on_what_it_cannot_log() {
 }
 
 #[test]
-fn an_error_that_cannot_be_said_keeps_its_exit_code() {
+fn an_error_that_cannot_be_printed_keeps_its_exit_code() {
     let folder = folder_with(&[("bad.scn", "nonsense\n")]);
     for arguments in [["run", "missing.scn"], ["run", "bad.scn"], ["check", "bad.scn"]] {
         for stderr in [full(), closed()] {
@@ -335,7 +335,7 @@ fn an_error_that_cannot_be_said_keeps_its_exit_code() {
 }
 
 #[test]
-fn results_that_do_not_fit_on_the_disk_are_a_failure() {
+fn results_that_cannot_be_written_are_a_failure() {
     let folder = mixed();
     for arguments in [&["run", "all/a.scn"][..], &["run", "all", "--json"], &["list", "all"]] {
         let mut command = gpupv(&["scenario"]);
@@ -348,7 +348,7 @@ fn results_that_do_not_fit_on_the_disk_are_a_failure() {
 }
 
 #[test]
-fn each_kind_of_results_has_a_file_of_its_own() {
+fn two_result_formats_in_one_file_are_refused() {
     let folder = folder_with(&[("a.scn", SOUND), ("out", "kept")]);
     for (one, path, other, same) in [
         ("--json-file", "out", "--junit", "out"),
@@ -363,7 +363,7 @@ fn each_kind_of_results_has_a_file_of_its_own() {
     }
 }
 
-/// A scenario client of this runner that has begun to work: it has a second thread.
+/// A scenario client of this runner with a second thread, so that it has begun to work.
 fn working_scenario_client(runner: u32) -> Option<Pid> {
     let tasks = fs::read_dir(format!("/proc/{runner}/task")).ok()?;
     let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -393,16 +393,16 @@ fn a_stopped_scenario_client_does_not_outlive_a_killed_runner() {
         assert!(runner.try_wait().expect("it can be waited for").is_none(), "no scenario client was seen");
     };
     let end = pidfd(scenario_client);
-    runner.kill().expect("it is ours");
+    runner.kill().expect("the child process can be killed");
     runner.wait().expect("it was killed");
     if !has_ended(&end, 10) {
-        kill_process(scenario_client, Signal::KILL).expect("it is ours");
-        panic!("it lives on");
+        kill_process(scenario_client, Signal::KILL).expect("the process can be signaled");
+        panic!("the stopped scenario client outlived its runner");
     }
 }
 
 #[test]
-fn a_list_tells_what_the_files_say_of_themselves() {
+fn scenario_list_shows_titles_tags_covers_and_skips() {
     let folder = mixed();
     let output = scenario(folder.path(), &["list", "all"]);
     let wanted = "\

@@ -1,4 +1,4 @@
-//! `gpupv scenario explore` and `merge`: what they refuse, that seeds decide everything, that shards add up.
+//! `gpupv scenario explore` and `merge`: refusals, results that depend on seeds only, and merged shards.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::process::{Command, Output, Stdio};
 use e2e::programs::{gpupv_binary, scenario, stderr, stdout, tree};
 use serde_json::Value;
 
-/// Without what the canary says: only explorations have one.
+/// Removes the canary's line, which only explorations print.
 fn without_canary(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("canary: ")).map(|line| format!("{line}\n")).collect()
 }
 
-/// A race that ends in two ways.
+/// A race with two outcomes.
 const LITMUS: &str = "\
 litmus \"two signals of one fence\"
 process p
@@ -29,8 +29,8 @@ allowed X=INVALID_PARAMETER Y=ok
 ";
 
 #[test]
-fn ranges_shards_and_what_does_not_go_together_are_refused_with_the_reason() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn bad_ranges_shards_and_combinations_are_refused_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
     fs::write(folder.path().join("report.json"), "{}").expect("writable");
     for (arguments, wanted) in [
@@ -59,8 +59,8 @@ fn ranges_shards_and_what_does_not_go_together_are_refused_with_the_reason() {
 }
 
 #[test]
-fn the_canary_dies_on_both_backends_and_sound_code_passes() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn the_canary_fails_on_both_backends_and_sound_code_passes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     for backend in ["model", "link"] {
         let output =
             scenario(folder.path(), &["explore", "--random", "--seeds", "0..200", "--backend", backend]);
@@ -72,7 +72,7 @@ fn the_canary_dies_on_both_backends_and_sound_code_passes() {
 
 #[test]
 fn a_planted_bug_is_found_shrunk_and_seen_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let output = scenario(
         folder.path(),
         &["explore", "--random", "--plant", "lost-wake", "--stop-after", "1", "--save", "found"],
@@ -81,14 +81,14 @@ fn a_planted_bug_is_found_shrunk_and_seen_again() {
     let text = stdout(&output);
     assert!(text.contains(": lost wake: ") && text.contains("  at commit "), "{text}");
     assert!(text.ends_with(" 1 failed\n"), "{text}");
-    // What it says to type shows it again.
+    // The printed command reproduces the failure.
     for marker in ["reproduce with: gpupv scenario ", "full log: gpupv scenario "] {
         let line = text.lines().find_map(|line| line.split_once(marker)).expect("the command is there").1;
         let again = scenario(folder.path(), &line.split(' ').collect::<Vec<_>>());
         assert_eq!(again.status.code(), Some(1), "{line}: {}", stderr(&again));
         assert!(stdout(&again).contains("lost wake: "), "{line}: {}", stdout(&again));
     }
-    // The shrunk scenario is a file like any other; nothing is wrong with the kernel as it is.
+    // The shrunk scenario is an ordinary file, and passes with the unchanged kernel.
     let output = scenario(folder.path(), &["run", "found", "--backend", "model"]);
     let lines = stdout(&output).lines().count();
     assert!(output.status.code().is_some_and(|code| code < 2) && lines > 0, "{}", stderr(&output));
@@ -99,38 +99,41 @@ fn a_planted_bug_is_found_shrunk_and_seen_again() {
 
 #[test]
 fn any_number_of_jobs_gives_the_same_bytes() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let run = |jobs: &str| {
         let arguments =
             ["explore", "--random", "--seeds", "0..400", "--plant", "stale-value", "--jobs", jobs];
         let output = scenario(folder.path(), &[&arguments[..], &["--report", "report.json"]].concat());
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        (stdout(&output).to_owned(), fs::read(folder.path().join("report.json")).expect("it is written"))
+        (
+            stdout(&output).to_owned(),
+            fs::read(folder.path().join("report.json")).expect("the file was written"),
+        )
     };
     let one = run("1");
     for jobs in ["2", "4"] {
         assert_eq!(run(jobs).0, one.0, "{jobs} jobs");
-        assert!(run(jobs).1 == one.1, "the report of {jobs} jobs is another");
+        assert!(run(jobs).1 == one.1, "the report of {jobs} jobs differs");
     }
 }
 
 #[test]
 fn every_interleaving_of_a_race_is_run() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
     let output = scenario(folder.path(), &["explore", "litmus.scn"]);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let text = without_canary(stdout(&output));
     assert!(text.starts_with("litmus.scn: each of 2 interleavings ends as allowed\n"), "{text}");
     assert!(text.ends_with("\n1 passed, 0 failed\n"), "{text}");
-    // An outcome that nothing comes to is a mistake of the file.
+    // An outcome that no interleaving reaches is an error of the file.
     let wrong =
         LITMUS.replace("allowed X=INVALID_PARAMETER Y=ok", "allowed X=INVALID_PARAMETER Y=INVALID_PARAMETER");
     fs::write(folder.path().join("litmus.scn"), wrong).expect("writable");
     let output = scenario(folder.path(), &["explore", "litmus.scn"]);
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).ends_with("\n0 passed, 1 failed\n"), "{}", stdout(&output));
-    // By seeds, and with crashes.
+    // Random interleavings, with crashes.
     fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
     for more in [&["--seeds", "0..50"][..], &["--seeds", "0..50", "--crashes"]] {
         let output = scenario(folder.path(), &[&["explore", "litmus.scn"], more].concat());
@@ -140,8 +143,8 @@ fn every_interleaving_of_a_race_is_run() {
 }
 
 #[test]
-fn what_a_file_skips_is_told_with_the_reason_and_never_counts_as_passed() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_skipped_case_is_reported_with_its_reason_and_not_counted_as_passed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let skips = |backend: &str| LITMUS.replacen('\n', &format!("\nskip {backend} \"not for it\"\n"), 1);
     fs::write(folder.path().join("no_link.scn"), skips("link")).expect("writable");
     fs::write(folder.path().join("no_model.scn"), skips("model")).expect("writable");
@@ -172,7 +175,7 @@ fn what_a_file_skips_is_told_with_the_reason_and_never_counts_as_passed() {
 
 const SEEDS: &str = "0..300";
 
-/// What one run over all seeds prints and reports.
+/// Output and report of one run over all seeds.
 fn whole(folder: &Path) -> (String, Value) {
     let output = scenario(folder, &["explore", "--random", "--seeds", SEEDS, "--report", "whole.json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -180,10 +183,10 @@ fn whole(folder: &Path) -> (String, Value) {
 }
 
 fn report(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).expect("it is written")).expect("JSON")
+    serde_json::from_slice(&fs::read(path).expect("the file was written")).expect("JSON")
 }
 
-/// A script of the cluster's, with gpupv on its PATH.
+/// Runs a cluster script with gpupv on its PATH.
 fn script(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let binaries = gpupv_binary().parent().expect("it is in a folder");
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
@@ -199,11 +202,11 @@ fn script(folder: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ou
 
 #[test]
 fn shards_of_a_slurm_array_add_up_to_the_whole() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let (text, whole) = whole(folder.path());
     let cluster = tree().join("host/scenario/cluster");
     let array = cluster.join("slurm-array.sh");
-    // Last first: the order is nobody's affair.
+    // Last shard first, because the order must not matter.
     for task in ["2", "0", "1"] {
         let environment = [("SLURM_ARRAY_TASK_ID", task), ("SLURM_ARRAY_TASK_COUNT", "3")];
         let output = script(folder.path(), &[array.to_str().expect("UTF-8")], &environment);
@@ -215,7 +218,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
     let merged = ["merge", "reports/2.json", "reports/0.json", "reports/1.json", "--report", "merged.json"];
     assert_eq!(scenario(folder.path(), &merged).status.code(), Some(0));
     assert_eq!(report(&folder.path().join("merged.json")), whole);
-    // A shard that is missing, or there twice, is told of.
+    // A missing or duplicate shard is reported.
     for (reports, wanted) in [
         (&["reports/0.json", "reports/2.json"][..], "are missing: add the report of their shard"),
         (&["reports/0.json"; 2], "in two reports"),
@@ -228,7 +231,7 @@ fn shards_of_a_slurm_array_add_up_to_the_whole() {
 
 #[test]
 fn shards_of_a_kubernetes_job_add_up_to_the_whole() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let (text, _) = whole(folder.path());
     fs::create_dir(folder.path().join("reports")).expect("writable");
     let manifest =

@@ -1,4 +1,4 @@
-//! `gpupv top`, of a daemon that runs: on a terminal, in a pipe, once.
+//! `gpupv top` of a running daemon: on a terminal, to a pipe, once.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const LEFT: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// A process with a wait that nothing ends.
+/// A process with a wait that never ends.
 fn waiting(served: &Served) -> Client {
     let mut client = Client::new(&served.broker());
     let device = client.open_device();
@@ -26,48 +26,48 @@ fn waiting(served: &Served) -> Client {
     client
 }
 
-/// A terminal that a program has, and what it was shown.
+/// A program's terminal, and the output to it.
 struct Terminal {
     master: File,
-    /// Kept open, so that what is shown last can be read.
+    /// Kept open, so that the last output can be read.
     slave: File,
     child: Child,
     shown: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    /// With `gpupv top` of this daemon.
+    /// Starts `gpupv top` of this daemon on a terminal.
     fn with_top(served: &Served, columns: u16, rows: u16) -> Terminal {
         let master: OwnedFd =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pty");
-        grantpt(&master).expect("it is ours");
-        unlockpt(&master).expect("it is ours");
-        let name = ptsname(&master, Vec::new()).expect("it has a name").into_string().expect("UTF-8");
-        let slave = File::options().read(true).write(true).open(&name).expect("it is there");
+        grantpt(&master).expect("access to the pty");
+        unlockpt(&master).expect("the pty can be unlocked");
+        let name = ptsname(&master, Vec::new()).expect("the pty has a name").into_string().expect("UTF-8");
+        let slave = File::options().read(true).write(true).open(&name).expect("the pty can be opened");
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(gpupv_binary()).args(["top", "--interval", "20ms", "--directory"]);
         command.arg(served.directory()).stdin(end()).stdout(end()).stderr(end());
         let master = File::from(master);
         resize(&master, columns, rows);
-        let child = command.spawn().expect("setsid is there");
+        let child = command.spawn().expect("setsid starts");
         let terminal = Terminal { master, slave, child, shown: Arc::default() };
         let (mut from, shown) = (terminal.master.try_clone().expect("a descriptor"), terminal.shown.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count) = from.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..count]);
-                shown.lock().expect("nobody panics with it").push_str(&text);
+                shown.lock().expect("no other thread panicked").push_str(&text);
             }
         });
         terminal
     }
 
     fn shown(&self) -> String {
-        self.shown.lock().expect("nobody panics with it").clone()
+        self.shown.lock().expect("no other thread panicked").clone()
     }
 
-    /// What it shows now: the last screen that is whole.
+    /// The last complete screen.
     fn screen(&self) -> Vec<String> {
         let shown = self.shown();
         let screens: Vec<&str> = shown.split("\x1b[H").collect();
@@ -77,12 +77,12 @@ impl Terminal {
     }
 
     fn press(&mut self, keys: &[u8]) {
-        self.master.write_all(keys).expect("somebody has the terminal");
+        self.master.write_all(keys).expect("the terminal is open");
     }
 
-    /// The program has ended well, and has left the terminal as it was.
+    /// Checks that the program ended successfully and restored the terminal.
     fn ended(&mut self) -> String {
-        let status = self.child.wait().expect("it is ours");
+        let status = self.child.wait().expect("the child process can be waited for");
         until("the terminal is given back", || self.shown().contains(LEFT));
         assert_eq!(status.code(), Some(0), "{}", self.shown());
         let modes = tcgetattr(&self.slave).expect("a terminal").local_modes;
@@ -116,7 +116,7 @@ fn without_escapes(text: &str) -> String {
 }
 
 #[test]
-fn once_is_a_plain_table_or_an_object() {
+fn top_once_prints_a_plain_table_or_a_json_object() {
     let served = Served::start(&[]);
     let client = waiting(&served);
     let top = |more: &[&str]| {
@@ -132,7 +132,7 @@ fn once_is_a_plain_table_or_an_object() {
     let json: Value = serde_json::from_str(&top(&["--json"])).expect("one object");
     assert_eq!(json["processes"][0]["process"], client.process);
     assert!(json["processes"][0]["calls"].as_u64().is_some_and(|calls| calls >= 3), "{json}");
-    assert!(json["calls_per_s"].is_number(), "there are two looks: {json}");
+    assert!(json["calls_per_s"].is_number(), "the rates need two samples: {json}");
     assert_eq!((&json["causes"][0]["verdict"], &json["waiting"]), (&"waits-for".into(), &1.into()));
     for wrong in [&["--interval", "1"][..], &["--interval", "1ns"], &["--rows", "0"]] {
         let output = gpupv(&["top", "--once"]).args(wrong).output().expect("gpupv starts");
@@ -144,7 +144,7 @@ fn once_is_a_plain_table_or_an_object() {
 }
 
 #[test]
-fn on_a_terminal_it_fits_follows_and_gives_the_terminal_back() {
+fn top_fits_the_terminal_refreshes_and_restores_it() {
     let served = Served::start(&[]);
     let mut top = Terminal::with_top(&served, 120, 30);
     until("it shows engines", || top.screen().iter().any(|line| line.contains("0.0  3D")));
@@ -166,7 +166,7 @@ fn on_a_terminal_it_fits_follows_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn an_interrupt_and_a_daemon_that_dies_give_the_terminal_back() {
+fn top_restores_the_terminal_on_interrupt_and_daemon_death() {
     let mut served = Served::start(&[]);
     let mut interrupted = Terminal::with_top(&served, 80, 24);
     let mut left_alone = Terminal::with_top(&served, 80, 24);
@@ -176,14 +176,14 @@ fn an_interrupt_and_a_daemon_that_dies_give_the_terminal_back() {
     // Ctrl-C.
     interrupted.press(b"\x03");
     assert!(interrupted.ended().ends_with(LEFT));
-    served.child.kill().expect("it is ours");
+    served.child.kill().expect("the child process can be killed");
     let shown = left_alone.ended();
     until("it says so", || left_alone.shown().contains("the daemon has ended"));
     assert!(shown.contains(LEFT));
 }
 
 #[test]
-fn in_a_pipe_it_prints_tables_without_escape_codes() {
+fn top_prints_plain_tables_to_a_pipe() {
     let served = Served::start(&[]);
     let mut command = gpupv(&["top", "--interval", "20ms", "--directory"]);
     command.arg(served.directory()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -199,7 +199,7 @@ fn in_a_pipe_it_prints_tables_without_escape_codes() {
             break;
         }
     }
-    top.kill().expect("it is ours");
-    top.wait().expect("it is ours");
+    top.kill().expect("the child process can be killed");
+    top.wait().expect("the child process can be waited for");
     assert!(heads[0].contains("; - calls/s") && heads[1].contains("; 0 calls/s"), "{heads:?}");
 }

@@ -24,7 +24,7 @@ fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Records the tour of fences twice; the second time with another program after it.
+/// Records `fence_tour` twice; the second time with another program after it.
 fn record(folder: &Path) -> [std::path::PathBuf; 2] {
     [("one.gvt", 1), ("two.gvt", 2)].map(|(name, programs)| {
         let trace = folder.join(name);
@@ -40,7 +40,7 @@ fn record(folder: &Path) -> [std::path::PathBuf; 2] {
 
 #[test]
 fn recorded_programs_are_shown_counted_drawn_and_compared() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let [one, two] = record(folder.path());
 
     let lanes = said(&trace_command(&["show", "--last", "1000"], &[&one]));
@@ -83,8 +83,8 @@ fn recorded_programs_are_shown_counted_drawn_and_compared() {
 }
 
 #[test]
-fn what_is_not_in_a_trace_is_said_with_what_is() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn an_object_missing_from_a_trace_is_reported_with_those_present() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let [one, _] = record(folder.path());
     for (arguments, says) in [
         (&["show", "--fence", "F9999"][..], "it has F0 to F"),
@@ -112,8 +112,8 @@ fn what_is_not_in_a_trace_is_said_with_what_is() {
 }
 
 #[test]
-fn damaged_trace_is_drawn_up_to_the_damage_and_says_so() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_damaged_trace_is_drawn_up_to_the_reported_damage() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let [one, _] = record(folder.path());
     let mut bytes = std::fs::read(&one).expect("it was recorded");
     let place = bytes.len() * 2 / 3;

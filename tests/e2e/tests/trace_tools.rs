@@ -1,4 +1,4 @@
-//! `gpupv replay` by hand, `gpupv trace shrink` and `gpupv trace reorder`: the real binary, on golden traces and others.
+//! Interactive `gpupv replay`, `gpupv trace shrink` and `gpupv trace reorder`: the real binary, on golden and other traces.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_replay_stops_at_a_place_and_prints_the_state_there() {
+fn a_replay_stops_at_a_position_and_prints_the_state() {
     let trace = golden("three_vms");
     let output = command(&["replay"], &trace, &["--until", "seq=12", "--state"]);
     code(&output, 0);
@@ -52,7 +52,7 @@ fn a_replay_stops_at_a_place_and_prints_the_state_there() {
 }
 
 #[test]
-fn a_replay_goes_forwards_and_backwards_by_hand() {
+fn an_interactive_replay_steps_forwards_and_backwards() {
     let mut child = gpupv(&["replay", "--step"])
         .arg(golden("hang"))
         .stdin(Stdio::piped())
@@ -77,8 +77,8 @@ fn a_replay_goes_forwards_and_backwards_by_hand() {
 }
 
 #[test]
-fn a_dump_without_a_state_is_neither_identical_nor_asked() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_dump_without_a_saved_state_is_not_compared_and_not_queried() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("dump.gvt");
     let mut recorder = Recorder::in_memory(&Config::default(), "a test", 1).expect("memory");
     for step in 1..=2000 {
@@ -97,7 +97,7 @@ fn a_dump_without_a_state_is_neither_identical_nor_asked() {
     }
 }
 
-/// The step behind the one with which a VM ended.
+/// The step after the end of a VM.
 fn behind_the_crash(trace: &Path) -> u64 {
     let is_crash = |record: &Record| matches!(record, Record::Step { input: Input::VmDetached { .. }, .. });
     let mut records = Reader::open(trace).expect("a trace").map(|record| record.expect("it is whole"));
@@ -105,8 +105,8 @@ fn behind_the_crash(trace: &Path) -> u64 {
 }
 
 #[test]
-fn a_recording_is_shrunk_to_a_scenario_that_runs_and_shows_what_was_wrong() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let (trace, out) = (golden("crash"), folder.path().join("out.scn"));
     let until = format!("seq={}", behind_the_crash(&trace));
     let arguments = ["--until", &until, "--output", out.to_str().expect("UTF-8")];
@@ -118,14 +118,14 @@ fn a_recording_is_shrunk_to_a_scenario_that_runs_and_shows_what_was_wrong() {
     assert!(text.lines().count() < 20, "{text}");
     let ran = scenario(folder.path(), &["run", "out.scn"]);
     code(&ran, 0);
-    // Without a file it is said; for programs, with what it cost.
+    // Without a file the scenario is printed; as JSON, with its cost.
     let output = command(&["trace", "shrink"], &trace, &["--until", &until]);
     assert_eq!(stdout(&output).trim_end(), text.trim_end());
     let shrunk = json(&command(&["trace", "shrink"], &trace, &["--until", &until, "--json"]));
     assert_eq!((&shrunk["kept"][0], &shrunk["scenario"]), (&"dead-end".into(), &text.into()));
     assert!(shrunk["steps_left"].as_u64() < shrunk["steps"].as_u64(), "{shrunk}");
 
-    // In the end everybody was gone, and nothing stuck.
+    // At the end all processes had ended, and nothing was stuck.
     let output = command(&["trace", "shrink"], &trace, &[]);
     code(&output, 2);
     assert!(stderr(&output).contains("nothing is stuck at its end"), "{}", stderr(&output));
@@ -146,10 +146,10 @@ fn a_recording_is_shrunk_to_a_scenario_that_runs_and_shows_what_was_wrong() {
     assert!(stderr(&output).contains("a folder that exists with --output"), "{}", stderr(&output));
 }
 
-/// It passed, because the fence was set back before it was set up.
+/// A scenario that passed, because the fence was rewound before it was signaled.
 const RACE: &str = include_str!("../../../host/scenario/tests/race_that_passed.scn");
 
-/// What a daemon would have recorded, up to where the first process ends.
+/// A recording of a scenario, up to the end of the first process.
 fn record(text: &str, trace: &Path) {
     let program = parse(text).expect("it is a scenario").remove(0);
     let mut world = ModelWorld::new(&program, None).recording();
@@ -164,7 +164,7 @@ fn record(text: &str, trace: &Path) {
 
 #[test]
 fn another_order_of_a_recording_that_hangs_is_found_and_written() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let (trace, out) = (folder.path().join("race.gvt"), folder.path().join("out.scn"));
     record(RACE, &trace);
     code(&command(&["replay"], &trace, &[]), 0);
@@ -182,7 +182,7 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     assert_eq!((&found["found"][0]["kind"], &found["found"][0]["failure"]), (&"waits".into(), &true.into()));
     assert!(found["orders"].as_u64().is_some_and(|orders| (1..=40).contains(&orders)), "{found}");
 
-    // Other values in the end are told, and are no failure.
+    // Other final values are reported and are no failure.
     let values = folder.path().join("values.gvt");
     record(RACE.trim_end().rsplit_once('\n').expect("two lines").0, &values);
     let output = command(&["trace", "reorder"], &values, &[]);
@@ -193,7 +193,7 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
 }
 
 #[test]
-fn a_packed_trace_is_the_trace_to_every_command_and_overwrites_nothing() {
+fn every_command_reads_a_packed_trace_and_pack_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let small = folder.path().join("small.gvt");
     let trace = golden("three_vms");

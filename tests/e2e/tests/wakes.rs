@@ -1,4 +1,4 @@
-//! Where the time of a wake-up goes: with real processes, whatever is held up is that part and no other.
+//! The parts of a wake's time, with real processes: a delay shows in its own part and no other.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -21,7 +21,7 @@ fn now() -> i64 {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Lets this much time pass, that it is seen where it went.
+/// Delay that the tests inject.
 const HELD_NS: i64 = 30_000_000;
 
 fn hold() {
@@ -31,7 +31,7 @@ fn hold() {
     }
 }
 
-/// Two processes of a daemon that asks for times: one waits, the other signals when it is told to.
+/// Two processes of a daemon that records times: one waits, the other signals on request.
 struct Pair {
     daemon: Embedded,
     trace: PathBuf,
@@ -51,13 +51,13 @@ impl Pair {
         Pair { daemon, trace, waiter, signaler }
     }
 
-    /// The waiter waits, as the kernel sees it.
+    /// Waits until the kernel has registered the waiter's wait.
     fn waits(&mut self) {
         self.waiter.says("waits");
         until("the wait is registered", || !self.daemon.kernel_host().views().snapshot().waits.is_empty());
     }
 
-    /// Ends all, and tells where the time of each wake-up of the waiter went: the whole and its parts, by their steps.
+    /// Ends all; returns the total time and the parts of each of the waiter's wakes, in order.
     fn end(self) -> Vec<(i64, [i64; 7])> {
         let Pair { daemon, trace, waiter, signaler } = self;
         signaler.end();
@@ -74,7 +74,7 @@ fn wakes_of(trace: &Path) -> Vec<(i64, [i64; 7])> {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let slowest = told["slowest"].as_array().expect("a list");
-    assert_eq!(told["wakes"], slowest.len(), "each is known from its signal to its end: {told:#}");
+    assert_eq!(told["wakes"], slowest.len(), "every wake must be known from its signal to its end: {told:#}");
     let mut wakes: Vec<_> = slowest.iter().collect();
     wakes.sort_by_key(|wake| wake["step"].as_u64());
     let known = |length: &Value| {
@@ -91,19 +91,19 @@ fn wakes_of(trace: &Path) -> Vec<(i64, [i64; 7])> {
     wakes.into_iter().map(of).collect()
 }
 
-/// What is held up for some time is this part, and all others together have no more than the rest of the time that passed.
+/// Checks that the injected delay is in this part, and that the other parts fit the rest of the passed time.
 #[track_caller]
 fn held(name: &str, (_, parts): (i64, [i64; 7]), passed: i64) {
     let at = PARTS.iter().position(|part| *part == name).expect("a part");
     let rest: i64 = parts.iter().sum::<i64>() - parts[at];
     assert!(parts[at] >= HELD_NS, "{name} took {parts:?} ns");
-    assert!(rest <= passed - HELD_NS, "{name} was held up, and of {passed} ns {parts:?} went elsewhere");
+    assert!(rest <= passed - HELD_NS, "{name} was delayed, but of {passed} ns {parts:?} are in other parts");
 }
 
 #[test]
-fn parts_of_each_wake_up_add_up_and_the_replay_knows_nothing_of_them() {
+fn the_parts_of_each_wake_add_up_and_the_replay_ignores_them() {
     const WAKES: usize = 50;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let mut pair = Pair::start(folder.path(), WAKES, None);
     let mut between = Vec::new();
     for _ in 0..WAKES {
@@ -116,21 +116,21 @@ fn parts_of_each_wake_up_add_up_and_the_replay_knows_nothing_of_them() {
     }
     let trace = pair.trace.clone();
     let wakes = pair.end();
-    assert_eq!(wakes.len(), WAKES, "the last one, which is told at the exit, among them");
+    assert_eq!(wakes.len(), WAKES, "every wake is recorded, also the last one, which is sent at the exit");
     for ((whole, parts), passed) in wakes.into_iter().zip(between) {
         assert!(whole <= passed, "{whole} of {passed} ns: {parts:?}");
     }
     let output = gpupv(&["replay"]).arg(&trace).output().expect("gpupv starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.starts_with("identical: "), "{said}");
-    // Beside the table, the figures of everything have it too.
+    // The statistics of the whole trace have the table, too.
     let output = gpupv(&["trace", "stats"]).arg(&trace).output().expect("gpupv starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("wake-ups by part: 50, 50 of them") && said.contains("wakes host / "), "{said}");
     parts_are_drawn(&trace);
 }
 
-/// What is told of a wake-up in words stands at its slice for Perfetto as well.
+/// The texts about a wake are also attached to its Perfetto slice.
 fn parts_are_drawn(trace: &Path) {
     let output = gpupv(&["trace", "stats", "--wakes=1"]).arg(trace).output().expect("gpupv starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -149,8 +149,8 @@ fn parts_are_drawn(trace: &Path) {
 }
 
 #[test]
-fn a_waiter_that_is_stopped_is_the_way_back() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_stopped_waiter_shows_as_link_back_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let mut pair = Pair::start(folder.path(), 1, None);
     pair.waits();
     let begun = now();
@@ -164,7 +164,7 @@ fn a_waiter_that_is_stopped_is_the_way_back() {
     held("link back", pair.end()[0], passed);
 }
 
-/// Holds the kernel lock in the step of a certain input until it is let go.
+/// An observer that blocks the kernel, with its lock held, in the step of a certain input until it is released.
 #[derive(Default)]
 struct VhostUserProxy {
     state: Mutex<Phase>,
@@ -181,13 +181,13 @@ enum Phase {
 
 impl VhostUserProxy {
     fn set(&self, state: Phase) {
-        *self.state.lock().expect("no observer panics") = state;
+        *self.state.lock().expect("no observer thread panicked") = state;
         self.changed.notify_all();
     }
 
     fn wait_for(&self, wanted: Phase) {
-        let state = self.state.lock().expect("no observer panics");
-        drop(self.changed.wait_while(state, |state| *state != wanted).expect("no observer panics"));
+        let state = self.state.lock().expect("no observer thread panicked");
+        drop(self.changed.wait_while(state, |state| *state != wanted).expect("no observer thread panicked"));
     }
 }
 
@@ -201,8 +201,8 @@ impl Observer for VhostUserProxy {
 }
 
 #[test]
-fn a_busy_daemon_is_its_queue() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_busy_daemon_shows_as_host_queue_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let proxy = Arc::new(VhostUserProxy::default());
     let mut pair = Pair::start(folder.path(), 1, Some(proxy.clone()));
     pair.waits();
@@ -212,7 +212,7 @@ fn a_busy_daemon_is_its_queue() {
     proxy.wait_for(Phase::Held);
     let before = pair.daemon.counters().frames_received.count();
     pair.signaler.tell(b"s");
-    // Its times and the call: the daemon has them, and nobody has the kernel lock for them.
+    // The daemon has received the timestamps and the call, but cannot lock the kernel for them.
     until("the call is read", || pair.daemon.counters().frames_received.count() == before + 2);
     hold();
     proxy.set(Phase::LetGo);
@@ -224,8 +224,8 @@ fn a_busy_daemon_is_its_queue() {
 }
 
 #[test]
-fn without_times_nothing_of_them_is_sent_or_recorded() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn without_wake_times_no_timestamp_is_sent_or_recorded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("plain.gvt");
     let daemon = Embedded::start_with(Options { record: Some(trace.clone()), ..Options::default() });
     assert!(daemon.run("fence_tour", &[]).status.success());
@@ -234,13 +234,13 @@ fn without_times_nothing_of_them_is_sent_or_recorded() {
     let frames = daemon.counters().frames_received.count();
     daemon.stop();
     let reader = Reader::open(&trace).expect("a trace").with_times();
-    let records: Vec<_> = reader.map(|record| record.expect("it can be read")).collect();
+    let records: Vec<_> = reader.map(|record| record.expect("the record can be read")).collect();
     assert!(!records.iter().any(|record| matches!(record, Record::Times(_))));
-    // Each frame was a call, but for the Hello.
+    // Each frame except the Hello was a call.
     assert_eq!(frames, records.iter().filter(|record| calls(record)).count() as u64 + 1);
     let output = gpupv(&["trace", "stats", "--wakes"]).arg(&trace).output().expect("gpupv starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("record with --times"));
     let output = gpupv(&["run", "--times", "true"]).output().expect("gpupv starts");
-    assert_eq!(output.status.code(), Some(2), "there is nothing to record them in");
+    assert_eq!(output.status.code(), Some(2), "--times needs a recording");
 }

@@ -1,4 +1,4 @@
-//! `gpupv why`: of a daemon that runs, with real clients, and of traces.
+//! `gpupv why` of a running daemon with real clients, and of traces.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(stdout(output)).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
 }
 
-/// A daemon that looks for no timeouts.
+/// A daemon without timeout detection.
 fn without_timeouts(folder: &Path, arguments: &[&str]) -> Served {
     let config = folder.join("tdr.toml");
     std::fs::write(&config, "[tdr]\nlevel = 0\n").expect("a file");
@@ -37,8 +37,8 @@ fn without_timeouts(folder: &Path, arguments: &[&str]) -> Served {
 }
 
 #[test]
-fn a_c_program_behind_a_hang_is_told_live_and_from_the_trace_that_its_killed_daemon_left() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn why_names_a_c_program_behind_a_hang_live_and_from_a_killed_daemons_trace() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("hang.gvt");
     let mut served = without_timeouts(folder.path(), &["--record", trace.to_str().expect("UTF-8")]);
     let command = [c_program("hang").into()];
@@ -59,8 +59,8 @@ fn a_c_program_behind_a_hang_is_told_live_and_from_the_trace_that_its_killed_dae
     assert_eq!(why(&served, &["--svg", svg.to_str().expect("UTF-8")]).status.code(), Some(1));
     assert!(std::fs::read_to_string(&svg).expect("the picture").contains("hangs in submission 1"));
 
-    served.child.kill().expect("it is ours");
-    served.child.wait().expect("it is ours");
+    served.child.kill().expect("the child process can be killed");
+    served.child.wait().expect("the child process can be waited for");
     drop(program);
     let output = of_trace(&trace, &["--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -68,7 +68,7 @@ fn a_c_program_behind_a_hang_is_told_live_and_from_the_trace_that_its_killed_dae
     let recorded = json(&output);
     assert_eq!(recorded["causes"][0]["root"], live["causes"][0]["root"], "the same fence and value");
     assert_eq!(recorded["causes"][0]["chain"], live["causes"][0]["chain"]);
-    // Before anything was submitted nothing waited; of one that was copied without its open block, what is in the file.
+    // Nothing waits before the first submission. Without its open block, the copied trace shows the blocks in the file.
     let early = of_trace(&trace, &["--at", "1"]);
     assert_eq!((early.status.code(), stdout(&early).trim_end()), (Some(0), "nothing waits"));
     assert!(stderr(&early).contains("before step #2 of the trace"), "{}", stderr(&early));
@@ -80,7 +80,7 @@ fn a_c_program_behind_a_hang_is_told_live_and_from_the_trace_that_its_killed_dae
 }
 
 #[test]
-fn a_signaler_that_died_is_named_and_what_goes_on_is_no_failure() {
+fn a_dead_signaler_is_named_and_progress_is_no_failure() {
     let served = Served::start(&[]);
     let mut waiter = Client::new(&served.broker());
     let device = waiter.open_device();
@@ -96,7 +96,7 @@ fn a_signaler_that_died_is_named_and_what_goes_on_is_no_failure() {
     assert!(helper.call(&open_call(theirs, token)).0.is_success());
     assert_eq!(waiter.wait(device, fence, 3, 9), Some(WaitOutcome::Registered));
     let output = why(&served, &["--json", "--wait", "9"]);
-    assert_eq!(output.status.code(), Some(0), "it may act still: {}", stdout(&output));
+    assert_eq!(output.status.code(), Some(0), "the other process may still signal: {}", stdout(&output));
     assert_eq!(json(&output)["causes"][0]["about"]["process"], helper.process);
     let helpers = helper.process;
     drop(helper);
@@ -113,7 +113,7 @@ fn a_signaler_that_died_is_named_and_what_goes_on_is_no_failure() {
 }
 
 #[test]
-fn each_wait_that_grows_old_is_printed_once() {
+fn each_old_wait_is_printed_once() {
     let served = Served::start(&[]);
     let mut client = Client::new(&served.broker());
     let device = client.open_device();
@@ -126,21 +126,21 @@ fn each_wait_that_grows_old_is_printed_once() {
     let mut next = |wanted: &str| {
         let line =
             lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains(" waits on its CPU"));
-        let line = line.expect("it goes on");
+        let line = line.expect("the watch continues");
         assert!(line.contains(wanted), "{line}");
     };
     next("event 5,");
-    // The first is not printed again: the next is the other, which waits for another cause.
+    // The first wait is not printed again: the next one is the other wait, with another cause.
     let other = client.create_fence(device, 0);
     assert_eq!(client.wait(device, other.object, 2, 6), Some(WaitOutcome::Registered));
     next("event 6,");
-    watching.kill().expect("it is ours");
-    watching.wait().expect("it is ours");
+    watching.kill().expect("the child process can be killed");
+    watching.wait().expect("the child process can be waited for");
 }
 
 #[test]
-fn what_cannot_be_asked_says_what_to_do() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn an_impossible_query_is_refused_with_advice() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
     std::fs::write(path("words.txt"), "these are words\n").expect("a file");
     let served = Served::start(&[]);

@@ -1,5 +1,5 @@
-//! A guest without a VM: shared memory in a memfd, hand-made virtqueues, and a vhost-user front-end in place of QEMU. For the
-//! tests of the vsock device and for the attack suite, which sends what no driver would.
+//! A guest without a VM: shared memory in a memfd, hand-made virtqueues, and a vhost-user front-end in place of QEMU. The
+//! tests of the vsock device use it, and the attack suite, which sends packets that no driver would send.
 #![forbid(unsafe_code)]
 
 pub mod queue;
@@ -19,22 +19,22 @@ use vsock_device::packet::{HOST_CID, Header, Operation, TYPE_STREAM};
 use queue::{DriverQueue, QUEUE_SIZE};
 
 pub const CID: u64 = 5;
-/// Where guest memory starts, so that address 0 is outside.
+/// Start address of guest memory; not 0, so that address 0 is invalid.
 pub const MEMORY_START: u64 = 0x10_0000;
 pub const MEMORY_BYTES: usize = 16 << 20;
 const RX_AREA: u64 = MEMORY_START;
 const TX_AREA: u64 = MEMORY_START + (4 << 20);
 const EVENT_AREA: u64 = MEMORY_START + (13 << 20);
-/// Guest memory no queue uses.
+/// Guest memory that no queue uses.
 pub const FREE_AREA: u64 = MEMORY_START + (15 << 20);
 const RX_BUFFER: u32 = 4096;
-/// Long enough for any machine; only a failing test waits for it.
+/// Timeout of every wait, long enough for any machine; only a failing test reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// VERSION_1, EVENT_IDX, PROTOCOL_FEATURES.
 pub const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 30;
 
-/// The guest and its machine. Dropping it is SIGKILL to QEMU.
+/// A guest and its machine. Dropping it has the effect of a SIGKILL to QEMU.
 pub struct GuestVm {
     pub frontend: Frontend,
     pub memory: GuestMemoryMmap,
@@ -57,7 +57,7 @@ impl GuestVm {
         Self { cid, ..Self::boot(socket) }
     }
 
-    /// As [`Guest::boot`], with features and a ring position of choice.
+    /// As [`Guest::boot`], with these features and ring positions.
     pub fn boot_with(socket: &Path, features: u64, base: u16) -> Self {
         let mut frontend = Frontend::connect(socket, 3).unwrap();
         frontend.set_owner().unwrap();
@@ -68,7 +68,7 @@ impl GuestVm {
             let protocol = frontend.get_protocol_features().unwrap();
             assert!(protocol.contains(VhostUserProtocolFeatures::CONFIG));
             frontend.set_protocol_features(protocol).unwrap();
-            // Every request waits until the device has done it.
+            // Every request waits until the device has executed it.
             frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
         let memory = memory(MEMORY_START, MEMORY_BYTES);
@@ -92,7 +92,7 @@ impl GuestVm {
         self.try_memory_table().unwrap();
     }
 
-    /// An error is the device's refusal.
+    /// Adds a memory region; an error means that the device refused it.
     pub fn try_memory_table(&self) -> Result<(), String> {
         let regions: Vec<_> = self
             .memory
@@ -139,14 +139,14 @@ impl GuestVm {
         }
     }
 
-    /// Starts the receive ring anew with all of its buffers, of so many bytes of payload, so that the device itself adds one
-    /// for each that it fills: its used index is the ring's available index, which stays ahead.
+    /// Restarts the receive ring so that each buffer that the device fills offers a new one: the device's used index is
+    /// also the ring's available index. Buffers have this many bytes of payload.
     pub fn start_endless_receive_ring(&mut self, payload: u32) {
         self.frontend.set_vring_enable(0, false).unwrap();
-        // Another place would be that of a driver that started afresh.
+        // Another position would mean a driver that started anew.
         let base = self.frontend.get_vring_base(0).unwrap() as u16;
         self.rx = DriverQueue::new(&self.memory, RX_AREA, false, base);
-        // Whatever the device writes there, a number below this is a buffer.
+        // Any number that the device writes below this is a valid buffer.
         (0..QUEUE_SIZE).for_each(|index| self.rx.offer_buffer(index, payload + 44));
         self.rx.write_u16(self.rx.available() + 2, base + QUEUE_SIZE / 2);
         let used = self.rx.available();
@@ -160,7 +160,7 @@ impl GuestVm {
         }
     }
 
-    /// Stops all rings as QEMU does on pause and reset; the positions they stopped at.
+    /// Stops all rings as QEMU does on pause and reset; returns their positions.
     pub fn stop(&mut self) -> [u32; 3] {
         std::array::from_fn(|index| {
             self.frontend.set_vring_enable(index, false).unwrap();
@@ -168,7 +168,7 @@ impl GuestVm {
         })
     }
 
-    /// The driver forgets everything, as after a reboot.
+    /// Resets the driver's state, as after a reboot.
     pub fn reset_driver(&mut self) {
         let event_index = self.rx.event_index;
         self.rx = DriverQueue::new(&self.memory, RX_AREA, event_index, 0);
@@ -252,7 +252,7 @@ pub fn memory(start: u64, bytes: usize) -> GuestMemoryMmap {
     memory_sealed(start, bytes, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
 }
 
-/// The same with other seals.
+/// The same with these seals.
 pub fn memory_sealed(start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryMmap {
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let memfd = rustix::fs::memfd_create("guest", flags).unwrap();
@@ -262,9 +262,9 @@ pub fn memory_sealed(start: u64, bytes: usize, seals: SealFlags) -> GuestMemoryM
     GuestMemoryMmap::from_ranges_with_files([(GuestAddress(start), bytes, Some(file))]).unwrap()
 }
 
-/// Whether it becomes readable within this time.
+/// Whether the descriptor becomes readable within this time.
 pub fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
-    // vmm-sys-util's epoll is at hand and safe.
+    // vmm-sys-util's epoll is a safe wrapper that is already a dependency.
     use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
     let epoll = Epoll::new().unwrap();
     epoll.ctl(ControlOperation::Add, file.as_raw_fd(), EpollEvent::new(EventSet::IN, 0)).unwrap();

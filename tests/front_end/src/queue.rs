@@ -1,4 +1,4 @@
-//! The driver's side of one split virtqueue, with EVENT_IDX done by the book.
+//! The driver's side of one split virtqueue, with EVENT_IDX as specified.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl DriverQueue {
         queue
     }
 
-    /// Where the next chain goes.
+    /// Descriptor index of the next chain.
     pub fn position(&self) -> u16 {
         self.next_available
     }
@@ -134,7 +134,7 @@ impl DriverQueue {
         self.offer_buffer(index, payload + 44);
     }
 
-    /// Kicks if the device asked to hear of what was published since the last kick.
+    /// Kicks if the device requested a notification since the last kick.
     pub fn kick_if_wanted(&mut self) {
         fence(Ordering::SeqCst);
         let wanted = if self.event_index {
@@ -170,7 +170,7 @@ impl DriverQueue {
     /// As [`DriverQueue::take_used`], but waits for the device's call.
     pub fn wait_used(&mut self, patience: Duration) -> Option<Vec<u8>> {
         loop {
-            // used_event: call me for the next one.
+            // used_event: request a call for the next used buffer.
             self.write_u16(self.available() + 4 + u64::from(QUEUE_SIZE) * 2, self.last_used);
             fence(Ordering::SeqCst);
             if let Some(bytes) = self.take_used() {

@@ -1,8 +1,8 @@
-//! A driver that tells its user-mode half when an engine hangs: by a CPU event, as WDDM 3.0 has it.
+//! A driver that notifies its user-mode driver of an engine hang by a CPU event of WDDM 3.0.
 //!
 //! ```text
 //!   UMD: a CPU_NOTIFICATION object with SignalByKmd   ──▶ create_cpu_event    the driver names it
-//!   UMD: escape CPUEVENTUSAGE, Usage[0] = 0x48        ──▶ escape              "ring this one when an engine hangs"
+//!   UMD: escape CPUEVENTUSAGE, Usage[0] = 0x48        ──▶ escape              registers it for engine hangs
 //!        an engine does not answer in time            ──▶ query_engine_status
 //!                                                     ◀── SignalEvent         the UMD's event is set
 //! ```
@@ -18,17 +18,17 @@ use gpupv::drivers::FilterDriver;
 use kmd::SimulatedMiniport;
 use serde::{Deserialize, Serialize};
 
-/// `Usage[0]` of events that want to hear of hangs: a matter between the two halves of this driver.
+/// `Usage[0]` of events for engine hangs, a convention between this driver and its UMD.
 pub const USAGE_ENGINE_HUNG: u32 = 0x48;
 
-/// A CPU event of a user.
+/// A CPU event of a client process.
 #[derive(Serialize, Deserialize)]
 struct Event {
     dxg: DxgCpuEvent,
     hears_of_hangs: bool,
 }
 
-/// See the module.
+/// The simulated driver with hang notification by CPU events.
 #[derive(Default)]
 pub struct HangNotifier {
     simulated: SimulatedMiniport,
@@ -69,12 +69,12 @@ impl FilterDriver for HangNotifier {
         Ok(name)
     }
 
-    /// From here on the event must not be signaled (EVT-013).
+    /// The event must not be signaled afterwards (EVT-013).
     fn destroy_cpu_event(&mut self, _adapter: u32, event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {
         self.events.remove(&event);
     }
 
-    /// The kernel has checked the structure, and put the driver's own name for the event into it (ESC-006).
+    /// The kernel has validated the structure and inserted the driver's own name for the event (ESC-006).
     fn escape(
         &mut self,
         now: Nanos,
@@ -93,7 +93,7 @@ impl FilterDriver for HangNotifier {
         NtStatus::SUCCESS
     }
 
-    /// Asked after a timeout, before anything is done about it.
+    /// The kernel calls this after a timeout, before it resets the engine.
     fn query_engine_status(
         &mut self,
         now: Nanos,

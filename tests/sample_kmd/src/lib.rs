@@ -1,4 +1,4 @@
-//! Two drivers of one's own: both are the simulated one but for what they do about trouble. docs/KMD.md walks through.
+//! Two custom drivers, layered on the simulated one, that differ in error handling. docs/KMD.md explains them.
 #![forbid(unsafe_code)]
 
 mod hang_notifier;
@@ -9,7 +9,7 @@ use gpupv::drivers::{Filtered, Registry};
 pub use hang_notifier::{HangNotifier, USAGE_ENGINE_HUNG};
 pub use lossy::Lossy;
 
-/// The drivers of this crate by name: what `kmd` of an adapter may say.
+/// The drivers of this crate by name, for an adapter's `kmd` setting.
 pub fn registry() -> Registry {
     Registry::default()
         .with("hang_notifier", || Box::new(Filtered(HangNotifier::default())))

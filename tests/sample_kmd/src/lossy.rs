@@ -1,11 +1,11 @@
-//! A driver that loses interrupts on purpose: every third that its engines report, say.
+//! A driver that loses interrupts on purpose, for example every third one of its engines.
 
 use dxgkrnl::Nanos;
 use dxgkrnl::ddi::{Callback, Interrupt, Miniport, Submission};
 use gpupv::drivers::FilterDriver;
 use kmd::SimulatedMiniport;
 
-/// See the module.
+/// The simulated driver with lost completion interrupts.
 pub struct Lossy {
     simulated: SimulatedMiniport,
     every: u64,
@@ -18,7 +18,7 @@ impl Lossy {
         Lossy { simulated: SimulatedMiniport::default(), every, completions: 0 }
     }
 
-    /// What was called back after the first `before`, without what is lost.
+    /// Removes the lost interrupts from the callbacks after the first `before`.
     fn lose(&mut self, before: usize, callbacks: &mut Vec<Callback>) {
         let mut at = 0;
         callbacks.retain(|callback| {
@@ -42,7 +42,7 @@ impl FilterDriver for Lossy {
         &mut self.simulated
     }
 
-    /// What there is beside the driver inside: how far it has counted.
+    /// Saves the count beside the inner driver's state.
     fn save(&self) -> Result<Vec<u8>, String> {
         let state = (self.completions, self.simulated.save()?);
         postcard::to_allocvec(&state).map_err(|error| error.to_string())
@@ -55,14 +55,14 @@ impl FilterDriver for Lossy {
         self.simulated.restore(&simulated)
     }
 
-    /// Time passes: work ends here.
+    /// Work completes at deadlines.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
         let before = callbacks.len();
         self.simulated.deadline(now, callbacks);
         self.lose(before, callbacks);
     }
 
-    /// Work that takes no time ends here.
+    /// Work without duration completes at submission.
     fn submit_command(
         &mut self,
         now: Nanos,

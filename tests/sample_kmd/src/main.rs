@@ -1,4 +1,4 @@
-//! `gpupv` with the drivers of this crate: `serve`, `run`, `scenario`, `replay` and all the rest know their names.
+//! `gpupv` with the drivers of this crate: all of its commands accept their names.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The drivers under test, as a user tests one of their own: DDI by DDI, in the model, and with real processes.
+//! Tests of the sample drivers, as an example for other drivers: DDI by DDI, in the model, and with real processes.
 
 use std::process::Command;
 
@@ -28,16 +28,16 @@ fn program(text: &str) -> Program {
 
 /// DDI by DDI: the driver is a value, and a test calls it as the kernel does.
 #[test]
-fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
+fn a_hang_signals_the_registered_events_only() {
     let mut driver = Filtered(HangNotifier::default());
     driver.start(&Config::default());
     let mut callbacks = Vec::new();
     let mut create = |number| {
         let create = CreateCpuEvent { device: KmdDevice(1), event: DxgCpuEvent(number), flags: 0 };
-        driver.create_cpu_event(0, &create).expect("it makes one")
+        driver.create_cpu_event(0, &create).expect("the driver creates the event")
     };
-    let [bell, other] = [7, 8].map(&mut create);
-    for (event, wants) in [(bell, USAGE_ENGINE_HUNG), (other, 1)] {
+    let [hang_event, other] = [7, 8].map(&mut create);
+    for (event, wants) in [(hang_event, USAGE_ENGINE_HUNG), (other, 1)] {
         let usage = [wants, 0, 0, 0, 0, 0, 0, 0];
         let mut data = CpuEventUsage { object: Handle(0x40), kmd_cpu_event: event.0, usage }.encode();
         let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE;
@@ -49,14 +49,14 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
     let rung = Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(7)) };
     assert_eq!(callbacks, [rung]);
     callbacks.clear();
-    driver.destroy_cpu_event(0, bell, &mut callbacks);
+    driver.destroy_cpu_event(0, hang_event, &mut callbacks);
     driver.query_engine_status(0, engine, &mut callbacks);
-    assert_eq!(callbacks, [], "nothing rings after its end");
+    assert_eq!(callbacks, [], "a destroyed event is not signaled");
 }
 
 /// In the model: scenarios, in virtual time, with the kernel's laws checked after each step.
 #[test]
-fn both_do_in_the_model_what_they_are_for() {
+fn both_drivers_pass_their_scenarios_in_the_model() {
     for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None);
@@ -66,7 +66,7 @@ fn both_do_in_the_model_what_they_are_for() {
 
 /// A driver with a state of its own saves it: traces then have snapshots, and `why` can try things on a copy.
 #[test]
-fn both_go_on_when_they_are_restored_before_each_step() {
+fn both_drivers_survive_a_restore_before_each_step() {
     for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
         let mut world = ModelWorld::with_drivers(&program, &registry(), None).restoring();
@@ -74,19 +74,25 @@ fn both_go_on_when_they_are_restored_before_each_step() {
     }
 }
 
-/// The same scenarios with a daemon in this process and real guest processes: no VM, no root.
+/// The same scenarios with a daemon in this process and real client processes; needs no VM and no root.
 #[test]
-fn both_do_it_with_real_processes() {
-    let backend = LocalRunner::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
+fn both_drivers_pass_their_scenarios_with_real_processes() {
+    let backend =
+        LocalRunner::with_drivers(&Steps::new(), registry()).expect("the client programs are built");
     for text in [LOSSY, HANG_NOTIFIER] {
         let program = program(text);
-        assert_eq!(backend.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+        assert_eq!(
+            backend.run(&program).expect("the scenario runs").verdict,
+            Verdict::Passed,
+            "{}",
+            program.title
+        );
     }
 }
 
-/// `main.rs` is a whole gpupv.
+/// `main.rs` is a complete `gpupv`.
 #[test]
-fn a_command_line_of_ones_own_knows_the_drivers() {
+fn a_custom_command_line_has_the_drivers() {
     let run = |scenario: &str| {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sample-kmd"));
@@ -101,17 +107,17 @@ fn a_command_line_of_ones_own_knows_the_drivers() {
     }
 }
 
-/// A daemon of one's own in a few lines.
+/// An embedded daemon in a few lines.
 #[test]
 fn a_daemon_is_configured_with_a_driver_by_its_name() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let start = |kmd: &str| {
         let kernel = config::parse(&format!("[[adapter]]\nkmd = \"{kmd}\"")).expect("it reads");
         let directory = folder.path().into();
         Daemon::start(Options { directory, kernel, drivers: registry(), ..Options::default() })
     };
-    start("lossy").expect("it is registered").stop().expect("it ends in order");
-    let error = start("glossy").err().expect("nobody registered it");
+    start("lossy").expect("the driver is registered").stop().expect("the daemon stops cleanly");
+    let error = start("glossy").err().expect("an unregistered driver is refused");
     let wanted = "there is no driver named \"glossy\"; there are simulated, hang_notifier, lossy";
     assert_eq!(format!("{error:#}"), wanted);
 }

@@ -40,7 +40,7 @@ impl At<'_> {
     }
 
     fn rule(&self, kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
-        let meet = earlier.start < used.end && used.start < earlier.end;
+        let overlap = earlier.start < used.end && used.start < earlier.end;
         let one_command = (earlier.list, earlier.command) == (used.list, used.command);
         if self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
             && FIXED_FUNCTION.iter().any(|stage| stage.contains(earlier.access | used.access))
@@ -52,10 +52,10 @@ impl At<'_> {
             (true, true) if earlier.access != used.access => Some(Rule::R059),
             (true, true) => {
                 let ordered = used.access == A::RENDER_TARGET || one_command;
-                let rule = if meet { Rule::R060 } else { Rule::R062 };
+                let rule = if overlap { Rule::R060 } else { Rule::R062 };
                 Some(rule).filter(|_| !ordered)
             }
-            _ if !meet => None,
+            _ if !overlap => None,
             _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
             _ => Some(Rule::R091),
         }

@@ -6,23 +6,23 @@
 
 use std::collections::BTreeMap;
 
-/// Counts unprocessed bytes by process; `Holder` identifies the process.
-pub(super) struct PendingBytes<Holder> {
+/// Counts unprocessed bytes by process; `Owner` identifies the process.
+pub(super) struct PendingBytes<Owner> {
     most: usize,
     all: usize,
     /// By place: the process that has had some the longest is the first.
-    held: BTreeMap<u64, (usize, Holder)>,
+    held: BTreeMap<u64, (usize, Owner)>,
     next_place: u64,
 }
 
-impl<Holder: Clone> PendingBytes<Holder> {
+impl<Owner: Clone> PendingBytes<Owner> {
     pub fn new(most: usize) -> Self {
         PendingBytes { most, all: 0, held: BTreeMap::new(), next_place: 0 }
     }
 
     /// Sets the bytes of one process, by its place, which it keeps while it has any. If all are over the limit, removes
     /// the first and returns it, with the number of all bytes.
-    pub fn set(&mut self, place: &mut Option<u64>, bytes: usize, holder: &Holder) -> Option<(Holder, usize)> {
+    pub fn set(&mut self, place: &mut Option<u64>, bytes: usize, owner: &Owner) -> Option<(Owner, usize)> {
         if bytes == 0 {
             let gone = place.take().and_then(|place| self.held.remove(&place));
             self.all -= gone.map_or(0, |(before, _)| before);
@@ -30,7 +30,7 @@ impl<Holder: Clone> PendingBytes<Holder> {
         }
         let number = *place.get_or_insert_with(|| {
             self.next_place += 1;
-            self.held.insert(self.next_place, (0, holder.clone()));
+            self.held.insert(self.next_place, (0, owner.clone()));
             self.next_place
         });
         // A process that was cut off may still have a place, whose entry is removed.

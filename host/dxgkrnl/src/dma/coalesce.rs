@@ -92,15 +92,15 @@ fn origin(copied: &Copied, from: MemoryRef, bytes: u64) -> Option<MemoryRef> {
 }
 
 fn overlap((a, a_bytes): (MemoryRef, u64), (b, b_bytes): (MemoryRef, u64)) -> bool {
-    let meet = |a: u64, b: u64| a < b.saturating_add(b_bytes) && b < a.saturating_add(a_bytes);
+    let overlap = |a: u64, b: u64| a < b.saturating_add(b_bytes) && b < a.saturating_add(a_bytes);
     match (a, b) {
         (MemoryRef::Memory { process: p, address: a }, MemoryRef::Memory { process: q, address: b }) => {
-            p == q && meet(a, b)
+            p == q && overlap(a, b)
         }
         (
             MemoryRef::StagingBuffer { staging_buffer: s, offset: a },
             MemoryRef::StagingBuffer { staging_buffer: t, offset: b },
-        ) => s == t && meet(a, b),
+        ) => s == t && overlap(a, b),
         _ => false,
     }
 }

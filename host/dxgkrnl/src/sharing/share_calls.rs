@@ -171,7 +171,7 @@ impl<M: Miniport> Kernel<M> {
         let vm = self.process(process).vm;
         let name = folded(name)?;
         let key = (vm, name);
-        let Some(named) = self.sharing.names.get(&key).or_else(|| self.lent(&key)) else {
+        let Some(named) = self.sharing.names.get(&key).or_else(|| self.granted_by_other_vm(&key)) else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
         };
         require_readable(granted(desired_access))?;
@@ -180,15 +180,15 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The object that a grant lets this VM open by a name of another VM.
-    fn lent(&self, (vm, name): &(VmId, String)) -> Option<&Named> {
+    fn granted_by_other_vm(&self, (vm, name): &(VmId, String)) -> Option<&Named> {
         let of_name = |grant: &&crate::Grant| folded(&grant.name).as_ref() == Ok(name);
         let grants = self.config.grants.iter().filter(of_name);
-        let mut lenders = grants
+        let mut granting_vms = grants
             .filter(|grant| grant.vms.iter().any(|one| self.is_called(*vm, one)))
             .flat_map(|grant| &grant.vms);
-        lenders.find_map(|lender| {
+        granting_vms.find_map(|granting_vm| {
             let mut named = self.sharing.names.iter().filter(|((_, other), _)| other == name);
-            named.find_map(|((owner, _), named)| self.is_called(*owner, lender).then_some(named))
+            named.find_map(|((owner, _), named)| self.is_called(*owner, granting_vm).then_some(named))
         })
     }
 

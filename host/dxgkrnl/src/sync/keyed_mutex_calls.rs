@@ -176,12 +176,13 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn drop_mutex_if_unused(&mut self, mutex: u32) {
         let KeyedMutex { opens, shares, .. } = self.keyed.mutexes[mutex];
-        if opens + shares == 0
-            && let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex)
-        {
-            self.end_global(global);
-            self.keyed_mutex_gone(mutex);
+        if opens + shares > 0 {
+            return;
         }
+        if let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex) {
+            self.end_global(global);
+        }
+        self.keyed_mutex_gone(mutex);
     }
 
     /// `D3DKMTAcquireKeyedMutex` and `..2`.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   work                       put in by                                what is done
-//!   Called                     a DDI; the DPC behind each interrupt     stores, interrupts, completions, events
+//!   Callback                   a DDI; the DPC behind each interrupt     stores, interrupts, completions, events
 //!   TellAdapters               a cross-adapter fence has a new value    the other adapters evaluate their waits
 //!   EndHwQueue, EndObject      the last use of it is over               it is taken out of every table
 //!   Recover                    a timeout, a fault, a bugcheck           one step of the recovery

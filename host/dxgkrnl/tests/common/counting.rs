@@ -1,4 +1,4 @@
-//! Counts what the current thread allocates and holds. The allocator is the system's; it needs `unsafe` because
+//! Counts the current thread's allocations and live bytes. The allocator is the system's; it needs `unsafe` because
 //! the trait does.
 #![allow(dead_code)]
 
@@ -13,12 +13,12 @@ thread_local! {
 }
 
 fn count(allocations: u64, bytes: isize) {
-    // A thread that ends may free what it can no longer count.
+    // An ending thread may free memory after its counters are destroyed.
     let _ = ALLOCATIONS.try_with(|cell| cell.set(cell.get() + allocations));
     let _ = LIVE_BYTES.try_with(|cell| cell.set(cell.get() + bytes));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counters are plain cells of the thread, whose
+// SAFETY: every call goes unchanged to the system's allocator; the counters are plain cells of the thread, whose
 // access allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -43,12 +43,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations that this thread made so far; growing a block is one.
+/// Number of allocations that this thread has made; growing a block counts as one.
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Bytes that this thread allocated and did not free, with whatever capacity stands unused.
+/// Bytes that this thread allocated and did not free, unused capacity included.
 pub fn live_bytes() -> isize {
     LIVE_BYTES.get()
 }

@@ -1,4 +1,4 @@
-//! What tests of hardware queues and native fences do.
+//! Helpers for tests of hardware queues and native fences.
 #![allow(dead_code)]
 
 use d3dkmt::{
@@ -142,7 +142,7 @@ impl<M: Miniport> World<M> {
         self.try_native(device, 0, SyncObjectFlags::empty()).unwrap()
     }
 
-    /// The native fence of a handle of the present process, on the first adapter that has it.
+    /// The native fence behind a handle of the current process, on the first adapter that has it.
     pub fn native_view(&self, object: Handle) -> NativeFenceView {
         let mut number = None;
         self.kernel.fences(&mut |fence| {

@@ -1,6 +1,6 @@
-//! A kernel with one process on it, driven in virtual time. The checker of scenarios looks at every step: no waiter is
-//! asleep whose condition has held, every wake is justified, each call has one answer, memory is what the kernel has,
-//! and of a process that is gone nothing is left.
+//! A kernel with one process, driven in virtual time. The scenario checker checks every step: no satisfied waiter
+//! sleeps, every wake is justified, each call has one answer, memory matches the kernel's values, and an ended process
+//! leaves nothing.
 #![allow(dead_code)]
 
 pub mod hardware;
@@ -26,9 +26,9 @@ pub struct World<M: Miniport = SimulatedMiniport> {
     /// Effects since the last `take`.
     pub effects: Effects,
     checker: Checker,
-    /// The checker follows and does not look into the tables: see [`World::filling`].
+    /// The checker follows each step without comparing the kernel's tables: see [`World::filling`].
     filling: bool,
-    /// Of a kernel with a planted bug: what the checker found, instead of a test that fails.
+    /// With a planted bug: the checker's findings, which then do not fail the test.
     pub violations: Option<Vec<String>>,
     request: u64,
     next_event: u64,
@@ -61,8 +61,8 @@ impl<M: Miniport> World<M> {
         world
     }
 
-    /// Fills a table: looking at all of it after each step takes minutes. Each step is followed, and the tables are
-    /// looked at once, after the last.
+    /// Fills a table. The checker follows each step and compares the tables once, after the last step, because a
+    /// comparison after each step would take minutes.
     pub fn filling<T>(&mut self, fill: impl FnOnce(&mut Self) -> T) -> T {
         self.filling = true;
         let filled = fill(self);
@@ -85,7 +85,7 @@ impl<M: Miniport> World<M> {
         self.input(Input::FenceMemoryAdded { process, slots: 64 });
     }
 
-    /// A process of this VM, which makes the calls from here on. The VM is attached, named `vm-N`, unless it is there.
+    /// Attaches a process of this VM, which makes the following calls. Attaches the VM as `vm-N` if it is new.
     pub fn guest(&mut self, vm: u32, process: ProcessId) {
         if self.kernel.snapshot().vms.iter().all(|(there, _)| *there != vm) {
             self.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
@@ -95,7 +95,7 @@ impl<M: Miniport> World<M> {
         self.process = process;
     }
 
-    /// One input, and what the kernel leaves of it for later steps.
+    /// One input, and the backlog that it leaves for later steps.
     pub fn input(&mut self, input: Input) {
         let told = InputSummary::of(&input);
         self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));
@@ -122,13 +122,13 @@ impl<M: Miniport> World<M> {
         let (process, request) = (self.process, self.request);
         self.input(Input::Call { process, request, call });
         let answers = std::mem::take(&mut self.effects.answers);
-        assert_eq!(answers.len(), 1, "one answer for one call");
+        assert_eq!(answers.len(), 1, "a call must have exactly one answer");
         assert_eq!((answers[0].process, answers[0].request), (process, request));
         let answer = answers.into_iter().next().unwrap();
         (answer.status, answer.reply)
     }
 
-    /// A call whose answer may come later: the number of its request.
+    /// Makes a call whose answer may come later; returns its request number.
     pub fn begin(&mut self, call: Call) -> u64 {
         self.request += 1;
         let (process, request) = (self.process, self.request);
@@ -136,7 +136,7 @@ impl<M: Miniport> World<M> {
         request
     }
 
-    /// The answer of a call that was begun, if it is there, once.
+    /// The answer of a begun call, once, if it has arrived.
     pub fn answered(&mut self, request: u64) -> Option<(NtStatus, Reply)> {
         let at = self.effects.answers.iter().position(|answer| answer.request == request)?;
         let answer = self.effects.answers.remove(at);
@@ -153,7 +153,7 @@ impl<M: Miniport> World<M> {
         reply
     }
 
-    /// The last descriptor of an NT handle is closed in the VM of [`World::process`].
+    /// Closes the last descriptor of an NT handle in the VM of [`World::process`].
     pub fn close_nt_handle(&mut self, token: ShareToken) {
         let vm = self
             .kernel
@@ -268,7 +268,7 @@ impl<M: Miniport> World<M> {
         (fence, other_device, opened.object)
     }
 
-    /// Opens what an NT handle of another process is of.
+    /// Opens the object behind another process's NT handle.
     pub fn open(&mut self, device: Handle, token: ShareToken) -> CreatedSyncObject {
         self.open_with(device, token, SyncObjectFlags::empty())
     }
@@ -303,7 +303,7 @@ impl<M: Miniport> World<M> {
         })
     }
 
-    /// Begins a CPU wait; the event's name and how it was taken.
+    /// Begins a CPU wait; returns its event id and whether the kernel registered it.
     pub fn wait(
         &mut self,
         device: Handle,
@@ -327,7 +327,7 @@ impl<M: Miniport> World<M> {
         event
     }
 
-    /// Events set since the last time this was asked.
+    /// Events set since the last call of this function.
     pub fn woken(&mut self) -> Vec<EventId> {
         std::mem::take(&mut self.effects.events)
             .into_iter()
@@ -335,13 +335,13 @@ impl<M: Miniport> World<M> {
             .collect()
     }
 
-    /// Events set since the last time this was asked, with their status.
+    /// Events set since the last call of this function, with their status.
     pub fn ended(&mut self) -> Vec<(EventId, NtStatus)> {
         let events = std::mem::take(&mut self.effects.events);
         events.into_iter().filter_map(|event| Some((event.target.event()?, event.status))).collect()
     }
 
-    /// Notes since the last time this was asked.
+    /// Notes logged since the last call of this function.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.effects.notes).into_iter().map(|note| note.text).collect()
     }
@@ -354,7 +354,7 @@ impl<M: Miniport> World<M> {
         }
     }
 
-    /// Values stored since the last time this was asked: slot and value.
+    /// Values stored since the last call of this function: slot and value.
     pub fn stores(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.effects.stores).into_iter().map(|store| (store.slot, store.value)).collect()
     }
@@ -382,7 +382,7 @@ impl<M: Miniport> World<M> {
         self.status(Call::WaitFromGpu { context, objects: vec![object].into(), values: vec![value].into() })
     }
 
-    /// Another process, from here on the one that calls; its device.
+    /// Attaches another process, which makes the following calls; returns its device.
     pub fn other(&mut self, process: u32) -> Handle {
         self.process = ProcessId(process);
         self.attach(self.process);
@@ -395,7 +395,7 @@ impl<M: Miniport> World<M> {
         assert_eq!(self.kernel.miscounted(), None);
     }
 
-    /// The end of a test: nothing is counted wrong, and nothing stays behind.
+    /// Ends the test: all counts are right and nothing leaks.
     pub fn finish(mut self) {
         assert_eq!(self.kernel.miscounted(), None);
         let processes: Vec<ProcessId> = self.kernel.processes().collect();
@@ -417,7 +417,7 @@ impl<M: Miniport> World<M> {
     }
 }
 
-/// Hangs stay: nobody looks for timeouts (TdrLevel 0).
+/// Hangs stay because timeout detection is off (TdrLevel 0).
 pub fn without_timeouts() -> Config {
     Config { tdr: TdrConfig { level: 0, ..TdrConfig::default() }, ..Config::default() }
 }

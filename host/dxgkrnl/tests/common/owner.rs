@@ -1,4 +1,4 @@
-//! A kernel with the simulated driver, and a process in it that owns much of something.
+//! A kernel with the simulated driver, and a process that owns many objects of one kind.
 #![allow(dead_code)]
 
 use d3dkmt::{
@@ -14,7 +14,7 @@ pub struct World {
 }
 
 impl World {
-    /// A VM may have as much memory as it likes.
+    /// No memory limit for VMs.
     pub fn new() -> Self {
         let vm = |name: &str| VmConfig { name: name.into(), memory_bytes: 1 << 40, ..VmConfig::default() };
         let config = Config { vms: vec![vm("owner"), vm("strangers")], ..Config::default() };
@@ -25,7 +25,7 @@ impl World {
         self.request += 1;
         let (request, mut effects) = (self.request, Effects::default());
         self.kernel.handle(0, Input::Call { process, request, call: call.clone() }, &mut effects);
-        let answer = effects.answers.pop().expect("it is no one-way call");
+        let answer = effects.answers.pop().expect("the call has an answer");
         assert_eq!(answer.status, NtStatus::SUCCESS, "{call:?}: {:?}", effects.notes);
         answer.reply
     }
@@ -35,7 +35,7 @@ pub fn first_luid() -> Luid {
     Config::default().adapters[0].luid
 }
 
-/// A process that owns much.
+/// A process that owns many objects.
 pub struct Owner {
     pub world: World,
     pub process: ProcessId,
@@ -163,7 +163,7 @@ impl Owner {
         }
     }
 
-    /// Queues that wait for two semaphores, neither of which can be had. `fence` is the first.
+    /// Queues that wait for two semaphores, both at zero. `fence` is the first.
     pub fn line(&mut self, count: u32) {
         let device = self.device;
         let mut semaphore = || {

@@ -1,4 +1,4 @@
-//! A miniport around the simulated one: it writes down which DDIs are called, and misbehaves as it is told.
+//! A miniport around the simulated one: it records the DDI calls, and misbehaves as the test configures it.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -14,42 +14,41 @@ use super::World;
 
 type Callbacks = Vec<Callback>;
 
-/// What a test and its miniport share.
+/// State that a test and its miniport share.
 pub struct Script {
-    /// The DDIs that were called, by the names they have in [`Miniport`], and interrupts as they were reported.
+    /// DDI calls, by their names in [`Miniport`], and reported interrupts.
     pub log: Vec<String>,
-    /// Submissions as they came.
+    /// Submissions in order of arrival.
     pub submissions: Vec<Submission>,
     pub scheduling_logs: Vec<(EngineId, SchedulingLogBuffer)>,
-    /// Called back when the DDI of this name is next called; those of "interrupt" when the time next has come.
+    /// Callbacks to make in the next call of the named DDI; those of "interrupt" when the next deadline passes.
     pub callbacks: BTreeMap<&'static str, Callbacks>,
     /// The next call of the DDI of this name fails.
     pub failing: Option<(&'static str, NtStatus)>,
     /// Nodes beside its own that are reset with an engine; `None`: its own bit is missing too.
     pub dependents: Option<u64>,
-    /// What ResetEngine says instead of the truth.
+    /// `LastAbortedFenceId` that ResetEngine returns; `None`: the true one.
     pub aborted: Option<u64>,
-    /// What it says of its engines; `None`: the truth.
+    /// Whether QueryEngineStatus reports engines as responsive; `None`: the truth.
     pub responsive: Option<bool>,
     pub resume_fails: bool,
     /// The DPC routine does not call NotifyDpc.
     pub forgets_dpc: bool,
-    /// Suspends are pending, and nothing acknowledges them.
+    /// Suspends stay pending and are never acknowledged.
     pub holds_suspends: bool,
-    /// Advertised beside what a sound driver does.
+    /// Features to advertise beside those of a correct driver.
     pub advertised: Vec<FeatureId>,
-    /// It advertises nothing at all.
+    /// Advertises no feature at all.
     pub advertises_nothing: bool,
-    /// What it makes of the data of every escape.
+    /// Answers every escape with this.
     pub escape_answer: Option<Vec<u8>>,
-    /// What the paging buffers that are built from now on do before they write the fence; `None`: as the simulated
-    /// miniport builds them.
+    /// Packets of each new paging buffer before its fence write; `None`: as the simulated miniport builds them.
     pub paging: Option<Vec<isa::Packet>>,
-    /// There is never a paging buffer to build.
+    /// Builds no paging buffers.
     pub pages_by_cpu: bool,
     pub refuse_notification: Option<NotificationRefused>,
     pub ddis: PerEngineTdrDdis,
-    /// What it was told of the order of things.
+    /// Happens-before relations that the kernel reported.
     pub edges: Vec<HappensBefore>,
     /// A DDI is on the stack.
     inside: bool,
@@ -62,7 +61,7 @@ pub struct Scripted {
     simulated: SimulatedMiniport,
 }
 
-/// A world over such a miniport, and what the test shares with it.
+/// A world over a scripted miniport, and the state that the test shares with it.
 pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
     let script = Rc::new(RefCell::new(Script {
         log: Vec::new(),
@@ -94,19 +93,19 @@ pub fn scripted_by(config: Config, script: &ScriptRef) -> World<Scripted> {
     World::with_miniport(config, miniport)
 }
 
-/// A configuration of one adapter, whose paging is done by this node.
+/// A configuration of one adapter with this paging node.
 pub fn paging_on(node: u32) -> Config {
     let adapter = AdapterConfig { paging_node: Some(node), ..AdapterConfig::default() };
     Config { adapters: vec![adapter], ..Config::default() }
 }
 
 impl Script {
-    /// What was written down since the last time.
+    /// Log lines since the last call of this function.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log)
     }
 
-    /// The same without DPCs and interrupts, and without what tells of processes and devices.
+    /// The same without DPCs, interrupts, and calls about processes and devices.
     pub fn ddis(&mut self) -> Vec<String> {
         const OTHERS: [&str; 6] =
             ["dpc", "interrupt", "create_process", "create_device", "destroy_process", "destroy_device"];
@@ -131,14 +130,14 @@ impl Script {
     }
 }
 
-/// What was written down since the last time this was asked, of the DDIs whose name begins so.
+/// Log lines since the last call, of DDIs whose names begin with one of these.
 pub fn calls(script: &ScriptRef, names: &[&str]) -> Vec<String> {
     let mut calls = script.borrow_mut().take();
     calls.retain(|call| names.iter().any(|name| call.starts_with(name)));
     calls
 }
 
-/// Has this called back, at once: by a fault that then means nothing else to this miniport.
+/// Makes these callbacks at once, through a fault input that this miniport otherwise ignores.
 pub fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
     script.borrow_mut().call_back("page_fault", callbacks);
     let engine = EngineId { adapter: 0, node: 0 };
@@ -160,7 +159,7 @@ impl Scripted {
         if self.script.borrow().resume_fails { Err(ResetFailed) } else { Ok(()) }
     }
 
-    /// A DDI begins: none of them is ever inside of another.
+    /// Begins a DDI; asserts that no other DDI is on the stack.
     fn begin(&self, ddi: &str, line: String) {
         let mut script = self.script.borrow_mut();
         assert!(!script.inside, "{ddi} inside of another DDI");
@@ -172,7 +171,7 @@ impl Scripted {
         self.script.borrow_mut().inside = false;
     }
 
-    /// What a test has it call back, and then what the simulated one does.
+    /// Makes the test's callbacks, then calls the simulated miniport.
     fn told<T>(
         &mut self,
         ddi: &str,
@@ -190,7 +189,7 @@ impl Scripted {
     }
 }
 
-/// DDIs that are the simulated miniport's, each with its line: those that may call back, and may fail to order.
+/// Logs and forwards DDIs to the simulated miniport; a test can add callbacks and failures.
 macro_rules! ddis {
     ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? $([$failing:ident])? = $line:expr;)*) => {
         $(fn $ddi(&mut self, $($arg: $type,)* callbacks: &mut Callbacks) $(-> $answer)? {
@@ -214,7 +213,7 @@ macro_rules! silent_ddis {
     };
 }
 
-/// What is no call of the kernel's business: the simulated one's, and not written down.
+/// Forwards methods that the log omits to the simulated miniport.
 macro_rules! forwarded {
     ($($ddi:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         $(fn $ddi(&self, $($arg: $type),*) -> $answer {
@@ -351,7 +350,7 @@ impl Miniport for Scripted {
 
     fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Callbacks) {
         let mut script = self.script.borrow_mut();
-        assert!(!script.inside, "a DPC inside of a DDI");
+        assert!(!script.inside, "the DPC runs inside a DDI");
         script.log.push("dpc".to_owned());
         if !script.forgets_dpc {
             callbacks.push(Callback::NotifyDpc { adapter });

@@ -1,4 +1,4 @@
-//! A busy session by seed: processes of several VMs that make valid and invalid calls, on and off.
+//! A random session from a seed: processes of several VMs attach, make valid and invalid calls, and end.
 #![allow(dead_code)]
 
 use d3dkmt::{
@@ -37,7 +37,7 @@ pub struct Step {
     pub effects: Effects,
 }
 
-/// What a guest knows of its own handles.
+/// A process's record of its own handles.
 struct Guest {
     process: ProcessId,
     vm: VmId,
@@ -45,7 +45,7 @@ struct Guest {
     devices: Vec<Handle>,
     contexts: Vec<Handle>,
     objects: Vec<Handle>,
-    /// Those of them that are no monitored fences.
+    /// Those that are not monitored fences.
     legacy: Vec<Handle>,
     keyed: Vec<Handle>,
     paging_queues: Vec<Handle>,
@@ -64,11 +64,11 @@ pub struct Session {
     tokens: Vec<ShareToken>,
     /// Global handles, of any VM.
     globals: Vec<Handle>,
-    /// Inputs that come before the next random one.
+    /// Inputs to handle before the next random one.
     due: Vec<Input>,
 }
 
-/// Steps have few units of work in the session of most seeds, so that many leave something.
+/// Gives steps few work units for most seeds, so that many steps leave a backlog.
 pub fn set_units(kernel: &mut Kernel<SimulatedMiniport>, seed: u64) {
     if let Some(units) = [None, Some(1), Some(3), Some(20)][(seed % 4) as usize] {
         kernel.set_work_units_per_step(units, units);
@@ -127,7 +127,7 @@ impl Session {
         });
     }
 
-    /// One thing that happens, and what it leads to.
+    /// One input and its effects.
     pub fn step(&mut self) -> Step {
         self.now += match self.random.below(300) {
             // Long enough for a timeout.
@@ -155,7 +155,7 @@ impl Session {
             0 => {
                 let guest = self.guests.remove(at);
                 self.attach(guest.vm);
-                // The new one attaches after this.
+                // The new process attaches after this.
                 self.due.reverse();
                 Input::ProcessGone { process: guest.process }
             }
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Mostly of engines that are there; an adapter is stopped once in a few sessions.
+    /// Faults, mostly of existing engines; a few sessions stop an adapter.
     fn fault(&mut self) -> Fault {
         let engine =
             EngineId { adapter: self.random.below(20) as u32 / 19, node: self.random.below(7) as u32 };
@@ -410,7 +410,7 @@ impl Session {
         }
     }
 
-    /// Known ones mostly, of CPU events mostly.
+    /// Mostly known escapes, and among them mostly CPU event usages.
     fn escape_call(&mut self, at: usize, random: u64) -> Call {
         let object = self.pick(at, |guest| &guest.legacy);
         let usage = [(random >> 8) as u32 % 3, 0, 0, 0, 0, 0, 0, 0];
@@ -528,7 +528,7 @@ impl Session {
         bytes
     }
 
-    /// Keeps the handles that answers brought, and drops those that are gone.
+    /// Adds handles from answers, and drops destroyed ones.
     fn learn(&mut self, process: ProcessId, call: &Call, effects: &Effects) {
         let Some(guest) = self.guests.iter_mut().find(|guest| guest.process == process) else { return };
         let Some(answer) = effects.answers.first() else { return };
@@ -561,7 +561,7 @@ impl Session {
             Call::DestroySynchronizationObject { object } => *object,
             Call::CloseAdapter { adapter } => *adapter,
             Call::DestroyKeyedMutex { mutex } => *mutex,
-            // Nothing can be done with a stopped device: go on with others.
+            // A stopped device accepts no calls: use other devices.
             _ if answer.status == NtStatus::DEVICE_REMOVED => match call {
                 Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => contexts[0],
                 Call::WaitFromGpu { context, .. } => *context,

@@ -1,7 +1,7 @@
 //! CPU notifications that a driver signals (EVT-001 to EVT-030): SignalByKmd.
 //!
-//! The event ends with the handle that made it, with the device that made it, with the process, and when the adapter
-//! stops, whichever is first; a device that is lost keeps it. No call but the driver's sets it.
+//! The event ends with its creating handle, with its device, with the process, or when the adapter stops, whichever is
+//! first. A lost device keeps it. Only the driver signals it.
 
 use d3dkmt::{Handle, NtStatus};
 
@@ -14,13 +14,13 @@ pub struct CpuEvent {
     open: usize,
     device: usize,
     event: u64,
-    /// How often the driver signaled it.
+    /// Number of signals by the driver.
     pub signals: u64,
     pub gone: bool,
 }
 
 impl Naive {
-    /// A CPU event of the handle that was made last.
+    /// Creates the CPU event of the newest handle.
     pub(super) fn add_cpu_event(&mut self, device: usize, event: u64) {
         let open = self.opens.len() - 1;
         let (process, handle) = (self.opens[open].process, self.opens[open].handle);
@@ -28,7 +28,7 @@ impl Naive {
         self.cpu_events.push(CpuEvent { process, handle, open, device, event, signals, gone });
     }
 
-    /// The driver signals it so often in one call: an event does not count (EVT-025).
+    /// The driver signals it this many times in one call, which sets the event once (EVT-025).
     pub fn driver_signals(&mut self, process: u32, handle: Handle, times: u32) {
         for event in &mut self.cpu_events {
             if !event.gone && (event.process, event.handle) == (process, handle) && times > 0 {

@@ -1,4 +1,4 @@
-//! Engines: each runs the command buffers that it is given one after the other, and they take time.
+//! Engines: each runs its submitted command buffers one after the other, and they take time.
 
 use d3dkmt::{SyncObjectFlags, isa};
 
@@ -16,45 +16,45 @@ pub struct Job {
     pub(super) progress: Option<u64>,
     /// In hardware, for a native fence at this address: this value (SCH-016).
     waits_for: Option<(u64, u64)>,
-    /// It has run, and may wait.
+    /// Has begun to run, and may be waiting.
     pub(super) begun: bool,
 }
 
 pub struct Engine {
     pub adapter: usize,
     pub node: u32,
-    /// The advanced kind: it tells of each write at once (FEN-019); the basic kind when a buffer is done (FEN-017).
+    /// Advanced engines interrupt at each write (FEN-019); basic engines when a buffer completes (FEN-017).
     tells_at_once: bool,
-    /// Buffers of contexts that wait for their turn.
+    /// Buffers of contexts that wait for the engine.
     pub(super) waiting: Vec<Job>,
-    /// What it was given and does not run.
+    /// Submitted buffers that do not run.
     pub(super) given: Vec<Job>,
     pub(super) running: Option<Job>,
-    /// Contexts whose buffers it was given, the oldest first.
+    /// Contexts with submitted buffers, the oldest first.
     pub(super) order: Vec<usize>,
-    /// Since when it has done nothing for those. `None`: it is at one, or has none.
+    /// Since when it made no progress for those. `None`: it runs one, or has none.
     pub(super) idle_since: Option<u64>,
     pub(super) used: Vec<Used>,
-    /// What the VM that it was given something of last had used, or more.
+    /// Lower bound of the used time of the VM whose buffer was submitted last.
     pub(super) floor: u64,
-    /// When the last VM came that was not alone here.
+    /// When the last VM joined other VMs on this engine.
     pub(super) several_since: u64,
-    /// Since when nobody else could run: a context's buffer can stop between two commands, a hardware queue's cannot.
+    /// Since when no other work could run: context buffers stop between two commands, hardware queues do not.
     pub(super) began: u64,
-    /// When the running command ends; `None` of one that never does.
+    /// When the running command ends; `None`: never.
     pub busy_until: Option<u64>,
     /// When the oldest buffer of contexts began.
     pub since: u64,
-    /// When it was asked to make way for others, if it has not, and whether because its time was over.
+    /// Pending preemption request: its time, and whether the quantum was over.
     pub asked: Option<(u64, bool)>,
-    /// Since when nothing happened to what it has of hardware queues. `None`: it has nothing of them, or it said that it
-    /// is at work (TDR-001).
+    /// Since when its hardware queue work made no progress. `None`: it has no such work, or it reported to be at work
+    /// (TDR-001).
     pub hw_since: Option<u64>,
 }
 
-/// An engine is given that many buffers at a time.
+/// Most submitted context buffers of an engine.
 const DEPTH: usize = 2;
-/// What it may run before it is asked to make way.
+/// Quantum: run time before a preemption request.
 pub(super) const QUANTUM_NS: u64 = 100_000_000;
 
 impl Engine {
@@ -79,24 +79,24 @@ impl Engine {
         }
     }
 
-    /// Everything that it has and would have had.
+    /// Drops submitted and waiting buffers.
     pub(super) fn clear(&mut self) {
         (self.waiting, self.given, self.running) = (vec![], vec![], None);
         (self.busy_until, self.asked, self.hw_since) = (None, None, None);
         (self.order, self.idle_since) = (vec![], None);
     }
 
-    /// Of contexts it is given so many at a time; hardware queues it has whole.
+    /// Number of submitted context buffers, which has a limit; hardware queue buffers have none.
     pub(super) fn given_of_contexts(&self) -> usize {
         self.running.iter().chain(&self.given).filter(|job| job.progress.is_none()).count()
     }
 
-    /// Whether there is more than the one that has its turn.
+    /// Whether it has more than the running buffer.
     pub(super) fn is_wanted(&self) -> bool {
         self.given_of_contexts() + self.waiting.len() > 1
     }
 
-    /// Nothing is expected of it if nobody wants it.
+    /// Clears the idle time, because an engine without context work makes no progress.
     fn note_if_unwanted(&mut self) {
         if self.given_of_contexts() == 0 && self.waiting.is_empty() {
             self.idle_since = None;
@@ -111,7 +111,7 @@ impl Engine {
         self.running.as_ref().is_some_and(|job| job.progress.is_none())
     }
 
-    /// What it was given of contexts and does not run comes after those that wait.
+    /// Returns submitted context buffers that do not run, behind the waiting ones.
     pub(super) fn makes_way(&mut self) {
         let time_is_up = self.asked.take().is_some_and(|(_, time_is_up)| time_is_up);
         let mut given = self.take_given_of_contexts();
@@ -121,7 +121,7 @@ impl Engine {
             self.waiting = given;
             return;
         }
-        // Only the one whose turn it was goes to the end of its round; what came after it keeps its place.
+        // Only the running buffer's context moves to the end of the round; later ones keep their place.
         let had_its_turn = if given.is_empty() { vec![] } else { vec![given.remove(0)] };
         given.append(&mut self.waiting);
         self.waiting = given;
@@ -135,7 +135,7 @@ impl Engine {
         of_contexts
     }
 
-    /// The oldest buffer of contexts is another one now, or there is none: that is progress.
+    /// A change of the oldest context buffer is progress.
     fn moves_on(&mut self, time: u64) {
         self.since = time;
         self.idle_since = (self.given_of_contexts() > 0).then_some(time);
@@ -154,7 +154,7 @@ impl Naive {
         self.fill(engine);
     }
 
-    /// What is in a hardware queue is with the engine at once: the hardware schedules it.
+    /// A hardware queue buffer is submitted at once: the hardware schedules it.
     pub(super) fn give_to_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         let engine = self.contexts[queue].engine;
         let job = Job { queue, commands, progress: Some(id), waits_for: None, begun: false };
@@ -163,11 +163,11 @@ impl Naive {
         self.start_next(engine, self.now);
     }
 
-    /// Gives the engine what it has room for. An idle one begins at once.
+    /// Submits as many buffers as fit. An idle engine begins at once.
     pub(super) fn fill(&mut self, engine: usize) {
         let depth = if self.engines[engine].node == PAGING_NODE { 1 } else { DEPTH };
         while let Some(next) = self.next_waiting(engine) {
-            // Whoever is to make way is given nothing.
+            // Nothing is submitted while a preemption request is pending.
             if self.engines[engine].asked.is_some() {
                 return;
             }
@@ -196,7 +196,7 @@ impl Naive {
         }
     }
 
-    /// The context's buffer is dropped, and the engine goes on with the next that it has.
+    /// Drops the context's buffer; the engine continues with its next one.
     pub(super) fn take_from_engine(&mut self, context: usize) {
         let engine = self.contexts[context].engine;
         let now = self.now;
@@ -211,7 +211,7 @@ impl Naive {
         let runs = state.running.as_ref().is_some_and(|job| job.queue == context);
         if was_oldest {
             state.moves_on(now);
-            // What runs of it is about to be dropped.
+            // Its running buffer is about to be dropped.
             state.idle_since = state.idle_since.filter(|_| state.given_of_contexts() > usize::from(runs));
         }
         if state.running.as_ref().is_some_and(|job| job.queue == context) {
@@ -222,7 +222,7 @@ impl Naive {
             self.start_next(engine, now);
         }
         self.engines[engine].note_if_unwanted();
-        // What waits gets its turn when all that ends has ended: it may be among it.
+        // Waiting buffers run after all ends are processed, because they may end, too.
     }
 
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
@@ -230,14 +230,14 @@ impl Naive {
         engine.running.iter().chain(&engine.given).any(|job| job.queue == context)
     }
 
-    /// Whether the engine has begun everything that it is to run of this queue.
+    /// Whether the engine has begun all submitted buffers of this queue.
     pub(super) fn has_begun(&self, context: usize) -> bool {
         let engine = &self.engines[self.contexts[context].engine];
         let mut others = engine.waiting.iter().chain(&engine.given);
         !others.any(|job| job.queue == context && !job.begun)
     }
 
-    /// A hardware queue ends, with all that the engine has of it.
+    /// Ends a hardware queue and its submitted buffers.
     pub(super) fn take_hw_queue_from_engine(&mut self, queue: usize) {
         let engine = self.contexts[queue].engine;
         let state = &mut self.engines[engine];
@@ -248,8 +248,8 @@ impl Naive {
         self.start_next(engine, self.now);
     }
 
-    /// The engine has been at it for so long that somebody else's turn has come. What runs of a context is yet to come to
-    /// a place where it can stop; if it runs something else, or nothing, it has made way (TDR-034).
+    /// Requests a preemption, because other work is due. A running context buffer continues to its next boundary. An
+    /// engine that runs other work, or none, is preempted at once (TDR-034).
     pub(super) fn ask_to_make_way(&mut self, engine: usize, time_is_up: bool) {
         self.engines[engine].asked = Some((self.now, time_is_up));
         if !self.engines[engine].runs_of_context() {
@@ -258,7 +258,7 @@ impl Naive {
         }
     }
 
-    /// It gives back what it was given.
+    /// Preempts the engine: its submitted context buffers return to the waiting ones.
     fn make_way(&mut self, engine: usize, now: u64) {
         let oldest = self.engines[engine].order.first().copied();
         let state = &self.engines[engine];
@@ -270,11 +270,11 @@ impl Naive {
         self.engines[engine].makes_way();
     }
 
-    /// What runs is lost, and all that the engine has of its context's hardware queues (TDR-020); what it was given of
-    /// other contexts comes first when it goes on (TDR-019). Gives the context.
+    /// Aborts the running buffer and all submitted work of its context's hardware queues (TDR-020). Submitted buffers of
+    /// other contexts come first afterwards (TDR-019). Returns the context.
     pub(super) fn abort(&mut self, engine: usize) -> usize {
         self.charge(engine, self.now);
-        let culprit = self.engines[engine].running.take().expect("it hangs").queue;
+        let culprit = self.engines[engine].running.take().expect("a buffer hangs on the engine").queue;
         (self.engines[engine].order, self.engines[engine].idle_since) = (vec![], None);
         let context = self.contexts[culprit].hardware.as_ref().map_or(culprit, |hardware| hardware.of);
         let queues = self.hw_queues_in(context);
@@ -285,12 +285,12 @@ impl Naive {
         state.given.retain(|job| !queues.contains(&job.queue));
         (state.busy_until, state.asked) = (None, None);
         for queue in queues {
-            self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.clear();
+            self.contexts[queue].hardware.as_mut().expect("it is a hardware queue").in_flight.clear();
         }
         context
     }
 
-    /// What hardware queues without a fault have goes on after a reset (TDR-021).
+    /// Resumes work of hardware queues without a fault after a reset (TDR-021).
     pub(super) fn resume(&mut self, engine: usize) {
         self.start_next(engine, self.now);
     }
@@ -300,7 +300,7 @@ impl Naive {
         self.engines[engine].note_if_unwanted();
     }
 
-    /// When something is due next.
+    /// Time of the next deadline.
     pub fn next_deadline(&self) -> Option<u64> {
         let engines = 0..self.engines.len();
         let timeouts = engines
@@ -313,10 +313,10 @@ impl Naive {
             .min()
     }
 
-    /// What is due happens.
+    /// Executes everything that is due.
     pub fn catch_up(&mut self) {
         self.end_what_runs();
-        // The reset of one may make another be late, or go on with what takes no time.
+        // The reset of one engine may delay another, or let it run work without duration.
         while self.look_at_the_clock() {
             self.end_what_runs();
         }
@@ -324,7 +324,7 @@ impl Naive {
     }
 
     fn end_what_runs(&mut self) {
-        // The earliest first; what ends may make another go on that takes no time.
+        // Earliest first; an ending command may let another engine run work without duration.
         let due = |naive: &Naive| {
             let until =
                 |engine: &usize| naive.engines[*engine].busy_until.filter(|until| *until <= naive.now);
@@ -339,7 +339,7 @@ impl Naive {
         self.run_contexts();
     }
 
-    /// Engines whose time is over make way, or are reset; true if any was.
+    /// Preempts or resets engines whose time is over; true if there was one.
     fn look_at_the_clock(&mut self) -> bool {
         let is_due = |due: Option<u64>, now: u64| due.is_some_and(|due| due <= now);
         let mut late = vec![];
@@ -351,7 +351,7 @@ impl Naive {
                 self.ask_to_make_way(engine, true);
             }
         }
-        // All of them are asked before the first is reset.
+        // All preemption requests come before the first reset.
         late.retain(|engine| !self.says_that_it_is_at_work(*engine));
         let any = !late.is_empty();
         for engine in late {
@@ -362,15 +362,15 @@ impl Naive {
         any
     }
 
-    /// The first buffer runs that may: none of its queue is before it, and it waits for nothing. All contexts without
-    /// hardware queues are one queue to the engine.
+    /// Runs the first buffer that is first in its queue and waits for nothing. All contexts without hardware queues form
+    /// one queue of the engine.
     fn start_next(&mut self, engine: usize, time: u64) {
         self.run_what_may(engine, time);
         self.look_in_hardware(time);
         self.tell_others();
     }
 
-    /// What waits in hardware for native fences that were touched goes on if it may; that may touch others.
+    /// Resumes hardware waits that changed native fences satisfy; that may change other fences.
     pub(super) fn look_in_hardware(&mut self, time: u64) {
         while !self.touched.is_empty() {
             let (object, adapter) = self.touched.remove(0);
@@ -409,7 +409,7 @@ impl Naive {
         }
     }
 
-    /// Runs commands from this time on, until one takes time, waits, or never ends, or there is none.
+    /// Runs commands from this time on, until one takes time, waits or hangs, or none is left.
     fn run_engine(&mut self, engine: usize, time: u64) {
         while let Some(job) = &mut self.engines[engine].running {
             let queue = job.queue;
@@ -434,9 +434,9 @@ impl Naive {
                 self.engines[engine].began = time;
             }
             if self.engines[engine].asked.is_some() && self.engines[engine].runs_of_context() {
-                // Between two commands it can stop.
+                // It can be preempted between two commands.
                 let state = &mut self.engines[engine];
-                let job = state.running.take().expect("it runs");
+                let job = state.running.take().expect("a buffer runs");
                 state.given.insert(0, job);
                 self.make_way(engine, time);
                 return;
@@ -451,7 +451,7 @@ impl Naive {
                     let fence = self.native_fence_at(engine, self.contexts[queue].process, gpu_address);
                     if fence.is_none_or(|fence| self.objects[fence].value < value) {
                         let state = &mut self.engines[engine];
-                        let job = state.running.take().expect("it runs");
+                        let job = state.running.take().expect("a buffer runs");
                         state.given.insert(0, Job { waits_for: Some((gpu_address, value)), ..job });
                         return;
                     }
@@ -466,7 +466,7 @@ impl Naive {
     }
 
     fn ends_oldest(&mut self, engine: usize, queue: usize, time: u64) {
-        // Of its place alone: the job is gone.
+        // Uses its position only: the job is gone.
         let vm = self.vm_of(self.contexts[queue].process);
         self.charge_vm(engine, vm, time);
         self.engines[engine].order.retain(|other| *other != queue);
@@ -478,7 +478,7 @@ impl Naive {
         }
     }
 
-    /// The hardware stores the id; an engine of the basic kind tells of it now (FEN-017).
+    /// The hardware stores the id; a basic engine interrupts now (FEN-017).
     fn hw_buffer_is_done(&mut self, engine: usize, queue: usize, id: u64) {
         let Some(hardware) = &self.contexts[queue].hardware else { return };
         let (process, address) = (self.contexts[queue].process, hardware.progress_address);
@@ -494,8 +494,8 @@ impl Naive {
         self.look_at_news(&news);
     }
 
-    /// Stores where a fence of the process is that this adapter's engines may write (F-15, FEN-050, FEN-054, FEN-062).
-    /// The fences of paging queues are for paging buffers.
+    /// Stores to a fence of the process that this adapter's engines may write (F-15, FEN-050, FEN-054, FEN-062).
+    /// Only paging buffers write fences of paging queues.
     fn write(&mut self, engine: usize, process: u32, gpu_address: u64, value: u64) {
         let Engine { adapter, node, tells_at_once, .. } = self.engines[engine];
         let there = |open: &Open| {
@@ -520,10 +520,10 @@ impl Naive {
                 self.expect_of_hardware(adapter);
             }
             if native {
-                // FEN-099: whoever waits hears of it at once, by interrupt 19, on either kind of engine.
+                // FEN-099: interrupt 19 wakes waiters at once, on either kind of engine.
                 if !ignored {
                     self.touched.push((object, adapter));
-                    // It is pinned to interrupt above 0 (FEN-114, F-118).
+                    // Its MonitoredValue is pinned, so that values above 0 interrupt (FEN-114, F-118).
                     if value > 0 {
                         self.pass_on(object, Some(adapter));
                     }
@@ -534,13 +534,13 @@ impl Naive {
             self.unseen.push((process, object));
         }
         if tells_at_once {
-            // F-30: the interrupt names an engine and no fence; the engine raises it wherever it wrote.
+            // F-30: the interrupt names an engine and no fence; the engine raises it for any write.
             self.look_at_all_writes();
         }
     }
 
-    /// FEN-017: the fences that the process created or opened, whoever waits for them. There is news only of those that
-    /// an engine wrote: the process's own first, each in the order of the writes.
+    /// FEN-017: checks all fences that the process created or opened. Only those that an engine wrote have changed: the
+    /// process's own first, each in the order of the writes.
     fn look_at_fences_of(&mut self, process: u32) {
         let has = |object: usize| {
             self.opens.iter().any(|open| !open.gone && open.object == object && open.process == process)

@@ -1,5 +1,5 @@
-//! Hardware queues (SCH-013 to SCH-018): a context that was made for them has several queues of packets, each with a
-//! progress fence of its own. A buffer is done when that fence has its id, whoever wrote it (SCH-017).
+//! Hardware queues (SCH-013 to SCH-018): a context created for them has several queues of packets, each with its own
+//! progress fence. A buffer is complete when that fence reaches its id, written by hardware or buffer (SCH-017).
 
 use d3dkmt::{
     CreatedSyncObject, DeviceExecutionState, Handle, HwQueueFlags, NtStatus, Reply, SignalFlags,
@@ -10,20 +10,20 @@ use super::packets::Packet;
 use super::waits::Item;
 use super::{Context, IP, Kind, Naive, Object, Verdict};
 
-/// What a hardware queue has beside its packets.
+/// State of a hardware queue beside its packets.
 pub struct HwQueue {
-    /// The context it is of.
+    /// The context of the queue.
     pub of: usize,
-    /// The progress fence: its handle, the fence, and where the engine writes it.
+    /// The progress fence: its handle, the fence, and its GPU address.
     pub progress_open: usize,
     pub progress: usize,
     pub progress_address: u64,
     no_broadcast_signal: bool,
-    /// DisableGpuTimeout: it may take as long as it likes (SCH-016).
+    /// DisableGpuTimeout: no time limit (SCH-016).
     pub takes_its_time: bool,
-    /// The id that was submitted last.
+    /// Last submitted id.
     submitted: u64,
-    /// What the engine has that is not known to be done.
+    /// Submitted ids that are not known to be complete.
     pub in_flight: Vec<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Naive {
             Reply::HwQueue { queue, progress_fence } => (queue, progress_fence),
             _ => (Handle::NULL, CreatedSyncObject::default()),
         };
-        // An ordinary fence from 0 on, of the device; a native one if it is asked for (FEN-127).
+        // An ordinary fence of the device, starting at 0; a native one on request (FEN-127).
         self.objects.push(Object::new(Kind::Monitored, 0, adapter, SyncObjectFlags::empty()));
         let (object, fence) = (self.objects.len() - 1, Reply::SyncObject(created));
         self.objects[object].made_native = native;
@@ -118,7 +118,7 @@ impl Naive {
         }
     }
 
-    /// With what is in it, and its progress fence. Nobody will tell of what its process's engines wrote before.
+    /// Ends a queue with its packets and progress fence. No later interrupt reports earlier writes of its process.
     fn end_hw_queue(&mut self, queue: usize) {
         self.contexts[queue].gone = true;
         if !self.hardware(queue).in_flight.is_empty() {
@@ -130,21 +130,21 @@ impl Naive {
         self.end_open(self.hardware(queue).progress_open);
     }
 
-    /// What an engine has of hardware queues: queues, each with something that is not known to be done.
+    /// Hardware queues of an engine with submitted buffers that are not known to be complete.
     pub(super) fn hw_queues_on(&self, engine: usize) -> impl Iterator<Item = &HwQueue> {
         let here = self.contexts.iter().filter(move |queue| !queue.gone && queue.engine == engine);
         here.filter_map(|queue| queue.hardware.as_ref()).filter(|hardware| !hardware.in_flight.is_empty())
     }
 
-    /// Of what an engine has of hardware queues: from now on the rest is to go on.
+    /// Restarts the progress timer of an engine's hardware queue work.
     pub(super) fn something_is_over(&mut self, engine: usize) {
         let has_more = self.hw_queues_on(engine).next().is_some();
         self.engines[engine].hw_since = has_more.then_some(self.now);
-        // It is at work, if not at what waits to begin.
+        // The engine is at work, unless its work waits to begin.
         self.engines[engine].idle_since = self.engines[engine].idle_since.map(|_| self.now);
     }
 
-    /// Something was stored that hardware may wait for: engines that said that they are at work are to go on again.
+    /// A store that hardware may wait for restarts the progress timers of engines that reported to be at work.
     pub(super) fn expect_of_hardware(&mut self, adapter: usize) {
         for engine in 0..self.engines.len() {
             if self.engines[engine].adapter == adapter && self.hw_queues_on(engine).next().is_some() {
@@ -153,7 +153,7 @@ impl Naive {
         }
     }
 
-    /// Whether a handle is the one of a progress fence: only its queue takes it away.
+    /// Whether the handle is a progress fence's, which only its queue destroys.
     pub(super) fn is_progress_fence(&self, open: usize) -> bool {
         let is = |queue: &Context| {
             !queue.gone && queue.hardware.as_ref().is_some_and(|hardware| hardware.progress_open == open)
@@ -179,7 +179,7 @@ impl Naive {
         let Ok(isa::CommandBuffer::Packets(commands)) = isa::decode(bytes) else {
             unreachable!("operations submit what engines understand")
         };
-        self.contexts[queues[0]].hardware.as_mut().expect("it is one").submitted = id;
+        self.contexts[queues[0]].hardware.as_mut().expect("it is a hardware queue").submitted = id;
         self.queue(queues[0], Packet::HwCommands(id, commands));
         Ok(Reply::None)
     }
@@ -271,13 +271,12 @@ impl Naive {
     pub(super) fn start_in_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         let engine = self.contexts[queue].engine;
         self.arrives_at(engine, queue);
-        self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.push(id);
+        self.contexts[queue].hardware.as_mut().expect("it is a hardware queue").in_flight.push(id);
         self.engines[engine].hw_since.get_or_insert(self.now);
         self.give_to_hw_queue(queue, id, commands);
     }
 
-    /// A native progress fence that has a value that is newly waited for: whoever changes the MonitoredValue looks again
-    /// (FEN-101).
+    /// Checks a native progress fence again after a new wait, because the kernel changed its MonitoredValue (FEN-101).
     pub(super) fn done_before_it_began(&self) -> Option<usize> {
         let queues = self.contexts.iter().filter(|queue| !queue.gone);
         let is_past = |hardware: &&HwQueue| {
@@ -287,7 +286,7 @@ impl Naive {
         queues.filter_map(|queue| queue.hardware.as_ref()).find(is_past).map(|hardware| hardware.progress)
     }
 
-    /// A fence was looked at: if it is a progress fence, what it has passed is done.
+    /// After a check of a fence: completes the ids that a progress fence has passed.
     pub(super) fn progress_is_made(&mut self, object: usize) {
         let value = self.objects[object].value;
         for number in 0..self.contexts.len() {

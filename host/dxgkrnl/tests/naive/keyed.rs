@@ -1,4 +1,4 @@
-//! Keyed mutexes (F-82): they belong to processes; what acquires and releases is a handle.
+//! Keyed mutexes (F-82): they belong to processes; a handle acquires and releases them.
 
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply};
 
@@ -7,9 +7,9 @@ use super::{IP, Naive, Verdict};
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Free,
-    /// By this handle.
+    /// Owned by this handle.
     Owned(usize),
-    /// Its owner ended: it has to be made again (FEN-080).
+    /// Its owner ended, so it is unusable and has to be created again (FEN-080).
     Abandoned,
 }
 
@@ -29,7 +29,7 @@ pub struct KeyedOpen {
     pub gone: bool,
 }
 
-/// An acquire that waits.
+/// A pending acquire.
 pub struct Acquire {
     pub process: u32,
     pub event: u64,
@@ -45,7 +45,7 @@ enum Until {
     Never,
     /// Nanoseconds of the daemon's clock.
     Relative(u64),
-    /// Units of 100 ns of the system's clock.
+    /// System time in units of 100 ns.
     Absolute(i64),
 }
 
@@ -55,7 +55,7 @@ impl Naive {
         self.keyed_opens.iter().position(mine)
     }
 
-    /// Is it the handle that owns?
+    /// Whether this handle owns the mutex.
     pub fn owns(&self, open: usize) -> bool {
         self.keyed[self.keyed_opens[open].mutex].state == State::Owned(open)
     }
@@ -130,7 +130,7 @@ impl Naive {
         Ok(Reply::KeyedMutexAcquire { outcome, private_data: vec![] })
     }
 
-    /// What it holds is told to its owner.
+    /// Reads the fence value and data for the owner.
     pub(super) fn read_keyed(&mut self, process: u32, handle: Handle) -> Verdict {
         let open = self.keyed_open(process, handle).ok_or(vec![IP])?;
         let fence_value =
@@ -138,7 +138,7 @@ impl Naive {
         Ok(Reply::KeyedMutexData { fence_value, private_data: vec![] })
     }
 
-    /// W-195 to W-197. Of those who wait for the key, the one that has waited longest has it (FEN-081 leaves it open).
+    /// W-195 to W-197. The longest waiter for the key acquires it (FEN-081 leaves the order open).
     pub(super) fn release(&mut self, process: u32, handle: Handle, key: u64, fence_value: u64) -> Verdict {
         let open = self.keyed_open(process, handle).ok_or(vec![IP])?;
         if !self.owns(open) {
@@ -162,7 +162,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// The handle's own acquires end; if it owned the mutex, so do all (FEN-080).
+    /// Ends the handle's own acquires, or all acquires if it owned the mutex (FEN-080).
     pub(super) fn end_keyed_open(&mut self, open: usize) {
         let mutex = self.keyed_opens[open].mutex;
         let abandoned = self.owns(open);
@@ -177,7 +177,7 @@ impl Naive {
                 ended.push((acquire.key, number));
             }
         }
-        // No fact has the order: lowest key first, then who came first.
+        // No rule has the order: lowest key first, then order of arrival.
         ended.sort();
         for (_, acquire) in ended {
             self.end_acquire(acquire, NtStatus::ABANDONED);
@@ -190,7 +190,7 @@ impl Naive {
         self.woken.push((process, event, status));
     }
 
-    /// The system's clock says so.
+    /// Sets the system time.
     pub fn set_system_time(&mut self, utc_100ns: i64) {
         self.system_time = (self.now, utc_100ns);
         self.end_late_acquires();
@@ -200,7 +200,7 @@ impl Naive {
         self.due(until).is_some_and(|due| due <= self.now)
     }
 
-    /// When it is up, by the daemon's clock, if nobody sets the other.
+    /// Its timeout in daemon time, as long as the system time is not set again.
     fn due(&self, until: Until) -> Option<u64> {
         match until {
             Until::Never => None,
@@ -220,7 +220,7 @@ impl Naive {
             .min()
     }
 
-    /// Those whose time is up: by the daemon's clock, then by the system's; of each who was due first before the others.
+    /// Expired acquires: by daemon time, then by system time; each in the order of their timeouts.
     pub(super) fn end_late_acquires(&mut self) {
         let mut late = vec![];
         for (number, acquire) in self.acquires.iter().enumerate() {

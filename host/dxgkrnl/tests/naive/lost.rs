@@ -1,21 +1,21 @@
-//! Timeouts, and what a device that is lost takes with it.
+//! Timeouts, and the effects of a lost device.
 
 use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags as F};
 
 use super::engines::QUANTUM_NS;
 use super::{Context, Kind, Naive, Object, Owner};
 
-/// `TdrDelay`: how long it may refuse (TDR-001).
+/// `TdrDelay`: how long a preemption request may stay unanswered (TDR-001).
 const TDR_DELAY_NS: u64 = 2_000_000_000;
 
-/// What a VM's work may run while another VM waits.
+/// Run time of a VM's work while another VM waits.
 const SLICE_NS: u64 = 10_000_000;
 
-/// How long work of a VM that hung before may refuse while another VM waits.
+/// How long a preemption of a VM that hung before may stay unanswered while another VM waits.
 const PATIENCE_NS: u64 = 80_000_000;
 
 impl Naive {
-    /// When others' turn comes: of contexts, the engine has had its time with one.
+    /// When the quantum of the oldest context buffer ends.
     pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let is_asked = state.is_wanted() || self.rules.timeouts;
@@ -23,9 +23,8 @@ impl Naive {
         (state.given_of_contexts() > 0 && state.asked.is_none() && is_asked).then(|| state.since + turn)
     }
 
-    /// When somebody finds that an engine makes no progress: it does not make way, or nothing happens to what it has of
-    /// hardware queues (TDR-001). Where one of those may take as long as it likes nobody can say whose turn it is
-    /// (SCH-016).
+    /// When timeout detection finds an engine without progress: it does not answer a preemption, or its hardware queue
+    /// work makes no progress (TDR-001). Without a time limit on a queue only other VMs' work counts (SCH-016).
     pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let since_several = |since: u64| since.max(state.several_since);
@@ -40,7 +39,7 @@ impl Naive {
         due.filter(|_| self.rules.timeouts)
     }
 
-    /// When it has refused to make way for too long.
+    /// When its preemption request times out.
     fn refuses_until(&self, engine: usize) -> Option<u64> {
         let state = &self.engines[engine];
         let (since, _) = state.asked.filter(|_| state.given_of_contexts() > 0)?;
@@ -49,14 +48,14 @@ impl Naive {
         Some(if self.is_in_the_way(engine) { limit.min(patience) } else { limit })
     }
 
-    /// When it has done nothing for what it was given, as late as if it had begun and was asked to make way.
+    /// When submitted work that did not begin times out: as late as if it had begun and a preemption was requested.
     pub(super) fn unserved(&self, engine: usize) -> Option<u64> {
         let has_some = self.engines[engine].given_of_contexts() > 0;
         let since = self.engines[engine].idle_since.filter(|_| self.rules.timeouts && has_some)?;
         Some(since + QUANTUM_NS + TDR_DELAY_NS)
     }
 
-    /// It is at the oldest of what it was given: that has a time limit of its own.
+    /// Whether it runs the oldest submitted buffer, which has its own time limit.
     pub(super) fn is_at_the_oldest(&mut self, engine: usize) -> bool {
         let state = &mut self.engines[engine];
         let oldest = state.order.first().copied();
@@ -69,8 +68,8 @@ impl Naive {
         at_it
     }
 
-    /// One that runs nothing is at work: it waits for something that was not stored. So is one that began what it runs less
-    /// than TdrDelay ago: it has that long again.
+    /// Whether the engine is at work: it waits in hardware for a store, or its running buffer began less than TdrDelay
+    /// ago. It gets another TdrDelay then.
     pub(super) fn says_that_it_is_at_work(&mut self, engine: usize) -> bool {
         let refuses = self.refuses_until(engine).is_some_and(|due| due <= self.now);
         let unserved_for_long = self.unserved(engine).is_some_and(|due| due <= self.now);
@@ -90,7 +89,7 @@ impl Naive {
         true
     }
 
-    /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019, TDR-021).
+    /// Resets an engine (TDR-012): the device of the hung work is lost, work of others continues (TDR-019, TDR-021).
     pub(super) fn reset_engine(&mut self, engine: usize) {
         if !self.engines[engine].runs() {
             return;
@@ -119,8 +118,8 @@ impl Naive {
         }
     }
 
-    /// The device is of no use any more: its queues are emptied (F-67), waits through its handles end (TDR-031), and its
-    /// fences are poisoned if a reset is the reason.
+    /// Loses the device: empties its queues (F-67), ends waits through its handles (TDR-031), and poisons its fences if a
+    /// reset is the reason.
     pub(super) fn lose(&mut self, device: usize, state: DeviceExecutionState, poisons: bool) {
         self.put_into(device, state);
         for context in 0..self.contexts.len() {
@@ -162,7 +161,7 @@ impl Naive {
         }
     }
 
-    /// TDR-022 to TDR-025: the largest value, whoever waits for it.
+    /// TDR-022 to TDR-025: the fence gets the largest value and satisfies all waits.
     pub(super) fn poison(&mut self, object: usize) {
         let Object { kind, flags, poisoned, .. } = &self.objects[object];
         if *kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {

@@ -1,29 +1,29 @@
-//! A second opinion of the whole kernel, to be read as a specification: every rule in the simplest words there are,
-//! over lists that are searched from end to end. It was written from the facts (`FEN-..`, `F-..`, `SCH-..`, `TDR-..`
-//! and `W-..`) and shares no code with the kernel; calls and statuses it has from `d3dkmt`, the words of the field.
+//! A second, naive model of the whole kernel, to be read as a specification. It states each rule in the simplest way,
+//! over lists that it searches from end to end. It was written from the rules (`FEN-..`, `F-..`, `SCH-..`, `TDR-..`
+//! and `W-..`) and shares no code with the kernel, except the call and status types of `d3dkmt`.
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | what there is; processes, devices and adapters, and their ends |
-//! | `objects.rs` | synchronization objects: created and destroyed |
-//! | `sharing.rs` | NT handles: made, named, opened, closed |
+//! | `mod.rs` | the state; processes, devices and adapters, and their ends |
+//! | `objects.rs` | creation and destruction of synchronization objects |
+//! | `sharing.rs` | NT handles: creation, names, opens, closing |
 //! | `queued.rs` | mutexes, semaphores and CPU notifications in queues |
 //! | `keyed.rs` | keyed mutexes |
-//! | `waits.rs` | CPU signals and waits; what a new value does |
-//! | `packets.rs` | contexts, and what is queued in them |
-//! | `engines.rs` | engines, and what they do in time |
-//! | `hardware.rs` | hardware queues, their progress fences, and what is queued in them |
+//! | `waits.rs` | CPU signals and waits; effects of a new value |
+//! | `packets.rs` | contexts and their queued packets |
+//! | `engines.rs` | engines and the timing of their work |
+//! | `hardware.rs` | hardware queues, their progress fences and packets |
 //! | `cpu_events.rs` | CPU notifications that a driver signals |
-//! | `native.rs` | native fences: opened, on several adapters, and what hardware hears of them |
+//! | `native.rs` | native fences: opens, several adapters, notification of hardware |
 //! | `paging.rs` | paging queues and the address spaces behind them |
-//! | `lost.rs` | timeouts, and what a lost device takes with it |
+//! | `lost.rs` | timeouts, and the effects of a lost device |
 //!
-//! Two things it does not predict, because no fact does:
+//! It does not predict two things, because no rule does:
 //!
-//! - **names**: handles, slots and GPU addresses are taken from the kernel's answer, after a look whether they are free;
-//! - **which of several mistakes** a call is refused for: any of its mistakes will do.
+//! - **names**: it uses the handles, slots and GPU addresses of the kernel's answer, after a check that they are free;
+//! - **which of several errors** a call is refused for: it accepts any of them.
 //!
-//! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
+//! Nothing is ever removed from the lists. An ended item is marked as ended, and its number is not reused.
 
 mod cpu_events;
 mod engines;
@@ -48,45 +48,45 @@ pub use keyed::{Acquire, KeyedMutex, KeyedOpen};
 pub use objects::{Kind, Object, Open};
 pub use packets::{Context, Later};
 pub use paging::{PAGE_BYTES, PAGING_NODE, PAGING_NS, PagingQueue, Range};
-use queued::{Holder, Take};
+use queued::{MutexOwner, Take};
 pub use sharing::Share;
 pub use waits::{Owner, Wait};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 
-/// What becomes of a call: done, with this reply, or refused for one of these reasons.
+/// Result of a call: success with this reply, or refusal with one of these statuses.
 pub type Verdict = Result<Reply, Vec<NtStatus>>;
 
-/// What documents leave open, as the kernel under test is set.
+/// Policies where the documents leave a choice, as the kernel under test is configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// F-57: a queued signal below the value, without AllowFenceRewind.
     pub lower_gpu_signal_applies: bool,
     /// FEN-058: how a wait ends when its fence is destroyed.
     pub destroyed_wait: NtStatus,
-    /// Observed of D3D12: the end of the last handle of a fence releases what waits for it in queues, and all else.
+    /// Observed with D3D12: destroying a fence's last handle releases all of its waits, also those in queues.
     pub destroyed_releases_queued: bool,
-    /// GPV-016: a one-way call that is refused stops its device.
+    /// GPV-016: a refused one-way call stops its device.
     pub refused_one_way_stops: bool,
-    /// F-78: a mutex whose owner ends is free.
+    /// F-78: a mutex is released when its owner ends.
     pub abandoned_mutex_freed: bool,
-    /// F-78: anybody's signal frees a mutex.
+    /// F-78: any context's signal releases a mutex.
     pub foreign_mutex_release: bool,
-    /// F-79: one signal too many stops its device.
+    /// F-79: a signal beyond the maximum count stops its device.
     pub semaphore_overflow_stops: bool,
-    /// F-66: signals of a poisoned fence do nothing.
+    /// F-66: signals of a poisoned fence have no effect.
     pub poison_is_sticky: bool,
-    /// F-61: a device error without a reset poisons as well.
+    /// F-61: a device error without a reset poisons fences as well.
     pub faults_poison: bool,
-    /// F-58, F-41: a wait in a queue counts values from when it is reached, and not from when it is queued.
+    /// F-58, F-41: a queued wait observes values from when its queue reaches it, not from when it is queued.
     pub waits_look_at_head: bool,
     /// FEN-026, F-45: a CPU signal takes effect after its answer.
     pub cpu_signal_after_answer: bool,
-    /// TdrLevel 3, or 0: nobody looks for timeouts.
+    /// TdrLevel 3 if true, else 0: no timeout detection.
     pub timeouts: bool,
 }
 
-/// A process, of a VM.
+/// A process of a VM.
 pub struct Process {
     pub id: u32,
     pub vm: u32,
@@ -102,7 +102,7 @@ pub struct Device {
     pub gone: bool,
 }
 
-/// What ends with a device.
+/// An item that ends with a device.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Open(usize),
@@ -110,10 +110,10 @@ enum End {
     PagingQueue(usize),
 }
 
-/// An event that is set, and how the wait behind it ended.
+/// A set event and the status of its wait.
 pub type Wake = (u32, u64, NtStatus);
 
-/// What there is.
+/// The model's state.
 pub struct Naive {
     pub rules: Rules,
     /// Adapters that have native fences.
@@ -127,42 +127,42 @@ pub struct Naive {
     pub shares: Vec<Share>,
     pub waits: Vec<Wait>,
     pub signals: Vec<packets::Signal>,
-    /// Waits in queues that begin when they are reached.
+    /// Queued waits that begin when their queue reaches them.
     pub later: Vec<Later>,
-    /// CPU signals that were answered and take effect in the step that comes next.
+    /// Answered CPU signals that take effect at the next step.
     answered: Vec<(usize, u64)>,
     pub takes: Vec<Take>,
-    /// Of those, the ones that stand in line, in the order of arrival.
+    /// Those of `takes` that wait in line, in order of arrival.
     line: Vec<usize>,
     pub keyed: Vec<KeyedMutex>,
     pub keyed_opens: Vec<KeyedOpen>,
     pub acquires: Vec<Acquire>,
-    /// When the system's clock was told, and what it said.
+    /// When the system time was last set, and to which value.
     pub system_time: (u64, i64),
     pub engines: Vec<Engine>,
-    /// VMs whose work hung.
+    /// VMs whose work has hung.
     hung: Vec<shares::Hung>,
-    /// Adapters that are gone for their users (R03).
+    /// Stopped adapters (R03).
     pub stopped_adapters: Vec<usize>,
-    /// What engines wrote, for which process, since somebody looked.
+    /// Engine writes and their processes, since the last check.
     unseen: Vec<(u32, usize)>,
     pub cpu_events: Vec<CpuEvent>,
     pub paging_queues: Vec<PagingQueue>,
     pub ranges: Vec<Range>,
-    /// Native fences whose waits in the hardware of an adapter are to be looked at.
+    /// Native fences whose hardware waits on an adapter are to be checked.
     touched: Vec<(usize, usize)>,
-    /// Of several adapters, written by the hardware of one, if by hardware that has it natively: the others are to be told.
+    /// Cross-adapter fences that one adapter's hardware wrote natively; the other adapters are to be notified.
     told: Vec<(usize, Option<usize>)>,
-    /// Contexts of the system whose paging buffer is done.
+    /// System contexts whose paging buffer has completed.
     paged: Vec<usize>,
-    /// Contexts that may be able to go on, each in its turn.
+    /// Contexts that may be able to proceed, in order.
     able: Vec<usize>,
-    /// Events set since somebody looked.
+    /// Events set since the last check.
     pub woken: Vec<Wake>,
 }
 
 impl Naive {
-    /// `engines`: adapter, node and whether it tells of a write at once. `native`: adapters that have native fences.
+    /// `engines`: adapter, node, and whether it interrupts at each write. `native`: adapters with native fences.
     pub fn new(rules: Rules, engines: &[(usize, u32, bool)], native: &[usize]) -> Self {
         Naive {
             rules,
@@ -203,7 +203,7 @@ impl Naive {
         self.processes.push(Process { id: process, vm, gone: false });
     }
 
-    /// What was answered and not done is done before anything else happens.
+    /// Executes answered CPU signals before any other input.
     pub fn do_answered(&mut self) {
         let answered = std::mem::take(&mut self.answered);
         for at in 0..answered.len() {
@@ -215,7 +215,7 @@ impl Naive {
         self.run_contexts();
     }
 
-    /// Does a call. `given` is the kernel's reply: it has the names of what is new.
+    /// Executes a call. `given` is the kernel's reply, which has the names of new items.
     pub fn call(&mut self, process: u32, one_way: bool, call: &Call, given: &Reply) -> Verdict {
         let stoppable = self.device_of_one_way(process, call);
         let verdict = self.dispatch(process, call, given);
@@ -350,7 +350,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// Fences and contexts end with their device, in the order of their handles; legacy objects are the process's.
+    /// Fences and contexts end with their device, in handle order; legacy objects belong to the process.
     fn end_device(&mut self, device: usize) {
         let mut ends = vec![];
         for (number, open) in self.opens.iter().enumerate() {
@@ -374,17 +374,17 @@ impl Naive {
             match end {
                 End::Context(number) => self.end_context(number),
                 End::PagingQueue(number) => self.end_paging_queue(number),
-                // The progress fences of its contexts' hardware queues went with those.
+                // Progress fences ended with their hardware queues.
                 End::Open(number) if self.opens[number].gone => {}
                 End::Open(number) => self.end_open(number),
             }
         }
         self.devices[device].gone = true;
         self.end_cpu_events_of_device(device);
-        self.free_mutexes_of(Holder::Device(device));
+        self.free_mutexes_of(MutexOwner::Device(device));
     }
 
-    /// Whatever a process has ends with it, and nobody is left to hear of it.
+    /// Ends a process and all of its items. No client is left to notify.
     pub fn end_process(&mut self, process: u32) {
         for wait in &mut self.waits {
             wait.over |= matches!(wait.owner, Owner::Cpu { process: owner, .. } if owner == process);
@@ -429,14 +429,14 @@ impl Naive {
         self.woken = woken.into_iter().filter(|(owner, ..)| lives(*owner)).collect();
     }
 
-    /// A device that works no more (TDR-030). One that stopped before keeps its state.
+    /// Stops a device (TDR-030). A device that stopped earlier keeps its state.
     fn put_into(&mut self, device: usize, state: DeviceExecutionState) {
         if self.devices[device].state == DeviceExecutionState::ACTIVE {
             self.devices[device].state = state;
         }
     }
 
-    /// The adapter is gone for its users (FEN-095, TDR-031, TDR-032, F-67): devices stop, CPU waits end, work is dropped.
+    /// Stops the adapter (FEN-095, TDR-031, TDR-032, F-67): devices stop, CPU waits end, work is dropped.
     pub fn stop_adapter(&mut self, adapter: usize) {
         if self.stopped_adapters.contains(&adapter) {
             return;
@@ -470,7 +470,7 @@ impl Naive {
         self.run_contexts();
     }
 
-    /// What every slot of fence memory holds: process, slot, value. Slot 0 counts devices that do not work.
+    /// Expected fence memory: process, slot, value. Slot 0 counts the stopped devices.
     pub fn memory(&self) -> Vec<(u32, u32, u64)> {
         let mut memory = vec![];
         for process in self.processes.iter().filter(|process| !process.gone) {
@@ -488,7 +488,7 @@ impl Naive {
         memory
     }
 
-    /// How many objects live: those that a handle, an NT handle or a packet names.
+    /// Number of live objects: those that a handle, an NT handle or a packet names.
     pub fn objects_alive(&self) -> usize {
         (0..self.objects.len()).filter(|object| self.is_alive(*object)).count()
     }
@@ -503,7 +503,7 @@ impl Naive {
             || self.answered.iter().any(|(signaled, _)| *signaled == object)
     }
 
-    /// A CPU wait does not outlive the last that names its fence (F-52).
+    /// Ends CPU waits of fences that no name is left for (F-52).
     fn end_waits_of_the_dead(&mut self) {
         for wait in 0..self.waits.len() {
             let Wait { owner, ref items, over, .. } = self.waits[wait];

@@ -1,8 +1,8 @@
-//! Native fences (FEN-096 to FEN-117): engines wait for them by themselves.
+//! Native fences (FEN-096 to FEN-117): engines wait for them in hardware.
 //!
-//! One with CrossAdapter may be open on several adapters: natively on those that have native fences, elsewhere as a
-//! monitored one (FEN-116). There is one value. The hardware of an adapter hears at once of what it stores itself; of
-//! everything else the system tells it (FEN-112, FEN-115).
+//! A fence with CrossAdapter may be open on several adapters: natively on those with native fences, elsewhere as a
+//! monitored fence (FEN-116). There is one value. An adapter's hardware sees its own stores at once; the system notifies
+//! it of all other changes (FEN-112, FEN-115).
 
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F};
 
@@ -57,7 +57,7 @@ impl Naive {
         if flags.contains(F::NO_GPU_ACCESS) {
             mistakes.push(IP);
         }
-        // FEN-116: what is no native fence opens as one on another adapter only.
+        // FEN-116: another kind of fence opens as native on another adapter only.
         let fits = |object: &Object| object.made_native || Some(object.adapter) != adapter;
         if object.is_some_and(|object| !fits(&self.objects[object])) {
             mistakes.push(IP);
@@ -75,7 +75,7 @@ impl Naive {
         given: &Reply,
     ) -> Reply {
         let adapter = self.devices[device].adapter;
-        // FEN-108: a process has it at one place.
+        // FEN-108: a process has it at one address.
         let same =
             |open: &&Open| !open.gone && open.native && (open.process, open.object) == (process, object);
         let place = self.opens.iter().find(same).map(|open| (open.slot, open.gpu_address));
@@ -103,7 +103,7 @@ impl Naive {
         reply
     }
 
-    /// What a wait in hardware at this address has to do with: a native fence, or nothing (SCH-016).
+    /// The native fence that a hardware wait at this address names, if any (SCH-016).
     pub(super) fn native_fence_at(&self, engine: usize, process: u32, gpu_address: u64) -> Option<usize> {
         let place = (process, gpu_address, self.engines[engine].adapter);
         let mut opens = self.opens.iter().filter(|open| open.native && !open.gone);
@@ -111,7 +111,7 @@ impl Naive {
         there.map(|open| open.object)
     }
 
-    /// FEN-111: a device in error signals its native fences for ever. Where the adapter is gone values stay (R03).
+    /// FEN-111: native fences of a device in error are signaled for ever. On a stopped adapter values stay (R03).
     pub(super) fn signal_native_fences_for_ever(&mut self, device: usize) {
         if self.stopped_adapters.contains(&self.devices[device].adapter) {
             return;
@@ -127,7 +127,7 @@ impl Naive {
         }
     }
 
-    /// The value of a native fence changed, and not by the hardware of this adapter.
+    /// Notifies this adapter of a native fence's value that its hardware did not write.
     pub(super) fn tell_hardware(&mut self, object: usize, except: Option<usize>) {
         for adapter in self.objects[object].native_on.clone() {
             self.expect_of_hardware(adapter);
@@ -137,7 +137,7 @@ impl Naive {
         }
     }
 
-    /// FEN-114, FEN-115: each store to a fence that may be on several adapters interrupts, and the system tells the others.
+    /// FEN-114, FEN-115: each store to a cross-adapter fence interrupts, and the system notifies the other adapters.
     pub(super) fn pass_on(&mut self, object: usize, from: Option<usize>) {
         if !self.objects[object].native_on.is_empty() && self.objects[object].flags.contains(F::CROSS_ADAPTER)
         {
@@ -145,7 +145,7 @@ impl Naive {
         }
     }
 
-    /// Once the hardware is where it comes to by itself, one adapter after the other.
+    /// Notifies one adapter after the other, once the hardware has nothing left to do by itself.
     pub(super) fn tell_others(&mut self) {
         while !self.told.is_empty() {
             let (object, from) = self.told.remove(0);

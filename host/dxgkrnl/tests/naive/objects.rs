@@ -1,25 +1,25 @@
-//! Synchronization objects: created and destroyed.
+//! Creation and destruction of synchronization objects.
 
 use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType,
 };
 
-use super::queued::Holder;
+use super::queued::MutexOwner;
 use super::{IP, Naive, Owner, Verdict};
 
-/// What it is, with what only that has.
+/// The type of an object, with the state of that type only.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     Monitored,
     /// `D3DDDI_FENCE`.
     Fence,
     Mutex {
-        owner: Option<Holder>,
+        owner: Option<MutexOwner>,
     },
     Semaphore {
         max: u64,
     },
-    /// Sets this event of this process.
+    /// A CPU notification of this process's event.
     Notification {
         process: u32,
         event: u64,
@@ -29,18 +29,18 @@ pub enum Kind {
 /// A synchronization object. Its handles are [`Open`]s.
 pub struct Object {
     pub kind: Kind,
-    /// Of a semaphore its count; of a mutex, whether it is owned.
+    /// A fence's value; a semaphore's count; 1 for an owned mutex.
     pub value: u64,
-    /// It has the largest value because a device was reset; a state, not a value (TDR-026).
+    /// Poisoned by a device reset: a state beside the largest value (TDR-026).
     pub poisoned: bool,
     /// Created as a native fence.
     pub made_native: bool,
-    /// The adapters on which it is a native fence (FEN-096): engines wait for it themselves, and tell at once of a value
-    /// that somebody waits for.
+    /// The adapters on which it is a native fence (FEN-096): engines wait for it in hardware, and interrupt at once for a
+    /// value that is waited for.
     pub native_on: Vec<usize>,
-    /// Legacy sharing: its global handle, and the VM in which it is good.
+    /// Legacy sharing: its global handle, and the VM in which the handle is valid.
     pub global: (Handle, u32),
-    /// Of the device that created it.
+    /// Belongs to the device that created it.
     pub adapter: usize,
     pub flags: F,
 }
@@ -50,13 +50,13 @@ pub struct Open {
     pub process: u32,
     pub handle: Handle,
     pub object: usize,
-    /// `None` for objects that are the process's.
+    /// `None` for objects that belong to the process.
     pub device: Option<usize>,
     pub adapter: usize,
     pub flags: F,
     pub slot: Option<u32>,
     pub gpu_address: u64,
-    /// It is there for engines when this operation of this paging queue is done (FEN-062).
+    /// Engines see it once this operation of this paging queue is complete (FEN-062).
     pub mapped_at: Option<(usize, u64)>,
     pub native: bool,
     pub gone: bool,
@@ -75,7 +75,7 @@ impl Naive {
         self.opens.iter().position(mine)
     }
 
-    /// The mistakes that every call on a device can have.
+    /// Errors that every call on a device can have.
     pub(super) fn device_mistakes(&self, process: u32, device: Handle) -> (Option<usize>, Vec<NtStatus>) {
         let device = self.device(process, device);
         let mistakes = match device {
@@ -101,7 +101,7 @@ impl Naive {
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let (flags, is_monitored) = (info.flags, info.object_type == SyncObjectType::MONITORED_FENCE);
-        let owner = device.filter(|_| info.initial_state).map(Holder::Device);
+        let owner = device.filter(|_| info.initial_state).map(MutexOwner::Device);
         let (kind, value) = match info.object_type {
             SyncObjectType::MONITORED_FENCE => (Kind::Monitored, info.initial_value),
             SyncObjectType::FENCE => (Kind::Fence, info.initial_value),
@@ -118,7 +118,7 @@ impl Naive {
         if legacy && (!matches!(kind, Kind::Mutex { .. } | Kind::Semaphore { .. }) || !flags.is_empty()) {
             mistakes.push(IP);
         }
-        // EVT-001: of a CPU notification alone.
+        // EVT-001: for CPU notifications only.
         let by_kmd = flags.contains(F::SIGNAL_BY_KMD) && matches!(kind, Kind::Notification { .. });
         let others = if by_kmd { flags - F::SIGNAL_BY_KMD } else { flags };
         if flags_clash(others) || (!is_monitored && flags.intersects(OF_MONITORED_FENCES)) {
@@ -149,7 +149,7 @@ impl Naive {
         Ok(Reply::SyncObject(CreatedSyncObject { shared_handle: global.0, ..created }))
     }
 
-    /// FEN-046: whoever of the VM has the global handle of an object that has a handle still.
+    /// FEN-046: any process of the VM may open a global handle while the object has a local handle.
     pub(super) fn open_global(&mut self, process: u32, global: Handle, given: &Reply) -> Verdict {
         let vm = self.vm_of(process);
         let has_handle = |object: usize| self.opens.iter().any(|open| !open.gone && open.object == object);
@@ -165,7 +165,7 @@ impl Naive {
         Ok(self.add_open(process, None, self.objects[object].adapter, object, F::empty(), given))
     }
 
-    /// Takes the names of a new handle from the kernel's reply, after a look at them.
+    /// Uses the names of a new handle from the kernel's reply, after checks.
     pub(super) fn add_open(
         &mut self,
         process: u32,
@@ -182,7 +182,7 @@ impl Naive {
         let CreatedSyncObject { object: handle, slot, gpu_address, .. } = created;
         let is_monitored = self.objects[object].kind == Kind::Monitored;
         let mine = || self.opens.iter().filter(|open| !open.gone && open.process == process);
-        // FEN-054: no GPU address. Otherwise one that is aligned (FEN-003) and nobody else's.
+        // FEN-054: no GPU address. Otherwise an aligned one (FEN-003) that is not in use.
         let address_fits = if is_monitored && !flags.contains(F::NO_GPU_ACCESS) {
             let taken = mine().any(|open| open.gpu_address == gpu_address);
             gpu_address != 0 && gpu_address.is_multiple_of(8) && !taken
@@ -193,7 +193,7 @@ impl Naive {
             Some(slot) => is_monitored && slot != 0 && mine().all(|open| open.slot != Some(slot)),
             None => !is_monitored,
         };
-        // Legacy objects are the process's.
+        // Legacy objects belong to the process.
         let device = device.filter(|_| is_monitored);
         self.push_open(process, device, adapter, object, flags, &created);
         Reply::SyncObject(CreatedSyncObject {
@@ -238,8 +238,8 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// The handle goes. CPU waits that were made through it and still need it end, unless the flag of the object puts that
-    /// off to the end of all that names it (FEN-058, F-52). What is queued goes on without it.
+    /// Destroys the handle. CPU waits made through it that still need it end. The object's flag defers that until no name
+    /// of the object is left (FEN-058, F-52). Queued packets continue without the handle.
     pub(super) fn end_open(&mut self, open: usize) {
         self.opens[open].gone = true;
         self.end_cpu_event_of_open(open);
@@ -262,20 +262,20 @@ impl Naive {
         self.name_is_gone(object);
     }
 
-    /// Whether any process can still name it, by a handle or by an NT handle.
+    /// Whether a handle or an NT handle still names it.
     fn has_name(&self, object: usize) -> bool {
         self.opens.iter().any(|open| !open.gone && open.object == object)
             || self.shares.iter().any(|share| !share.closed && share.object == object)
     }
 
-    /// A fence whose last name is gone is no reason to wait.
+    /// A fence without a name satisfies its waits.
     pub(super) fn holds_nobody_up(&self, object: usize) -> bool {
         self.rules.destroyed_releases_queued
             && self.objects[object].kind == Kind::Monitored
             && !self.has_name(object)
     }
 
-    /// A name of it has gone: if it was the last, everybody who waits for it is released in order.
+    /// After the end of a name: if it was the last, all waits for the fence are released in order.
     pub(super) fn name_is_gone(&mut self, object: usize) {
         if !self.holds_nobody_up(object) {
             return;

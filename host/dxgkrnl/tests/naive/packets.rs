@@ -1,4 +1,4 @@
-//! Contexts, and what is queued in them: waits, signals and command buffers, in one order (SCH-001).
+//! Contexts and their queued packets: waits, signals and command buffers, in one order (SCH-001).
 
 use d3dkmt::{
     Call, CreateContextFlags, DeviceExecutionState, GpuSignal, GpuVaOperation, Handle, NtStatus, Reply,
@@ -7,7 +7,7 @@ use d3dkmt::{
 
 use super::hardware::HwQueue;
 use super::paging::Rank;
-use super::queued::{Holder, Take};
+use super::queued::{MutexOwner, Take};
 use super::waits::Item;
 use super::{IP, Kind, Naive, Owner, Verdict};
 
@@ -16,18 +16,18 @@ pub struct Context {
     pub handle: Handle,
     pub device: usize,
     pub engine: usize,
-    /// One of its command buffers is with the engine.
+    /// One of its command buffers waits for or is in the engine.
     pub on_engine: bool,
-    /// The engine was given it.
+    /// Its buffer is submitted to the engine.
     pub submitted: bool,
     pub queue: Vec<Packet>,
     /// HwQueueSupported.
     pub takes_hw_queues: bool,
-    /// This is no context but a hardware queue of one: a queue of packets as well.
+    /// Set for a hardware queue of a context, which is a queue of packets as well.
     pub hardware: Option<HwQueue>,
-    /// No call names it: it is the system's, for paging.
+    /// A system context for paging, which no call can name.
     pub system: Option<Rank>,
-    /// The system's context that updates address spaces for it.
+    /// Its paging context, which updates address spaces for it.
     pub paging_context: Option<usize>,
     pub gone: bool,
 }
@@ -51,7 +51,7 @@ impl Context {
     }
 }
 
-/// A wait that begins when it is reached. Until then it holds what it names.
+/// A wait that begins when its queue reaches it. Until then it keeps its objects alive.
 pub struct Later {
     items: Vec<Item>,
     over: bool,
@@ -67,7 +67,7 @@ impl Later {
 pub enum Packet {
     Wait(usize),
     Take(usize),
-    /// A wait that was not looked at.
+    /// A wait that has not been checked.
     Later(usize),
     Signal(usize),
     Commands(Vec<isa::Packet>),
@@ -80,12 +80,12 @@ pub enum Packet {
 pub struct Signal {
     items: Vec<Item>,
     contexts: Vec<usize>,
-    /// EnqueueCpuEvent: set this instead.
+    /// EnqueueCpuEvent: sets this event instead.
     event: Option<(u32, u64)>,
     flags: SignalFlags,
-    /// Contexts that have not come to it.
+    /// Contexts that have not reached it.
     missing: usize,
-    /// One of them never will.
+    /// One of its contexts has ended without reaching it.
     broken: bool,
 }
 
@@ -141,11 +141,11 @@ impl Naive {
             self.end_queue_of_packets(paging_context);
         }
         self.end_queue_of_packets(context);
-        self.free_mutexes_of(Holder::Context(context));
+        self.free_mutexes_of(MutexOwner::Context(context));
     }
 
-    /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
-    /// of it is not done any more, and nobody may sleep for that (FEN-017).
+    /// Drops its queued packets. Also checks the fences that its process's engines wrote, because the buffer that would
+    /// have interrupted for the writes never completes (FEN-017).
     pub(super) fn end_queue_of_packets(&mut self, context: usize) {
         let Context { on_engine, submitted, ref mut gone, .. } = self.contexts[context];
         *gone = true;
@@ -173,7 +173,7 @@ impl Naive {
                     let signal = &mut self.signals[signal];
                     signal.broken = true;
                     signal.missing -= 1;
-                    // Whoever waits for the event hears of the error once nothing else can come.
+                    // The event gets the error once no signal can set it.
                     if let (Some((process, event)), Some(status), 0) =
                         (signal.event, event_status, signal.missing)
                     {
@@ -185,7 +185,7 @@ impl Naive {
         }
     }
 
-    /// A device that has one-way calls gets to know of their mistakes by its state.
+    /// An error of a one-way call shows in the device's state.
     pub(super) fn device_of_one_way(&self, process: u32, call: &Call) -> Option<usize> {
         let context = match call {
             Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
@@ -197,7 +197,7 @@ impl Naive {
         self.context(process, context).map(|context| self.contexts[context].device)
     }
 
-    /// The contexts of a call and what is wrong with them: FEN-041, FEN-042, FEN-095.
+    /// The contexts of a call and their errors: FEN-041, FEN-042, FEN-095.
     fn contexts_of(&self, process: u32, handles: &[Handle]) -> (Vec<usize>, Vec<NtStatus>) {
         let (mut contexts, mut mistakes) = (vec![], vec![]);
         if handles.is_empty() || handles.len() > 64 {
@@ -269,7 +269,7 @@ impl Naive {
         event: Option<(u32, u64)>,
         flags: SignalFlags,
     ) {
-        // FEN-048: what signals earlier is not held up by the rest.
+        // FEN-048: TopOfPipeline signals do not wait for the others.
         let is_early =
             |item: &Item| self.objects[item.object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE);
         let (early, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(is_early);
@@ -296,7 +296,7 @@ impl Naive {
         }
     }
 
-    /// FEN-022, FEN-023, F-40: for all of them, and from now on.
+    /// FEN-022, FEN-023, F-40: waits for all of the objects, from now on.
     pub(super) fn wait_from_gpu(
         &mut self,
         process: u32,
@@ -337,7 +337,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// F-36: a call with one value is not for monitored fences.
+    /// F-36: a call with one value takes no monitored fences.
     fn legacy_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
         let monitored = items.iter().any(|item| self.objects[item.object].kind == Kind::Monitored);
         if monitored { vec![IP] } else { vec![] }
@@ -398,11 +398,11 @@ impl Naive {
         self.able.push(context);
     }
 
-    /// Each context in its turn goes as far as it can.
+    /// Runs each context in order as far as it can go.
     pub(super) fn run_contexts(&mut self) {
         loop {
             self.tell_others();
-            // Before the next paging buffer is chosen, so that there is what comes after the last one.
+            // Before the next paging buffer is chosen, to queue the packets behind the last one.
             for context in std::mem::take(&mut self.paged) {
                 while !self.contexts[context].gone && self.run_packet(context) {}
             }
@@ -423,7 +423,7 @@ impl Naive {
         self.end_waits_of_the_dead();
     }
 
-    /// Of fences that are TopOfPipeline.
+    /// Whether its fences are TopOfPipeline.
     fn is_early(&self, signal: usize) -> bool {
         let Signal { items, event, .. } = &self.signals[signal];
         let is_early =
@@ -431,7 +431,7 @@ impl Naive {
         event.is_none() && items.iter().all(is_early)
     }
 
-    /// FEN-048: a signal of such fences is due when the engine has begun what is before it.
+    /// FEN-048: a TopOfPipeline signal is due when the engine has begun the work before it.
     fn now_due(&self) -> Vec<usize> {
         let mut due = vec![];
         for (number, context) in self.contexts.iter().enumerate() {
@@ -445,7 +445,7 @@ impl Naive {
         due
     }
 
-    /// The first packet, if its time has come.
+    /// Executes the first packet if it is due.
     pub(super) fn run_packet(&mut self, context: usize) -> bool {
         let all_done = self.all_is_done(context);
         let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
@@ -476,13 +476,13 @@ impl Naive {
         true
     }
 
-    /// Nothing that was queued before is under way.
+    /// Whether all earlier buffers are complete.
     fn all_is_done(&self, context: usize) -> bool {
         let Context { on_engine, hardware, .. } = &self.contexts[context];
         !on_engine && hardware.as_ref().is_none_or(|queue| queue.in_flight.is_empty())
     }
 
-    /// From now on it counts the values that its fences come to.
+    /// Begins to observe the values of its fences.
     fn begin_at_head(&mut self, context: usize, later: usize) {
         let mut items = self.later[later].items.clone();
         for item in &mut items {
@@ -494,7 +494,7 @@ impl Naive {
         self.later[later].over = true;
     }
 
-    /// Once it has what it waits for in the same call, it takes what it can or stands in line.
+    /// Once the fences of the same call are reached, acquires the other objects or waits in line.
     fn comes_to_take(&mut self, take: usize) -> bool {
         if self.takes[take].over {
             return true;
@@ -511,7 +511,7 @@ impl Naive {
         false
     }
 
-    /// FEN-040: when the last of its contexts has come to it.
+    /// FEN-040: takes effect when the last of its contexts reaches it.
     fn come_to(&mut self, signal: usize) {
         self.signals[signal].missing -= 1;
         let Signal { missing, broken, flags, event, .. } = self.signals[signal];

@@ -1,9 +1,9 @@
 //! Paging queues, their fences, and the address spaces behind them (FEN-089 to FEN-093).
 //!
-//! Each adapter has an engine of the system for paging. It runs one buffer at a time, of a paging queue with the
-//! highest priority, of equal ones that which asked first; paging contexts of contexts come last. A buffer takes its time and
-//! then writes the value of its operation to the queue's fence. A paging queue, and a context's paging context, is a context
-//! of the system: a queue of packets that no call names.
+//! Each adapter has a system engine for paging. It runs one buffer at a time: of the paging queue with the highest
+//! priority, of equal ones the earliest request; paging contexts come last. A buffer takes its time and then writes the
+//! value of its operation to the queue's fence. Each paging queue and each paging context is a system context: a queue of
+//! packets that no call can name.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ use d3dkmt::{
 use super::packets::Packet;
 use super::{Context, IP, Kind, Naive, Object, Verdict};
 
-/// The node of the engine for paging: no call can name it.
+/// The node of the paging engine, which no call can name.
 pub const PAGING_NODE: u32 = u32::MAX;
-/// How long a paging buffer takes, as the adapters are configured.
+/// Duration of a paging buffer in the adapters' configuration.
 pub const PAGING_NS: u64 = 40;
 pub const PAGE_BYTES: u64 = 4096;
-/// Of a page, by D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
+/// Page types of D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
 pub const ZERO: u64 = 4;
-/// Of an update.
+/// Flag of an update.
 pub const DO_NOT_WAIT: u32 = 1;
-/// Where fences are mapped: nothing else is.
+/// Address range of fences, which has no other mappings.
 const FENCE_MEMORY: std::ops::Range<u64> = 0x1_0000_0000..0x2_0000_0000;
 
-/// What comes first on the engine for paging: the greatest.
+/// Sort key on the paging engine: the greatest runs first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Companion,
@@ -40,9 +40,9 @@ pub struct PagingQueue {
     /// With its packets.
     context: usize,
     pub fence_open: usize,
-    /// The value of the operation that was begun last.
+    /// Value of the newest operation.
     pub last: u64,
-    /// What engines have yet to see: value, range, pages.
+    /// Changes that engines do not see yet: value, range, pages.
     changes: Vec<(u64, usize, Vec<u64>)>,
     pub gone: bool,
 }
@@ -53,9 +53,9 @@ pub struct Range {
     pub adapter: usize,
     pub base: u64,
     pub pages: u64,
-    /// Pages that are Zero; the others are NoAccess.
+    /// Its Zero pages; the others are NoAccess.
     pub zero: BTreeSet<u64>,
-    /// Pages that engines know to be so.
+    /// Its Zero pages as engines see them.
     seen: BTreeSet<u64>,
     pub gone: bool,
 }
@@ -64,7 +64,7 @@ impl Naive {
     fn system_context(&mut self, process: u32, device: usize, handle: Handle, rank: Rank) -> usize {
         let adapter = self.devices[device].adapter;
         let is_it = |engine: &super::Engine| engine.adapter == adapter && engine.node == PAGING_NODE;
-        let engine = self.engines.iter().position(is_it).expect("each adapter has one");
+        let engine = self.engines.iter().position(is_it).expect("each adapter has a paging engine");
         self.contexts.push(Context { system: Some(rank), ..Context::new(process, handle, device, engine) });
         self.contexts.len() - 1
     }
@@ -86,7 +86,7 @@ impl Naive {
             Reply::PagingQueue { queue, fence } => (queue, fence),
             _ => (Handle::NULL, CreatedSyncObject::default()),
         };
-        // A monitored fence from 0 on, which nobody but the engine for paging signals.
+        // A monitored fence, starting at 0, that only the paging engine signals.
         let adapter = self.devices[device].adapter;
         self.objects.push(Object::new(Kind::Monitored, 0, adapter, F::empty()));
         let (object, fence) = (self.objects.len() - 1, Reply::SyncObject(created));
@@ -120,7 +120,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// FEN-091: and its fence. What was to be mapped through it is.
+    /// FEN-091: destroys the queue and its fence. Its pending maps take effect.
     pub(super) fn end_paging_queue(&mut self, queue: usize) {
         self.paging_queues[queue].gone = true;
         self.engines_see(queue, u64::MAX);
@@ -133,12 +133,12 @@ impl Naive {
         self.end_open(self.paging_queues[queue].fence_open);
     }
 
-    /// Whether a handle is the one of the fence of a paging queue: only its queue takes it away.
+    /// Whether the handle is a paging queue's fence, which only its queue destroys.
     pub(super) fn is_paging_fence(&self, open: usize) -> bool {
         self.paging_queues.iter().any(|queue| !queue.gone && queue.fence_open == open)
     }
 
-    /// An operation begins: its value, one more than the last (FEN-090).
+    /// Begins an operation; returns its value, one more than the last (FEN-090).
     fn page(&mut self, queue: usize) -> u64 {
         let PagingQueue { fence_open, ref mut last, context, .. } = self.paging_queues[queue];
         *last += 1;
@@ -152,7 +152,7 @@ impl Naive {
         value
     }
 
-    /// FEN-090: what was asked of a queue up to a value is done. Engines see the pages as they are now.
+    /// FEN-090: completes a queue's operations up to a value. Engines see their pages.
     fn engines_see(&mut self, queue: usize, value: u64) {
         for (at, range, pages) in std::mem::take(&mut self.paging_queues[queue].changes) {
             if at > value {
@@ -170,7 +170,7 @@ impl Naive {
         }
     }
 
-    /// The engine for paging wrote a value to the fence of a queue.
+    /// The paging engine wrote a value to a queue's fence.
     pub(super) fn pages_until(&mut self, fence_open: usize, value: u64) {
         let is_it = |queue: &PagingQueue| !queue.gone && queue.fence_open == fence_open;
         let Some(queue) = self.paging_queues.iter().position(is_it) else { return };
@@ -182,7 +182,7 @@ impl Naive {
         }
     }
 
-    /// FEN-062: what a device opens is mapped through its oldest paging queue; the value from which on it is there.
+    /// FEN-062: maps an opened fence through the device's oldest paging queue; returns the value to wait for.
     pub(super) fn map_opened(&mut self, device: usize, open: usize) -> u64 {
         let of_device = |queue: &PagingQueue| !queue.gone && queue.device == device;
         let Some(queue) = self.paging_queues.iter().position(of_device) else { return 0 };
@@ -202,7 +202,7 @@ impl Naive {
         self.ranges.iter().position(has)
     }
 
-    /// Zero pages anywhere, or a change of pages that are there. Nothing to do, for engines too, is done at once (FEN-089).
+    /// Maps Zero pages anywhere, or changes mapped pages. A call without changes completes at once (FEN-089).
     pub(super) fn map(
         &mut self,
         process: u32,
@@ -221,7 +221,7 @@ impl Naive {
         let (range, address) = if let Some(range) = there {
             (range, base)
         } else {
-            // A new range: where it is asked for, or else anywhere in units of 64 KiB.
+            // A new range: at the requested address, or else anywhere in units of 64 KiB.
             let address = match *given {
                 Reply::GpuVirtualAddress { address, .. } if base == 0 && address.is_multiple_of(0x1_0000) => {
                     address
@@ -249,7 +249,7 @@ impl Naive {
         Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
     }
 
-    /// An address that may be given away: nobody else's.
+    /// Checks that a new address is not in use.
     fn is_free(&self, process: u32, adapter: usize, base: u64, pages: u64) -> bool {
         let end = base + pages * PAGE_BYTES;
         let is_other = |range: &Range| {
@@ -262,7 +262,7 @@ impl Naive {
         fences && self.ranges.iter().all(is_other)
     }
 
-    /// FEN-093: on the context's paging context, wait for a value, update, and signal the next. The context goes on meanwhile.
+    /// FEN-093: on the paging context: wait for a value, update, signal the next value. The context itself continues.
     pub(super) fn update_addresses(
         &mut self,
         process: u32,
@@ -282,7 +282,7 @@ impl Naive {
         mistakes.extend(wrong);
         let (signaled, wrong) = of_fence(value + 1, F::NO_SIGNAL);
         mistakes.extend(wrong);
-        // The call is of before native fences: it takes a monitored one.
+        // The call is older than native fences: it takes a monitored fence.
         let is_monitored = |object: &Object| object.kind == Kind::Monitored && !object.made_native;
         if signaled.iter().any(|item| !is_monitored(&self.objects[item.object])) {
             mistakes.push(IP);
@@ -321,7 +321,7 @@ impl Naive {
         paging_context
     }
 
-    /// Of what is there still.
+    /// Unmaps pages of ranges that still exist.
     pub(super) fn unmap(&mut self, paging_context: usize, operations: &[GpuVaOperation]) {
         let process = self.contexts[paging_context].process;
         let adapter = self.devices[self.contexts[paging_context].device].adapter;

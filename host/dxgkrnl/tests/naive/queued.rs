@@ -1,40 +1,40 @@
-//! Mutexes, semaphores and CPU notifications: what packets take and give back (F-77 to F-81).
+//! Mutexes, semaphores and CPU notifications in packets: acquire and release (F-77 to F-81).
 //!
-//! A fence is waited for from the moment its wait is queued. A mutex or semaphore is taken when its packet is the first
-//! of its queue and all work before it is done; several are taken together or not at all. Whoever cannot have what it
-//! needs stands in line. When something can be had again, the line is asked in the order of arrival, and whoever can
-//! have everything it needs takes it.
+//! A wait observes a fence from the moment it is queued. A mutex or semaphore is acquired when its packet is the first of
+//! its queue and all work before it is complete. A packet acquires all of its objects together or none. A packet that
+//! cannot acquire waits in line. After a release the line is checked in the order of arrival, and each packet that can
+//! acquire all of its objects does so.
 
 use d3dkmt::{DeviceExecutionState, NtStatus};
 
 use super::{Kind, Naive};
 
-/// Who owns a mutex. A device, if it created it owned (FEN-071).
+/// Owner of a mutex: a context, or the device that created it owned (FEN-071).
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Holder {
+pub enum MutexOwner {
     Context(usize),
     Device(usize),
 }
 
-/// A packet that takes mutexes and semaphores.
+/// A packet that acquires mutexes and semaphores.
 pub struct Take {
     pub context: usize,
     pub objects: Vec<usize>,
-    /// The fences that are waited for in the same call come first.
+    /// The wait for the fences of the same call, which comes first.
     pub after: Option<usize>,
     pub in_line: bool,
-    /// It has them, or never will.
+    /// It has acquired them, or never will.
     pub over: bool,
 }
 
 impl Naive {
-    /// Takes everything, if it can all be had.
+    /// Acquires all objects if all are available.
     pub(super) fn try_take(&mut self, take: usize) -> bool {
         let (context, objects) = (self.takes[take].context, self.takes[take].objects.clone());
         let mut counts: Vec<u64> = self.objects.iter().map(|object| object.value).collect();
         for object in &objects {
             let can = match self.objects[*object].kind {
-                Kind::Mutex { owner } => owner.is_none() || owner == Some(Holder::Context(context)),
+                Kind::Mutex { owner } => owner.is_none() || owner == Some(MutexOwner::Context(context)),
                 Kind::Semaphore { .. } => counts[*object] > 0,
                 _ => unreachable!("only these are taken"),
             };
@@ -48,7 +48,7 @@ impl Naive {
         for object in objects {
             match &mut self.objects[object].kind {
                 Kind::Mutex { owner } => {
-                    *owner = Some(Holder::Context(context));
+                    *owner = Some(MutexOwner::Context(context));
                     self.objects[object].value = 1;
                 }
                 _ => self.objects[object].value = counts[object],
@@ -58,7 +58,7 @@ impl Naive {
         true
     }
 
-    /// Something of it can be had again.
+    /// Checks the line after a release.
     fn ask_line_of(&mut self, object: usize) {
         for number in 0..self.line.len() {
             let take = self.line[number];
@@ -69,15 +69,15 @@ impl Naive {
         self.line.retain(|take| !self.takes[*take].over);
     }
 
-    /// What a signal packet of these contexts does to an object that is no fence.
+    /// Effect of a signal packet of these contexts on an object other than a fence.
     pub(super) fn give_back(&mut self, object: usize, contexts: &[usize]) {
         let device = self.contexts[contexts[0]].device;
         match self.objects[object].kind {
-            // F-78: freed by one signal of its owner.
+            // F-78: one signal of its owner releases it.
             Kind::Mutex { owner: Some(owner) } => {
                 let owns = match owner {
-                    Holder::Context(context) => contexts.contains(&context),
-                    Holder::Device(holder) => holder == device,
+                    MutexOwner::Context(context) => contexts.contains(&context),
+                    MutexOwner::Device(owner) => owner == device,
                 };
                 if owns || self.rules.foreign_mutex_release {
                     self.free(object);
@@ -95,7 +95,7 @@ impl Naive {
                     self.signal_native_fences_for_ever(device);
                 }
             }
-            // Of a process that is gone nobody is left to hear of it.
+            // An ended process has no client left to notify.
             Kind::Notification { process, event } => {
                 if self.processes.iter().any(|one| one.id == process && !one.gone) {
                     self.woken.push((process, event, NtStatus::SUCCESS));
@@ -111,11 +111,11 @@ impl Naive {
         self.ask_line_of(object);
     }
 
-    /// A mutex whose owner ends is free: no other context may be held up for ever by one that is gone (FEN-024).
-    pub(super) fn free_mutexes_of(&mut self, holder: Holder) {
+    /// Releases a mutex whose owner ends: an ended context must not block others for ever (FEN-024).
+    pub(super) fn free_mutexes_of(&mut self, ended: MutexOwner) {
         for object in 0..self.objects.len() {
             if let Kind::Mutex { owner } = self.objects[object].kind
-                && owner == Some(holder)
+                && owner == Some(ended)
                 && self.rules.abandoned_mutex_freed
             {
                 self.free(object);

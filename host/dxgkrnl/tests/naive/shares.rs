@@ -1,4 +1,4 @@
-//! VMs as clients of an engine (GPV-032): who has used the least is next, and who hung waits behind all others.
+//! VMs as clients of an engine (GPV-032): the VM with the least use is next; VMs that hung come after all others.
 
 use super::Naive;
 use super::engines::{Engine, Job};
@@ -9,7 +9,7 @@ pub struct Used {
     nanos: u64,
 }
 
-/// A VM whose work hung.
+/// A VM whose work has hung.
 pub struct Hung {
     vm: u32,
     times: u32,
@@ -22,7 +22,7 @@ impl Hung {
     }
 }
 
-/// What the shortest buffer costs.
+/// Least charge for a buffer.
 const LEAST_NS: u64 = 1_000;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
         self.used.retain(|used| used.vm != vm);
     }
 
-    /// The oldest buffer of contexts that it was given.
+    /// The context of the oldest submitted buffer.
     fn oldest(&self) -> Option<&Job> {
         let mut given = self.order.iter().filter_map(|queue| self.job_of(*queue));
         given.next()
@@ -55,7 +55,7 @@ impl Naive {
         self.vm_of(self.contexts[queue].process)
     }
 
-    /// VMs that have work at an engine, or wait for it.
+    /// VMs with submitted or waiting work on an engine.
     fn vms_at(&self, engine: usize) -> Vec<u32> {
         let state = &self.engines[engine];
         let jobs = state.waiting.iter().chain(state.running.iter()).chain(&state.given);
@@ -68,7 +68,7 @@ impl Naive {
         of_contexts.chain(hardware).map(|queue| self.vm_of_queue(queue)).collect()
     }
 
-    /// Something of this queue's VM comes to an engine.
+    /// Work of this queue's VM arrives at an engine.
     pub(super) fn arrives_at(&mut self, engine: usize, queue: usize) {
         let (vm, there) = (self.vm_of_queue(queue), self.vms_at(engine));
         if there.iter().all(|other| *other == there[0]) && there.iter().any(|other| *other != vm) {
@@ -76,7 +76,7 @@ impl Naive {
         }
     }
 
-    /// The same of a context. A VM that had nothing there is no earlier than the one that was given to the engine last.
+    /// The same for a context. A VM without work there starts no earlier than the last submitted VM.
     pub(super) fn comes_to(&mut self, engine: usize, queue: usize) {
         self.arrives_at(engine, queue);
         let vm = self.vm_of_queue(queue);
@@ -95,14 +95,14 @@ impl Naive {
         state.floor = state.floor.max(state.used_by(vm));
     }
 
-    /// Whether what is next would have to make way for what the engine is at.
+    /// Whether the next waiting buffer is of a VM that hung and the oldest submitted one is not.
     pub(super) fn would_be_in_the_way(&self, engine: usize, next: usize) -> bool {
         let state = &self.engines[engine];
         let next = self.vm_of_queue(state.waiting[next].queue);
         state.oldest().is_some_and(|job| self.is_behind(next) && !self.is_behind(self.vm_of_queue(job.queue)))
     }
 
-    /// The time that the oldest buffer has had so far is its VM's.
+    /// Charges the oldest buffer's run time to its VM.
     pub(super) fn charge(&mut self, engine: usize, now: u64) {
         let state = &self.engines[engine];
         let Some(oldest) = state.oldest().map(|job| job.queue) else { return };
@@ -122,11 +122,11 @@ impl Naive {
         self.hung.iter().any(|hung| hung.vm == vm && self.now < hung.until)
     }
 
-    /// What of those that wait is next.
+    /// The next of the waiting buffers.
     pub(super) fn next_waiting(&self, engine: usize) -> Option<usize> {
         let state = &self.engines[engine];
         let vm_of = |at: usize| self.vm_of_queue(state.waiting[at].queue);
-        // Of paging buffers the most important of a VM is next (FEN-092), of all others the one that came first.
+        // Within a VM, paging buffers go by priority (FEN-092) and all others by arrival.
         let system = |at: usize| self.contexts[state.waiting[at].queue].system;
         let first_of = |vm: u32| {
             let own = || (0..state.waiting.len()).filter(|at| vm_of(*at) == vm);
@@ -139,7 +139,7 @@ impl Naive {
         firsts.into_iter().min_by_key(rank)
     }
 
-    /// Whether something that it was given is of a VM that is behind, and what comes next is not.
+    /// Whether a submitted buffer is of a VM that hung and the next waiting buffer is not.
     pub(super) fn must_make_way(&self, engine: usize, next: usize) -> bool {
         let state = &self.engines[engine];
         let next = self.vm_of_queue(state.waiting[next].queue);
@@ -148,7 +148,7 @@ impl Naive {
         !self.is_behind(next) && vms.any(|vm| self.is_behind(vm))
     }
 
-    /// Whether a VM beside that of the oldest buffer wants the engine.
+    /// Whether a VM other than the oldest buffer's has work for the engine.
     pub(super) fn is_wanted_by_another(&self, engine: usize) -> bool {
         let Some(oldest) = self.engines[engine].oldest() else { return false };
         let vm = self.vm_of_queue(oldest.queue);
@@ -160,13 +160,13 @@ impl Naive {
         vms.iter().any(|vm| *vm != vms[0])
     }
 
-    /// Whether the oldest buffer is of a VM that hung and is in the way of another.
+    /// Whether the oldest buffer is of a VM that hung and blocks another VM.
     pub(super) fn is_in_the_way(&self, engine: usize) -> bool {
         let oldest = self.engines[engine].oldest().map(|job| self.vm_of_queue(job.queue));
         self.is_wanted_by_another(engine) && oldest.is_some_and(|vm| self.is_behind(vm))
     }
 
-    /// Its work hung: for TdrDelay, doubled each time, the others are first.
+    /// After a hang, other VMs come first for TdrDelay, doubled each time.
     pub(super) fn hung(&mut self, vm: u32, delay: u64) {
         let length = |times: u32| delay << times.min(5);
         let before = self.hung.iter().position(|hung| hung.vm == vm).map(|at| self.hung.remove(at));

@@ -1,18 +1,18 @@
-//! NT handles of objects: who makes them, under which name, and what they open.
+//! NT handles of objects: creation, names, and opens.
 
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, access};
 
 use super::objects::{Object, flags_clash};
 use super::{IP, Naive, Verdict};
 
-/// An NT handle, by the token that it carries. It is good in the VM it was made in, whoever has it there, until it is
-/// closed or the VM ends.
+/// An NT handle, by its token. It is valid in the VM that created it, for any of its processes, until it is closed or the
+/// VM ends.
 pub struct Share {
     pub token: ShareToken,
     pub vm: u32,
     pub object: usize,
     access: u32,
-    /// In upper case: names are found in any (W-148).
+    /// In upper case, because names are case-insensitive (W-148).
     name: Option<String>,
     pub closed: bool,
 }
@@ -73,7 +73,7 @@ impl Naive {
         given: &Reply,
     ) -> Verdict {
         let (device, object, rights, mut mistakes) = self.open_mistakes(process, device, token, flags);
-        // A native fence opens otherwise where there are such (FEN-116).
+        // A native fence has its own open call on adapters with native fences (FEN-116).
         let adapter = device.map(|device| self.devices[device].adapter);
         let is_native = object.is_some_and(|object| self.objects[object].made_native);
         if is_native && adapter.is_some_and(|adapter| self.native.contains(&adapter)) {
@@ -83,13 +83,13 @@ impl Naive {
         let (adapter, allowed) = (self.devices[device].adapter, flags | rights);
         let reply = self.add_open(process, Some(device), adapter, object, allowed, given);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
-        // FEN-054: without GPU access there is nothing to be mapped.
+        // FEN-054: without GPU access there is no mapping.
         let is_mapped = !flags.contains(F::NO_GPU_ACCESS);
         let paging_fence_value = if is_mapped { self.map_opened(device, self.opens.len() - 1) } else { 0 };
         Ok(Reply::SyncObject(CreatedSyncObject { paging_fence_value, ..created }))
     }
 
-    /// Who opens what with which rights missing, and what is wrong with it.
+    /// Opens an object with these rights missing, and collects the errors.
     pub(super) fn open_mistakes(
         &self,
         process: u32,
@@ -144,7 +144,7 @@ impl Naive {
         }
     }
 
-    /// A token is one NT handle.
+    /// A token names one NT handle.
     fn token_mistakes(&self, token: ShareToken) -> Vec<NtStatus> {
         let taken = self.shares.iter().any(|share| !share.closed && share.token == token);
         if taken { vec![IP] } else { vec![] }

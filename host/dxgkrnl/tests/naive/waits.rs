@@ -1,10 +1,10 @@
-//! CPU signals and waits, and what a new value does to those who wait.
+//! CPU signals and waits, and the effect of a new value on waits.
 
 use d3dkmt::{EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
 
 use super::{IP, Kind, Naive, Verdict};
 
-/// Whoever waits.
+/// A waiter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Owner {
     Cpu {
@@ -17,14 +17,14 @@ pub enum Owner {
     },
 }
 
-/// What a call is about: one of its objects, with one of its values.
+/// One object of a call, with its value.
 #[derive(Clone, Copy)]
 pub struct Item {
     pub open: usize,
     pub object: usize,
     pub adapter: usize,
     pub value: u64,
-    /// The value was there at some time since the wait began, whatever it is now (F-54, F-58).
+    /// The value was reached at some time since the wait began (F-54, F-58).
     pub reached: bool,
 }
 
@@ -42,7 +42,7 @@ impl Wait {
         reached == self.items.len() || (self.any && reached > 0)
     }
 
-    /// A packet keeps what it names; a CPU wait keeps nothing.
+    /// A packet keeps its objects alive; a CPU wait does not.
     pub fn holds(&self, object: usize) -> bool {
         let is_packet = matches!(self.owner, Owner::Gpu { .. });
         is_packet && !self.over && self.items.iter().any(|item| item.object == object)
@@ -50,7 +50,7 @@ impl Wait {
 }
 
 impl Naive {
-    /// The objects of a call, and what is wrong with them. `forbidden` is the flag of a handle that may not (FEN-053).
+    /// The objects of a call and their errors. `forbidden` is the handle flag that denies the call (FEN-053).
     pub(super) fn items(
         &self,
         process: u32,
@@ -77,7 +77,7 @@ impl Naive {
                 mistakes.push(NtStatus::ACCESS_DENIED);
             }
             let object = self.opens[open].object;
-            // EVT-005, EVT-006: for its driver alone.
+            // EVT-005, EVT-006: only its driver signals it.
             if self.objects[object].flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
                 mistakes.push(IP);
             }
@@ -87,19 +87,19 @@ impl Naive {
         (items, mistakes)
     }
 
-    /// W-100 to W-103: CPUs signal and wait for monitored fences.
+    /// W-100 to W-103: CPUs signal and wait for monitored fences only.
     fn not_monitored(&self, items: &[Item]) -> Vec<NtStatus> {
         let others = items.iter().any(|item| self.objects[item.object].kind != Kind::Monitored);
         if others { vec![IP] } else { vec![] }
     }
 
-    /// A name of an event is one wait's at a time.
+    /// An event id names one pending wait at a time.
     pub(super) fn is_waiting(&self, process: u32, event: u64) -> bool {
         self.waits.iter().any(|wait| !wait.over && wait.owner == Owner::Cpu { process, event })
             || self.acquires.iter().any(|one| !one.over && (one.process, one.event) == (process, event))
     }
 
-    /// FEN-025: each value is stored, and whoever waited for it is released, before the next.
+    /// FEN-025: each value is stored and its waits are released before the next.
     pub(super) fn signal_from_cpu(
         &mut self,
         process: u32,
@@ -117,7 +117,7 @@ impl Naive {
         if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
             mistakes.push(IP);
         }
-        // W-109, also against what the call itself has signaled before (W-110).
+        // W-109, also against values that the call itself signaled before (W-110).
         for (at, item) in items.iter().enumerate() {
             let before = items[..at].iter().rev().find(|before| before.object == item.object);
             let current = before.map_or(self.objects[item.object].value, |before| before.value);
@@ -164,7 +164,7 @@ impl Naive {
         Ok(Reply::Wait(if waits.is_none() { WaitOutcome::Satisfied } else { WaitOutcome::Registered }))
     }
 
-    /// Nobody hears of a wait that is taken back, nor of one that is not there.
+    /// A canceled wait never wakes; canceling an unknown wait has no effect.
     pub(super) fn cancel(&mut self, process: u32, EventId(event): EventId) -> Verdict {
         for wait in &mut self.waits {
             wait.over |= wait.owner == Owner::Cpu { process, event };
@@ -175,7 +175,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// `None`: it is satisfied already (FEN-031).
+    /// `None`: already satisfied (FEN-031).
     pub(super) fn begin_wait(&mut self, owner: Owner, any: bool, items: Vec<Item>) -> Option<usize> {
         let wait = Wait { owner, any, items, over: false };
         if wait.is_satisfied() {
@@ -193,7 +193,7 @@ impl Naive {
         self.store_and_look(object, value);
     }
 
-    /// The hardware is told first of a native fence (FEN-112).
+    /// The hardware is notified of a native fence first (FEN-112).
     pub(super) fn store_and_look(&mut self, object: usize, value: u64) {
         self.objects[object].value = value;
         self.tell_hardware(object, None);
@@ -201,7 +201,7 @@ impl Naive {
         self.look_at(object);
     }
 
-    /// Whoever waits for a value that the fence has by now (FEN-030): lowest value first, then who came first.
+    /// Releases waits for reached values (FEN-030): lowest value first, then order of arrival.
     pub(super) fn look_at(&mut self, object: usize) {
         let value = self.objects[object].value;
         let mut reached = vec![];
@@ -222,7 +222,7 @@ impl Naive {
         self.progress_is_made(object);
     }
 
-    /// FEN-027, FEN-028: an event is set once; a context goes on.
+    /// FEN-027, FEN-028: sets an event once, or lets a context proceed.
     pub(super) fn end_wait(&mut self, wait: usize, status: NtStatus) {
         self.waits[wait].over = true;
         match self.waits[wait].owner {

@@ -1,4 +1,4 @@
-//! From an operation to the call that it makes, in the names that its process has.
+//! Converts an operation to a call with the handles of its process.
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, Handles, HwQueueFlags,
@@ -305,7 +305,7 @@ impl Pair {
     }
 }
 
-/// Of pages and updates, as the headers have them.
+/// Protection types and update flags, as in the headers.
 const ZERO: u64 = 4;
 const NO_ACCESS: u64 = 8;
 const UNMAP: u32 = 1;

@@ -1,4 +1,4 @@
-//! Random sequences of operations, and both models that do them.
+//! Random sequences of operations, and the two models that execute them.
 
 mod calls;
 pub mod ops;

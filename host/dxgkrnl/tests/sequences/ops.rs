@@ -1,4 +1,4 @@
-//! Operations, how they are made at random, and how a sequence of them reads.
+//! Operations, their random generation, and the text form of a sequence.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use d3dkmt::access;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What a call is about: the number of a fence among those that its process has or had, and a value.
+/// An item of a call: the number of a fence among all that its process has or had, and a value.
 pub type Targets = Vec<(usize, u64)>;
 /// Pages: the numbers of a range and of a page in it.
 pub type Pages = Vec<(usize, u64)>;
 
-/// One operation. Processes and what they have are named by their numbers, counted around: dead ones too, and in a
-/// process that has nothing of the kind something of another kind. `step` is how far an id is beyond the last one,
-/// `with` a monitored fence beside legacy objects, counted from 1; 0 is none.
+/// One operation. Numbers name processes and their objects, modulo their count. They may name ended objects, and objects
+/// of another kind in a process without any of the kind. `step` is the distance of an id from the last one; `with` is
+/// a monitored fence beside legacy objects, counted from 1, or 0 for none.
 #[derive(Clone)]
 pub enum Op {
     Attach { vm: u32 },
@@ -73,7 +73,7 @@ pub enum Legacy {
     Notification,
 }
 
-/// Of a command buffer. Waits are in hardware, and in buffers of hardware queues only.
+/// A command of a buffer. Waits are in hardware, and in buffers of hardware queues only.
 #[derive(Clone, Debug)]
 pub enum Command {
     Busy { nanos: u64 },
@@ -82,13 +82,13 @@ pub enum Command {
     Hang,
 }
 
-/// Operations in their order; a failing one is shown line by line.
+/// Operations in order; a failing sequence is printed one operation a line.
 #[derive(Clone)]
 pub struct Sequence(pub Vec<Op>);
 
 impl Sequence {
-    /// The same sequence with at least 1 ns in each command buffer. The order of engines that complete work at one moment
-    /// is free: in one step each engine runs until it is idle, in several steps the clients take turns.
+    /// The same sequence with at least 1 ns in each command buffer. Work that completes at the same time has no fixed
+    /// order between engines: one step runs each engine until it is idle, several steps alternate between clients.
     pub fn with_time(mut self) -> Self {
         for op in &mut self.0 {
             if let Op::Submit { commands, .. } | Op::SubmitHw { commands, .. } = op {
@@ -107,7 +107,7 @@ impl Sequence {
 }
 
 fn number() -> impl Strategy<Value = usize> {
-    // The first ones of each kind have the most to do with each other.
+    // The first objects of each kind interact the most.
     prop_oneof![6 => 0..3usize, 2 => 3..8usize]
 }
 
@@ -119,12 +119,12 @@ fn targets() -> impl Strategy<Value = Targets> {
     prop_oneof![
         12 => vec((number(), value()), 1..4),
         1 => Just(vec![]),
-        // Up to more than a call may have.
+        // Up to more than the limit of a call.
         1 => vec((number(), value()), 1..36),
     ]
 }
 
-/// SHARED and NT_SECURITY_SHARING together most of the time; each other flag, and what does not go together.
+/// Mostly SHARED and NT_SECURITY_SHARING together; also each other flag, and invalid combinations.
 fn create_flags() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => Just(0x0),
@@ -142,7 +142,7 @@ fn create_flags() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// CROSS_ADAPTER most of the time.
+/// Mostly CROSS_ADAPTER.
 fn native_flags() -> impl Strategy<Value = u32> {
     prop_oneof![3 => Just(0x0), 4 => Just(0x7), 1 => Just(0x3), 1 => create_flags()]
 }
@@ -151,7 +151,7 @@ fn open_flags() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(0x0), 1 => Just(0x10), 1 => Just(0x20), 1 => Just(0x30), 1 => Just(0x80), 1 => Just(0x400)]
 }
 
-/// Every right, most of the time; else one that is missing.
+/// Mostly every right; else all but one.
 fn access() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => Just(access::SYNC_OBJECT_ALL_ACCESS),
@@ -246,7 +246,7 @@ fn packets() -> BoxedStrategy<Op> {
             .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
         8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
         1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
-        // Beyond the time after which others have their turn, and beyond every timeout.
+        // Beyond a quantum, and beyond every timeout.
         1 => Just(Op::Advance { nanos: 150_000_000 }),
         1 => Just(Op::Advance { nanos: 2_500_000_000 }),
     ]
@@ -389,7 +389,7 @@ impl fmt::Display for Items<'_> {
     }
 }
 
-/// What a buffer does.
+/// The commands of a buffer.
 struct Buffer<'a>(&'a [Command]);
 
 impl fmt::Display for Buffer<'_> {

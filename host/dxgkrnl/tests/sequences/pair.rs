@@ -22,19 +22,19 @@ use crate::naive::{Naive, Owner, PAGE_BYTES, PAGING_NODE, PAGING_NS, Rules};
 /// Fence slots of each process: more than any sequence needs.
 const SLOTS: u32 = 256;
 
-/// What a process knows of its own: every name it was ever given.
+/// A process's record of every name that it ever got.
 pub(super) struct Guest {
     pub(super) id: u32,
     pub(super) adapters: Vec<Handle>,
     pub(super) devices: Vec<Handle>,
     pub(super) contexts: Vec<Handle>,
     pub(super) hw_queues: Vec<Handle>,
-    /// The last id that was submitted to each.
+    /// Last submitted id of each.
     pub(super) hw_ids: Vec<u64>,
     pub(super) fences: Vec<Handle>,
     pub(super) addresses: Vec<u64>,
     pub(super) paging_queues: Vec<Handle>,
-    /// Where it was given addresses.
+    /// Address ranges that it got.
     pub(super) ranges: Vec<u64>,
     pub(super) legacy: Vec<Handle>,
     pub(super) keyed: Vec<Handle>,
@@ -49,7 +49,7 @@ pub struct Pair {
     vms: Vec<u32>,
     now: u64,
     request: u64,
-    /// Fence memory as the kernel's stores made it.
+    /// Fence memory, from the kernel's stores.
     memory: BTreeMap<(u32, u32), u64>,
     effects: Effects,
     steps_are_small: bool,
@@ -78,7 +78,7 @@ fn luid(adapter: usize) -> Luid {
     Luid { low: 100 + adapter as u32, high: 0 }
 }
 
-/// What the simulated driver is asked for in private: so many signals of a CPU event.
+/// Private escape of the simulated driver that asks for signals of a CPU event.
 const SIGNAL_EVENT: u32 = 1;
 /// Adapters; the last has no native fences.
 const ADAPTERS: usize = 3;
@@ -111,8 +111,8 @@ fn config(policy: Policy, timeouts: bool) -> Config {
 }
 
 impl Pair {
-    /// Two processes of the host and one of a VM; each has a device, two contexts and a fence that it shares. Those of
-    /// the host have each other's, and a keyed mutex.
+    /// Two processes of the host and one of a VM; each has a device, two contexts and a shared fence. The host's processes
+    /// open each other's fences and a keyed mutex.
     pub fn new(policy: Policy, timeouts: bool) -> Self {
         let rules = Rules {
             lower_gpu_signal_applies: policy.lower_gpu_signal == LowerGpuSignal::Applied,
@@ -150,7 +150,7 @@ impl Pair {
         }
     }
 
-    /// What every sequence begins with.
+    /// Setup of every sequence.
     pub fn prelude() -> Vec<Op> {
         let (mut ops, access) = (vec![], d3dkmt::access::SYNC_OBJECT_ALL_ACCESS);
         for (process, vm) in [0, 0, 1].into_iter().enumerate() {
@@ -165,7 +165,7 @@ impl Pair {
         ops.push(Op::OpenKeyed { process: 1, global: 0 });
         ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
         ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
-        // A native fence that both processes of the host have, one of them on both adapters.
+        // A native fence open in both processes of the host, in one of them on both adapters.
         ops.push(Op::CreateNative { process: 0, device: 0, value: 0, flags: 0x7 });
         ops.push(Op::Share { process: 0, fence: 2, share: 3, access, name: 0 });
         ops.push(Op::CreateDevice { process: 0, adapter: 1 });
@@ -183,13 +183,13 @@ impl Pair {
         ops
     }
 
-    /// Does it on both, and looks whether both are the same after it.
+    /// Executes an operation on both models and compares them.
     pub fn step(&mut self, op: &Op) -> Same {
         self.apply(op)?;
         self.compare()
     }
 
-    /// All NT handles are closed and all processes go; nothing is left.
+    /// Closes all NT handles and ends all processes; nothing may be left.
     pub fn finish(&mut self) -> Same {
         for share in 0..8 {
             self.step(&Op::CloseNtHandle { vm: 0, share })?;
@@ -213,15 +213,15 @@ impl Pair {
         same("deadline at the end", self.kernel.next_deadline(), None)
     }
 
-    /// Steps of the kernel have so many units of work, and each moment its own. Heads of queues go on as ever: in another
-    /// order writes of several queues to one fence would be, too.
+    /// Limits the kernel's steps to this many work units. Queue heads keep their order, because another order would also
+    /// reorder writes of several queues to one fence.
     pub fn in_small_steps(&mut self, units: u32) {
         self.kernel.set_work_units_per_step(units, WORK_UNITS_PER_STEP);
         self.steps_are_small = true;
     }
 
     fn input(&mut self, input: Input) {
-        // What was answered comes first, in both, and then engines.
+        // In both models answered signals come first, then engines.
         self.naive.do_answered();
         self.naive.now = self.now;
         self.naive.catch_up();
@@ -230,9 +230,9 @@ impl Pair {
         self.kernel.finish_backlog(&mut self.effects);
     }
 
-    /// Where steps are small, no time passes before all is done that was to be done at it.
+    /// With small steps, time advances only after the kernel's backlog is empty.
     fn come_to_now(&mut self) {
-        // What was answered takes effect first.
+        // Answered signals take effect first.
         if self.steps_are_small && self.kernel.next_deadline() == Some(self.kernel.now()) {
             self.kernel.handle(self.kernel.now(), Input::Deadline, &mut self.effects);
             self.kernel.finish_backlog(&mut self.effects);
@@ -244,7 +244,7 @@ impl Pair {
         }
     }
 
-    /// The guest of this number that lives, counted around.
+    /// The live process of this number, modulo their count.
     fn guest(&self, process: usize) -> Option<usize> {
         let alive =
             |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.gone);
@@ -298,7 +298,7 @@ impl Pair {
         self.call(at, call, one_way)
     }
 
-    /// A user asks its driver to signal one of its CPU events, by what the driver calls it.
+    /// A process asks its driver to signal one of its CPU events, by the driver's name for it.
     fn driver_signals(&mut self, at: usize, object: usize, times: u32) -> Same {
         let (id, handle) = (self.guests[at].id, pick(&self.guests[at].legacy, object));
         let events = self.kernel.snapshot().cpu_events;
@@ -318,7 +318,7 @@ impl Pair {
     fn advance(&mut self, nanos: u64) -> Same {
         let end = self.now + nanos;
         loop {
-            // The kernel may want to look earlier, and never later.
+            // The kernel's deadline may be earlier, never later.
             let (kernel, naive) = (self.kernel.next_deadline(), self.naive.next_deadline());
             if naive.is_some() && kernel.is_none_or(|kernel| Some(kernel) > naive) {
                 same("next deadline", kernel, naive)?;
@@ -360,7 +360,7 @@ impl Pair {
         let at = self.guests.len() - 1;
         for adapter in 0..ADAPTERS {
             let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
-            // An adapter that is stopped is opened by nobody.
+            // A stopped adapter cannot be opened.
             let handle = if let Reply::Adapter(handle) = reply { handle } else { Handle::NULL };
             self.guests[at].adapters.push(handle);
         }
@@ -396,7 +396,7 @@ impl Pair {
         let process = ProcessId(self.guests[at].id);
         self.input(Input::Call { process, request: self.request, call });
         same("answers", self.effects.answers.len(), 1)?;
-        let answer = self.effects.answers.pop().expect("there is one");
+        let answer = self.effects.answers.pop().expect("there is one answer");
         same("the answer is to", (answer.process, answer.request), (process, self.request))?;
         Ok((answer.status, answer.reply))
     }
@@ -479,13 +479,13 @@ impl Pair {
             }
             _ => return Ok(()),
         };
-        // W-005, W-006, W-007: each new one is the last one's successor, whatever was destroyed or refused.
+        // W-005, W-006, W-007: each new handle follows the last one, regardless of destroyed and refused ones.
         let guest = &mut self.guests[at];
         let last = std::mem::replace(&mut guest.last_handle, handle);
         if last == Handle::NULL { Ok(()) } else { same("handle", handle.0, last.0 + 0x40) }
     }
 
-    /// Everything that can be seen of both.
+    /// Compares all visible state of both.
     fn compare(&mut self) -> Same {
         let effects = std::mem::take(&mut self.effects);
         for store in &effects.stores {
@@ -497,7 +497,7 @@ impl Pair {
             .filter_map(|event| Some((event.process.0, event.target.event()?.0, event.status)));
         let (mut woken, mut naive) = (woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken));
         if self.steps_are_small {
-            // Those who wait for one fence keep their order; fences take turns.
+            // Waits for one fence keep their order; the order between fences is free.
             woken.sort_by_key(|(process, event, _)| (*process, *event));
             naive.sort_by_key(|(process, event, _)| (*process, *event));
         }
@@ -625,7 +625,7 @@ impl Pair {
         }
     }
 
-    /// What must hold of the kernel whatever the naive model says.
+    /// Invariants of the kernel, independent of the naive model.
     fn check_laws(&self) -> Same {
         same("what is counted twice", self.kernel.miscounted(), None)?;
         let mut unseen = vec![];

@@ -1,4 +1,4 @@
-//! Dead ends: who was to signal is gone, or never could.
+//! Dead ends: the signaler has ended, or never could signal.
 
 use super::{NT, Q, R, acts, comes_down_to, could, fence_with, gone, is_waits_for, only, open_in, why};
 use crate::common::{P, World};
@@ -9,7 +9,7 @@ use d3dkmt::{
 use dxgkrnl::policy::AbandonedMutex;
 use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, Policy, ProcessId, VmId};
 
-/// Opens a shared fence of the calling process in another VM by the name "frame": the other's device and handle.
+/// Opens the calling process's fence "frame" in another VM; returns the other process's device and handle.
 pub(super) fn through_a_grant(
     world: &mut World,
     frame: Handle,
@@ -28,7 +28,7 @@ pub(super) fn through_a_grant(
 }
 
 #[test]
-fn a_signaler_that_was_killed_is_remembered() {
+fn a_killed_signaler_is_named() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);
@@ -54,7 +54,7 @@ fn a_signaler_that_was_killed_is_remembered() {
 }
 
 #[test]
-fn who_closed_its_handle_by_itself_had_done_what_it_had_to() {
+fn a_process_that_closed_its_handle_is_not_a_missing_signaler() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);
@@ -64,7 +64,7 @@ fn who_closed_its_handle_by_itself_had_done_what_it_had_to() {
     world.pending(device, &[(fence, 7)], false);
     let cause = only(&world);
     assert!(is_waits_for(&cause, 1), "another thread may signal: {cause:?}");
-    assert_eq!(gone(&cause).len(), 1, "it is told all the same");
+    assert_eq!(gone(&cause).len(), 1, "the closed handle is reported nevertheless");
     world.finish();
 }
 
@@ -92,7 +92,7 @@ fn a_vm_that_was_killed_is_named() {
 }
 
 #[test]
-fn a_device_that_was_destroyed_is_the_end_of_its_opens() {
+fn a_destroyed_device_is_named_for_the_opens_it_closed() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);
@@ -108,7 +108,7 @@ fn a_device_that_was_destroyed_is_the_end_of_its_opens() {
 }
 
 #[test]
-fn a_queue_that_was_destroyed_with_the_signal_in_it_is_told() {
+fn a_destroyed_queue_with_a_queued_signal_is_named() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -121,7 +121,7 @@ fn a_queue_that_was_destroyed_with_the_signal_in_it_is_told() {
     assert_eq!(comes_down_to(&cause), ("dead-end", (1, done), 0, 4));
     let text = format!("had a signal to 4 in queue {context}, and the queue was emptied: it was destroyed");
     assert_eq!(gone(&cause), [(1, text.as_str())]);
-    // What was dropped would not have been enough for a wait for more.
+    // The dropped signal would not have satisfied a wait for a higher value.
     world.ok(Call::CancelWait { event: d3dkmt::EventId(1) });
     world.pending(device, &[(done, 5)], false);
     assert!(is_waits_for(&only(&world), 1));
@@ -129,7 +129,7 @@ fn a_queue_that_was_destroyed_with_the_signal_in_it_is_told() {
 }
 
 #[test]
-fn signals_that_are_too_low_are_told_beside_what_is_needed() {
+fn signals_below_the_needed_value_are_reported() {
     let mut world = World::new();
     let device = world.device();
     let (context, go) = (world.context(device, 0), world.fence(device, 0).object);
@@ -151,7 +151,7 @@ fn signals_that_are_too_low_are_told_beside_what_is_needed() {
 }
 
 #[test]
-fn a_fence_that_was_set_back_says_who_did_it() {
+fn a_rewound_fence_names_the_process_that_rewound_it() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);
@@ -169,7 +169,7 @@ fn a_fence_that_was_set_back_says_who_did_it() {
 }
 
 #[test]
-fn of_64_fences_the_one_that_is_missing_is_named() {
+fn the_one_missing_fence_of_64_is_named() {
     let mut world = World::new();
     let device = world.device();
     let mut fences: Vec<Handle> = (0..32).map(|_| world.fence(device, 4).object).collect();
@@ -213,7 +213,7 @@ fn only_the_paging_queue_writes_its_fence() {
 }
 
 #[test]
-fn a_mutex_that_its_ended_owner_keeps_is_a_dead_end() {
+fn a_mutex_kept_by_an_ended_owner_can_never_be_acquired() {
     let policy = Policy { abandoned_mutex: AbandonedMutex::StaysOwned, ..Policy::default() };
     let mut world = World::with_config(Config { policy, ..Config::default() });
     let device = world.device();
@@ -235,7 +235,7 @@ fn a_mutex_that_its_ended_owner_keeps_is_a_dead_end() {
 }
 
 #[test]
-fn a_semaphore_at_zero_waits_for_whoever_has_it() {
+fn a_semaphore_at_zero_waits_for_its_processes() {
     let mut world = World::new();
     let device = world.device();
     let info = SyncObjectInfo { object_type: T::SEMAPHORE, max_count: 2, ..SyncObjectInfo::default() };
@@ -249,7 +249,7 @@ fn a_semaphore_at_zero_waits_for_whoever_has_it() {
 }
 
 #[test]
-fn a_frozen_signaler_and_a_frozen_waiter_are_both_told() {
+fn frozen_signalers_and_frozen_waiters_are_reported() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);
@@ -270,7 +270,7 @@ fn a_frozen_signaler_and_a_frozen_waiter_are_both_told() {
 }
 
 #[test]
-fn an_adapter_that_stopped_takes_the_signals_of_others_along() {
+fn a_stopped_adapter_is_named_for_a_wait_on_another_adapter() {
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let adapters = vec![AdapterConfig::default(), second.clone()];
     let mut world = World::with_config(Config { adapters, ..Config::default() });
@@ -291,7 +291,7 @@ fn an_adapter_that_stopped_takes_the_signals_of_others_along() {
 }
 
 #[test]
-fn what_is_remembered_has_a_limit_and_ends_with_its_object() {
+fn remembered_ends_of_handles_are_limited() {
     let mut world = World::new();
     let device = world.device();
     let other = world.other(2);

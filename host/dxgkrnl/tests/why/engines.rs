@@ -1,4 +1,4 @@
-//! Engines that hang, are done unheard, or were never told.
+//! Engines that hang, whose interrupt was lost, or whose doorbell was not rung.
 
 use super::{Q, acts, chain, comes_down_to, fence_with, of, only, why};
 use crate::common::hardware::*;
@@ -12,7 +12,7 @@ use dxgkrnl::{Fault, Input};
 const BASIC_ENGINE: EngineId = EngineId { adapter: 0, node: BASIC };
 
 #[test]
-fn a_hang_that_nobody_looks_for_is_named_with_its_engine() {
+fn a_hang_without_timeout_detection_is_named_with_its_engine() {
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let (context, fence) = (world.context(device, ADVANCED), world.fence(device, 0).object);
@@ -21,7 +21,7 @@ fn a_hang_that_nobody_looks_for_is_named_with_its_engine() {
     world.pending(device, &[(fence, 1)], false);
     let cause = only(&world);
     assert_eq!(cause.verdict, Verdict::Hang { engine: (0, ADVANCED), looked_at: None });
-    // The submission itself and who waits for it.
+    // The submission itself and its waits.
     assert_eq!(cause.waiters_count, 2);
     let waiter = cause.waiters.iter().any(|waiter| matches!(waiter.kind, WaiterKind::Cpu { event: 1 }));
     assert!(waiter, "{cause:?}");
@@ -37,7 +37,7 @@ fn a_hang_that_nobody_looks_for_is_named_with_its_engine() {
 }
 
 #[test]
-fn a_hang_says_when_timeout_detection_looks_at_it() {
+fn a_hang_reports_when_timeout_detection_is_due() {
     let mut world = World::new();
     let device = world.device();
     let (context, fence) = (world.context(device, ADVANCED), world.fence(device, 0));
@@ -60,12 +60,12 @@ fn an_interrupt_that_was_lost_is_named_with_the_submission() {
     world.pending(device, &[(fence.object, 3)], false);
     assert_eq!(only(&world).verdict, Verdict::Progressing { due: Some(100) });
     world.advance(1_000);
-    assert_eq!(world.value(fence.object), 3, "it is in memory");
+    assert_eq!(world.value(fence.object), 3, "the value is in memory");
     let cause = only(&world);
     assert_eq!(cause.verdict, Verdict::LostInterrupt { engine: (0, BASIC), looked_at: None });
     let text = why(&world).to_string();
     assert!(text.contains("3 is in memory, which reaches 3"), "{text}");
-    // The next submission of the engine makes it good, and that is told.
+    // The next submission of the engine will complete it, and the report says so.
     world.submit(context, &[busy(500)]);
     let other = world.context(device, BASIC);
     world.submit(other, &[busy(500)]);
@@ -76,7 +76,7 @@ fn an_interrupt_that_was_lost_is_named_with_the_submission() {
 }
 
 #[test]
-fn what_waits_behind_a_hang_in_another_process_is_told_through_the_queue() {
+fn a_wait_behind_another_processs_hang_is_traced_through_the_queue() {
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let other = world.other(2);
@@ -98,7 +98,7 @@ fn what_waits_behind_a_hang_in_another_process_is_told_through_the_queue() {
 }
 
 #[test]
-fn a_paging_engine_that_hangs_holds_up_who_waits_for_its_fence() {
+fn a_hung_paging_engine_blocks_waits_for_its_paging_fence() {
     let config = dxgkrnl::Config { tdr: without_timeouts().tdr, ..paging_on(BASIC) };
     let mut world = World::with_config(config);
     let device = world.device();
@@ -116,7 +116,7 @@ fn a_paging_engine_that_hangs_holds_up_who_waits_for_its_fence() {
 }
 
 #[test]
-fn a_doorbell_that_was_not_rung_is_told() {
+fn a_doorbell_that_was_not_rung_is_reported() {
     let mut world = World::new();
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
@@ -158,7 +158,7 @@ fn a_context_that_is_suspended_holds_its_work() {
 }
 
 #[test]
-fn work_that_waits_in_hardware_is_told_with_its_native_fence() {
+fn a_hardware_wait_is_reported_with_its_native_fence() {
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
@@ -167,7 +167,7 @@ fn work_that_waits_in_hardware_is_told_with_its_native_fence() {
     world.submit_hw(queue, 1, &[wait(&native, 4), write(&queue.fence, 1)]);
     world.pending(device, &[(queue.fence.object, 1)], false);
     let cause = of(&world, 1);
-    // The process itself waits on its CPU for what only it can signal.
+    // The process itself waits on the CPU for a value that only it can signal.
     assert_eq!(comes_down_to(&cause).0, "cycle");
     let chain = chain(&cause);
     assert!(chain.contains(&format!("native fence {} of p1 is 0, needs 4", native.object)), "{chain}");

@@ -1,4 +1,4 @@
-//! Cycles.
+//! Cycles of waits.
 
 use super::{NT, Q, R, acts, chain, comes_down_to, fence_with, is_waits_for, only, why};
 use crate::common::{P, World};
@@ -27,7 +27,7 @@ fn two_queues_that_wait_for_each_other_are_a_cycle() {
         assert!(chain.contains(&format!("context {context} of p1 waits")), "{chain}");
         assert!(chain.contains(&format!("fence {fence} of p1 is 0, needs 1")), "{chain}");
     }
-    // The signal of a process ends it: then nothing waits.
+    // A signal of the process ends the cycle: nothing waits afterwards.
     world.signal(device, ping, 1);
     assert_eq!(why(&world).waiting, 0);
     world.finish();
@@ -47,7 +47,7 @@ fn three_processes_that_wait_for_each_other_are_a_cycle() {
     world.process = P;
     world.pending(device, &[(a, 1)], false);
     acts(&mut world, Q, |world| world.pending(second, &[(b, 2)], false));
-    // So far it is up to the third, which waits for nothing.
+    // So far only the third process, which waits for nothing, has to signal.
     let cause = only(&world);
     assert!(is_waits_for(&cause, 3), "{cause:?}");
     assert_eq!(comes_down_to(&cause).1, (2, b));
@@ -101,7 +101,7 @@ fn two_processes_that_take_two_keyed_mutexes_in_opposite_order_are_a_cycle() {
 }
 
 #[test]
-fn a_keyed_mutex_that_is_free_by_another_key_waits_for_who_may_bring_this_one() {
+fn a_keyed_mutex_released_with_another_key_waits_for_processes_that_can_release_this_key() {
     let mut world = World::new();
     let (mutex, shared) = keyed(&mut world);
     world.attach(Q);
@@ -186,7 +186,7 @@ fn a_queue_that_waits_for_a_value_and_then_signals_the_next_is_no_cycle() {
     let context = world.context(near, 0);
     let frame = world.fence_with(near, 0, NT).object;
     let (far, theirs) = super::dead::through_a_grant(&mut world, frame, 2, R);
-    // A timeline across VMs: 5 is the guest's own to signal, 6 its queue's, and the other VM waits for that.
+    // A timeline across VMs: the guest's process signals 5, its queue 6, and the other VM waits for 6.
     world.process = Q;
     world.gpu_wait(context, frame, 5);
     world.process = R;

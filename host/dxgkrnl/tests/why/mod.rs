@@ -1,4 +1,4 @@
-//! Planted hangs: `why` names the fence, the value, and who holds it up. And what goes on by itself is not called dead.
+//! Planted hangs: `why` names the fence, the value and the blocker. Waits that progress are not reported as dead.
 
 mod dead;
 mod engines;
@@ -16,19 +16,19 @@ const R: ProcessId = ProcessId(3);
 
 fn why<M: Miniport>(world: &World<M>) -> Why {
     let why = world.kernel.why(&Question::default());
-    // Seen with --nocapture: how it reads is half of it.
+    // Printed for readers of the text (--nocapture).
     println!("{why}");
     why
 }
 
-/// All that waits, waits for one thing.
+/// The one cause of all waits.
 fn only<M: Miniport>(world: &World<M>) -> Cause {
     let mut why = why(world);
     assert_eq!((why.causes.len(), why.left_out), (1, 0), "{why}");
     why.causes.remove(0)
 }
 
-/// The cause of what a process waits for.
+/// The cause of a process's wait.
 fn of<M: Miniport>(world: &World<M>, process: u32) -> Cause {
     let question = Question { process: Some(process), ..Question::default() };
     let mut why = world.kernel.why(&question);
@@ -37,14 +37,14 @@ fn of<M: Miniport>(world: &World<M>, process: u32) -> Cause {
     why.causes.remove(0)
 }
 
-/// What it comes down to: the verdict, the handle in its process, the value now and the one that is needed.
+/// Summary of a cause: verdict, handle in its process, current value and needed value.
 fn comes_down_to(cause: &Cause) -> (&'static str, (u32, Handle), u64, u64) {
     let root = cause.root.as_ref().unwrap_or_else(|| panic!("nothing is missing: {cause:?}"));
     let (process, handle) = root.thing.handles.first().copied().unwrap_or((ProcessId(0), Handle::NULL));
     (cause.verdict.name(), (process.0, handle), root.current, root.needed)
 }
 
-/// The words of a chain, of who could signal, or of what is gone.
+/// Texts of a chain, of possible signalers, or of ended ones.
 fn chain(cause: &Cause) -> String {
     cause.chain.iter().map(|step| format!("{}\n", step.text)).collect()
 }
@@ -59,8 +59,7 @@ fn gone(cause: &Cause) -> Vec<(u32, &str)> {
 
 const NT: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::NT_SECURITY_SHARING);
 
-/// A fence of the calling process that another process has open as well, with every right: its handles and the other's
-/// device. The other process is attached if it has no device yet.
+/// A fence of the calling process that another process also opened, with every right. Returns both handles.
 fn fence_with<M: Miniport>(
     world: &mut World<M>,
     device: Handle,
@@ -82,7 +81,7 @@ fn open_in<M: Miniport>(world: &mut World<M>, fence: Handle, (other, device): (P
     opened.object
 }
 
-/// This process calls.
+/// Makes the calls of this process, then restores the calling process.
 fn acts<M: Miniport, T>(world: &mut World<M>, process: ProcessId, act: impl FnOnce(&mut World<M>) -> T) -> T {
     let me = std::mem::replace(&mut world.process, process);
     let result = act(world);

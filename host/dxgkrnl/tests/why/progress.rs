@@ -1,4 +1,4 @@
-//! What work under way will release is not called dead; and how much is told.
+//! Waits that running work will release are not reported as dead; and the limits of a report.
 
 use super::{is_waits_for, only, why};
 use crate::common::hardware::*;
@@ -24,7 +24,7 @@ fn a_signal_behind_work_that_runs_is_progress() {
     assert_eq!(cause.waiters_count, 2, "the queue and the thread");
     world.advance(500);
     assert_eq!(why(&world).waiting, 0);
-    // Ready, not yet with the engine; and what a buffer that is queued will write.
+    // Ready but not submitted; and the write of a queued buffer.
     let fence = world.fence(device, 0);
     for _ in 0..4 {
         world.submit(near, &[busy(500)]);
@@ -42,7 +42,7 @@ fn a_signal_behind_work_that_runs_is_progress() {
 }
 
 #[test]
-fn what_a_hang_in_one_buffer_will_never_do_is_not_progress_but_what_is_before_it_is() {
+fn signals_behind_a_hang_are_no_progress_and_those_before_it_are() {
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let (context, fence) = (world.context(device, ADVANCED), world.fence(device, 0));
@@ -60,7 +60,7 @@ fn what_a_hang_in_one_buffer_will_never_do_is_not_progress_but_what_is_before_it
 }
 
 #[test]
-fn a_million_of_one_cause_are_one_cause_and_what_is_told_has_a_limit() {
+fn a_million_waits_of_one_cause_are_one_cause_and_the_report_is_limited() {
     let mut world = World::new();
     let device = world.device();
     let (fence, context) = (world.fence(device, 0).object, world.context(device, 0));
@@ -90,21 +90,21 @@ fn a_million_of_one_cause_are_one_cause_and_what_is_told_has_a_limit() {
     world.finish();
 }
 
-/// What is said to be released by one signal, is: and what no single signal releases is not said to be.
+/// The report names the single signal that would release a wait, and none if no single signal would.
 #[test]
 fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
     let mut world = World::with_config(without_timeouts());
     let device = world.device();
     let (near, far) = (world.context(device, ADVANCED), world.context(device, OTHER));
     let fences: Vec<Handle> = (0..4).map(|_| world.fence(device, 0).object).collect();
-    // The way is: the thread, the queue, and the first fence. One signal of that lets all go on.
+    // The chain is the thread, the queue and the first fence. One signal of that fence releases all.
     world.gpu_wait(near, fences[0], 3);
     world.submit(near, &[busy(100)]);
     world.gpu_signal(&[near], fences[1], 1);
     world.gpu_wait(far, fences[1], 1);
     world.gpu_signal(&[far], fences[2], 1);
     let through = world.pending(device, &[(fences[2], 1)], false);
-    // Two are missing: no single signal will do.
+    // Two signals are missing: no single one releases it.
     let both = world.pending(device, &[(fences[3], 1), (fences[3], 2), (fences[0], 9)], false);
     let state = world.kernel.save().unwrap();
     let restored = || Kernel::restore(world.kernel.config().clone(), Default::default(), &state).ok();
@@ -112,29 +112,29 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
         let question = Question { event: Some(event.0), ..Question::default() };
         world.kernel.why_and_what_if(&question, restored).causes.remove(0)
     };
-    let release = asked(through).release.expect("the first fence does it");
+    let release = asked(through).release.expect("a signal of the first fence releases it");
     assert_eq!((release.thing.handles[0].1, release.value, release.tried), (fences[0], 3, true));
     assert_eq!(asked(both).release, None);
     assert_eq!(world.kernel.save().unwrap(), state, "nothing was changed");
     world.signal(device, fences[0], 3);
     world.advance(1_000);
-    assert_eq!(world.woken(), [through], "as was said");
-    // Without a copy nothing is said.
+    assert_eq!(world.woken(), [through], "as the report predicted");
+    // Without a copy of the kernel the report names none.
     world.signal(device, fences[3], 2);
     let question = Question { event: Some(both.0), ..Question::default() };
     assert_eq!(world.kernel.why_and_what_if(&question, || None).causes[0].release, None);
     world.finish();
 }
 
-/// Over random sessions, looked at after so many steps: it never panics and changes nothing; what it says will go on by
-/// itself does, if nobody interferes, and what it calls stuck does not.
+/// Checks reports of random sessions after some steps. A report never panics and changes nothing. Without further inputs,
+/// waits reported as progressing end, and waits reported as stuck do not.
 #[test]
-fn in_random_sessions_what_is_called_progressing_ends_and_what_is_called_stuck_does_not() {
+fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
     let mut seen = std::collections::BTreeMap::new();
     for (seed, steps) in (0..60).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
         let mut session = Session::new(seed, without_timeouts());
         (0..steps).for_each(|_| drop(session.step()));
-        // What is still being done ends waits that are not stuck.
+        // The backlog ends waits that are not stuck.
         session.kernel.finish_backlog(&mut Effects::default());
         let digest = session.kernel.snapshot().digest();
         let all = session.kernel.why(&Question { most: 10_000, ..Question::default() });
@@ -142,14 +142,14 @@ fn in_random_sessions_what_is_called_progressing_ends_and_what_is_called_stuck_d
             cpu_waits(&session.kernel).into_iter().map(|wait| (wait, asked(&session.kernel, wait))).collect();
         assert_eq!((session.kernel.snapshot().digest(), all.left_out), (digest, 0));
         let mut kernel = session.kernel;
-        // Nobody acts any more; engines run to their ends.
+        // No more calls; engines run until they are idle.
         for _ in 0..10_000 {
             let Some(due) = kernel.next_deadline() else { break };
             kernel.handle(due, Input::Deadline, &mut Effects::default());
         }
         let left = cpu_waits(&kernel);
         let after = kernel.why(&Question { most: 10_000, ..Question::default() });
-        // Hangs and losses that were yet to come are not foreseen.
+        // The report does not predict later hangs and losses.
         let spoiled =
             after.causes.iter().any(|cause| matches!(cause.verdict.name(), "hang" | "lost-interrupt"));
         for (wait, name) in of_each {
@@ -162,7 +162,7 @@ fn in_random_sessions_what_is_called_progressing_ends_and_what_is_called_stuck_d
             };
             assert!(
                 as_told,
-                "seed {seed} at {steps}: {wait:?} is {name}, goes on: {goes_on}\n{all}\n{after}"
+                "seed {seed} at step {steps}: {wait:?} was reported as {name}; it ended by itself: {goes_on}\n{all}\n{after}"
             );
         }
     }
@@ -178,7 +178,7 @@ fn cpu_waits<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>) -> Vec<(u32, u64)> {
     waits
 }
 
-/// What is said of one wait.
+/// The report on one wait.
 fn asked<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>, (process, event): (u32, u64)) -> &'static str {
     let question = Question { process: Some(process), event: Some(event), ..Question::default() };
     let why = kernel.why(&question);

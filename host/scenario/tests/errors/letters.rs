@@ -1,40 +1,40 @@
 //! Characters that form no words; one mistake gives one error.
 
-use crate::Case::{self, After, Whole};
+use crate::Case::{self, After, Complete};
 
 #[rustfmt::skip]
 pub const LETTERS_THAT_ARE_NO_WORDS: &[(Case, &str)] = &[
-(Whole(r#"scenario "x"#),
+(Complete(r#"scenario "x"#),
 r#"x.scn:1:10: the text has no closing quote
   1 | scenario "x
     |          ^^ add `"`"#),
 
-(Whole("scenario \"a\tb\""),
+(Complete("scenario \"a\tb\""),
 r#"x.scn:1:12: the character U+0009 cannot stand in a text
   1 | scenario "a b"
     |            ^"#),
 
-(Whole(r#"scenario "a\b""#),
+(Complete(r#"scenario "a\b""#),
 r#"x.scn:1:12: a `\` in a text stands before `"` or `\`
   1 | scenario "a\b"
     |            ^ write `\\` for one"#),
 
-(Whole("scenario “x”"),
+(Complete("scenario “x”"),
 r#"x.scn:1:10: the character `“` means nothing here
   1 | scenario “x”
     |          ^ a text stands between `"` and `"`"#),
 
-(Whole("scenario 'x'"),
+(Complete("scenario 'x'"),
 r#"x.scn:1:10: the character `'` means nothing here
   1 | scenario 'x'
     |          ^ a text stands between `"` and `"`"#),
 
-(Whole("scenario \"\u{1b}[31mred\""),
+(Complete("scenario \"\u{1b}[31mred\""),
 r#"x.scn:1:11: the character U+001B cannot stand in a text
   1 | scenario "�[31mred"
     |           ^"#),
 
-(Whole("scenario \"\u{202e}reversed\""),
+(Complete("scenario \"\u{202e}reversed\""),
 r#"x.scn:1:11: the character U+202E cannot stand in a text
   1 | scenario "�reversed"
     |           ^"#),
@@ -106,7 +106,7 @@ x.scn:10:13: there is no synchronization object named K here
   10 | p  signal D K=1 -> ok
      |             ^ there are: D, F"),
 
-(Whole("process p
+(Complete("process p
 p  D = device -> ok
 expect waits = 0"),
 r#"x.scn:1:1: the first statement must be `scenario "TITLE"` or `litmus "TITLE"`

@@ -1,17 +1,17 @@
 //! Matrices and `given` lines.
 
-use crate::Case::{self, Whole};
+use crate::Case::{self, Complete};
 
 #[rustfmt::skip]
 pub const MATRICES_ARE_USED_AND_COMPLETE: &[(Case, &str)] = &[
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 process p"#),
 "x.scn:2:8: nothing uses the matrix v
   2 | matrix v = 1 2
     |        ^ write `$v` where its values stand"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when v is 1
 given c = INVALID_PARAMETER otherwise
@@ -20,7 +20,7 @@ process p"#),
   3 | given c = ok when v is 1
     |       ^ write `$c` where its values stand"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 process p
 p  D = device -> $w"#),
@@ -28,7 +28,7 @@ p  D = device -> $w"#),
   2 | matrix v = 1 2
     |        ^ write `$v` where its values stand"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when v is 1
 process p
@@ -37,7 +37,7 @@ p  D = device -> $c"#),
   3 | given c = ok when v is 1
     |       ^ add a line with `otherwise`"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = ok INVALID_PARAMTER
 process p
 p  D = device -> $v"#),
@@ -45,49 +45,49 @@ p  D = device -> $v"#),
   4 | p  D = device -> $v
     |                  ^^ did you mean `INVALID_PARAMETER`?"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2 1
 process p"#),
 "x.scn:2:16: v has the value 1 twice
   2 | matrix v = 1 2 1
     |                ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1, 2
 process p"#),
 "x.scn:2:13: values are separated by spaces alone
   2 | matrix v = 1, 2
     |             ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v =
 process p"#),
 "x.scn:2:8: v has 0 values, allowed are 1 to 1000
   2 | matrix v =
     |        ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v
 process p"#),
 "x.scn:2:8: expected `matrix NAME = VALUE VALUE ..`
   2 | matrix v
     |        ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v 1 2
 process p"#),
 "x.scn:2:10: expected `matrix NAME = VALUE VALUE ..`
   2 | matrix v 1 2
     |          ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix $v = 1 2
 process p"#),
 "x.scn:2:8: `$v` cannot be the name of a matrix
   2 | matrix $v = 1 2
     |        ^^ names begin with a letter; `$` stands where they are used"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 matrix v = 3
 process p"#),
@@ -95,7 +95,7 @@ process p"#),
   3 | matrix v = 3
     |        ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given v = ok otherwise
 process p"#),
@@ -103,7 +103,7 @@ process p"#),
   3 | given v = ok otherwise
     |       ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok otherwise
 given c = INVALID_PARAMETER when v is 1
@@ -113,7 +113,7 @@ p  D = device -> $c"#),
   4 | given c = INVALID_PARAMETER when v is 1
     |       ^ `otherwise` is the last line of a name"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 given v = ok otherwise
 matrix v = 1 2
 process p"#),
@@ -121,7 +121,7 @@ process p"#),
   3 | matrix v = 1 2
     |        ^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when w is 1
 process p"#),
@@ -129,7 +129,7 @@ process p"#),
   3 | given c = ok when w is 1
     |                   ^ there are: v"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when v under 1
 process p"#),
@@ -137,7 +137,7 @@ process p"#),
   3 | given c = ok when v under 1
     |                     ^^^^^ there are: is, not, below, at_least"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when v below ok
 process p"#),
@@ -145,7 +145,7 @@ process p"#),
   3 | given c = ok when v below ok
     |                           ^^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when v is 3
 process p"#),
@@ -153,7 +153,7 @@ process p"#),
   3 | given c = ok when v is 3
     |                        ^ there are: 1, 2"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok when
 process p"#),
@@ -161,7 +161,7 @@ process p"#),
   3 | given c = ok when
     |              ^^^^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok
 process p"#),
@@ -169,7 +169,7 @@ process p"#),
   3 | given c = ok
     |           ^^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = $v otherwise
 process p"#),
@@ -177,7 +177,7 @@ process p"#),
   3 | given c = $v otherwise
     |           ^^ conditions name a matrix without `$`"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 matrix v = 1 2
 given c = ok otherwise ok
 process p"#),

@@ -1,6 +1,6 @@
 //! Missing operands and statements.
 
-use crate::Case::{self, After, Whole};
+use crate::Case::{self, After, Complete};
 
 #[rustfmt::skip]
 pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
@@ -119,38 +119,38 @@ r#"x.scn:5:7: expected a condition, found the end of the line
   5 | +
     |  ^"),
 
-(Whole("scenario"),
+(Complete("scenario"),
 "x.scn:1:9: expected the title, in quotes, found the end of the line
   1 | scenario
     |         ^"),
 
-(Whole(r#"scenario """#),
+(Complete(r#"scenario """#),
 r#"x.scn:1:10: the title is empty
   1 | scenario ""
     |          ^^"#),
 
-(Whole("scenario title"),
+(Complete("scenario title"),
 "x.scn:1:10: expected the title, in quotes, found `title`
   1 | scenario title
     |          ^^^^^"),
 
-(Whole(""),
+(Complete(""),
 r#"x.scn:1:1: the file has no `scenario "TITLE"`
   1 | 
     | ^ `gpupv scenario new FILE` writes a template"#),
 
-(Whole("# nothing but a comment
+(Complete("# nothing but a comment
 "),
 r#"x.scn:1:1: the file has no `scenario "TITLE"`
   1 | # nothing but a comment
     | ^ `gpupv scenario new FILE` writes a template"#),
 
-(Whole("process p"),
+(Complete("process p"),
 r#"x.scn:1:1: the first statement must be `scenario "TITLE"` or `litmus "TITLE"`
   1 | process p
     | ^^^^^^^"#),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 covers"#),
 "x.scn:2:7: expected a rule id, as FEN-030, found the end of the line
   2 | covers

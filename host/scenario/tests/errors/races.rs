@@ -1,6 +1,6 @@
 //! Races: columns, cells, outcomes.
 
-use crate::Case::{self, After, Whole};
+use crate::Case::{self, After, Complete};
 
 #[rustfmt::skip]
 pub const RACES_HAVE_COLUMNS_AND_OUTCOMES: &[(Case, &str)] = &[
@@ -9,7 +9,7 @@ pub const RACES_HAVE_COLUMNS_AND_OUTCOMES: &[(Case, &str)] = &[
   5 | race p | p
     | ^^^^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -18,7 +18,7 @@ p  F = fence D -> ok"#),
   5 | p  F = fence D -> ok
     | ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -28,7 +28,7 @@ race p"#),
   6 | race p
     | ^^^^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -38,7 +38,7 @@ race p | p"#),
   6 | race p | p
     |          ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -48,7 +48,7 @@ race p | x"#),
   6 | race p | x
     |          ^ actors: p, q"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -58,7 +58,7 @@ race p | q"#),
   6 | race p | q
     | ^^^^ add `allowed TERM ..` or `forbidden TERM ..`"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -70,7 +70,7 @@ allowed r=0"#),
   7 |  r = read F | q = read F
     |                        ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -82,7 +82,7 @@ allowed r=0"#),
   7 |  r = read F | |
     |               ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -94,7 +94,7 @@ allowed W=asleep"#),
   7 |  W = wait D F>=1 -> blocks
     |                     ^^^^^^ write the status it returns once it does"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -106,7 +106,7 @@ allowed F=0"#),
   7 |  D = device -> ok
     |      ^^^^^^ write `open_adapter` and `create_device`"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -118,7 +118,7 @@ allowed"#),
   8 | allowed
     |        ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -130,7 +130,7 @@ allowed r=0,"#),
   8 | allowed r=0,
     |             ^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -142,7 +142,7 @@ allowed x=0"#),
   8 | allowed x=0
     |         ^ there are: F, r"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -154,7 +154,7 @@ allowed W=sleeping"#),
   8 | allowed W=sleeping
     |           ^^^^^^^^ there are: SUCCESS, ABANDONED, TIMEOUT, PENDING, DEVICE_BUSY, UNSUCCESSFUL, NOT_IMPLEMENTED, INVALID_HANDLE, INVALID_PARAMETER, NO_MEMORY, ILLEGAL_INSTRUCTION, ACCESS_DENIED, BUFFER_TOO_SMALL, OBJECT_TYPE_MISMATCH, OBJECT_NAME_INVALID, OBJECT_NAME_NOT_FOUND, OBJECT_NAME_COLLISION, NOT_SUPPORTED, INTERNAL_ERROR, DEVICE_REMOVED, GRAPHICS_ALLOCATION_BUSY, ok, asleep, returned"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -167,7 +167,7 @@ expect F = 1"#),
   9 | expect F = 1
     | ^^^^^^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -179,7 +179,7 @@ allowed r=0"#),
   7 |  r = read F -> ok
     |             ^^ leave `->` and the status out"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -191,7 +191,7 @@ race p | q"#),
   8 | race p | q
     | ^^^^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok
@@ -201,7 +201,7 @@ allowed F=0"#),
   6 | allowed F=0
     | ^^^^^^^"),
 
-(Whole(r#"litmus "x"
+(Complete(r#"litmus "x"
 process p
 process q
 p  D = device -> ok

@@ -1,6 +1,6 @@
 //! Unknown words: the error names the nearest known word, or lists all.
 
-use crate::Case::{self, After, Whole};
+use crate::Case::{self, After, Complete};
 
 #[rustfmt::skip]
 pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
@@ -134,7 +134,7 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
   5 | process q in B
     |              ^ there is none yet"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 covers FEN-030 FEN-133
 covers FENCE-1
 covers FEN
@@ -152,7 +152,7 @@ x.scn:5:8: FEN-030 is named twice
   5 | covers FEN-030
     |        ^^^^^^^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 config adaptors = 2
 config lower_gpu_signal = ignore
 config adapters = 35
@@ -171,7 +171,7 @@ x.scn:6:8: async_submission is set already, in line 5
   6 | config async_submission
     |        ^^^^^^^^^^^^^^^^"),
 
-(Whole(r#"scenario "x"
+(Complete(r#"scenario "x"
 skip remote "no"
 skip local
 skip local ""

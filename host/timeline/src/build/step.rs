@@ -204,7 +204,7 @@ impl Builder {
                     self.mark(when(at), track, MarkKind::Reset, &what);
                     upset = true;
                 }
-                Seen::Edge { at, edge } => self.edge(edge, when(at)),
+                Seen::HappensBefore { at, edge } => self.edge(edge, when(at)),
             }
         }
         if let (Some((of, engine)), Some(answer)) = (made, answer) {

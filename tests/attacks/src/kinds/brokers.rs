@@ -1,4 +1,4 @@
-//! Attacks on the broker of local processes, and on what the daemon has one of.
+//! Attacks on the broker of local processes, and on resources that all clients share.
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub const ATTACKS: &[Attack] = &[
     ),
     attack("nt_handle_churn", "H6", "NT handles made and closed at once", nt_handle_churn),
     attack("nt_handles", "H6", "as many NT handles as a process gets", nt_handles),
-    attack("broker_connections", "H6", "4,100 connections that say nothing", broker_connections),
+    attack("broker_connections", "H6", "4,100 silent connections", broker_connections),
     attack("attach_churn", "H6", "processes that attach and go", attach_churn),
-    attack("backing_pieces", "H6", "65,000 pages backing one by one", backing_pieces),
+    attack("backing_pieces", "H6", "65,000 backing pages attached one by one", backing_pieces),
     attack("fence_memory", "H6", "fence memory of a process, grown page by page", fence_memory),
     attack("frame_fuzz", "-", "frames and broker packets of random bytes", frame_fuzz),
 ];
@@ -42,7 +42,7 @@ fn lingering_descriptor(ground: &Ground<'_>) -> Attacked {
         let (socket, peer) = lingering(LINGER).map_err(broken)?;
         let request = BrokerRequest { body: Some(broker_request::Body::RegisterEvent(event)) };
         attacker.client.broker.send_with(&request.encode_to_vec(), socket.as_fd());
-        // The daemon's is the last one now.
+        // The daemon has the last reference now.
         drop(socket);
         peers.push(peer);
     }
@@ -77,7 +77,7 @@ fn attach_churn(ground: &Ground<'_>) -> Attacked {
 
 fn backing_pieces(ground: &Ground<'_>) -> Attacked {
     const FIRST: u64 = 0x7E00_0000_0000;
-    // Not one behind the other: each is a piece of its own.
+    // Not contiguous, so that each is a range of its own.
     const APART: u64 = 2 * 4096;
     let attacker = ground.attacker()?;
     for number in 0..ground.scale(200, 65_000) as u64 {
@@ -122,7 +122,7 @@ fn frame_fuzz(ground: &Ground<'_>) -> Attacked {
         let count = random.below(512);
         let broker = Broker::connect(ground.broker());
         broker.send(&random.bytes(count + 1));
-        // It refuses, or closes.
+        // The daemon refuses the request or closes the connection.
         let _ = broker.reply();
         rest();
         Ok(())

@@ -1,4 +1,4 @@
-//! Attacks on the time of engines.
+//! Attacks on engine time.
 
 use d3dkmt::isa::Packet;
 use d3dkmt::{Call, CreateContextFlags};
@@ -73,7 +73,7 @@ fn hanging(ground: &Ground<'_>) -> Attacked<Attacker> {
     Ok(attacker)
 }
 
-/// A process whose device is lost gives way to a new one.
+/// Replaces a process whose device is lost by a new one.
 fn hang_storm(ground: &Ground<'_>) -> Attacked {
     let mut storm = Vec::new();
     for _ in 0..8 {
@@ -92,7 +92,7 @@ fn hang_storm(ground: &Ground<'_>) -> Attacked {
     })
 }
 
-/// Until the limit of resets blocks it.
+/// Hangs until the limit of resets blocks the process.
 fn hang_again(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let ended = ground.go_on(|| {
@@ -102,7 +102,7 @@ fn hang_again(ground: &Ground<'_>) -> Attacked {
         Ok(())
     });
     match ended {
-        // Its device is lost: that is the end of it.
+        // The attack ends when its device is lost.
         Err(Stopped::Refused(_)) => ground.hold(),
         ended => ended,
     }

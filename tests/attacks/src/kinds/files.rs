@@ -1,4 +1,4 @@
-//! Attacks on what the daemon writes, and on what it is.
+//! Attacks on the daemon's files, and on its privileges.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn journal_snapshots(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let fence = attacker.fence()?.object;
     attacker.waits(fence, ground.scale(2000, 1 << 20))?;
-    // Whatever a snapshot is due for.
+    // Traffic that makes snapshots due.
     let device = attacker.device;
     let other = attacker.fence()?.object;
     let mut value = 0;
@@ -60,7 +60,7 @@ fn journal_snapshots(ground: &Ground<'_>) -> Attacked {
     })
 }
 
-/// Whoever has the daemon has what its process may do.
+/// A guest that takes over the daemon has the rights of its process.
 fn sandbox(ground: &Ground<'_>) -> Attacked {
     let status = std::fs::read_to_string(format!("/proc/{}/status", ground.pid));
     let status = status.map_err(|error| Stopped::Broken(error.to_string()))?;

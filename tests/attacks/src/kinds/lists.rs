@@ -1,4 +1,4 @@
-//! Attacks by command lists: bytes that engines are to touch.
+//! Attacks by command lists with many bytes for engines to process.
 
 use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Kernel, Packet, ResourceDesc,
@@ -15,7 +15,7 @@ use crate::table::{Attack, attack};
 pub const ATTACKS: &[Attack] = &[
     attack("sum_of_zeros", "C3", "eight sums over 4 GiB of Zero pages in one list", sum_of_zeros),
     attack("sums_from_vm", "C3", "the same from a VM", sum_of_zeros).from_vm(),
-    attack("copies", "C3", "copies of 4 MiB, one behind the other", copies),
+    attack("copies", "C3", "copies of 4 MiB, one after the other", copies),
     attack("discard_barriers", "C4", "2,000 barriers that discard 64 slices each", discard_barriers),
     attack(
         "one_step_of_gigabytes",
@@ -23,16 +23,16 @@ pub const ATTACKS: &[Attack] = &[
         "40 such lists behind one fence, and one signal",
         one_step_of_gigabytes,
     ),
-    attack("log_flood", "H2", "engines write to memory that nobody has backing", log_flood),
+    attack("log_flood", "H2", "engines write to memory without backing pages", log_flood),
 ];
 
 const PAGE: u64 = 4096;
-/// Where the attacker says that its memory is. Nobody reads it there.
+/// Address that the attacker claims for its memory. It is never read.
 const MEMORY: u64 = 0x7E00_0000_0000;
 const SLICES: u32 = 64;
 const SLICE_BYTES: u64 = 4096;
 
-/// An attacker with a paging queue, for memory that engines see.
+/// An attacker with a paging queue, to map memory for engines.
 struct Lists {
     attacker: Attacker,
     context: Handle,
@@ -54,7 +54,7 @@ impl Lists {
         }
     }
 
-    /// Memory of the process, where engines see it.
+    /// Maps memory of the process for engines.
     fn memory(&mut self, bytes: u64) -> Attacked<u64> {
         let create = calls::allocate(self.attacker.device, MEMORY, bytes);
         let Reply::Allocations { allocations, .. } = self.attacker.call(&create)? else {
@@ -66,7 +66,7 @@ impl Lists {
         Ok(address)
     }
 
-    /// The same, lent: the daemon has its pages.
+    /// The same, with its pages attached as backing.
     fn backing_memory(&mut self, bytes: u64) -> Attacked<u64> {
         let attach_backing = broker_request::AttachBacking { address: MEMORY, pages: (bytes / PAGE) as u32 };
         let (reply, _) =
@@ -85,7 +85,7 @@ impl Lists {
         self.attacker.call(&calls::submit(self.context, packets)).map(drop)
     }
 
-    /// Its lists run: no page of theirs faults.
+    /// Checks that its lists run without a page fault.
     fn runs(&mut self) -> Attacked {
         let state =
             Call::GetDeviceState { device: self.attacker.device, state_type: device_state_type::EXECUTION };
@@ -182,7 +182,7 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     let mut lists = Lists::new(ground)?;
     let memory = lists.memory(BYTES)?;
     let buffer = lists.buffer(memory, BYTES)?;
-    // Apart, or a cache would write all of them at once.
+    // Apart from each other, because a cache would merge adjacent writes.
     let fill = |at: u64| {
         let target = Use::range(buffer, BarrierAccess::UNORDERED_ACCESS, at * 128, 64);
         command(WorkKind::Dispatch, Kernel::Fill, vec![target])
@@ -192,7 +192,7 @@ fn log_flood(ground: &Ground<'_>) -> Attacked {
     for _ in 0..50 {
         lists.submit(&packets)?;
     }
-    // What its engine has done by then has its lines.
+    // Faults so far have their log lines.
     lists.submit(&[calls::fence_write(fence.gpu_address, 1)])?;
     let device = lists.attacker.device;
     calls::come_to(&mut lists.attacker.client, device, fence.object, 1);

@@ -17,12 +17,12 @@ pub const ATTACKS: &[Attack] = &[
     attack("object_memory", "H1", "semaphores, as many as are taken", object_memory),
     attack("object_memory_vm", "H1", "the same from a VM", object_memory).from_vm(),
     attack("many_processes", "H1", "semaphores of 64 processes", many_processes),
-    attack("unread_answers", "H1", "escapes whose answers nobody reads", unread_answers),
+    attack("unread_answers", "H1", "escapes whose answers the attacker does not read", unread_answers),
     attack("partial_frames", "H1", "2,000 streams of a VM with half a frame before Hello", partial_frames),
     attack("half_sent_calls", "H1", "200 processes, each with half a frame of 128 KiB", half_sent_calls),
 ];
 
-/// More than this is no news.
+/// Upper bound of the attack's bytes.
 const SENT_BYTES_MAX: usize = 437 << 20;
 
 fn hw_queue_memory(ground: &Ground<'_>) -> Attacked {
@@ -70,7 +70,7 @@ fn unread_answers(ground: &Ground<'_>) -> Attacked {
         let mut bytes = Vec::new();
         proto::frame::append(&frame, &mut bytes);
         let socket = &attacker.client.stream.socket;
-        // What the daemon does not take any more is not waited for.
+        // The attack does not wait for a daemon that stops reading.
         socket.set_nonblocking(true).map_err(|error| Stopped::Broken(error.to_string()))?;
         for _ in 0..ground.scale(8, 64) {
             if std::io::Write::write_all(&mut &*socket, &bytes).is_err() {
@@ -85,13 +85,13 @@ fn unread_answers(ground: &Ground<'_>) -> Attacked {
 fn partial_frames(ground: &Ground<'_>) -> Attacked {
     const BYTES: usize = 106 * 1024;
     let mut session = Session::boot(&ground.vm_socket()).map_err(Stopped::Broken)?;
-    // The length of a frame that never ends.
+    // The length of a frame that is never completed.
     let mut half = vec![0xFF, 0xFF, 0x07];
     half.resize(BYTES, 0);
     for _ in 0..ground.scale(50, 2000) {
         match session.connect(CHANNEL_PORT) {
             Ok(port) => drop(session.send(port, &half)),
-            // As many as the daemon takes.
+            // As many as the daemon accepts.
             Err(_) => break,
         }
         session.take_packets();

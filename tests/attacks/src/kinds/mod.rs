@@ -1,4 +1,4 @@
-//! The attacks.
+//! The attacks, by target.
 
 pub mod brokers;
 pub mod engines;

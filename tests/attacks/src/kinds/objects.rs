@@ -1,4 +1,4 @@
-//! Attacks by many objects, handles and waits, and by what looks at them.
+//! Attacks by many objects, handles and waits, and by calls that scan them.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub const ATTACKS: &[Attack] = &[
         .from_vm(),
     attack("death_with_objects", "H7", "a process with 500,000 semaphores dies", death_with_objects),
     attack("resources_of_all", "H7", "devices end beside 160,000 resources", resources_of_all),
-    attack("last_handle", "M1", "the object behind the last handle of a full table", last_handle).only_full(),
+    attack("last_handle", "M1", "one object more than a handle table can name", last_handle).only_full(),
     attack("looking", "M2", "inspect, why and top of a million waits", looking),
     attack("periodic_fences", "M4", "all periodic fences of a display target", periodic_fences).from_vm(),
     attack("flood", "-", "eight processes of a VM call as fast as they can", flood).from_vm(),
@@ -171,7 +171,7 @@ fn resources_of_all(ground: &Ground<'_>) -> Attacked {
     another.many(devices.into_iter().map(|device| Call::DestroyDevice { device }))
 }
 
-/// A table of handles is full with 2^24 - 2 of them; the one behind that named nothing, and its device outlived its process.
+/// A handle table holds 2^24 - 2 handles. The next handle once named nothing, and its device outlived its process.
 fn last_handle(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let open = Call::EnumAdapters { capacity: 1 };

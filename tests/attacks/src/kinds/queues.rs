@@ -1,4 +1,4 @@
-//! Attacks by what waits in queues.
+//! Attacks by work that waits in queues.
 
 use d3dkmt::isa::Packet;
 use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Handle, SignalFlags};
@@ -22,14 +22,14 @@ pub const ATTACKS: &[Attack] = &[
         semaphore_lines,
     ),
     attack("queued_semaphores", "C7", "the same signals, queued behind one fence", queued_semaphores),
-    attack("queued_packets", "H7", "390,000 queued signals let go by one", queued_packets),
+    attack("queued_packets", "H7", "390,000 queued signals released by one", queued_packets),
     attack("queued_packets_die", "H7", "390,000 queued signals, and their process dies", queued_packets_die),
     attack("queued_packets_vm", "H7", "the same from a VM, which dies", queued_packets_die).from_vm(),
 ];
 
 const SEMAPHORES: usize = 31;
 
-/// A native fence that no hardware wait reaches.
+/// A native fence whose value no hardware wait reaches.
 fn native_fence(attacker: &mut Attacker) -> Attacked<CreatedSyncObject> {
     let create = calls::native_fence(attacker.device);
     Ok(attacker.fences(1, &create)?.remove(0))
@@ -57,7 +57,7 @@ fn hw_in_flight(ground: &Ground<'_>) -> Attacked {
     ground.hold()
 }
 
-/// The engine is busy; the heads of all queues wait until what they have submitted begins.
+/// With a busy engine, the head of each queue waits for its submission to begin.
 fn awaiting_begin(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let fence = attacker.fence()?.object;
@@ -84,7 +84,7 @@ fn semaphore_lines(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let semaphores = lines(ground, &mut attacker)?;
     let signaler = attacker.context(CreateContextFlags::empty())?;
-    // All but the last: nobody can acquire.
+    // All but the last, so that no queue can acquire.
     let release = calls::release(signaler, &semaphores[..SEMAPHORES - 1]);
     attacker.many(std::iter::repeat_n(release, 16))?;
     ground.hold()
@@ -110,7 +110,7 @@ fn queue_signals(ground: &Ground<'_>, attacker: &mut Attacker) -> Attacked<Handl
         let signals = (1..=ground.scale(500, 65_000) as u64)
             .map(|value| calls::gpu_signal(context, target, value, SignalFlags::ALLOW_FENCE_REWIND));
         match attacker.many(signals) {
-            // As many as the budget allows.
+            // As many as the memory budget allows.
             Ok(()) | Err(Stopped::Refused(_)) => {}
             Err(error) => return Err(error),
         }
@@ -122,7 +122,7 @@ fn queued_packets(ground: &Ground<'_>) -> Attacked {
     let mut attacker = ground.attacker()?;
     let gate = queue_signals(ground, &mut attacker)?;
     attacker.call(&calls::signal(attacker.device, gate, 1))?;
-    // The next call of the attacker itself comes after all of it.
+    // The attacker's next call is answered after all of this work.
     attacker.call(&Call::ProcessPriorityClass).map(drop)
 }
 

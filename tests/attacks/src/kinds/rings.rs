@@ -1,4 +1,4 @@
-//! Attacks by the rings and packets of a VM, below any process.
+//! Attacks by the virtqueues and vsock packets of a VM, below any process.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub const ATTACKS: &[Attack] = &[
     attack("receive_ring_pump", "M3", "a receive ring of buffers of a byte, filled up as they are used", {
         receive_ring_pump
     }),
-    attack("vsock_pool", "M6", "128 streams of a VM that ask and do not read", vsock_pool),
+    attack("vsock_pool", "M6", "128 streams of a VM that send calls and do not read", vsock_pool),
     attack("virtio_fuzz", "-", "descriptors and indices of random numbers", virtio_fuzz),
     attack("packet_fuzz", "-", "vsock packets with random headers", packet_fuzz),
-    attack("vhost_user_fuzz", "-", "front-ends that send random bytes in place of messages", vhost_user_fuzz),
-    attack("guestd_churn", "-", "VMs that come, attach processes and go", guestd_churn),
+    attack("vhost_user_fuzz", "-", "front-ends that send random bytes instead of messages", vhost_user_fuzz),
+    attack("guestd_churn", "-", "VMs that boot, attach processes and end", guestd_churn),
 ];
 
 fn session(ground: &Ground<'_>) -> Attacked<Session> {
@@ -48,14 +48,14 @@ fn truncated_memory(ground: &Ground<'_>) -> Attacked {
     if !matches!(shortened, Some(Ok(()))) {
         return Err(Stopped::Broken(format!("the memory is not shortened: {shortened:?}")));
     }
-    // Rings that are behind the end now.
+    // Rings beyond the new end of the memory.
     let _ = guest.tx.kick.write(1);
     let held = ground.hold();
     drop(old);
-    if taken { Err(Stopped::Fell("memory that can be shortened is taken".into())) } else { held }
+    if taken { Err(Stopped::Fell("the daemon accepted memory that can be shortened".into())) } else { held }
 }
 
-/// A process of this VM, on a stream whose bytes are the attack's own.
+/// A process of this VM, with a stream of raw bytes.
 fn open_stream(session: &mut Session) -> Result<u32, String> {
     let (_, token) = session.attach("attack")?;
     let port = session.connect(CHANNEL_PORT)?;
@@ -65,7 +65,7 @@ fn open_stream(session: &mut Session) -> Result<u32, String> {
     Ok(port)
 }
 
-/// A call that is answered with 34 adapters, or an error: both are bytes.
+/// A call with an answer of 34 adapters or an error; the attack reads bytes only.
 fn questions(count: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for request in 1..=count {
@@ -106,7 +106,7 @@ fn vsock_pool(ground: &Ground<'_>) -> Attacked {
         ports.push(open_stream(&mut session).map_err(Stopped::Broken)?);
     }
     let questions = questions(200);
-    // From here on nothing is received.
+    // From here on the guest offers no receive buffers.
     ground.go_on(|| {
         for port in &ports {
             session.send(*port, &questions);
@@ -147,7 +147,7 @@ fn packet_fuzz(ground: &Ground<'_>) -> Attacked {
             let header = Header {
                 src_cid: if odd { random.number() } else { cid },
                 dst_cid: if random.one_in(16) { random.number() } else { HOST_CID },
-                // Not guestd's port, whose end is the end of the VM's processes.
+                // Not guestd's port, because its end ends the VM's processes.
                 src_port: 1024 + random.below(64) as u32,
                 dst_port: 7000 + random.below(4) as u32,
                 len: 0,
@@ -169,21 +169,22 @@ fn vhost_user_fuzz(ground: &Ground<'_>) -> Attacked {
     let mut random = Random::new(4);
     ground.go_on(|| {
         let socket = std::os::unix::net::UnixStream::connect(ground.vm_socket());
-        let mut socket = socket.map_err(|error| Stopped::Fell(format!("no front-end is taken: {error}")))?;
+        let mut socket =
+            socket.map_err(|error| Stopped::Fell(format!("no front-end is accepted: {error}")))?;
         for _ in 0..4 {
-            // A header that may be one: a request, flags of version 1, a length.
+            // A plausible header: a request, flags of version 1, a length.
             let mut message = Vec::new();
             message.extend((random.below(45) as u32).to_le_bytes());
             message.extend((1 | (random.below(4) as u32) << 2).to_le_bytes());
             let length = random.below(300);
             message.extend((length as u32).to_le_bytes());
             message.extend(random.bytes(length));
-            // It may have hung up.
+            // The daemon may have closed the connection.
             let _ = std::io::Write::write_all(&mut socket, &message);
         }
         Ok(())
     })?;
-    // The next one is served.
+    // The next front-end is served.
     session(ground).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! How tests and scenarios ended, from `target/conformance`.
+//! Results of tests and scenarios, from `target/conformance`.
 
 pub mod records;
 pub mod scenarios;
@@ -18,11 +18,11 @@ pub const BACKENDS: [&str; 4] = ["model", "link", "local", "vm"];
 pub enum Ended {
     Passed,
     Failed,
-    /// Of a scenario that its file keeps from a backend.
+    /// A scenario whose file skips the backend.
     Skipped,
 }
 
-/// What the last runs left.
+/// Results of the last runs.
 #[derive(Debug, Default)]
 pub struct Results {
     pub records: Vec<Record>,
@@ -32,7 +32,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads what there is in `folder`: `covered/` and `scenarios-BACKEND.json`.
+    /// Reads the existing results in `folder`: `covered/` and `scenarios-BACKEND.json`.
     pub fn read(root: &Path, folder: &Path) -> anyhow::Result<Self> {
         let covered = folder.join("covered");
         let mut results = Self { records: records::read(&covered)?, ..Self::default() };
@@ -49,13 +49,13 @@ impl Results {
         Ok(results)
     }
 
-    /// The record of a claim. None if its block has not run since it stands at this line.
+    /// The record of a claim. `None` if its block has not run since it moved to this line.
     pub fn record(&self, claim: &Claim) -> Option<&Record> {
         let at = self.records.binary_search_by(|record| record.place.cmp(&claim.place)).ok()?;
         Some(&self.records[at]).filter(|record| record.rules.contains(&claim.rule))
     }
 
-    /// Records of claims that the tree does not have any more.
+    /// Records of claims that are no longer in the tree.
     pub fn outdated<'a>(&'a self, claims: &'a Claims) -> impl Iterator<Item = &'a Record> {
         self.records.iter().filter(|record| !claims.claims.iter().any(|claim| claim.place == record.place))
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use super::Ended;
 use crate::claims::SourceLocation;
 
-/// How the block of one claim ended.
+/// Result of one claim's block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub place: SourceLocation,
@@ -17,7 +17,7 @@ pub struct Record {
     pub test: String,
 }
 
-/// The records of a folder; none if it is not there.
+/// The records of a folder; empty if it does not exist.
 pub fn read(folder: &Path) -> anyhow::Result<Vec<Record>> {
     if !folder.exists() {
         return Ok(Vec::new());

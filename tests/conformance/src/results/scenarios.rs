@@ -1,11 +1,11 @@
-//! What `gpupv scenario run --json` prints: JSON values one after another, each a result or a document that holds
-//! some under `results`.
+//! Parses the output of `gpupv scenario run --json`: JSON values one after another, each a result or a document with
+//! several under `results`.
 //!
 //! ```json
 //! {"file": "tests/scenarios/waits/any.scn", "case": "types=mutex", "backend": "model", "verdict": "passed"}
 //! {"results": [{"file": "..", "case": "..", "backend": "vm", "verdict": "skipped", "reason": "needs exact time"}]}
 //! ```
-//! The verdict is `passed`, `failed` or `skipped`. What else is in a result is not ours.
+//! The verdict is `passed`, `failed` or `skipped`. Other keys of a result are ignored.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use super::Ended;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioResult {
-    /// As seen from the root of the tree.
+    /// Path relative to the root of the tree.
     pub file: String,
     pub case: String,
     pub backend: String,
@@ -36,7 +36,7 @@ struct Written {
     reason: Option<String>,
 }
 
-/// `backend` is for results that do not name theirs.
+/// Parses results; `backend` applies to results without a backend of their own.
 pub fn parse(text: &str, backend: &str, root: &Path) -> anyhow::Result<Vec<ScenarioResult>> {
     let mut results = Vec::new();
     for (number, value) in (1..).zip(serde_json::Deserializer::from_str(text).into_iter::<Value>()) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_with_its_place() {
+    fn an_invalid_result_is_refused_with_its_position() {
         for (text, wanted) in [
             (r#"{"file": "a", "verdict": "passed"} {"verdict": "passed"}"#, "value 2: missing field `file`"),
             (r#"{"file": "a", "verdict": "good"}"#, "value 1: verdict \"good\" of a is not passed"),

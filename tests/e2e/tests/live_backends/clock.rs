@@ -1,4 +1,4 @@
-//! Time stands still until it is moved.
+//! A virtual clock stands still until it is advanced.
 
 use d3dkmt::{Call, EventId, Handle, NtStatus, WaitOutcome};
 use e2e::embedded::Embedded;
@@ -6,14 +6,14 @@ use e2e::wire::Client;
 use gpupv::daemon::{Clock, Options};
 use proto::convert::FromHost;
 
-/// What `Client::submit_write` has the engine do before it writes.
+/// Busy time of `Client::submit_write` before its write.
 const BUSY_NS: u64 = 1_000_000;
 
 fn wake(event: u64) -> FromHost {
     FromHost::Wake { event: EventId(event), status: NtStatus::SUCCESS }
 }
 
-/// A call whose answer is the next message: nothing else was on its way.
+/// Checks that no message was pending: the next message is the answer of a new call.
 fn nothing_came(client: &mut Client) {
     let (status, _) = client.call(&Call::CancelWait { event: EventId(u64::MAX) });
     assert_eq!(status, NtStatus::SUCCESS);
@@ -27,7 +27,7 @@ fn work_ends_exactly_when_the_clock_is_moved_there() {
     let context = client.create_context(device);
     let fence = client.create_fence(device, 0);
     assert_eq!(client.wait(device, fence.object, 1, 1), Some(WaitOutcome::Registered));
-    assert_eq!(daemon.inspection().now_ns, 0, "it stands still");
+    assert_eq!(daemon.inspection().now_ns, 0, "the clock stands still");
     daemon.daemon().advance(500);
     assert_eq!(client.submit_write(context, &fence, 1), NtStatus::SUCCESS);
     daemon.daemon().advance(BUSY_NS - 1);
@@ -54,7 +54,7 @@ fn the_clock_stops_at_every_deadline_on_its_way() {
         wait(&mut client, fence.object, value);
         assert_eq!(client.submit_write(context, &fence, value), NtStatus::SUCCESS);
     }
-    // Each buffer is submitted when the one before has ended, so only stops on the way end all three.
+    // Each buffer is submitted when the previous one ends, so the clock must stop at each deadline to end all three.
     daemon.daemon().advance(3 * BUSY_NS - 1);
     assert_eq!([client.stream.read(), client.stream.read()], [Ok(wake(1)), Ok(wake(2))]);
     nothing_came(&mut client);
@@ -66,6 +66,6 @@ fn the_clock_stops_at_every_deadline_on_its_way() {
 
 #[test]
 #[should_panic(expected = "only a virtual clock can be moved")]
-fn the_clock_of_the_world_cannot_be_moved() {
+fn a_monotonic_clock_cannot_be_advanced() {
     Embedded::start().daemon().advance(1);
 }

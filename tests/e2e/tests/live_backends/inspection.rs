@@ -1,4 +1,4 @@
-//! What `gpupv inspect` says of a daemon in which there is something of everything.
+//! Output of `gpupv inspect` for a daemon with objects of every kind.
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
@@ -25,7 +25,7 @@ fn open_device(client: &mut Client) -> Handle {
     device
 }
 
-/// A queue of user-mode submission with a connected doorbell, and a plain one that was given work.
+/// A user-mode submission queue with a connected doorbell, and a plain queue with work.
 fn hw_queues(client: &mut Client, device: Handle) {
     let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
     let create = Call::CreateContextVirtual {
@@ -55,7 +55,7 @@ fn hw_queues(client: &mut Client, device: Handle) {
     }
 }
 
-/// A mutex that this process owns, and an acquire of it that waits.
+/// A keyed mutex owned by this process, with a pending acquire.
 fn keyed_mutex(client: &mut Client) {
     let flags = KeyedMutexFlags::empty();
     let create = Call::CreateKeyedMutex { initial_value: 7, private_data: vec![], flags };
@@ -73,7 +73,7 @@ fn keyed_mutex(client: &mut Client) {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one daemon shows all of it")]
-fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
+fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let third = AdapterConfig {
         luid: d3dkmt::Luid { low: 3, high: 0 },
@@ -126,7 +126,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    let owned = before.keyed_mutexes.iter().find(|open| open.owns).expect("it is owned");
+    let owned = before.keyed_mutexes.iter().find(|open| open.owns).expect("the mutex has an owner");
     assert_eq!(text.matches(&format!("owned by process {} {:#x}", owned.process, owned.handle)).count(), 2);
     let private_data = isa::encode(&[isa::Packet::Hang]);
     let submit =
@@ -147,7 +147,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
         (json["acquires"][0]["key"].as_u64(), json["paging_queues"][0]["last_value"].as_u64()),
         (Some(7), Some(1))
     );
-    // A fatal error of the hardware takes the host down.
+    // A fatal hardware error is a bugcheck of the host.
     let next = open_device(&mut client);
     let context = client.create_context(next);
     let engine = EngineId { adapter: 0, node: 0 };

@@ -1,4 +1,4 @@
-//! Many scenarios, one daemon: the kernel is replaced between them.
+//! One daemon runs many scenarios by replacing its kernel between them.
 
 use d3dkmt::{Call, EventId, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{AdapterConfig, Config, Fault, PlantedBug};
@@ -32,9 +32,9 @@ fn a_new_kernel_has_the_same_vms_and_nothing_else() {
     let state = daemon.kernel_host().views().snapshot();
     assert_eq!(state.vms.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert_eq!((state.stopped_adapters, daemon.inspection().now_ns), (vec![], 0));
-    let (_, broker) = daemon.daemon().local_vm("a").expect("it is there");
+    let (_, broker) = daemon.daemon().local_vm("a").expect("the local VM exists");
     let mut client = Client::new(&broker);
-    assert!(client.process > first, "numbers of processes go on");
+    assert!(client.process > first, "process numbers continue across kernels");
     assert_eq!(adapters(&mut client), 2);
     drop(client);
     daemon.end();
@@ -42,7 +42,7 @@ fn a_new_kernel_has_the_same_vms_and_nothing_else() {
 
 #[test]
 fn a_kernel_that_is_recorded_stays() {
-    // A name without a file: removing a folder opens it, beside tests that count what is open.
+    // No folder: removing one opens it, which would disturb tests that count open files.
     let trace = tempfile::Builder::new().suffix(".gvt").make(|_| Ok(())).expect("a name").into_temp_path();
     let daemon = Embedded::start_with(Options { record: Some(trace.to_path_buf()), ..Options::default() });
     assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false), Err(Busy::Recording));
@@ -50,7 +50,7 @@ fn a_kernel_that_is_recorded_stays() {
 }
 
 #[test]
-fn a_planted_bug_goes_with_its_kernel() {
+fn a_new_kernel_has_no_planted_bug() {
     let daemon = Embedded::start();
     daemon.kernel_host().plant(PlantedBug::LostWake);
     let mut client = Client::new(&daemon.broker());
@@ -62,7 +62,7 @@ fn a_planted_bug_goes_with_its_kernel() {
     assert_eq!(client.signal(device, fence, 1), NtStatus::SUCCESS);
     let first = FromHost::Wake { event: EventId(1), status: NtStatus::SUCCESS };
     assert_eq!(client.stream.read(), Ok(first));
-    // The answer to this is the next message: the second wake is lost.
+    // The next message is the answer to this call, because the second wake is lost.
     assert_eq!(client.signal(device, fence, 2), NtStatus::SUCCESS);
     drop(client);
     daemon.wait_until_forgotten();

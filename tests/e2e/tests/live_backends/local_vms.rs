@@ -1,4 +1,4 @@
-//! VMs without a machine: separate, and each dies alone.
+//! Local VMs (without a machine) are isolated, and each ends alone.
 
 use covers::covers;
 use d3dkmt::{Call, NtStatus, Reply, WaitOutcome};
@@ -17,7 +17,7 @@ fn start() -> Embedded {
 }
 
 fn broker(daemon: &Embedded, name: &str) -> PathBuf {
-    daemon.daemon().local_vm(name).expect("it is there").1
+    daemon.daemon().local_vm(name).expect("the local VM exists").1
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_share_opens_in_its_own_vm_only() {
 }
 
 #[test]
-fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
+fn a_crash_ends_every_process_of_one_vm_and_none_of_another() {
     let daemon = start();
     let (a, b) = (broker(&daemon, "a"), broker(&daemon, "b"));
     let (mut other, mut host) = (Steady::new(&b), Steady::new(&daemon.broker()));
@@ -56,11 +56,11 @@ fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
     let device = client.open_device();
     let fence = client.create_fence(device, 0).object;
     assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
-    let (vm, _) = daemon.daemon().local_vm("a").expect("it is there");
+    let (vm, _) = daemon.daemon().local_vm("a").expect("the local VM exists");
     let of_a = |daemon: &Embedded| daemon.inspection().processes.iter().filter(|p| p.vm == vm.0).count();
     assert_eq!(of_a(&daemon), 3);
 
-    daemon.daemon().crash_local_vm("a").expect("it is there");
+    daemon.daemon().crash_local_vm("a").expect("the local VM exists");
     assert_eq!(of_a(&daemon), 0);
     let state = daemon.kernel_host().views().snapshot();
     assert!(state.vms.iter().all(|(id, _)| *id != vm.0) && state.vms.len() == 1, "{:?}", state.vms);
@@ -68,9 +68,9 @@ fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
     assert!(state.devices.iter().all(|device| left.contains(&device.process)), "{:?}", state.devices);
     assert!(state.objects.iter().all(|object| left.contains(&object.process)), "{:?}", state.objects);
     assert_eq!(state.waits, []);
-    assert!(client.stream.read().is_err(), "no Goodbye, no wake: the stream is gone");
+    assert!(client.stream.read().is_err(), "the stream has closed without a Goodbye or a wake");
     assert!(!a.exists() && daemon.daemon().local_vm("a").is_none());
-    assert!(daemon.daemon().crash_local_vm("a").is_err(), "it is gone");
+    assert!(daemon.daemon().crash_local_vm("a").is_err(), "the VM has already ended");
     let shown: Vec<_> = daemon.inspection().vms.into_iter().map(|vm| (vm.name, vm.state)).collect();
     let expected = [("a", "gone"), ("b", "local, without a machine")];
     assert_eq!(shown, expected.map(|(name, state)| (name.to_owned(), state.to_owned())));
@@ -86,7 +86,7 @@ fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
 }
 
 #[test]
-fn a_program_runs_in_a_local_vm_as_anywhere() {
+fn a_program_runs_in_a_local_vm_as_on_the_host() {
     let daemon = start();
     let tour = Running::start(Embedded::command_at(&broker(&daemon, "b"), "fence_tour", &[]));
     assert_eq!(tour.end(), include_str!("../golden/fence_tour.txt"));
@@ -94,7 +94,7 @@ fn a_program_runs_in_a_local_vm_as_anywhere() {
 }
 
 #[test]
-fn a_cut_process_hears_nothing_and_is_gone_at_once() {
+fn a_cut_process_gets_no_goodbye_and_is_removed_at_once() {
     let daemon = start();
     let mut steady = Steady::new(&daemon.broker());
     for place in [broker(&daemon, "a"), daemon.broker()] {
@@ -119,7 +119,7 @@ fn a_cut_process_hears_nothing_and_is_gone_at_once() {
 #[test]
 fn names_that_make_no_socket_are_refused() {
     let _alone = e2e::embedded::alone();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let many: Vec<String> = (0..=LOCAL_VMS_MAX).map(|number| format!("vm{number}")).collect();
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     let cases = [
@@ -130,7 +130,7 @@ fn names_that_make_no_socket_are_refused() {
     ];
     for (local_vms, why) in cases {
         let options = Options { directory: folder.path().into(), local_vms, ..Options::default() };
-        let error = Daemon::start(options).err().expect("it is refused");
+        let error = Daemon::start(options).err().expect("the daemon refuses it");
         assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
@@ -142,18 +142,18 @@ fn secure_without_isolation() -> Config {
 }
 
 #[test]
-fn a_daemon_does_not_begin_with_a_secure_vm_that_has_no_isolation() {
+fn a_daemon_refuses_to_start_a_secure_vm_without_isolation() {
     covers!("GPV-012");
     let _alone = e2e::embedded::alone();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let kernel = secure_without_isolation();
     let local_vms = vec!["b".into(), "a".into()];
     let options = Options { directory: folder.path().into(), local_vms, kernel, ..Options::default() };
-    let error = Daemon::start(options.clone()).err().expect("it is refused");
+    let error = Daemon::start(options.clone()).err().expect("the daemon refuses it");
     assert!(error.to_string().contains("VM a is secure, and that needs IoMmu isolation"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
     Daemon::start(Options { local_vms: vec!["b".into()], ..options })
-        .expect("the other is fine")
+        .expect("the daemon starts without the refused VM")
         .stop()
         .unwrap();
 }
@@ -163,17 +163,21 @@ fn a_vm_that_a_new_kernel_refuses_attaches_no_process() {
     covers!("GPV-012");
     let daemon = start();
     assert_eq!(daemon.kernel_host().replace_kernel(secure_without_isolation(), false), Ok(()));
-    let error = Attached::try_new(&broker(&daemon, "a")).err().expect("it is refused");
+    let error = Attached::try_new(&broker(&daemon, "a")).err().expect("the daemon refuses it");
     assert!(error.contains("the VM was refused: VM a is secure"), "{error}");
     drop(Client::new(&broker(&daemon, "b")));
     daemon.wait_until_forgotten();
-    assert_eq!(daemon.kernel_host().replace_kernel(Config::default(), false), Ok(()), "it is remembered");
+    assert_eq!(
+        daemon.kernel_host().replace_kernel(Config::default(), false),
+        Ok(()),
+        "the new kernel accepts the VM that the old one refused"
+    );
     drop(Client::new(&broker(&daemon, "a")));
     daemon.end();
 }
 
 #[test]
-fn the_processes_of_an_asynchronous_vm_are_told_that_submissions_are_one_way() {
+fn the_welcome_of_an_asynchronous_vm_sets_async_submission() {
     covers!("GPV-015");
     let vms = vec![VmConfig { name: "a".into(), asynchronous: true, ..VmConfig::default() }];
     let local_vms = vec!["a".into(), "b".into()];

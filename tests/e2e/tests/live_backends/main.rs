@@ -1,5 +1,5 @@
-//! What a scenario does to a daemon: exact time, VMs without a machine, faults, a new kernel, and
-//! somebody who sees every step.
+//! Daemon features for scenarios: exact time, local VMs, faults, a new kernel, and an observer of every
+//! step.
 
 mod clock;
 mod inspection;

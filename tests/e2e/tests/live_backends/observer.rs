@@ -1,4 +1,4 @@
-//! An observer sees every step, whole and in order.
+//! An observer sees every step, complete and in order.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,14 +18,14 @@ struct Notebook(Mutex<Vec<Seen>>);
 
 impl Notebook {
     fn take(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.0.lock().expect("no observer panics"))
+        std::mem::take(&mut self.0.lock().expect("no observer thread panicked"))
     }
 }
 
 impl Observer for Notebook {
     fn step(&self, now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
         let seen = (now, input.clone(), effects.clone(), kernel.snapshot().digest());
-        self.0.lock().expect("no observer panics").push(seen);
+        self.0.lock().expect("no observer thread panicked").push(seen);
     }
 }
 
@@ -37,9 +37,9 @@ fn start(clock: Clock) -> (Embedded, Arc<Notebook>) {
 }
 
 #[test]
-fn what_it_sees_leads_another_kernel_the_same_way() {
+fn observed_inputs_give_another_kernel_the_same_effects() {
     let (daemon, notebook) = start(Clock::Monotonic);
-    let (_, a) = daemon.daemon().local_vm("a").expect("it is there");
+    let (_, a) = daemon.daemon().local_vm("a").expect("the local VM exists");
     thread::scope(|scope| {
         for place in [daemon.broker(), a.clone(), daemon.broker()] {
             scope.spawn(move || {

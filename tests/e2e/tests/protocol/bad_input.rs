@@ -1,4 +1,4 @@
-//! One bad frame closes one stream, with a reason; everybody else works on.
+//! A bad frame closes its own stream with a reason; all other clients continue.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ fn framed(frame: &ToHost) -> Vec<u8> {
     bytes
 }
 
-/// A frame of request 1 whose body is field `number`, a message with this content.
+/// A frame of request 1 whose body is field `number`: a message with this content.
 fn framed_message(number: u8, content: &[u8]) -> Vec<u8> {
     const LENGTH_DELIMITED: u16 = 2;
     let key = u16::from(number) << 3 | LENGTH_DELIMITED;
@@ -38,7 +38,7 @@ fn enumerate_adapters() -> Vec<u8> {
     framed(&call_to_frame(1, &Call::EnumAdapters { capacity: 1 }))
 }
 
-/// The stream ends with this reason, counted, and the process is gone. Everybody else works on.
+/// Checks that the stream ends with this reason and is counted, that its process has ended, and that others continue.
 #[track_caller]
 fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream, wanted: &str) {
     let goodbye = stream.read_goodbye().unwrap_or_else(|| panic!("{case}: no Goodbye"));
@@ -47,13 +47,13 @@ fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream,
     until(case, || daemon.inspection().processes.len() == 1);
 }
 
-/// The Hello of a process that says it maps its fence memory here.
+/// The Hello of a process that claims to map its fence memory here.
 fn mapped_at(fence_address: u64) -> ToHost {
     let hello = Hello { version: PROTOCOL_VERSION, fence_address, token: vec![0; 16], ..Hello::default() };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
-/// Each is sent by an open channel; the reason that its Goodbye must name.
+/// Frames to send on an open channel, each with the reason that its Goodbye must name.
 fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let cancel = call_to_frame(1, &Call::CancelWait { event: EventId(0) });
     let short_token = [&[0x1A, 15], [1; 15].as_slice()].concat();
@@ -72,7 +72,7 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a cancelled wait without a name", framed(&cancel), "event is 0"),
         ("a share token of 15 bytes", framed_message(20, &short_token), "token is 15"),
         ("an open without a token", framed_message(21, &[]), "token is 0"),
-        // CloseShare of version 2: no process may say that a handle is closed which others may hold.
+        // CloseShare of version 2: no process may close a handle that others may hold.
         ("a close of an NT handle", [vec![19, 0xB2, 0x01, 16], vec![7; 16]].concat(), "kind unknown"),
     ]
 }
@@ -108,13 +108,13 @@ fn frames_before_a_bad_one_are_answered_first() {
         }
     };
     assert!(matches!(goodbye, Ok(proto::convert::FromHost::Goodbye(_))), "{goodbye:?}");
-    assert_eq!(answers, 2, "nothing after the bad frame is worked off");
+    assert_eq!(answers, 2, "nothing after the bad frame is executed");
     drop(client);
     daemon.end();
 }
 
 #[test]
-fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
+fn a_stream_with_an_invalid_hello_is_closed_with_a_reason() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
     let enumerate = enumerate_adapters();
@@ -151,7 +151,7 @@ fn a_token_opens_the_stream_it_came_with_once_and_no_other() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
 
-    // Used already.
+    // An already used token.
     let first = Attached::new(&daemon.broker());
     let token = first.token.clone();
     let first = first.hello();
@@ -160,7 +160,7 @@ fn a_token_opens_the_stream_it_came_with_once_and_no_other() {
     assert!(second.stream.read_goodbye().expect("a Goodbye").contains("token"));
     drop((first, second));
 
-    // Of a process that is attached but has not said Hello: it is not robbed of its token.
+    // The token of a process that has not sent its Hello: the process keeps its token.
     let robbed = Attached::new(&daemon.broker());
     let mut thief = Attached::new(&daemon.broker());
     thief.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &robbed.token));
@@ -194,7 +194,7 @@ fn a_stream_cut_off_inside_a_frame_is_a_breach_and_one_that_ends_between_frames_
     daemon.end();
 }
 
-/// The broker refuses with these words and closes.
+/// Checks that the broker refuses with this text and closes the connection.
 #[track_caller]
 fn refuses(broker: &Broker, wanted: &str) {
     let (reply, descriptors) = broker.reply().expect("a refusal");
@@ -218,7 +218,7 @@ fn the_broker_refuses_with_a_reason() {
             packet(Body::Attach(Attach { version: 99, name: String::new(), ..Attach::default() })),
             "protocol version 99",
         ),
-        // A field that nobody knows.
+        // An unknown field.
         (vec![0xC0, 0x0C, 0x01], "no body"),
     ];
     for (bytes, wanted) in cases {
@@ -244,13 +244,13 @@ fn the_broker_refuses_with_a_reason() {
     daemon.end();
 }
 
-/// Attacks H1 and H6: an idle connection holds a descriptor, the beginning of a long frame memory.
+/// Attacks H1 and H6: an idle connection holds a descriptor, and a partial long frame holds memory.
 #[test]
-fn a_connection_that_does_not_say_what_it_is_is_closed_and_no_other() {
+fn a_connection_that_does_not_identify_itself_is_closed_and_no_other() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
     let mut long = Attached::new(&daemon.broker());
-    // The length of the largest frame that there is.
+    // The length of the largest valid frame.
     assert!(long.stream.send(&[0x80, 0x80, 0x08]));
     let goodbye = long.stream.read_goodbye().expect("it is closed with a reason");
     assert!(goodbye.contains("so it is no Hello"), "{goodbye}");
@@ -258,16 +258,16 @@ fn a_connection_that_does_not_say_what_it_is_is_closed_and_no_other() {
     let mut mute = Attached::new(&daemon.broker());
     until("the silent connection is closed", || !silent.is_silent());
     assert!(silent.reply().is_none());
-    assert!(mute.stream.read().is_err(), "its stream is closed");
+    assert!(mute.stream.read().is_err(), "the silent process's stream is closed");
     until("the process is gone", || daemon.inspection().processes.len() == 1);
     steady.works();
     drop((long, silent, mute, steady));
     daemon.end();
 }
 
-/// Attack backing_pieces: one mapping of the daemon for each piece, of which it has only so many.
+/// Attack backing_pieces: each piece uses one of the daemon's limited mappings.
 #[test]
-fn a_process_that_attaches_without_end_is_refused_and_others_attach_backing_and_attach() {
+fn a_process_that_attaches_endlessly_is_refused_and_others_still_attach() {
     let daemon = Embedded::start();
     let attach_backing = |client: &Client, piece: u64| {
         let address = 0x10_0000 + piece * 0x1000;
@@ -281,11 +281,11 @@ fn a_process_that_attaches_without_end_is_refused_and_others_attach_backing_and_
     let mut other = Client::new(&daemon.broker());
     assert_eq!(attach_backing(&other, 0), "");
     other.grow(1);
-    // What is taken back makes room.
+    // Detached backing pages free their mappings.
     let (reply, _) = greedy.broker.request(Body::DetachBacking(0x10_0000));
     assert_eq!((reply.refused.as_str(), attach_backing(&greedy, 0).as_str()), ("", ""));
     let (_, taken) = daemon.kernel_host().budgets.mappings.figures();
-    // A page of fence memory each, one more of the other, and what is backed.
+    // A page of fence memory each, one more of the other process, and the backing pages.
     assert_eq!(taken, pieces + 1 + 3);
     drop((greedy, other));
     until("everything is given back", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
@@ -293,7 +293,7 @@ fn a_process_that_attaches_without_end_is_refused_and_others_attach_backing_and_
     daemon.end();
 }
 
-/// Attack lingering_descriptor: who reads a descriptor closes it, if need be for as long as its owner has set.
+/// Attack lingering_descriptor: closing a received socket blocks for the linger time that its owner has set.
 #[test]
 fn descriptors_on_a_stream_end_it() {
     let daemon = Embedded::start();
@@ -303,19 +303,19 @@ fn descriptors_on_a_stream_end_it() {
     let mut client = Client::new(&daemon.broker());
     send_with(&client.stream.socket, &enumerate_adapters(), &many);
     ends(&daemon, &mut steady, "on a stream", &mut client.stream, "the client sent 253 descriptors");
-    // This program's own descriptors are not the daemon's that is in it.
+    // Close this program's own descriptors, which the daemon's check would count.
     drop((client, steady, event));
     daemon.end();
 }
 
-/// Of a user of whom too many descriptors wait to be closed nothing is read: no connection of its ends of that.
+/// The daemon stops reading from a user with too many descriptors to close, without closing its connections.
 #[test]
-fn who_shares_a_user_with_a_descriptor_that_lingers_waits_and_is_not_cut_off() {
+fn a_client_waits_for_a_lingering_descriptor_of_its_user_and_is_not_cut_off() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
     let client = Client::new(&daemon.broker());
     let request = |body| proto::Message::encode_to_vec(&proto::attach::BrokerRequest { body: Some(body) });
-    // The thread that closes them is at the first for two seconds.
+    // Closing the first descriptor takes the closing thread two seconds.
     let (socket, peer) = lingering(Duration::from_secs(2)).expect("a socket");
     client.broker.send_with(&request(Body::RegisterEvent(1)), socket.as_fd());
     drop(socket);
@@ -330,20 +330,20 @@ fn who_shares_a_user_with_a_descriptor_that_lingers_waits_and_is_not_cut_off() {
         steady.works();
         steady
     });
-    // It takes a while: what follows is there before it at the latest.
+    // The daemon resumes reading later: the following messages have arrived by then.
     client.broker.send(&request(Body::Settle(true)));
-    assert!(client.broker.is_silent() && !works.is_finished(), "neither is read");
-    let steady = works.join().expect("it is answered in the end");
+    assert!(client.broker.is_silent() && !works.is_finished(), "the daemon reads from neither connection");
+    let steady = works.join().expect("the request is answered in the end");
     assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
     drop((client, steady, many, peer));
     drop(event);
     daemon.end();
 }
 
-/// The broker takes the first, and closes the rest.
+/// The broker uses the first descriptor, and closes the others.
 #[test]
-fn descriptors_too_many_for_the_broker_are_closed_elsewhere() {
-    // Other tests count what this program has open.
+fn excess_descriptors_of_a_broker_message_are_closed_by_another_thread() {
+    // Runs alone, because other tests count this program's open files.
     let _alone = alone();
     let event = event();
     let many = vec![event.as_fd(); 253];
@@ -354,10 +354,10 @@ fn descriptors_too_many_for_the_broker_are_closed_elsewhere() {
     for _ in 0..10 {
         send_with(&client.broker, &proto::Message::encode_to_vec(&settle), &many);
         assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
-        // Of a client of which so many wait to be closed nothing is read.
+        // The daemon does not read from a client with this many descriptors to close.
         eventually("all are closed", || {
             let now = machine::open_files(served.pid());
-            // What asked whether the daemon is there may have been open still.
+            // The earlier check of the daemon may still have had a connection open.
             if now.len() <= files.len() { Ok(()) } else { Err(format!("{now:?}, not {files:?}")) }
         });
     }
@@ -389,11 +389,11 @@ fn a_name_is_cut_at_its_limit_and_stays_text() {
 }
 
 #[test]
-fn a_daemon_full_of_processes_says_so_and_has_room_again() {
+fn a_full_daemon_refuses_processes_until_some_end() {
     let daemon = Embedded::start();
-    // What one user may have.
+    // The limit of one user.
     let limit = d3dkmt::limits::PROCESSES_PER_VM_MAX * 2 / 3;
-    // Four descriptors each on both sides: the limit of open files may come first, and must say so as well.
+    // Four descriptors each on both sides: the limit of open files may come first, with its own message.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     let mut attached = Vec::new();
     let refusal = loop {

@@ -1,4 +1,4 @@
-//! What a daemon costs while nothing happens: no wake-ups, and little memory.
+//! Cost of an idle daemon: no context switches, and little memory.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use proto::convert::FromHost;
 const KIB: u64 = 1024;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
+#[expect(clippy::disallowed_methods, reason = "the daemon must stay idle for a while")]
 fn a_daemon_at_rest_is_not_woken() {
     let _alone = alone();
     let served = Served::start(&["--vms", "2"]);
-    // Guests that are attached, whose engine has worked, with an armed wait, but idle.
+    // Idle attached processes, after engine work, with a registered wait.
     let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&served.broker())).collect();
     for client in &mut clients {
         let device = client.open_device();
@@ -29,7 +29,7 @@ fn a_daemon_at_rest_is_not_woken() {
         assert_eq!(client.wait(device, fence.object, 2, 2), Some(WaitOutcome::Registered));
     }
     let mut before = context_switches(served.pid());
-    // What was under way comes to rest first: two looks in a row that agree.
+    // Wait until the daemon is idle: two equal samples in a row.
     let interval = Duration::from_millis(500);
     eventually("the daemon comes to rest", || {
         std::thread::sleep(interval);
@@ -46,7 +46,7 @@ fn an_idle_process_costs_at_most_64_kib_and_a_fence_at_most_1_kib() {
     const FENCES: u64 = 20_000;
     let _alone = alone();
     let served = Served::start(&[]);
-    // Buffers that exist once, whoever comes.
+    // Warm up buffers that exist once for all processes.
     let mut clients: Vec<Client> = (0..4).map(|_| Client::new(&served.broker())).collect();
     let device = clients[0].open_device();
     clients[0].create_fence(device, 0);

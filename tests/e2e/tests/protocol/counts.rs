@@ -1,4 +1,4 @@
-//! Messages for each call, and nothing left after many clients.
+//! Messages of each call, and no leaks after many clients.
 
 use covers::covers;
 use d3dkmt::{Call, NtStatus, WaitOutcome};
@@ -22,7 +22,7 @@ fn a_synchronous_call_is_one_frame_each_way_and_a_one_way_call_is_one_frame() {
     for _ in 0..1000 {
         client.post(&Call::GetDeviceState { device, state_type: 1 });
     }
-    // In order: what was sent before is worked off when this is answered.
+    // Calls execute in order, so earlier calls are complete when this one is answered.
     assert_eq!(client.signal(device, fence.object, 1001), NtStatus::SUCCESS);
     assert_eq!(counts(), (received + 2001, sent + 1001));
     assert_eq!(client.wait(device, fence.object, 1002, 7), Some(WaitOutcome::Registered));
@@ -44,7 +44,7 @@ fn a_destroyed_fence_gives_its_slot_and_its_handle_back() {
     let before = state();
     for value in 0..2000 {
         let fence = client.create_fence(device, value);
-        assert_eq!(client.value(&fence), value, "a slot is used again with its new value");
+        assert_eq!(client.value(&fence), value, "a reused slot has its new value");
         let destroy = Call::DestroySynchronizationObject { object: fence.object };
         assert_eq!(client.call(&destroy).0, NtStatus::SUCCESS);
     }
@@ -60,7 +60,7 @@ fn two_hundred_attached_and_detached_processes_leave_nothing() {
     let daemon = Embedded::start();
     for round in 0..200 {
         match round % 4 {
-            // Attached, never heard of again.
+            // Attaches and sends nothing more.
             0 => drop(Attached::new(&daemon.broker())),
             1 => drop(Client::new(&daemon.broker())),
             2 => {

@@ -1,4 +1,4 @@
-//! Many CPU events of one process over the daemon's sockets: what is signaled arrives, by counts.
+//! Many CPU events of one process over the daemon's sockets: every signal arrives, checked by counts.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Driver {
         }
     }
 
-    /// A CPU event of this name, registered; what the driver calls it.
+    /// Creates and registers a CPU event with this id; returns the driver's name for it.
     fn create(&mut self, name: u64) -> u64 {
         let info = SyncObjectInfo {
             object_type: SyncObjectType::CPU_NOTIFICATION,
@@ -48,7 +48,7 @@ impl Driver {
         let known = CpuEventUsage { object: created.object, kmd_cpu_event: 0, usage };
         let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE | EscapeFlags::NO_ADAPTER_SYNCHRONIZATION;
         let data = self.escape(flags, known.encode());
-        CpuEventUsage::decode(&data).expect("the usage comes back").kmd_cpu_event
+        CpuEventUsage::decode(&data).expect("the escape returns the usage").kmd_cpu_event
     }
 
     fn signals(&mut self, kmd: u64, times: u32) {
@@ -56,7 +56,7 @@ impl Driver {
         self.escape(EscapeFlags::empty(), [command, kmd.to_le_bytes().to_vec()].concat());
     }
 
-    /// The next so many messages: how often each name woke.
+    /// Reads this many messages; returns the number of wakes of each id.
     fn wakes(&mut self, count: u64) -> BTreeMap<u64, u64> {
         let mut wakes = BTreeMap::new();
         for _ in 0..count {
@@ -83,7 +83,7 @@ fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame()
     let kmd: Vec<u64> = (1..=EVENTS).map(|name| driver.create(name)).collect();
     assert_eq!(daemon.kernel_host().views().snapshot().cpu_events.len() as u64, EVENTS);
 
-    // An object of the usage of all of them goes bad: each is set, in one frame each.
+    // An object of their common usage goes bad: each event is set, by one frame each.
     let sent = daemon.counters().frames_sent.count();
     let data = driver.escape(EscapeFlags::empty(), [OBJECT_BAD, USAGE].map(u32::to_le_bytes).concat());
     assert_eq!(data[4..], (EVENTS as u32).to_le_bytes());
@@ -91,7 +91,7 @@ fn ten_thousand_cpu_events_of_one_process_lose_no_signal_and_each_is_one_frame()
     assert_eq!(driver.wakes(EVENTS), all);
     assert_eq!(daemon.counters().frames_sent.count(), sent + 1 + EVENTS);
 
-    // A thousand signals in one step collapse, in a thousand steps they do not.
+    // A thousand signals in one step collapse into one wake; in a thousand steps they do not.
     driver.signals(kmd[4_999], 1_000);
     assert_eq!(driver.wakes(1), BTreeMap::from([(5_000, 1)]));
     let (wakes, sent) = (daemon.counters().wakes.count(), daemon.counters().frames_sent.count());

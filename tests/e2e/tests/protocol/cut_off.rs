@@ -1,4 +1,4 @@
-//! Who does not read is cut off; nobody else notices.
+//! A client that does not read is disconnected, without an effect on others.
 
 use d3dkmt::{Call, NtStatus};
 use e2e::embedded::Embedded;
@@ -16,11 +16,14 @@ fn a_client_that_never_reads_its_answers_is_cut_off() {
     for request in 1..=500 {
         append(&call_to_frame(request, &Call::EnumAdapters { capacity: 1 }), &mut frames);
     }
-    // Far more answers than the daemon keeps for anybody.
+    // Far more answers than the daemon buffers for a client.
     let mut rounds = 0;
     while silent.stream.send(&frames) {
         rounds += 1;
-        assert!(rounds < 5000, "megabytes of answers are kept for a client that does not read");
+        assert!(
+            rounds < 5000,
+            "the daemon must not buffer megabytes of answers for a client that does not read"
+        );
         if rounds % 50 == 0 {
             steady.works();
         }
@@ -42,12 +45,12 @@ fn a_client_that_never_reads_its_wakes_is_cut_off_while_it_is_silent() {
     let context = silent.create_context(device);
     let fence = silent.create_fence(device, 0);
     let mut frames = Vec::new();
-    // Names of ten bytes each: the wakes do not fit what the daemon keeps.
+    // Event ids of ten bytes each: the wakes exceed the daemon's buffer.
     for event in 0..WAITS {
         append(&call_to_frame(0, &wait_call(device, fence.object, 1, u64::MAX - event)), &mut frames);
     }
     assert!(silent.stream.send(&frames));
-    // The answer says that all waits are queued. Then an engine signals, and the client says nothing more.
+    // After this answer all waits are queued. Then an engine signals, and the client sends nothing more.
     assert_eq!(silent.submit_write(context, &fence, 1), NtStatus::SUCCESS);
     until("the silent client is gone", || daemon.inspection().processes.len() == 1);
     steady.works();

@@ -1,4 +1,4 @@
-//! Nobody waits for all that another VM has sent. By counts: how many of its calls come first.
+//! A VM does not wait for all calls of another VM. Checked by the number of the other's calls that come first.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use gpupv::daemon::{Observer, Options};
 use proto::convert::call_to_frame;
 use proto::frame::append;
 
-/// Holds the kernel at the first escape until it is let go, and writes down whose calls came from there on.
+/// An observer that blocks the kernel at the first escape until it is released, and records the following callers.
 struct Held {
     reached: Sender<()>,
     go: Mutex<Option<Receiver<()>>>,
@@ -24,14 +24,14 @@ struct Held {
 impl Observer for Held {
     fn step(&self, _: Nanos, input: &Input, _: &Effects, _: &DaemonKernel) {
         let Input::Call { process, call, .. } = input else { return };
-        let mut calls = self.calls.lock().expect("no observer panics");
+        let mut calls = self.calls.lock().expect("no observer thread panicked");
         let first = matches!(call, Call::Escape { .. }) && calls.is_empty();
         if first || !calls.is_empty() {
             calls.push(process.0);
         }
         drop(calls);
-        if first && let Some(go) = self.go.lock().expect("no observer panics").take() {
-            // Whoever waits for the one or lets go by the other may be gone: the test has failed then.
+        if first && let Some(go) = self.go.lock().expect("no observer thread panicked").take() {
+            // The other end of a channel may be dropped after a failure of the test.
             let _ = self.reached.send(());
             let _ = go.recv();
         }
@@ -49,15 +49,15 @@ fn adapter_of(client: &mut Client) -> Handle {
     adapters[0].handle
 }
 
-/// How many calls of a VM that floods with escapes of so much data come before the call of another that was there
-/// before they were worked off.
+/// Number of calls of a flooding VM that execute before a call of another VM that arrived before them. The flood's escapes
+/// have this much data.
 fn calls_before(data_bytes: usize, count: usize) -> usize {
     let ((reached, is_reached), (go, going)) = (channel(), channel());
     let held = Arc::new(Held { reached, go: Mutex::new(Some(going)), calls: Mutex::default() });
     let observer: Option<Arc<dyn Observer>> = Some(held.clone());
     let local_vms = vec!["flooder".into(), "steady".into()];
     let daemon = Embedded::start_with(Options { observer, local_vms, ..Options::default() });
-    let broker = |name: &str| daemon.daemon().local_vm(name).expect("it is there").1;
+    let broker = |name: &str| daemon.daemon().local_vm(name).expect("the local VM exists").1;
     let (mut flooder, mut steady) = (Client::new(&broker("flooder")), Client::new(&broker("steady")));
     let adapter = adapter_of(&mut flooder);
     let (device, own) = (steady.open_device(), steady.process);
@@ -66,7 +66,7 @@ fn calls_before(data_bytes: usize, count: usize) -> usize {
         append(&call_to_frame(100 + request, &escape(adapter, data_bytes)), &mut burst);
     }
     std::thread::scope(|scope| {
-        // It may be more than the stream takes at a time.
+        // The flood may exceed the stream's buffer.
         let flood = scope.spawn(|| {
             assert!(flooder.stream.send(&burst));
             let mut answers = 0;
@@ -75,23 +75,23 @@ fn calls_before(data_bytes: usize, count: usize) -> usize {
                 answers += 1;
             }
         });
-        is_reached.recv().expect("the flood is under way");
+        is_reached.recv().expect("the flood has begun");
         let calling = scope.spawn(|| {
             let state = Call::GetDeviceState { device, state_type: 1 };
             let mut bytes = Vec::new();
             append(&call_to_frame(1_000_000, &state), &mut bytes);
             assert!(steady.stream.send(&bytes));
-            go.send(()).expect("the kernel is held");
+            go.send(()).expect("the kernel is blocked");
             steady.stream.read().expect("an answer")
         });
         calling.join().expect("no panic");
         flood.join().expect("no panic");
     });
-    let calls = held.calls.lock().expect("no observer panics").clone();
-    assert_eq!(calls.len(), count + 1, "every call is made");
+    let calls = held.calls.lock().expect("no observer thread panicked").clone();
+    assert_eq!(calls.len(), count + 1, "every call is executed");
     drop((flooder, steady));
     daemon.end();
-    calls.iter().position(|process| *process == own).expect("its call is among them")
+    calls.iter().position(|process| *process == own).expect("the other VM's call was recorded")
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_flood_of_big_escapes_is_one_read_for_each_turn_ahead_of_another_vms_call_at
 }
 
 #[test]
-fn what_a_process_sent_before_it_ended_counts_whatever_waits_for_its_turn() {
+fn calls_sent_before_a_process_ended_are_executed() {
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();

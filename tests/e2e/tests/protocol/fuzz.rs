@@ -1,4 +1,4 @@
-//! A hundred thousand random frames. The daemon lives, and a client that behaves notices nothing.
+//! A hundred thousand random frames: the daemon survives, and a well-behaved client is not affected.
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, ShareToken, SignalFlags, SyncObjectFlags,
@@ -18,7 +18,7 @@ const FRAMES_ENV: &str = "GPUPV_FUZZ_FRAMES";
 /// Environment variable with another seed.
 const SEED_ENV: &str = "GPUPV_FUZZ_SEED";
 
-/// Names and numbers that are right now and then.
+/// Random names and numbers that are sometimes valid.
 struct Known {
     handles: Vec<Handle>,
     gpu_addresses: Vec<u64>,
@@ -28,7 +28,7 @@ impl Known {
     fn handle(&self, random: &mut Random) -> Handle {
         match random.below(4) {
             0 => Handle(random.number() as u32),
-            // Near a right one.
+            // Near a valid one.
             1 => Handle(random.pick(&self.handles).0 ^ (1 << random.below(32))),
             _ => random.pick(&self.handles),
         }
@@ -82,7 +82,7 @@ fn event(random: &mut Random) -> EventId {
     EventId(1 + random.below(2000) as u64)
 }
 
-/// A call that decodes; whether it makes sense is left to chance.
+/// A call that decodes; its arguments are random.
 fn any_call(random: &mut Random, known: &Known) -> Call {
     let handle = known.handle(random);
     match random.below(18) {
@@ -105,7 +105,7 @@ fn any_call(random: &mut Random, known: &Known) -> Call {
             client_hint: random.number() as u32,
             private_data: random.bytes(8),
         },
-        // Seldom, so that something is alive.
+        // Rarely, so that some objects stay alive.
         6 if random.one_in(20) => Call::CloseAdapter { adapter: handle },
         7 if random.one_in(20) => Call::DestroyDevice { device: handle },
         8 if random.one_in(10) => Call::DestroyContext { context: handle },
@@ -182,7 +182,7 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
     }
 }
 
-/// One frame's bytes, and whether a daemon may take it for a call.
+/// One frame's bytes, and whether a daemon may accept it as a call.
 fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     let mut bytes = Vec::new();
     let request = if random.one_in(3) { 0 } else { random.number() >> random.below(64) };
@@ -217,7 +217,7 @@ fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     bytes
 }
 
-/// A client with things to hit, and what it knows.
+/// A client with objects as targets, and its record of them.
 fn client_with_things(daemon: &Embedded) -> (Client, Known) {
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();
@@ -229,7 +229,7 @@ fn client_with_things(daemon: &Embedded) -> (Client, Known) {
     (client, Known { handles, gpu_addresses })
 }
 
-/// Everything that the daemon has said is taken, so that it goes on.
+/// Reads all messages of the daemon, so that it continues.
 fn drain(client: &mut Client) {
     use std::io::Read as _;
     client.stream.socket.set_nonblocking(true).expect("a socket");
@@ -276,13 +276,13 @@ fn a_hundred_thousand_random_frames_harm_nobody() {
     steady.works();
     let breaches = daemon.counters().protocol_errors.count();
     println!("{frames} frames over {streams} streams, {breaches} of them closed for a breach");
-    // How many frames go into a stream that is closed already depends on the machine, and so does the number of streams.
+    // The number of frames to closed streams, and so the number of streams, depends on the machine.
     assert!(
         streams > 500 && breaches * 4 > streams * 3,
-        "only {breaches} of {streams} streams broke the protocol: the test has no teeth"
+        "only {breaches} of {streams} streams broke the protocol: too few bad frames"
     );
     let calls = daemon.counters().frames_received.count();
-    assert!(calls > u64::from(frames_all) / 4, "only {calls} calls came through: the test has no teeth");
+    assert!(calls > u64::from(frames_all) / 4, "only {calls} calls were accepted: too few valid frames");
     drop(steady);
     daemon.end();
 }

@@ -1,5 +1,5 @@
-//! NT handles from the broker's side: what a token is good for without its descriptor, who may hold one, how many there
-//! may be, and that nothing is left of them.
+//! NT handles at the broker: tokens without a descriptor, processes that keep a descriptor, the limit, and that nothing
+//! leaks.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ use e2e::served::Served;
 use e2e::wire::{Client, open_call, share_call};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What one user may have of those of a VM.
+/// Limit of NT handles of one user.
 const SHARES_PER_USER_MAX: usize = SHARES_PER_VM_MAX * 2 / 3;
 
 #[test]
@@ -22,18 +22,18 @@ fn a_token_without_a_descriptor_opens_nothing() {
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();
     let fence = client.create_shared_fence(device);
-    // Made up, and closed before the call came.
+    // An invented token, and one closed before the call.
     let made_up = ShareToken([7; 16]);
     let (closed, handle) = client.make_nt_handle().unwrap();
     drop(handle);
     until("the close is seen", || daemon.kernel_host().nt_handles().count() == 0);
     for token in [made_up, closed] {
-        // It is shared, and its last NT handle is gone with that.
+        // The call shares it, and its last NT handle is already closed.
         assert_eq!(client.call(&share_call(fence, token, Some("name"))).0, NtStatus::SUCCESS);
         assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
         assert_eq!(daemon.kernel_host().views().snapshot().shares, 0);
     }
-    // A refused call leaves a handle that names nothing, and that a later call may name.
+    // After a refused call the handle names nothing, and a later call may use it.
     let (token, handle) = client.make_nt_handle().unwrap();
     assert_eq!(client.call(&share_call(Handle(1), token, None)).0, NtStatus::INVALID_PARAMETER);
     assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
@@ -64,9 +64,9 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     assert_eq!(other.call(&by_name(found)).0, NtStatus::SUCCESS);
     assert_eq!(other.call(&open_call(device, found)).0, NtStatus::SUCCESS);
     drop(handle);
-    proxy.kill().expect("it is ours");
-    proxy.wait().expect("it is ours");
-    // A new NT handle comes after every close before it: nobody has to wait for the name to end.
+    proxy.kill().expect("the child process can be killed");
+    proxy.wait().expect("the child process can be waited for");
+    // The broker handles earlier closes before a new NT handle, so the name is free at once.
     let (late, _handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(late)).0, NtStatus::OBJECT_NAME_NOT_FOUND);
     drop((_handle, other));
@@ -75,8 +75,8 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
 
 /// Attack nt_handle_churn: an inotify instance takes the system milliseconds to close.
 #[test]
-fn handles_that_come_and_go_are_watched_by_one_descriptor_that_stays() {
-    // Other tests count what this program has open.
+fn churning_nt_handles_share_one_watch_descriptor() {
+    // Runs alone, because other tests count this program's open files.
     let _alone = alone();
     let served = Served::start(&[]);
     let inotify = || {
@@ -84,11 +84,11 @@ fn handles_that_come_and_go_are_watched_by_one_descriptor_that_stays() {
         let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         links.filter(|link| link.as_os_str() == "anon_inode:inotify").count()
     };
-    assert_eq!(inotify(), 1, "it is made with the broker's socket");
+    assert_eq!(inotify(), 1, "the watch descriptor is created with the broker's socket");
     let client = Client::new(&served.broker());
     for _ in 0..3 {
         drop(client.make_nt_handle().expect("an NT handle"));
-        // The broker looks for closes before it answers a request for one.
+        // The broker checks for closes before it answers a request for an NT handle.
         drop(client.make_nt_handle().expect("an NT handle"));
         assert_eq!(inotify(), 1);
     }
@@ -98,7 +98,7 @@ fn handles_that_come_and_go_are_watched_by_one_descriptor_that_stays() {
 }
 
 #[test]
-fn a_process_may_have_ten_thousand_nt_handles_and_is_told_of_its_limit() {
+fn a_process_may_have_ten_thousand_nt_handles_and_more_are_refused_with_the_limit() {
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("up to the hard limit");
     let daemon = Embedded::start();
@@ -116,7 +116,7 @@ fn a_process_may_have_ten_thousand_nt_handles_and_is_told_of_its_limit() {
         assert_eq!(client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
         handles.push((token, handle));
     }
-    // The broker keeps no descriptor of them: one, which was there before, tells of the ends of all.
+    // The broker keeps no descriptor for each: one existing inotify descriptor reports all closes.
     assert_eq!(machine::open_files(std::process::id()).len(), files + count);
     if count == SHARES_PER_USER_MAX {
         for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! Libraries of another release than the daemon: each side says a range of versions.
+//! Libraries of another release than the daemon: each side sends a range of versions.
 
 use covers::covers;
 use d3dkmt::WaitOutcome;
@@ -33,7 +33,8 @@ fn both_sides_use_the_newest_version_that_both_speak() {
         assert_eq!(client.wait(device, fence.object, 5, 7), Some(WaitOutcome::Satisfied));
     }
     for (newest, oldest) in [(back - 1, 0), (99, 0), (99, PROTOCOL_VERSION + 1), (0, 0)] {
-        let refused = Attached::speaking(&daemon.broker(), newest, oldest).err().expect("nothing is common");
+        let refused =
+            Attached::speaking(&daemon.broker(), newest, oldest).err().expect("no version is common");
         assert!(refused.contains("libdxcore.so speaks protocol version"), "{refused}");
         assert!(
             refused.contains(&format!("this side speaks versions {back} to {PROTOCOL_VERSION}")),

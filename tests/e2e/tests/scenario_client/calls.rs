@@ -1,4 +1,4 @@
-//! Every call through its C entry point, good and bad.
+//! Every call through its C entry point, valid and invalid.
 
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
@@ -116,7 +116,7 @@ fn queues_and_objects_answer_through_c() {
         flags: SignalFlags::ENQUEUE_CPU_EVENT,
     };
     assert_eq!(scenario_client.call_with(enqueue, Some(7)).0, NtStatus::SUCCESS);
-    // Behind it in the same context.
+    // After it in the same context.
     scenario_client.given(Call::SignalFromGpu {
         contexts: vec![context].into(),
         signal: monitored(4),
@@ -137,7 +137,7 @@ fn queues_and_objects_answer_through_c() {
 }
 
 #[test]
-fn legacy_objects_have_their_value_in_place() {
+fn legacy_objects_answer_through_c_with_any_value() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
     let device = scenario_client.open_device();
@@ -169,7 +169,7 @@ fn legacy_objects_have_their_value_in_place() {
             signal: GpuSignal::Monitored { objects: vec![object].into(), values: vec![value].into() },
             flags: SignalFlags::empty(),
         };
-        // No pointer by far.
+        // None of these values is a valid pointer.
         for value in [0, 1, 77] {
             let expected = raw.call(&wait(raw_context, raw_semaphore.object, value));
             assert_eq!(scenario_client.call(wait(context, semaphore.object, value)), expected);
@@ -249,10 +249,10 @@ fn a_refused_call_keeps_its_status() {
     let raw_fence = raw.create_fence(raw_device, 0).object;
     for (call, raw_call) in bad_calls(device, fence).into_iter().zip(bad_calls(raw_device, raw_fence)) {
         let expected = raw.call(&raw_call);
-        assert!(!expected.0.is_success(), "{call:?} is no bad call");
+        assert!(!expected.0.is_success(), "{call:?} must be refused");
         assert_eq!(scenario_client.call(call.clone()), expected, "{call:?}");
     }
-    // What has no form in C is not called.
+    // Calls without a C form are not made.
     let sent = scenario_client.value(Task::MessagesSent);
     let flags = SignalFlags::empty();
     let uneven =

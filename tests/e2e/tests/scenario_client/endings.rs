@@ -1,4 +1,4 @@
-//! How a scenario client ends, and what it costs to have one.
+//! Ends of a scenario client, and its cost.
 
 use std::time::Instant;
 
@@ -22,21 +22,21 @@ fn blocked(daemon: &Embedded) -> ScenarioClient {
 }
 
 #[test]
-fn the_end_of_input_ends_it_in_the_middle_of_a_wait() {
+fn end_of_input_ends_the_client_during_a_wait() {
     let daemon = Embedded::start();
     assert_eq!(blocked(&daemon).end(), (Some(0), String::new()));
     daemon.end();
 }
 
 #[test]
-fn killed_in_a_wait_it_leaves_nothing() {
+fn a_client_killed_during_a_wait_leaks_nothing() {
     let daemon = Embedded::start();
     blocked(&daemon).kill();
     daemon.end();
 }
 
 #[test]
-fn input_that_is_no_order_ends_it_with_words() {
+fn invalid_input_ends_the_client_with_a_reason() {
     let daemon = Embedded::start();
     let cases: [(&[u8], &str); 4] = [
         (&[0xFF; 20], "no order: frame length is not a varint"),
@@ -59,7 +59,7 @@ fn input_that_is_no_order_ends_it_with_words() {
 }
 
 #[test]
-fn when_the_daemon_goes_every_wait_ends() {
+fn every_wait_ends_when_the_daemon_dies() {
     let _alone = alone();
     let daemon = Served::start(&[]);
     let mut scenario_client = ScenarioClient::start_at(&daemon.broker());

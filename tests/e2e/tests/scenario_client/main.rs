@@ -1,4 +1,4 @@
-//! Scenario scenario clients as the runner uses them: real processes on `libdxcore.so`, told what to do.
+//! Scenario clients as the runner uses them: real processes on `libdxcore.so` that execute orders.
 
 mod calls;
 mod endings;

@@ -1,4 +1,4 @@
-//! A scenario client as the runner has it: a process with pipes, orders written, reports read.
+//! The runner's side of a scenario client: a process with pipes for orders and reports.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -37,7 +37,7 @@ impl ScenarioClient {
         ScenarioClient::spawn(guest_command(&[artifacts.scenario_client.clone().into()], broker, artifacts))
     }
 
-    /// Runs a command that is a scenario client, or that passes its streams on.
+    /// Runs a command that is a scenario client, or that forwards its streams.
     pub fn spawn(mut command: Command) -> ScenarioClient {
         let mut child = command
             .stdin(Stdio::piped())
@@ -69,12 +69,12 @@ impl ScenarioClient {
         tag
     }
 
-    /// It is here already: nothing is waited for.
+    /// Whether the report has already arrived, without waiting.
     pub fn has_reported(&self, tag: Tag) -> bool {
         self.arrived.contains_key(&tag)
     }
 
-    /// Waits for the report of an order; others that come before it are kept.
+    /// Waits for the report of an order; keeps other reports that arrive before it.
     #[track_caller]
     pub fn report(&mut self, tag: Tag) -> Report {
         loop {
@@ -99,7 +99,7 @@ impl ScenarioClient {
         (report.status, report.outcome)
     }
 
-    /// An order of thread 0 that is to succeed without more.
+    /// Sends an order of thread 0 that must succeed without a result.
     #[track_caller]
     pub fn must(&mut self, task: Task) {
         assert_eq!(self.ask(0, task), (NtStatus::SUCCESS, Outcome::Nothing));
@@ -113,7 +113,7 @@ impl ScenarioClient {
         }
     }
 
-    /// A call of thread 0.
+    /// Makes a call on thread 0.
     #[track_caller]
     pub fn call(&mut self, call: Call) -> (NtStatus, Reply) {
         self.call_with(call, None)
@@ -157,14 +157,14 @@ impl ScenarioClient {
         }
     }
 
-    /// Ends its input and waits for its end: exit code and complaints.
+    /// Ends its input and waits for its end; returns exit code and stderr.
     pub fn end(mut self) -> (Option<i32>, String) {
         drop(self.input.take());
         self.wait_for_end()
     }
 
     pub fn wait_for_end(&mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().expect("it is ours");
+        let status = self.child.wait().expect("the child process can be waited for");
         let mut words = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut words).expect("words");
         (status.code(), words)
@@ -172,9 +172,9 @@ impl ScenarioClient {
 
     /// Kills it with SIGKILL.
     pub fn kill(mut self) {
-        self.child.kill().expect("it is ours");
-        let status: ExitStatus = self.child.wait().expect("it is ours");
-        assert_eq!(status.signal(), Some(9), "it ended before it was killed");
+        self.child.kill().expect("the child process can be killed");
+        let status: ExitStatus = self.child.wait().expect("the child process can be waited for");
+        assert_eq!(status.signal(), Some(9), "the scenario client ended before it was killed");
     }
 }
 
@@ -196,7 +196,7 @@ pub fn wait(device: Handle, object: Handle, value: u64) -> Call {
         objects: vec![object].into(),
         values: vec![value].into(),
         flags: WaitFromCpuFlags::empty(),
-        // Means nothing to a scenario client.
+        // The scenario client ignores it.
         event: EventId(1),
     }
 }

@@ -20,7 +20,7 @@ fn open(device: Handle) -> Call {
     }
 }
 
-/// A fence of `giver` that `taker` has opened: the handle of each.
+/// A fence of `giver` that `taker` has opened; returns both handles.
 #[track_caller]
 pub fn shared_fence(
     daemon: &Embedded,
@@ -50,7 +50,7 @@ fn two_scenario_clients_share_a_fence() {
     let daemon = Embedded::start();
     let [mut giver, mut taker] = [ScenarioClient::start(&daemon), ScenarioClient::start(&daemon)];
     let devices = [giver.open_device(), taker.open_device()];
-    // A name that nobody gave is a HANDLE that is none.
+    // An unknown name gives an invalid HANDLE.
     assert_eq!(taker.call(open(devices[1])).0, NtStatus::INVALID_HANDLE);
     let (fence, opened) = shared_fence(&daemon, &mut giver, &mut taker, devices);
     giver.given(signal(devices[0], fence, 5));
@@ -58,7 +58,7 @@ fn two_scenario_clients_share_a_fence() {
     taker.given(wait(devices[1], opened, 5));
     taker.given(signal(devices[1], opened, 6));
     assert_eq!(giver.value(Task::ReadValue(fence)), 6);
-    // A closed NT handle is gone for its process alone.
+    // Closing an NT handle affects its own process only.
     assert_eq!(taker.ask(0, Task::CloseShare(TOKEN)).0, NtStatus::SUCCESS);
     assert_eq!(taker.ask(0, Task::CloseShare(TOKEN)).0, NtStatus::INVALID_HANDLE);
     assert_eq!(taker.call(open(devices[1])).0, NtStatus::INVALID_HANDLE);
@@ -82,7 +82,7 @@ fn a_sent_handle_outlives_its_sender() {
     assert_eq!(giver.ask(0, Task::OpenMailbox(mailbox)).0, NtStatus::OBJECT_NAME_COLLISION);
     giver.must(send);
     giver.kill();
-    // The handle is there; whether it still stands for something is the kernel's affair.
+    // The handle is valid in its process; the kernel decides whether it still names an object.
     assert_eq!(taker.ask(0, Task::CloseShare(TOKEN)).0, NtStatus::SUCCESS);
     let unknown = Task::SendShare { token: TOKEN, mailbox: "nobody".into() };
     assert_eq!(taker.ask(0, unknown).0, NtStatus::INVALID_HANDLE);
@@ -90,7 +90,7 @@ fn a_sent_handle_outlives_its_sender() {
     daemon.end();
 }
 
-/// A named fence of `giver`, and its NT handle in the mailbox of `taker`.
+/// A named fence of `giver`, with its NT handle in the mailbox of `taker`.
 #[track_caller]
 fn send_named_fence(daemon: &Embedded, giver: &mut ScenarioClient, taker: &mut ScenarioClient, name: &str) {
     let device = giver.open_device();
@@ -109,18 +109,18 @@ fn by_name(token: ShareToken) -> Call {
 }
 
 #[test]
-fn an_object_lives_as_long_as_anybody_has_an_nt_handle_of_it_and_so_does_its_name() {
+fn an_object_and_its_name_live_until_the_last_nt_handle_is_closed() {
     covers!("W-127", "FEN-064", "FEN-065", "FEN-070");
     const FOUND: ShareToken = ShareToken([8; 16]);
     let daemon = Embedded::start();
     let [mut giver, mut taker, mut third] = [(); 3].map(|()| ScenarioClient::start(&daemon));
     let [device, other] = [taker.open_device(), third.open_device()];
     send_named_fence(&daemon, &mut giver, &mut taker, "Frame done");
-    // In the mailbox nobody has received it yet; the only process that had it is killed.
+    // The handle in the mailbox is not received yet; the only process that had it is killed.
     giver.kill();
     until("the giver is gone", || daemon.inspection().processes.len() == 2);
     assert_eq!(daemon.kernel_host().views().snapshot().shares, 1);
-    let Reply::SyncObject(fence) = taker.given(open(device)) else { panic!("not opened") };
+    let Reply::SyncObject(fence) = taker.given(open(device)) else { panic!("the NT handle was not opened") };
     assert_eq!(taker.value(Task::ReadValue(fence.object)), 5);
     third.given(by_name(FOUND));
     let Reply::SyncObject(found) = third.given(Call::OpenSyncObject {
@@ -134,7 +134,7 @@ fn an_object_lives_as_long_as_anybody_has_an_nt_handle_of_it_and_so_does_its_nam
     };
     third.given(signal(other, found.object, 6));
     taker.given(wait(device, fence.object, 6));
-    // The name ends with the last NT handle, at once, whatever is still open.
+    // The name ends at once with the last NT handle, also with open local handles.
     taker.must(Task::CloseShare(TOKEN));
     third.given(by_name(ShareToken([9; 16])));
     third.must(Task::CloseShare(FOUND));
@@ -147,7 +147,7 @@ fn an_object_lives_as_long_as_anybody_has_an_nt_handle_of_it_and_so_does_its_nam
 }
 
 #[test]
-fn an_nt_handle_that_nobody_received_ends_with_its_socket() {
+fn an_unreceived_nt_handle_is_closed_with_its_socket() {
     let daemon = Embedded::start();
     let [mut giver, mut taker] = [ScenarioClient::start(&daemon), ScenarioClient::start(&daemon)];
     send_named_fence(&daemon, &mut giver, &mut taker, "frame done");

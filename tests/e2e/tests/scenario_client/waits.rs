@@ -1,4 +1,4 @@
-//! Waits, wakes, and what a barrier says about them.
+//! Waits, wakes, and their order with a barrier.
 
 use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
 use e2e::embedded::{Embedded, alone};
@@ -19,7 +19,11 @@ fn a_thread_waits_while_another_signals() {
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
     wait_and_signal(&mut scenario_client, || {
-        assert_eq!(daemon.kernel_host().views().snapshot().waits.len(), 1, "the host has the wait");
+        assert_eq!(
+            daemon.kernel_host().views().snapshot().waits.len(),
+            1,
+            "the host has registered the wait"
+        );
     });
     scenario_client.end();
     daemon.end();
@@ -31,19 +35,19 @@ fn wait_and_signal(scenario_client: &mut ScenarioClient, look_at_wait: impl Fn()
     for value in 1..=50 {
         let waiting = scenario_client.tell(1, plain(wait(device, fence, value)));
         scenario_client.must(Task::Barrier);
-        assert!(!scenario_client.has_reported(waiting), "the wait for {value} is over too early");
+        assert!(!scenario_client.has_reported(waiting), "the wait for {value} ended too early");
         look_at_wait();
         scenario_client.given(signal(device, fence, value));
         scenario_client.must(Task::Barrier);
-        assert!(scenario_client.has_reported(waiting), "the wait for {value} was over before the barrier");
+        assert!(scenario_client.has_reported(waiting), "the wait for {value} had not ended at the barrier");
         succeeded(&scenario_client.report(waiting));
         assert_eq!(scenario_client.value(Task::ReadValue(fence)), value);
     }
 }
 
 #[test]
-fn in_a_guest_it_is_the_same() {
-    // Looking for what guests need opens files as well.
+fn a_thread_waits_while_another_signals_in_a_guest() {
+    // The check of guests' requirements also opens files.
     let _alone = alone();
     if !guests_can_run() {
         return;
@@ -76,27 +80,27 @@ fn an_event_wait_sets_its_event_once() {
         scenario_client.must(Task::Barrier);
         assert_eq!(scenario_client.value(Task::TakeEvent(3)), 1);
     }
-    // Reached already: set during the call, and no message is sent.
+    // Already reached: the event is set during the call, without a message.
     let sent = scenario_client.value(Task::MessagesSent);
     assert_eq!(scenario_client.call_with(wait(device, fence, 1), Some(3)).0, NtStatus::SUCCESS);
     assert_eq!(scenario_client.value(Task::TakeEvent(3)), 1);
     scenario_client.must(Task::Barrier);
-    assert_eq!(scenario_client.value(Task::MessagesSent), sent, "a barrier is not counted");
-    // The library keeps its own: the scenario client's number may go while the wait is pending.
+    assert_eq!(scenario_client.value(Task::MessagesSent), sent, "a barrier sends no message");
+    // The library keeps its own descriptor, so the scenario client may close the event during the wait.
     assert_eq!(scenario_client.call_with(wait(device, fence, 99), Some(3)).0, NtStatus::SUCCESS);
     scenario_client.must(Task::CloseEvent(3));
     scenario_client.given(signal(device, fence, 99));
     for task in [Task::TakeEvent(3), Task::AwaitEvent(3), Task::CloseEvent(3)] {
         assert_eq!(scenario_client.ask(0, task), (NtStatus::INVALID_HANDLE, Outcome::Nothing));
     }
-    // An event that is none.
+    // An invalid event.
     assert_eq!(scenario_client.call_with(wait(device, fence, 100), Some(3)).0, NtStatus::INVALID_PARAMETER);
     scenario_client.end();
     daemon.end();
 }
 
 #[test]
-fn a_barrier_comes_after_what_another_process_caused() {
+fn a_barrier_follows_wakes_caused_by_another_process() {
     let daemon = Embedded::start();
     let [mut waiter, mut signaller] = [ScenarioClient::start(&daemon), ScenarioClient::start(&daemon)];
     let devices = [waiter.open_device(), signaller.open_device()];
@@ -140,7 +144,7 @@ fn a_barrier_starts_no_session() {
 }
 
 #[test]
-fn a_thousand_orders_need_no_waiting() {
+fn a_thousand_orders_are_pipelined() {
     const ORDERS: u64 = 1000;
     let daemon = Embedded::start();
     let mut scenario_client = ScenarioClient::start(&daemon);
@@ -158,7 +162,7 @@ fn a_thousand_orders_need_no_waiting() {
     scenario_client.report(barrier);
     for tag in tags {
         assert!(scenario_client.has_reported(tag), "a barrier comes after every order before it");
-        // Four threads: a value may be passed before its turn comes.
+        // Four threads: a wait's value may be passed before the wait is executed.
         scenario_client.report(tag);
     }
     assert_eq!(scenario_client.value(Task::MessagesSent), before + ORDERS);

@@ -1,4 +1,4 @@
-//! The cases, in the order in which they run.
+//! The cases, in the order of their runs.
 
 use covers::covers;
 use d3dkmt::limits::{EVENT_CHANNELS_PER_VM_MAX, REGISTERED_EVENTS_PER_PROCESS_MAX};
@@ -12,7 +12,7 @@ use proto::control::Inspection;
 
 use crate::lab::Lab;
 
-/// Of `tests/c/cpu_event_channel.c`.
+/// Number of wakes of `tests/c/cpu_event_channel.c`.
 const WAKES: u32 = 20;
 const EVENT_CHANNEL_USAGE: u32 = 5;
 const HELD_USAGE: u32 = 6;
@@ -22,7 +22,7 @@ fn inspection(lab: &Lab) -> Inspection {
     control::inspection(&lab.fleet.daemon.kernel_host, &lab.fleet.daemon.vms)
 }
 
-/// The same programs, in both guests at the same time.
+/// Runs the same programs in both guests at the same time.
 pub fn same_output(lab: &mut Lab, local: &[(&str, String)]) {
     for (program, output) in local {
         let path = format!("/{program}");
@@ -45,14 +45,14 @@ pub fn leaves_everything(lab: &mut Lab) {
     }
 }
 
-/// What the daemon must show of a program before it is killed.
+/// State that the daemon must show of a program before the program is killed.
 type Interesting = fn(&Inspection) -> bool;
 
 fn waits(state: &Inspection) -> bool {
     state.waits.iter().any(|wait| wait.event != 0)
 }
 
-/// Killed where it is interesting; see `tests/c/states.c`.
+/// Kills programs in each state of `tests/c/states.c`.
 pub fn killed_in_any_state(lab: &mut Lab) {
     let states: [(&str, Interesting); 4] = [
         ("blocked", waits),
@@ -73,7 +73,7 @@ pub fn killed_in_any_state(lab: &mut Lab) {
     lab.files_are_as_after_boot();
 }
 
-/// At each point of an event's life that `tests/c/cpu_event_kill.c` has.
+/// Kills programs at each point of an event's life in `tests/c/cpu_event_kill.c`.
 pub fn killed_with_an_event(lab: &mut Lab) {
     covers!("EVT-029");
     const POINTS: u32 = 20;
@@ -88,7 +88,7 @@ pub fn killed_with_an_event(lab: &mut Lab) {
     lab.files_are_as_after_boot();
 }
 
-/// Who waits for an event of the driver is woken by the guest's kernel, and no thread runs before it.
+/// The guest's kernel wakes the waiter of a driver's event without an intermediate thread.
 pub fn woken_by_the_kernel(lab: &mut Lab) {
     let job = lab.start(0, &["/cpu_event_channel", "waits"]);
     for wake in 0..WAKES {
@@ -100,7 +100,7 @@ pub fn woken_by_the_kernel(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
-/// A guestd that is stopped delays signals after the first and nobody else.
+/// A stopped guestd delays signals after the first one, and nothing else.
 pub fn without_the_broker(lab: &mut Lab) {
     let job = lab.start(0, &["/cpu_event_channel", "without"]);
     let (code, output) = job.end();
@@ -108,7 +108,7 @@ pub fn without_the_broker(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
-/// Events beyond what a VM has event channels for come by the streams of their processes.
+/// Events beyond a VM's event channels arrive on the streams of their processes.
 pub fn more_events_than_event_channels(lab: &mut Lab) {
     const JOBS: usize = EVENT_CHANNELS_PER_VM_MAX / REGISTERED_EVENTS_PER_PROCESS_MAX + 1;
     let connections = || lab.entry(0).device.stats().connections;
@@ -168,9 +168,9 @@ pub fn guestd_killed(lab: &mut Lab) {
         state.processes.iter().filter(|process| process.vm == vm).count()
     };
     assert_eq!((processes(1), processes(2)), (1, 1));
-    // It takes the agent along, so how it ends is not told.
+    // The agent ends with it, so its exit status is unknown.
     let _ = lab.start(0, &["/kill_named", "serve", "--supervised"]).end_somehow();
-    assert!(blocked.end_somehow().is_err(), "its agent is gone");
+    assert!(blocked.end_somehow().is_err(), "its agent has ended");
     until("its process is ended", || processes(1) == 0);
     assert_eq!(processes(2), 1);
     until("the guest is ready again", || lab.entry(0).shared.state() == VmState::Ready);
@@ -194,7 +194,7 @@ pub fn qemu_killed(lab: &mut Lab) {
     lab.fleet.guests[0].0.vm.kill();
     until("the VM is gone", || lab.entry(0).shared.state() == VmState::Gone);
     for job in victims {
-        assert!(job.end_somehow().is_err(), "its guest is gone");
+        assert!(job.end_somehow().is_err(), "its guest has ended");
     }
     eventually("nothing stays of the VM", || {
         let state = inspection(lab);
@@ -205,7 +205,7 @@ pub fn qemu_killed(lab: &mut Lab) {
     });
     until("its memory is given back", || machine::mappings_of("memfd:") < mapped);
 
-    // The VM is taken out of the daemon: its thread and its socket go with it.
+    // The daemon removes the VM with its thread and its socket.
     let (guest, agent) = lab.fleet.guests.remove(0);
     let socket = guest.entry.socket.clone();
     drop((guest, agent));

@@ -1,4 +1,4 @@
-//! Two booted guests, and programs running in them while the test looks on.
+//! Two booted guests, and programs that run in them under the test's control.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 /// Two guests of one daemon in this process.
 pub struct Lab {
-    // In this order: the guests end before what drives their agents.
+    // Field order matters: the guests end before the driver of their agents.
     pub fleet: Fleet,
     driver: Driver,
     /// Descriptors and threads of this process before the boot, and descriptors after it.
@@ -36,7 +36,7 @@ impl Lab {
             .iter()
             .map(|name| image::CopiedPath { host: c_program(name), guest: format!("/{name}") });
         let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
-        // The first runtime of a process opens what its signals come through, for ever.
+        // The first runtime of a process opens its signal pipe and never closes it.
         drop(Driver::start().expect("a driver"));
         let before = (machine::open_files(std::process::id()), machine::daemon_threads());
         let driver = Driver::start().expect("a driver");
@@ -68,7 +68,7 @@ impl Lab {
         Job { name, sender, output, done, handle: self.driver.handle().clone() }
     }
 
-    /// Runs a program in a guest to its end: its exit code and output.
+    /// Runs a program in a guest to its end; returns exit code and output.
     #[track_caller]
     pub fn run(&self, guest: usize, arguments: &[&str]) -> (u8, String) {
         self.start(guest, arguments).end()
@@ -84,7 +84,7 @@ impl Lab {
         self.fleet.guests[guest].1 = agent;
     }
 
-    /// Waits until nothing is left of any guest's process.
+    /// Waits until nothing is left of any process in a guest.
     #[track_caller]
     pub fn wait_until_empty(&self) {
         eventually("nothing is left of the guests' processes", || {
@@ -93,13 +93,13 @@ impl Lab {
         });
     }
 
-    /// Descriptors of this process are as they were after the boot.
+    /// Checks that this process's descriptors are the same as after the boot.
     #[track_caller]
     pub fn files_are_as_after_boot(&self) {
         assert_eq!(machine::open_files(std::process::id()), self.files);
     }
 
-    /// Ends guests and daemon, and sees that nothing is left.
+    /// Ends guests and daemon, and checks that nothing is left.
     pub fn end(self) {
         let Lab { fleet, driver, before, .. } = self;
         fleet.end().expect("the daemon ends in order");
@@ -126,7 +126,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Waits until it has said this line.
+    /// Waits until it has printed this line.
     #[track_caller]
     pub fn says(&self, line: &str) {
         let wanted = format!("{line}\n");
@@ -144,7 +144,7 @@ impl Job {
         self.sender.blocking_send(input).expect("it runs");
     }
 
-    /// Kills its process group with SIGKILL; it ends of that.
+    /// Kills its process group with SIGKILL, and checks that it ended by the signal.
     #[track_caller]
     pub fn kill(self) {
         self.send(exec_input::Body::Signal(9));
@@ -152,7 +152,7 @@ impl Job {
         assert_eq!(code, 128 + 9, "{output}");
     }
 
-    /// Ends its input and waits for its end: exit code and output.
+    /// Ends its input and waits for its end; returns exit code and output.
     #[track_caller]
     pub fn end(self) -> (u8, String) {
         let (name, output) = (self.name.clone(), self.output.clone());
@@ -162,7 +162,7 @@ impl Job {
         }
     }
 
-    /// The same, for a program whose guest may go away.
+    /// The same, for a program whose guest may end.
     #[track_caller]
     pub fn end_somehow(self) -> Result<u8, String> {
         let Job { name, sender, output, done, handle } = self;

@@ -1,6 +1,6 @@
-//! Real guests in QEMU: what local processes do, they do as well, and whatever dies leaves nothing.
+//! Real guests in QEMU: programs behave as local ones do, and killed programs and guests leave nothing.
 //!
-//! Booting takes seconds, so one boot of two guests serves all cases, in order; the last ones kill things.
+//! Booting takes seconds, so all cases share one boot of two guests, in order; the last cases kill guests.
 
 mod cases;
 mod lab;
@@ -84,7 +84,7 @@ fn two_guests() {
     lab.end();
 }
 
-/// What the programs print as local processes.
+/// Output of the programs as local processes.
 fn local_outputs() -> Vec<(&'static str, String)> {
     let daemon = Embedded::start();
     let outputs = SAME_OUTPUT.map(|program| {
@@ -98,12 +98,12 @@ fn local_outputs() -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_recorded_run_in_two_guests_replays_identical() {
-    // To find the guest's kernel opens a file as well.
+    // The search for the guest's kernel also opens a file.
     let _alone = alone();
     if !guests_can_run() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("two.gvt");
     let program = c_program("fence_tour");
     let mut command = gpupv(&["vm", "run", "--vms", "2", "--times", "--record"]);
@@ -123,14 +123,15 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     wakes_of_guests_have_parts(&trace);
 }
 
-/// The tour is woken by an engine, and by another process of its VM: then the whole is between two times of one clock.
+/// Checks the wakes of `fence_tour`: an engine, or another process of its VM, causes them. In the latter case one clock
+/// measures the whole wake.
 fn wakes_of_guests_have_parts(trace: &Path) {
     let output =
         gpupv(&["trace", "stats", "--wakes=100", "--json"]).arg(trace).output().expect("gpupv starts");
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(told["unsteady"], json!([]), "{told:#}");
     let wakes = told["slowest"].as_array().expect("a list");
-    // Which waits were early enough to sleep is the guests' affair.
+    // The number of waits that had to sleep depends on the guests' timing.
     for guest in ["vm1", "vm2"] {
         let is_its = |wake: &Value| wake["process"].as_str().is_some_and(|path| path.contains(guest));
         assert!(wakes.iter().any(is_its), "{guest}: {told:#}");
@@ -142,11 +143,14 @@ fn wakes_of_guests_have_parts(trace: &Path) {
         let parts: Vec<_> = wake["parts"].as_object().expect("parts").values().filter_map(length).collect();
         let (whole, error) = length(&wake["whole"]).expect("it is known");
         assert_eq!(whole, parts.iter().map(|part| part.0).sum::<i64>(), "{wake:#}");
-        assert!(parts.iter().all(|(nanos, error)| nanos + error >= 0), "before its cause: {wake:#}");
+        assert!(
+            parts.iter().all(|(nanos, error)| nanos + error >= 0),
+            "a part begins before its cause: {wake:#}"
+        );
         let back = part("link back").expect("it is known");
-        assert!(back.1 > 0, "it is between two clocks: {wake:#}");
+        assert!(back.1 > 0, "the wake is between two clocks: {wake:#}");
         match part("link") {
-            // A wait for what is reached by then is its own cause.
+            // A wait for an already reached value is its own cause.
             Some(link) => assert!(link.1 > 0 && error == 0 && wake["call"] != "deadline", "{wake:#}"),
             None => assert!(error == back.1 && wake["call"] == "deadline", "{wake:#}"),
         }

@@ -75,7 +75,7 @@ fn print_records(args: &ShowArgs, steps: &BTreeSet<u64>) -> anyhow::Result<()> {
 
 fn selection(args: &ShowArgs, timeline: &Timeline) -> anyhow::Result<Selection> {
     Ok(match args {
-        ShowArgs { around: Some(sequence), .. } => Selection::Around(*sequence, args.steps),
+        ShowArgs { around: Some(sequence), .. } => Selection::Near(*sequence, args.steps),
         ShowArgs { wait: Some(wait), .. } => {
             let (process, event) = wait.split_once(':').with_context(|| {
                 format!("{wait:?} is no wait: name a process and an event, such as p2:17")

@@ -4,7 +4,7 @@ use dxgkrnl::{ComputeOp, DmaOp, MemoryRef, ProcessId, StagingBuffer};
 use proto::convert::ConvertError;
 use proto::trace as wire;
 use proto::trace::dma_op::Kind;
-use proto::trace::place::Kind as PlaceKind;
+use proto::trace::memory_ref::Kind as PlaceKind;
 
 use crate::convert::missing;
 use crate::encode::{chosen, nested, number};
@@ -66,14 +66,16 @@ fn place(tag: u32, place: MemoryRef, out: &mut Vec<u8>) {
 pub(crate) fn from_wire(wire: wire::DmaOp) -> Result<DmaOp, ConvertError> {
     Ok(match wire.kind.ok_or(missing("DmaOp", "kind"))? {
         Kind::Copy(wire::Copy { from, to, bytes }) => {
-            DmaOp::Copy { from: place_from(from)?, to: place_from(to)?, bytes }
+            DmaOp::Copy { from: memory_ref_from(from)?, to: memory_ref_from(to)?, bytes }
         }
-        Kind::Fill(wire::Fill { to, bytes, pattern }) => DmaOp::Fill { to: place_from(to)?, bytes, pattern },
+        Kind::Fill(wire::Fill { to, bytes, pattern }) => {
+            DmaOp::Fill { to: memory_ref_from(to)?, bytes, pattern }
+        }
         Kind::Compute(wire::Compute { kernel, from, to, bytes, operand }) => {
             let known = ComputeOp::ALL.into_iter().find(|known| kernel_number(*known) == u64::from(kernel));
             let kernel =
                 known.ok_or(ConvertError::Unexpected("an unknown compute kernel of a DMA operation"))?;
-            DmaOp::Compute { kernel, from: place_from(from)?, to: place_from(to)?, bytes, operand }
+            DmaOp::Compute { kernel, from: memory_ref_from(from)?, to: memory_ref_from(to)?, bytes, operand }
         }
         Kind::Release(wire) => DmaOp::Release { staging_buffer: staging_buffer_from(wire) },
         Kind::ReleaseAll(adapter) => DmaOp::ReleaseAll { adapter },
@@ -84,7 +86,7 @@ fn staging_buffer_from(wire::StagingBuffer { adapter, number }: wire::StagingBuf
     StagingBuffer { adapter, number }
 }
 
-fn place_from(wire: Option<wire::Place>) -> Result<MemoryRef, ConvertError> {
+fn memory_ref_from(wire: Option<wire::MemoryRef>) -> Result<MemoryRef, ConvertError> {
     let wire = wire.and_then(|place| place.kind).ok_or(missing("Place", "kind"))?;
     Ok(match wire {
         PlaceKind::Memory(wire::Memory { process, address }) => {
