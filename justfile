@@ -19,6 +19,10 @@ golden:
     cargo test --package trace --test golden
     cargo test --release --package trace --test golden
 
+# The docs as a site with search: target/book/html/index.html
+book:
+    .ci/book
+
 # What CI runs
 ci:
     .ci/run

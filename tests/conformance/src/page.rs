@@ -19,7 +19,7 @@ pub fn render(tree: &Tree) -> String {
     let mut page = String::from(
         "# Conformance\n\n\
          Which rules of the reference are covered, and by which tests and scenarios. This page is made of\n\
-         [the rules](../tests/conformance/rules) and of the records that tests leave when they have passed, by\n\
+         [the rules](../tests/conformance/rules/README.md) and of the records that tests leave when they have passed, by\n\
          `cargo run -p conformance -- --bless`; CI compares. *In seed*: the documents that the project began with state\n\
          the rule; the others come from the wider reference. *Not covered*: no test has shown that the rule holds.\n\
          *Differs*: gpupv does something else than the rule says; the row says what and why. *Out of model*: the rule\n\

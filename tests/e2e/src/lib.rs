@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod embedded;
+pub mod files;
 pub mod guests;
 pub mod journal;
 pub mod machine;
+pub mod pages;
 pub mod polling;
 pub mod programs;
 pub mod random;

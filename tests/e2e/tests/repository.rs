@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use covers::covers;
+use e2e::files::{files, read};
 use e2e::programs::tree;
 use serde_json::Value;
 
@@ -245,31 +246,6 @@ fn trace_and_drivers_use_no_clock() {
             assert!(!text.contains(word), "{}: {word}", file.display());
         }
     }
-}
-
-/// Every source file of the tree, without build output and `.git`.
-fn files() -> Vec<PathBuf> {
-    fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() {
-                let built = path.join("CACHEDIR.TAG").is_file() || name == "target" || name == ".git";
-                if !built && !path.is_symlink() {
-                    walk(&path, files);
-                }
-            } else if path.is_file() {
-                files.push(path);
-            }
-        }
-    }
-    let mut files = Vec::new();
-    walk(tree(), &mut files);
-    files
-}
-
-fn read(path: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(path).expect("a file of the tree")).into_owned()
 }
 
 fn sources() -> Vec<PathBuf> {
