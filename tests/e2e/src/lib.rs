@@ -3,6 +3,7 @@
 //! The tests wait for states, never for durations: see [`polling`].
 #![forbid(unsafe_code)]
 
+pub mod console;
 pub mod embedded;
 pub mod files;
 pub mod guests;

@@ -1,8 +1,11 @@
-//! The pages of the repository: the book has them all, and links lead somewhere.
+//! The pages of the repository: the book has them all, links lead somewhere, and shell sessions run as they are written.
+//!
+//! `e2e::console` says how sessions are written; pages with guests run in the test target `vm`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use e2e::console::failures;
 use e2e::pages::{Page, normal};
 use e2e::programs::tree;
 
@@ -10,6 +13,29 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Pages below this folder are listed under this heading of the summary. `GPUPV_BLESS=1` writes the list.
 const DECISIONS: (&str, &str) = ("docs/decisions", "# Decisions\n");
+
+/// What may stand behind `console` in the info string of a block.
+const BLOCK_WORDS: [&str; 3] = ["vm", "ignore", "numbers"];
+
+/// Blocks that do not run: the page, the first command, the reason.
+const IGNORED: &[(&str, &str, &str)] = &[
+    (
+        "README.md",
+        "cargo demo     # boots a QEMU guest, runs a C program in it, records, replays, shows a hang",
+        "`.ci/run` runs both",
+    ),
+    ("README.md", "cargo gpupv doctor --fix", "it installs packages, and a benchmark takes minutes"),
+    (
+        "host/scenario/cluster/README.md",
+        "kubectl apply -f kubernetes-job.yaml",
+        "it needs a cluster with Kubernetes",
+    ),
+    (
+        "host/scenario/cluster/README.md",
+        "job=$(sbatch --parsable slurm-array.sh)",
+        "it needs a cluster with Slurm",
+    ),
+];
 
 /// The pages that the summary names, in its order.
 fn summary() -> Vec<PathBuf> {
@@ -69,4 +95,44 @@ fn links_lead_to_files_and_headings() {
             assert!(anchor.is_empty() || found, "{}:{line}: {link} is no heading", page.name());
         }
     }
+}
+
+#[test]
+fn a_shell_session_runs_unless_a_reason_is_listed() {
+    let mut ignored = Vec::new();
+    for page in Page::all() {
+        for block in page.blocks() {
+            let language = block.info.split([',', ' ']).next().unwrap_or_default();
+            let is_shell = ["sh", "bash", "shell", "sh-session", "shell-session"].contains(&language);
+            assert!(!is_shell, "{}:{}: fence it as console, with `$ `", page.name(), block.line);
+        }
+        for session in page.sessions() {
+            let unknown = session.words.iter().find(|word| !BLOCK_WORDS.contains(&word.as_str()));
+            assert!(unknown.is_none(), "{}:{}: console,{unknown:?}", page.name(), session.line);
+            let first = session.steps.first().expect("a command");
+            if session.is("ignore") {
+                ignored.push((page.name(), first.command.clone()));
+            }
+        }
+    }
+    let listed: Vec<_> =
+        IGNORED.iter().map(|(page, command, _)| ((*page).to_owned(), (*command).to_owned())).collect();
+    assert_eq!(ignored, listed, "left: fenced as console,ignore; right: the table IGNORED");
+}
+
+#[test]
+fn sessions_print_what_the_pages_show() {
+    let runs = |page: &Page| page.sessions().iter().any(|session| !session.is("ignore"));
+    let pages = Page::all().into_iter().filter(|page| runs(page) && !page.boots_guests());
+    let failures: Vec<String> = pages.flat_map(|page| failures(&page)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn a_stale_session_is_found() {
+    let text = "```console\n$ echo one\ntwo\n$ gpupv inspct\n$ echo later\nnever\n```\n";
+    let failures = failures(&Page { path: "planted.md".into(), text: text.into() });
+    let [output, status] = &failures[..] else { panic!("{failures:?}") };
+    assert!(output.starts_with("planted.md:2: $ echo one") && output.contains("two"), "{output}");
+    assert!(status.starts_with("planted.md:4: ") && status.contains("inspect"), "{status}");
 }

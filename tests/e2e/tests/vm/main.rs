@@ -9,8 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
 
+use e2e::console::failures;
 use e2e::embedded::{Embedded, alone};
 use e2e::guests::guests_can_run;
+use e2e::pages::Page;
 use e2e::programs::{c_program, gpupv};
 use serde_json::{Value, json};
 
@@ -121,6 +123,18 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     assert_eq!(replay.status.code(), Some(0), "{said}");
     assert!(said.starts_with("identical: ") && !said.contains("not ended"), "{said}");
     wakes_of_guests_have_parts(&trace);
+}
+
+/// The other pages run in `tests/docs.rs`.
+#[test]
+fn pages_with_guests_print_what_they_show() {
+    let _alone = alone();
+    if !guests_can_run() {
+        return;
+    }
+    let pages = Page::all().into_iter().filter(Page::boots_guests);
+    let failures: Vec<String> = pages.flat_map(|page| failures(&page)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 /// Checks the wakes of `fence_tour`: an engine, or another process of its VM, causes them. In the latter case one clock
