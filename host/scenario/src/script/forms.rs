@@ -111,6 +111,35 @@ impl Form {
         }
         Some((*verb, text))
     }
+
+    /// What the reference page says of the call of this name in one paragraph: its C names, which begin the doc of its row; what
+    /// options are if they are left out; and the words that the form does not show.
+    pub fn summary(&self, name: &str, doc: &str) -> Option<String> {
+        let Form::Operands(_, slots) = self else { return None };
+        let mut call = blank(name)?;
+        let fields = operands(&mut call);
+        let end = [": ", ". ", " ("].iter().filter_map(|sign| doc.find(sign)).min();
+        let names = &doc[..end.unwrap_or(doc.len())];
+        let mut text = format!("{}.", names.trim_end_matches('.').replace('`', ""));
+        for slot in slots {
+            let word = slot.key.unwrap_or(slot.word);
+            if let Some(default) = slot.default {
+                text += &format!(" `{word}` is {default} if it is left out.");
+            }
+            let field = field(&fields, slot);
+            let (form, words) = (field.form(slot), field.words(slot));
+            let hidden: Vec<String> = words
+                .iter()
+                .filter(|word| ![slot.word, "flags"].contains(word))
+                .filter(|word| !form.split(|sign: char| "|[] =".contains(sign)).any(|shown| shown == **word))
+                .map(|word| format!("`{word}`"))
+                .collect();
+            if !hidden.is_empty() {
+                text += &format!(" {}: {}.", form.trim_end_matches(" .."), hidden.join(", "));
+            }
+        }
+        Some(text)
+    }
 }
 
 /// The fields of a call with their names.

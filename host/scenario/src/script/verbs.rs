@@ -13,7 +13,7 @@ pub struct Word {
     pub name: &'static str,
     /// How it is written.
     pub form: Cow<'static, str>,
-    /// What it does; a verb's begins with the C name of its call.
+    /// What it does, in one paragraph; a verb's begins with the C name of its call.
     pub about: Cow<'static, str>,
 }
 
@@ -60,9 +60,9 @@ pub static VERBS: LazyLock<Vec<Word>> = LazyLock::new(|| {
         if let Form::ByHand(verb) = form {
             words.extend(by_hand.extract_if(.., |word| word.name == verb));
         }
-        if let Some((verb, form)) = form.page(name) {
-            let about = doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").replace('`', "");
-            words.push(Word { name: verb, form: form.into(), about: about.into() });
+        let doc = doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        if let (Some((verb, page)), Some(about)) = (form.page(name), form.summary(name, &doc)) {
+            words.push(Word { name: verb, form: page.into(), about: about.into() });
         }
     }
     words.extend(by_hand);
@@ -76,12 +76,12 @@ const BY_HAND: &[Word] = words! {
     "context", "C = context D ENGINE [FLAG ..]", "D3DKMTCreateContextVirtual on the node of this engine";
     "fence", "F = fence D [initial=N] [FLAG ..] [affinity=N]", "D3DKMTCreateSynchronizationObject2 of a MONITORED_FENCE";
     "object", "S = object D TYPE [initial=N] [count=N] [max=N] [owned] [event=E] [adapter=A] [target=N] [time=TIME] [FLAG ..] [legacy]", "D3DKMTCreateSynchronizationObject2, or with `legacy` D3DKMTCreateSynchronizationObject";
-    "close_share", "close_share N", "CloseHandle of an NT handle";
+    "close_share", "close_share N", "CloseHandle of a process's NT handle";
     "signal", "signal D F=V [G=V ..] [rewind] [FLAG ..]", "D3DKMTSignalSynchronizationObjectFromCpu";
     "wait", "wait D F>=V [G>=V ..] [any] [event=E]", "D3DKMTWaitForSynchronizationObjectFromCpu; without an event the call returns when the wait ends";
     "gpu_signal", "gpu_signal C [C ..] F=V [G=V ..] [rewind] [FLAG ..], or gpu_signal C event=E, or gpu_signal C legacy S [T ..] [value=V]", "D3DKMTSignalSynchronizationObjectFromGpu2, with `legacy` D3DKMTSignalSynchronizationObject2: a packet in each context";
     "gpu_wait", "gpu_wait C F>=V [G>=V ..], or gpu_wait C legacy S [T ..] [value=V]", "D3DKMTWaitForSynchronizationObjectFromGpu, with `legacy` D3DKMTWaitForSynchronizationObject2: a packet in the context's queue";
-    "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) busy(TIME) hang, or opaque(BYTES)";
+    "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) marker_in(F,V) marker_out(F,V) busy(TIME) hang, or opaque(BYTES)";
     "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N] [data=\"TEXT\"], or L = open_keyed_mutex N ..", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
     "update_address", "update_address D C fence=F value=V [map(V, BYTES) ..] [unmap(V, BYTES) ..]", "D3DKMTUpdateGpuVirtualAddress";
     "allocate", "A = allocate D bytes=N [shared]", "D3DKMTCreateAllocation2 of the process's own memory; with `shared`, its resource can have NT handles";
