@@ -11,7 +11,7 @@ use e2e::programs::tree;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Pages below this folder are listed under this heading of the summary. `GPUPV_BLESS=1` writes the list.
+/// Pages below this folder are listed under this heading, the last of the summary. `GPUPV_BLESS=1` writes the list.
 const DECISIONS: (&str, &str) = ("docs/decisions", "# Decisions\n");
 
 /// What may stand behind `console` in the info string of a block.
@@ -67,12 +67,13 @@ fn the_summary_lists_the_decisions_by_their_titles() {
         })
         .collect();
     let text = Page::new(Path::new(SUMMARY)).text;
-    let Some((before, rest)) = text.split_once(heading) else {
-        assert!(list.is_empty(), "{SUMMARY} has no heading `{}`", heading.trim());
-        return;
+    let at_end = text.split_at(text.find("---\n").expect("a line before the last pages"));
+    let (before, rest) = text.split_once(heading).unwrap_or(at_end);
+    let end = &rest[rest.find("---\n").unwrap_or_default()..];
+    let wanted = match list.is_empty() {
+        true => format!("{before}{end}"),
+        false => format!("{before}{heading}\n{list}\n{end}"),
     };
-    let end = rest.find("\n#").or(rest.find("\n---")).map_or("", |end| &rest[end..]);
-    let wanted = format!("{before}{heading}\n{list}{end}");
     if std::env::var_os("GPUPV_BLESS").is_some() {
         std::fs::write(tree().join(SUMMARY), &wanted).expect("the tree is writable");
     } else {
