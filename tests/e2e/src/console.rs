@@ -19,7 +19,7 @@
 //!   shell of its own.
 //! - Output (both streams) is compared if the block shows some. `...` stands for any lines, `[..]` for anything in a line. Times,
 //!   numbers of nine or more hexadecimal digits and the width of gaps are never compared, so that a page shows real ones.
-//! - `gpupv serve` and `gpupv vm hold` go on in the background until the page ends: what is shown of them is waited for. `PID` in a
+//! - `gpupv serve` and `gpupv vm proxy` go on in the background until the page ends: what is shown of them is waited for. `PID` in a
 //!   later command is the last one's process. So does a command with `&` at its end; what it shows is not looked at. What shows
 //!   itself anew all the time (`--watch`, `gpupv top`) is interrupted.
 //! - In a block fenced `console,numbers` no number is compared: for figures, and what depends on how a machine schedules.
@@ -43,7 +43,7 @@ use crate::programs::{artifacts, gpupv_binary, tree};
 const COPIED: [&str; 4] = ["guest/umd/include", "tests/c", "tests/scenarios", "tests/traces"];
 
 /// Commands that serve until they are ended, each with what is in the last line that it prints when it is ready.
-const SERVERS: [(&str, &str); 2] = [("gpupv serve", "control: "), ("gpupv vm hold", "-chardev ")];
+const SERVERS: [(&str, &str); 2] = [("gpupv serve", "control: "), ("gpupv vm proxy", "-chardev ")];
 /// Commands that show something anew until they are interrupted.
 const WATCHERS: [&str; 2] = ["--watch", "gpupv top"];
 

@@ -170,7 +170,7 @@ impl Machine {
     fn boot(folder: &Path, socket: &Path) -> Machine {
         let steps = Steps::new();
         let image = Image::provide(&steps, artifacts()).expect("an image");
-        let proxy = gpupv(&["vm", "hold"]).arg(socket).stdout(Stdio::null()).spawn().expect("gpupv starts");
+        let proxy = gpupv(&["vm", "proxy"]).arg(socket).stdout(Stdio::null()).spawn().expect("gpupv starts");
         let held = PathBuf::from(format!("{}.held", socket.display()));
         until("the proxy is there", || held.exists());
         let vm = Vm::launch(&boot::machine(&image, "vm1", &held, folder)).expect("QEMU starts");

@@ -1,4 +1,4 @@
-//! `gpupv vm run`: boots guests, runs a program in each and returns its exit code. `gpupv vm hold`: keeps the device of
+//! `gpupv vm run`: boots guests, runs a program in each and returns its exit code. `gpupv vm proxy`: keeps the device of
 //! a separately started QEMU while the daemon is killed and restarted.
 
 use std::io::Write as _;
@@ -30,12 +30,13 @@ pub enum VmCommand {
     /// Boot guests, run a program inside, stream its output and return its exit code
     Run(VmRunArgs),
     /// Connect a QEMU to a daemon that may be killed and restarted (docs/RESTART.md)
-    Hold(VmHoldArgs),
+    #[command(alias = "hold")]
+    Proxy(VmProxyArgs),
 }
 
-/// Arguments of `gpupv vm hold`.
+/// Arguments of `gpupv vm proxy`.
 #[derive(Args, Debug)]
-pub struct VmHoldArgs {
+pub struct VmProxyArgs {
     /// The daemon's socket for the VM, as printed by `gpupv serve`: vm1.sock, .. It need not exist yet
     #[arg(value_name = "SOCKET")]
     pub daemon: PathBuf,
@@ -144,12 +145,12 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
 pub fn run(args: &VmArgs, drivers: &Registry) -> anyhow::Result<u8> {
     match &args.command {
         VmCommand::Run(args) => run_guests(args, drivers),
-        VmCommand::Hold(args) => hold(args),
+        VmCommand::Proxy(args) => hold(args),
     }
 }
 
 /// Serves the device of a QEMU until a signal stops it.
-fn hold(args: &VmHoldArgs) -> anyhow::Result<u8> {
+fn hold(args: &VmProxyArgs) -> anyhow::Result<u8> {
     let held = || {
         let mut path = args.daemon.clone().into_os_string();
         path.push(".held");
