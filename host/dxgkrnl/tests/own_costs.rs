@@ -193,7 +193,7 @@ const CASES: [Case; 19] = [
         is_cut: true,
     },
     Case {
-        name: "many signals let go",
+        name: "many released signals",
         make: Owner::packets,
         end: |owner| owner.signal(1),
         most: 60_000,
@@ -214,7 +214,7 @@ const CASES: [Case; 19] = [
         is_cut: true,
     },
     Case {
-        name: "many queues let go",
+        name: "many released queues",
         make: Owner::queue_waits,
         end: |owner| owner.signal(1),
         most: 16_000,

@@ -86,7 +86,7 @@ fn staging_buffers(dma_executor: &mut DmaExecutor, memory: &mut Memory) -> Vec<V
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn steps_leave_the_same_bytes_whole_or_move_by_move(
+    fn merged_and_single_dma_operations_leave_the_same_bytes(
         steps in prop::collection::vec(prop::collection::vec(one(), 1..12), 1..5)
     ) {
         let (mut whole, mut single) = (DmaExecutor::default(), DmaExecutor::default());

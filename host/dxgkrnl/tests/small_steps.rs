@@ -151,7 +151,7 @@ fn a_vm_that_attaches_again_waits_for_its_cleanup() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_given_no_keyed_mutex() {
+fn an_ended_process_acquires_no_keyed_mutex() {
     let mut world = World::new();
     let create =
         Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };

@@ -176,7 +176,7 @@ fn a_create_without_fence_memory_requests_more() {
 }
 
 #[test]
-fn device_destruction_takes_fences_and_contexts_but_not_legacy_objects() {
+fn device_destruction_ends_fences_and_contexts_but_not_legacy_objects() {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
@@ -278,7 +278,7 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
 }
 
 #[test]
-fn the_answer_to_a_create_says_where_the_value_is_and_what_shares_the_object() {
+fn the_answer_to_a_create_has_the_slot_and_the_global_handle() {
     covers!("GPV-024");
     let mut world = World::new();
     let device = world.device();

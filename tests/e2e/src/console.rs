@@ -1,28 +1,28 @@
-//! Runs the shell sessions of a page and compares what they print with what the page shows.
+//! Runs the shell sessions of a page and compares their output with the page.
 //!
 //! # How to write a block
 //!
 //! ````text
-//! <!-- $ cp tests/c/fence_tour.c prog.c -->          a line that readers do not see, and that runs
+//! <!-- $ cp tests/c/fence_tour.c prog.c -->          a hidden command that runs
 //! ```console
 //! $ cargo gpupv run --record t.gvt -- ./prog         runs by bash, in a folder like the root of the repository
 //! $ cargo gpupv replay t.gvt
 //! identical: 44 steps, state digest 0x5ed21f79f6fc3a59
-//! $ cargo gpupv replay cut.gvt                       a line of its own gives the exit code, if it is not 0
+//! $ cargo gpupv replay cut.gvt                       a separate line has the exit code, if it is not 0
 //! ...
 //! ? 1
 //! ```
 //! ````
 //!
-//! - The sessions of a page run in its order in one folder with copies of what they may use of the repository (`COPIED`). What one writes, the
-//!   next has. `target/debug` is there; `gpupv`, `cargo gpupv` and `cargo demo` are the binary of this build. Each line has a
-//!   shell of its own.
-//! - Output (both streams) is compared if the block shows some. `...` stands for any lines, `[..]` for anything in a line. Times,
+//! - The sessions of a page run in order, in one folder with copies of the repository files that they may use (`COPIED`). Files of one
+//!   session are visible to the next. `target/debug` exists; `gpupv`, `cargo gpupv` and `cargo demo` are the binary of this build.
+//!   Each line runs in its own shell.
+//! - Output (both streams) is compared if the block shows some. `...` stands for any lines, `[..]` for any text in a line. Times,
 //!   numbers of nine or more hexadecimal digits and the width of gaps are never compared, so that a page shows real ones.
-//! - `gpupv serve` and `gpupv vm proxy` go on in the background until the page ends: what is shown of them is waited for. `PID` in a
-//!   later command is the last one's process. So does a command with `&` at its end; what it shows is not looked at. What shows
-//!   itself anew all the time (`--watch`, `gpupv top`) is interrupted.
-//! - In a block fenced `console,numbers` no number is compared: for figures, and what depends on how a machine schedules.
+//! - `gpupv serve` and `gpupv vm proxy` run in the background until the page ends; the test waits for their shown output. `PID` in a
+//!   later command is the process id of the last one. A command that ends in `&` also runs in the background; its output is ignored.
+//!   A command that refreshes its output (`--watch`, `gpupv top`) is interrupted.
+//! - In a block fenced `console,numbers` no number is compared, for measurements and results that depend on scheduling.
 //! - A page with a block fenced `console,vm` runs in the test target `vm`, which boots guests; all others in `docs`.
 //! - A block fenced `console,ignore` does not run. The table `IGNORED` in `tests/docs.rs` has the reason.
 
@@ -39,20 +39,20 @@ use crate::pages::{Page, Step};
 use crate::polling::eventually;
 use crate::programs::{artifacts, gpupv_binary, tree};
 
-/// What of the repository the sessions may use.
+/// Files and folders of the repository that the sessions may use.
 const COPIED: [&str; 4] = ["guest/umd/include", "tests/c", "tests/scenarios", "tests/traces"];
 
-/// Commands that serve until they are ended, each with what is in the last line that it prints when it is ready.
+/// Commands that run until they are ended, each with a text of the last line that it prints when it is ready.
 const SERVERS: [(&str, &str); 2] = [("gpupv serve", "control: "), ("gpupv vm proxy", "-chardev ")];
-/// Commands that show something anew until they are interrupted.
+/// Commands that refresh their output until they are interrupted.
 const WATCHERS: [&str; 2] = ["--watch", "gpupv top"];
 
-/// `timeout` of a command that ends by itself, and of one that is interrupted: its status is then 124.
+/// `timeout` of a command that ends by itself, and of an interrupted one, whose status is then 124.
 const ENDS: &[&str] = &["timeout", "--kill-after=5", "120"];
 const INTERRUPTED: &[&str] = &["timeout", "--signal=INT", "2"];
 const STATUS_INTERRUPTED: i32 = 124;
 
-/// What the pages call the folder of the daemon's sockets.
+/// Name of the folder of the daemon's sockets in the pages.
 const SOCKETS: &str = "/run/gpupv";
 
 const CARGO: &str = "#!/bin/sh
@@ -64,7 +64,7 @@ esac
 exec gpupv \"$@\"
 ";
 
-/// Runs the sessions of a page. What differs from the page, for people: all outputs, up to a command that ends in another way.
+/// Runs the sessions of a page; returns all differences as text, up to the first command with another exit code.
 pub fn failures(page: &Page) -> Vec<String> {
     let mut shell = Shell::new();
     let mut failures = Vec::new();
@@ -80,15 +80,15 @@ pub fn failures(page: &Page) -> Vec<String> {
     failures
 }
 
-/// What is wrong with a step, in words.
+/// Difference of a step from the page, as text.
 enum Failure {
-    /// It prints something else.
+    /// Its output differs.
     Output(String),
-    /// It ends in another way: what follows may need what it did.
+    /// Its exit code differs: later steps may depend on it.
     Status(String),
 }
 
-/// A folder for the sessions of a page, with files of the repository, a runtime folder and commands of our own.
+/// A folder for the sessions of a page, with files of the repository, a runtime folder and replaced commands.
 struct Shell {
     folder: tempfile::TempDir,
     servers: Vec<Background>,
@@ -96,7 +96,7 @@ struct Shell {
     outputs: u32,
 }
 
-/// A command in the background. It is killed with this.
+/// A command in the background. Dropping it kills the command.
 struct Background(Child);
 
 impl Drop for Background {
@@ -149,22 +149,22 @@ impl Shell {
         let (mut child, output) = self.spawn(limit, &command);
         let status = child.wait().expect("it is ours");
         if command != step.command && command.starts_with("kill ") {
-            // The server that was killed: its sockets are free once it is gone.
+            // After a server was killed: its sockets are free once it has ended.
             self.servers.pop();
         }
         let output = self.read(&output);
         if status.code() != Some(step.exit_code) && (also == 0 || status.code() != Some(also)) {
-            let why = format!("it ends with {status}, not with {}:\n{output}", step.exit_code);
+            let why = format!("the command ended with {status} instead of {}:\n{output}", step.exit_code);
             return Err(Failure::Status(why));
         }
         compare(step, &output)
     }
 
-    /// Starts what serves, and waits until it is ready.
+    /// Starts a server, and waits until it is ready.
     fn serve(&mut self, step: &Step, last: &str) -> Result<(), Failure> {
         let (child, path) = self.spawn(&[], &self.command(&step.command));
         let mut server = Background(child);
-        let ended = eventually("it serves", || {
+        let ended = eventually("the server prints that it is ready", || {
             let ended = server.0.try_wait().expect("it is ours");
             let output = self.read(&path);
             if output.contains(last) || ended.is_some() { Ok(ended) } else { Err(output) }
@@ -177,7 +177,7 @@ impl Shell {
         }
     }
 
-    /// The command, where names of the page are paths and numbers of this shell.
+    /// The command, with the page's names replaced by real paths and process ids.
     fn command(&self, command: &str) -> String {
         let command = command.replace(SOCKETS, &self.sockets());
         match self.servers.last() {
@@ -190,7 +190,7 @@ impl Shell {
         self.folder.path().join("run/gpupv").display().to_string()
     }
 
-    /// Starts bash behind these words, its output in a file.
+    /// Starts bash by this wrapper command, with its output in a file.
     fn spawn(&mut self, before: &[&str], command: &str) -> (Child, PathBuf) {
         self.outputs += 1;
         let path = self.folder.path().join(format!("output/{}", self.outputs));
@@ -254,7 +254,7 @@ fn line_matches(shown: &str, found: &str) -> bool {
     ends.into_iter().any(|at| line_matches(rest, &found[at..]))
 }
 
-/// A line without what differs from run to run: times, digests and the width of columns.
+/// A line without parts that differ between runs: times, digests and the width of columns.
 fn comparable(line: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {

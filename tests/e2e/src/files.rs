@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::programs::tree;
 
-/// Every file of the tree that is ours: not what was built, not git's own.
+/// Every source file of the tree, without build output and `.git`.
 pub fn files() -> Vec<PathBuf> {
     files_below(tree())
 }

@@ -17,7 +17,7 @@ pub struct Page {
 pub struct Block {
     /// The line of its fence, from 1.
     pub line: usize,
-    /// What stands behind the fence's backticks.
+    /// The info string after the fence's backticks.
     pub info: String,
     pub lines: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub struct Step {
     /// Its line on the page, from 1.
     pub line: usize,
     pub command: String,
-    /// The lines of output; none: they are not compared.
+    /// Lines of output; if there are none, output is not compared.
     pub shown: Vec<String>,
     /// Numbers in the output are not compared.
     pub any_numbers: bool,
@@ -40,10 +40,10 @@ impl Step {
     }
 }
 
-/// Commands in one block, or in a comment of one line that no reader sees.
+/// Commands in one block, or in a hidden one-line comment.
 pub struct Session {
     pub line: usize,
-    /// The words behind `console` in the info string: `vm`, `ignore`, `numbers`.
+    /// The words after `console` in the info string: `vm`, `ignore`, `numbers`.
     pub words: Vec<String>,
     pub steps: Vec<Step>,
 }
@@ -100,7 +100,7 @@ impl Page {
         self.text.lines().zip(1..).filter_map(outside).collect()
     }
 
-    /// What the links and pictures of the page name, each with its line: `docs/WHY.md#cycles`.
+    /// Targets of the page's links and pictures, each with its line: `docs/WHY.md#cycles`.
     pub fn links(&self) -> Vec<(usize, &str)> {
         let mut links = Vec::new();
         for (line, text) in self.prose() {
@@ -156,8 +156,8 @@ impl Page {
 }
 
 impl Block {
-    /// The commands of the block: `$ COMMAND`, lines of output, and `? CODE` where the exit code is not 0. A command goes on
-    /// in the next line behind a backslash.
+    /// The commands of the block: `$ COMMAND`, lines of output, and `? CODE` where the exit code is not 0. A backslash at the
+    /// end continues a command in the next line.
     fn steps(&self) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         for (text, line) in self.lines.iter().zip(self.line + 1..) {

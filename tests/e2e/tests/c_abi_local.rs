@@ -249,7 +249,7 @@ fn a_program_killed_while_eight_threads_call_leaves_nothing() {
         let mut child = daemon.spawn("states", &["calls"]);
         child.says("ready");
         let seen = daemon.counters().frames_received.count();
-        until("it calls", || daemon.counters().frames_received.count() > seen + 100 * round);
+        until("the program makes calls", || daemon.counters().frames_received.count() > seen + 100 * round);
         child.kill();
         daemon.wait_until_empty();
     }
@@ -265,7 +265,7 @@ fn a_killed_program_leaves_the_other_one_at_work() {
     steady.says("ready");
     assert_eq!(daemon.inspection().processes.len(), 2);
     first.kill();
-    eventually("one of two is left", || {
+    eventually("one of the two programs is left", || {
         let state = daemon.inspection();
         let left = (state.processes.len(), state.objects.len());
         if left == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
@@ -276,7 +276,7 @@ fn a_killed_program_leaves_the_other_one_at_work() {
 }
 
 #[test]
-fn a_child_that_holds_the_descriptors_of_a_killed_parent_keeps_nothing_alive() {
+fn a_child_with_its_killed_parents_descriptors_keeps_nothing_alive() {
     let daemon = Embedded::start();
     let mut parent = daemon.spawn("states", &["forked"]);
     parent.says("ready");

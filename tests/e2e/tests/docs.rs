@@ -1,6 +1,6 @@
-//! The pages of the repository: the book has them all, links lead somewhere, and shell sessions run as they are written.
+//! The pages of the repository: the book has all of them, links are valid, and shell sessions run as written.
 //!
-//! `e2e::console` says how sessions are written; pages with guests run in the test target `vm`.
+//! `e2e::console` describes the format of sessions; pages with guests run in the test target `vm`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 /// Pages below this folder are listed under this heading, the last of the summary. `GPUPV_BLESS=1` writes the list.
 const DECISIONS: (&str, &str) = ("docs/decisions", "# Decisions\n");
 
-/// What may stand behind `console` in the info string of a block.
+/// Words that may follow `console` in the info string of a block.
 const BLOCK_WORDS: [&str; 3] = ["vm", "ignore", "numbers"];
 
 /// Blocks that do not run: the page, the first command, the reason.
@@ -62,7 +62,7 @@ fn the_summary_lists_the_decisions_by_their_titles() {
         .iter()
         .filter(|page| page.path.starts_with(folder))
         .map(|page| {
-            let path = page.path.strip_prefix("docs").expect("it is in the folder");
+            let path = page.path.strip_prefix("docs").expect("the page is in the folder");
             format!("- [{}]({})\n", page.title(), path.display())
         })
         .collect();
@@ -81,7 +81,7 @@ fn the_summary_lists_the_decisions_by_their_titles() {
     }
 }
 
-/// A folder has nothing to show in the book, so a link names a file.
+/// A link names a file, because the book cannot show a folder.
 #[test]
 fn links_lead_to_files_and_headings() {
     let pages = Page::all();

@@ -143,7 +143,7 @@ fn every_answer_sent_before_a_kill_is_in_the_recording() {
             .collect();
         // Kills before, around and after the end of the first block.
         let wanted = 1 + random.below(30_000) as u64;
-        until("they call", || {
+        until("the clients make calls", || {
             progress.ready.load(Ordering::Relaxed) == CALLERS
                 && progress.total.load(Ordering::Relaxed) >= wanted
         });
@@ -303,7 +303,7 @@ fn durability_is_named_and_each_kind_records_everything() {
         if durable == "interval:1" {
             // The writer writes all pending data to the file, and then sleeps.
             let in_file = || Reader::new(std::fs::File::open(&trace).expect("there"), &trace).map(verify);
-            until("it is written", || {
+            until("the trace is written", || {
                 in_file().is_ok_and(|found| found.is_ok_and(|found| found.steps > 100))
             });
         }

@@ -176,7 +176,9 @@ fn the_trace_of_a_killed_daemon_replays_to_its_end_as_not_ended() {
     let command = [c_program("states").into(), "calls".into()];
     let mut callers = Running::start(guest_command(&command, &served.broker(), artifacts()));
     callers.says("ready");
-    until("it calls", || served.inspect().counters.is_some_and(|counters| counters.frames_received > 2000));
+    until("the clients make calls", || {
+        served.inspect().counters.is_some_and(|counters| counters.frames_received > 2000)
+    });
     served.child.kill().expect("the child process can be killed");
     served.child.wait().expect("the child process can be waited for");
     drop(callers);

@@ -321,7 +321,7 @@ fn identifiers(line: &str, is_code: bool) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn names_that_were_replaced_do_not_come_back() {
+fn replaced_names_are_not_used() {
     for file in files() {
         let extension = file.extension().unwrap_or_default();
         let is_code = extension == "rs" || extension == "proto";

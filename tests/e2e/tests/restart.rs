@@ -49,7 +49,7 @@ fn ring_goes_on(kills: u64, more: &[&str]) {
 
 #[track_caller]
 fn nothing_is_left(served: &Served) {
-    eventually("nothing is left of the guests", || {
+    eventually("nothing is left of the client processes", || {
         let left = served.inspect();
         let objects = left.objects.len() + left.waits.len() + left.devices.len() + left.contexts.len();
         if left.processes.is_empty() && objects == 0 { Ok(()) } else { Err(format!("{left:?}")) }

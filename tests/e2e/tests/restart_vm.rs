@@ -172,7 +172,7 @@ impl Machine {
         let image = Image::provide(&steps, artifacts()).expect("an image");
         let proxy = gpupv(&["vm", "proxy"]).arg(socket).stdout(Stdio::null()).spawn().expect("gpupv starts");
         let held = PathBuf::from(format!("{}.held", socket.display()));
-        until("the proxy is there", || held.exists());
+        until("the proxy's socket exists", || held.exists());
         let vm = Vm::launch(&boot::machine(&image, "vm1", &held, folder)).expect("QEMU starts");
         Machine { vm, proxy }
     }
@@ -218,7 +218,7 @@ fn end_in_guest(ring: &str, daemon: &mut Killable, machine: &Machine) {
 /// Waits for this text in the output of a process in the guest.
 #[track_caller]
 fn guest_says(daemon: &mut Killable, path: &str, words: &str, machine: &Machine) {
-    eventually("a process in the guest says what it should", || {
+    eventually("a process in the guest prints the expected text", || {
         let said = daemon.ask(&format!("get {path}.out"));
         assert!(!said.contains("FAILED"), "{path} in the guest: {said}");
         if said.contains(words) {
@@ -262,7 +262,7 @@ fn processes_in_a_guest_resume_after_each_kill_beside_local_ones() {
         let text = process.end();
         assert!(text.ends_with("ring: all as expected\n"), "{text}");
     }
-    eventually("nothing is left of the guests", || match daemon.ask("left") {
+    eventually("nothing is left of the client processes", || match daemon.ask("left") {
         left if left.is_empty() => Ok(()),
         left => Err(left),
     });
@@ -282,7 +282,7 @@ fn processes_in_a_guest_resume_after_each_kill_beside_local_ones() {
     let mut daemon = Killable::start(folder.path(), &journal);
     assert_eq!(daemon.ask("ready"), "yes");
     start_ring_in_guest("new", &mut daemon);
-    until("they wait", || daemon.ask("waiting") == PROCESSES.to_string());
+    until("all processes wait", || daemon.ask("waiting") == PROCESSES.to_string());
     local[0].signal(Signal::CONT);
     ring_in_guest_is_on("new", &mut daemon, &machine);
 

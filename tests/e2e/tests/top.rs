@@ -147,15 +147,15 @@ fn top_once_prints_a_plain_table_or_a_json_object() {
 fn top_fits_the_terminal_refreshes_and_restores_it() {
     let served = Served::start(&[]);
     let mut top = Terminal::with_top(&served, 120, 30);
-    until("it shows engines", || top.screen().iter().any(|line| line.contains("0.0  3D")));
+    until("top shows engines", || top.screen().iter().any(|line| line.contains("0.0  3D")));
     assert!(top.shown().starts_with("\x1b[?1049h\x1b[?25l\x1b[?7l"), "{:?}", top.shown());
     let modes = tcgetattr(&top.slave).expect("a terminal").local_modes;
     assert!(!modes.intersects(LocalModes::ICANON | LocalModes::ECHO), "{modes:?}");
     let _client = waiting(&served);
-    until("it shows a wait", || top.screen().iter().any(|line| line.contains("waits on its CPU")));
+    until("top shows a wait", || top.screen().iter().any(|line| line.contains("waits on its CPU")));
     assert!(top.screen()[0].starts_with(&format!("gpupv {}, up ", served.pid())), "{:?}", top.screen());
     resize(&top.master, 40, 8);
-    until("it fits", || {
+    until("the output fits the terminal", || {
         let screen = top.screen();
         screen.len() <= 8 && screen.iter().all(|line| line.chars().count() <= 40)
     });
@@ -171,14 +171,14 @@ fn top_restores_the_terminal_on_interrupt_and_daemon_death() {
     let mut interrupted = Terminal::with_top(&served, 80, 24);
     let mut left_alone = Terminal::with_top(&served, 80, 24);
     for top in [&interrupted, &left_alone] {
-        until("it shows engines", || top.screen().iter().any(|line| line.contains("0.0  3D")));
+        until("top shows engines", || top.screen().iter().any(|line| line.contains("0.0  3D")));
     }
     // Ctrl-C.
     interrupted.press(b"\x03");
     assert!(interrupted.ended().ends_with(LEFT));
     served.child.kill().expect("the child process can be killed");
     let shown = left_alone.ended();
-    until("it says so", || left_alone.shown().contains("the daemon has ended"));
+    until("top reports the daemon's end", || left_alone.shown().contains("the daemon has ended"));
     assert!(shown.contains(LEFT));
 }
 

@@ -44,7 +44,7 @@ fn why_names_a_c_program_behind_a_hang_live_and_from_a_killed_daemons_trace() {
     let command = [c_program("hang").into()];
     let mut program = Running::start(guest_command(&command, &served.broker(), artifacts()));
     program.says("submitted a command that hangs; now waiting for 7");
-    until("it waits", || served.inspect().waits.len() == 1);
+    until("the wait is registered", || served.inspect().waits.len() == 1);
     let output = why(&served, &["--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let live = json(&output);
@@ -100,7 +100,7 @@ fn a_dead_signaler_is_named_and_progress_is_no_failure() {
     assert_eq!(json(&output)["causes"][0]["about"]["process"], helper.process);
     let helpers = helper.process;
     drop(helper);
-    until("it is gone", || served.inspect().processes.len() == 1);
+    until("the other process has ended", || served.inspect().processes.len() == 1);
     let output = why(&served, &["--json", "--wait", "9"]);
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let cause = json(&output)["causes"][0].clone();

@@ -137,7 +137,7 @@ fn a_doorbell_that_was_not_rung_is_reported() {
 }
 
 #[test]
-fn a_context_that_is_suspended_holds_its_work() {
+fn a_suspended_context_is_reported_for_its_work() {
     let mut world = World::new();
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);

@@ -63,7 +63,7 @@ fn observed_inputs_give_another_kernel_the_same_effects() {
 }
 
 #[test]
-fn steps_of_a_virtual_clock_come_at_their_times() {
+fn steps_of_a_virtual_clock_have_exact_times() {
     let (daemon, notebook) = start(Clock::Virtual);
     let mut client = Client::new(&daemon.broker());
     let device = client.open_device();

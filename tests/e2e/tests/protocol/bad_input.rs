@@ -288,8 +288,8 @@ fn a_process_that_attaches_endlessly_is_refused_and_others_still_attach() {
     // A page of fence memory each, one more of the other process, and the backing pages.
     assert_eq!(taken, pieces + 1 + 3);
     drop((greedy, other));
-    until("everything is given back", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
-    until("everything is closed", || daemon.kernel_host().budgets.descriptors.figures().1 == 0);
+    until("all mappings are freed", || daemon.kernel_host().budgets.mappings.figures().1 == 0);
+    until("all descriptors are closed", || daemon.kernel_host().budgets.descriptors.figures().1 == 0);
     daemon.end();
 }
 
@@ -355,7 +355,7 @@ fn excess_descriptors_of_a_broker_message_are_closed_by_another_thread() {
         send_with(&client.broker, &proto::Message::encode_to_vec(&settle), &many);
         assert_eq!(client.broker.reply().expect("an answer").0.refused, "");
         // The daemon does not read from a client with this many descriptors to close.
-        eventually("all are closed", || {
+        eventually("all excess descriptors are closed", || {
             let now = machine::open_files(served.pid());
             // The earlier check of the daemon may still have had a connection open.
             if now.len() <= files.len() { Ok(()) } else { Err(format!("{now:?}, not {files:?}")) }

@@ -31,7 +31,7 @@ fn a_daemon_at_rest_is_not_woken() {
     let mut before = context_switches(served.pid());
     // Wait until the daemon is idle: two equal samples in a row.
     let interval = Duration::from_millis(500);
-    eventually("the daemon comes to rest", || {
+    eventually("the daemon becomes idle", || {
         std::thread::sleep(interval);
         let last = std::mem::replace(&mut before, context_switches(served.pid()));
         if last == before { Ok(()) } else { Err(format!("{} switches", before - last)) }

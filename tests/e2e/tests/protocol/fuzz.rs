@@ -239,7 +239,7 @@ fn drain(client: &mut Client) {
 }
 
 #[test]
-fn a_hundred_thousand_random_frames_harm_nobody() {
+fn a_hundred_thousand_random_frames_do_no_harm() {
     let seed = std::env::var(SEED_ENV).map_or(SEED, |seed| seed.parse().expect("a number"));
     println!("{SEED_ENV}={seed}");
     let mut random = Random::new(seed);

@@ -93,7 +93,7 @@ fn churning_nt_handles_share_one_watch_descriptor() {
         assert_eq!(inotify(), 1);
     }
     drop(client);
-    until("it has ended", || served.inspect().processes.is_empty());
+    until("the process has ended", || served.inspect().processes.is_empty());
     assert_eq!(inotify(), 1);
 }
 

@@ -103,7 +103,7 @@ fn figures() {
         scenario_client.end();
     }
     each("spawn, first call (attached), end", ACTORS.into(), begun);
-    until("the daemon has forgotten them", || daemon.kernel_host().sessions().clients().is_empty());
+    until("the daemon has no clients left", || daemon.kernel_host().sessions().clients().is_empty());
 
     let mut scenario_client = ScenarioClient::start(&daemon);
     let device = scenario_client.open_device();

@@ -118,7 +118,7 @@ fn an_object_and_its_name_live_until_the_last_nt_handle_is_closed() {
     send_named_fence(&daemon, &mut giver, &mut taker, "Frame done");
     // The handle in the mailbox is not received yet; the only process that had it is killed.
     giver.kill();
-    until("the giver is gone", || daemon.inspection().processes.len() == 2);
+    until("the giver has ended", || daemon.inspection().processes.len() == 2);
     assert_eq!(daemon.kernel_host().views().snapshot().shares, 1);
     let Reply::SyncObject(fence) = taker.given(open(device)) else { panic!("the NT handle was not opened") };
     assert_eq!(taker.value(Task::ReadValue(fence.object)), 5);
@@ -152,7 +152,7 @@ fn an_unreceived_nt_handle_is_closed_with_its_socket() {
     let [mut giver, mut taker] = [ScenarioClient::start(&daemon), ScenarioClient::start(&daemon)];
     send_named_fence(&daemon, &mut giver, &mut taker, "frame done");
     giver.kill();
-    until("the giver is gone", || daemon.inspection().processes.is_empty());
+    until("the giver has ended", || daemon.inspection().processes.is_empty());
     let state = daemon.kernel_host().views().snapshot();
     assert_eq!((state.shares, state.objects_alive), (1, 1));
     taker.kill();

@@ -83,7 +83,7 @@ pub fn killed_with_an_event(lab: &mut Lab) {
         job.says("ready");
         job.kill();
         lab.wait_until_empty();
-        until("its streams are closed", || lab.entry(0).device.stats().connections == connections);
+        until("the program's streams are closed", || lab.entry(0).device.stats().connections == connections);
     }
     lab.files_are_as_after_boot();
 }
@@ -121,7 +121,7 @@ pub fn more_events_than_event_channels(lab: &mut Lab) {
         assert_eq!(job.end(), (0, "ready\neach was set once\n".into()));
     }
     lab.wait_until_empty();
-    until("their streams are closed", || connections() == before);
+    until("the programs' streams are closed", || connections() == before);
 }
 
 pub fn killed_while_calling(lab: &mut Lab) {
@@ -129,7 +129,7 @@ pub fn killed_while_calling(lab: &mut Lab) {
     job.says("ready");
     let counters = &lab.fleet.daemon.kernel_host.counters;
     let before = counters.frames_received.count();
-    until("it calls", || counters.frames_received.count() > before + 100);
+    until("the program makes calls", || counters.frames_received.count() > before + 100);
     job.kill();
     lab.wait_until_empty();
 }
@@ -171,7 +171,7 @@ pub fn guestd_killed(lab: &mut Lab) {
     // The agent ends with it, so its exit status is unknown.
     let _ = lab.start(0, &["/kill_named", "serve", "--supervised"]).end_somehow();
     assert!(blocked.end_somehow().is_err(), "its agent has ended");
-    until("its process is ended", || processes(1) == 0);
+    until("the guest's process has ended", || processes(1) == 0);
     assert_eq!(processes(2), 1);
     until("the guest is ready again", || lab.entry(0).shared.state() == VmState::Ready);
     lab.reconnect(0);
@@ -196,22 +196,22 @@ pub fn qemu_killed(lab: &mut Lab) {
     for job in victims {
         assert!(job.end_somehow().is_err(), "its guest has ended");
     }
-    eventually("nothing stays of the VM", || {
+    eventually("nothing is left of the VM", || {
         let state = inspection(lab);
         let processes = state.processes.iter().filter(|process| process.vm != 2).count();
         let hung = state.engines.iter().any(|engine| engine.state.contains("hung"));
         let left = (processes, state.devices.len(), state.objects.len(), state.waits.len(), hung);
         if left == (0, 1, 1, 0, false) { Ok(()) } else { Err(format!("{left:?}")) }
     });
-    until("its memory is given back", || machine::mappings_of("memfd:") < mapped);
+    until("the VM's memory is unmapped", || machine::mappings_of("memfd:") < mapped);
 
     // The daemon removes the VM with its thread and its socket.
     let (guest, agent) = lab.fleet.guests.remove(0);
     let socket = guest.entry.socket.clone();
     drop((guest, agent));
     lab.fleet.daemon.vms.remove(VmId(1));
-    until("its thread is gone", || !machine::daemon_threads().contains(&"vsock-3".to_owned()));
-    until("its socket is gone", || !socket.exists());
+    until("the VM's thread has ended", || !machine::daemon_threads().contains(&"vsock-3".to_owned()));
+    until("the VM's socket is removed", || !socket.exists());
 
     assert_eq!(lab.run(0, &["/fence_tour"]), (0, TOUR.into()));
     assert_eq!(steady.end(), (0, "ready\nsteady: undisturbed\n".into()));

@@ -69,15 +69,15 @@ fn two_guests() {
         ("a program killed while it calls leaves nothing", cases::killed_while_calling),
         ("a program killed at any point of an event's life leaves nothing", cases::killed_with_an_event),
         ("a driver's event is set by the guest's kernel", cases::woken_by_the_kernel),
-        ("a stopped guestd is in nobody's way", cases::without_the_broker),
+        ("a stopped guestd delays no other signals", cases::without_the_broker),
         (
-            "events beyond the limit of event_channels are set by the stream",
+            "events beyond the limit of event channels are set by the stream",
             cases::more_events_than_event_channels,
         ),
-        ("a wait for what is reached sends no message", cases::satisfied_waits),
-        ("a process that goes to the host by itself gets nothing", cases::intruder),
-        ("guestd killed: its processes end, the guest comes back", cases::guestd_killed),
-        ("QEMU killed: nothing stays of its guest, the other one works on", cases::qemu_killed),
+        ("a wait for a reached value sends no message", cases::satisfied_waits),
+        ("a process that connects to the host without guestd is refused", cases::intruder),
+        ("guestd killed: its processes end, and the guest reconnects", cases::guestd_killed),
+        ("QEMU killed: nothing is left of its guest, and the other one continues", cases::qemu_killed),
     ];
     for (name, case) in cases {
         check(name, &mut lab, &case);
