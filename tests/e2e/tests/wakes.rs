@@ -166,7 +166,7 @@ fn a_stopped_waiter_shows_as_link_back_time() {
 
 /// An observer that blocks the kernel, with its lock held, in the step of a certain input until it is released.
 #[derive(Default)]
-struct VhostUserProxy {
+struct KernelBlocker {
     state: Mutex<Phase>,
     changed: Condvar,
 }
@@ -179,7 +179,7 @@ enum Phase {
     LetGo,
 }
 
-impl VhostUserProxy {
+impl KernelBlocker {
     fn set(&self, state: Phase) {
         *self.state.lock().expect("no observer thread panicked") = state;
         self.changed.notify_all();
@@ -191,7 +191,7 @@ impl VhostUserProxy {
     }
 }
 
-impl Observer for VhostUserProxy {
+impl Observer for KernelBlocker {
     fn step(&self, _now: Nanos, input: &Input, _effects: &Effects, _kernel: &DaemonKernel) {
         if matches!(input, Input::SystemTime { utc_100ns: 1 }) {
             self.set(Phase::Held);
@@ -203,7 +203,7 @@ impl Observer for VhostUserProxy {
 #[test]
 fn a_busy_daemon_shows_as_host_queue_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let proxy = Arc::new(VhostUserProxy::default());
+    let proxy = Arc::new(KernelBlocker::default());
     let mut pair = Pair::start(folder.path(), 1, Some(proxy.clone()));
     pair.waits();
     let begun = now();

@@ -29,7 +29,7 @@ const FENCE_MEMORY: std::ops::Range<u64> = 0x1_0000_0000..0x2_0000_0000;
 /// Sort key on the paging engine: the greatest runs first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    Companion,
+    PagingContext,
     Queue { priority: i32 },
 }
 
@@ -316,7 +316,7 @@ impl Naive {
             return paging_context;
         }
         let handle = self.contexts[context].handle;
-        let paging_context = self.system_context(process, device, handle, Rank::Companion);
+        let paging_context = self.system_context(process, device, handle, Rank::PagingContext);
         self.contexts[context].paging_context = Some(paging_context);
         paging_context
     }
