@@ -406,7 +406,7 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     from_dpc(&mut world, &script, called_back(0, right));
     assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
     // A DDI at PASSIVE_LEVEL.
-    script.borrow_mut().call_back("object_goes_bad", called_back(0, right));
+    script.borrow_mut().call_back("fail_object", called_back(0, right));
     world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage: 1 }));
     assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
     // Each call gets its own status.

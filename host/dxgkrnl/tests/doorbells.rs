@@ -264,7 +264,7 @@ fn the_longest_connected_queue_is_disconnected_before_its_doorbell_is_reused() {
     assert_eq!(world.stores(), [(first_slot, RETRY), (third_slot, CONNECTED)]);
     let (victim, taker) = (world.view(first).hw_queue.0, world.view(third).hw_queue.0);
     let expected = [
-        format!("connect_doorbell {taker}: Again"),
+        format!("connect_doorbell {taker}: Retry"),
         format!("doorbell_disconnected {victim}: STATUS_SUCCESS"),
         format!("connect_doorbell {taker}: Connected"),
     ];

@@ -573,7 +573,7 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn fail_object(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {
-        self.clients.object_goes_bad(adapter, usage, None, callbacks);
+        self.clients.fail_object(adapter, usage, None, callbacks);
     }
 
     fn lose_interrupt(&mut self, engine: EngineId) {

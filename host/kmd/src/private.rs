@@ -1,6 +1,6 @@
 //! The processes that use the driver, their CPU events and their escapes.
 //!
-//! A CPUEVENTUSAGE escape sets the usage of a CPU event: [`Clients::object_goes_bad`] signals each event whose
+//! A CPUEVENTUSAGE escape sets the usage of a CPU event: [`Clients::fail_object`] signals each event whose
 //! `Usage[0]` is that of the object. The last usage set for an event counts.
 //!
 //! Driver-private escapes, for C in `guest/umd/include/gpupv_escape.h`. Little-endian; the first u32 is the command:
@@ -181,7 +181,7 @@ impl Clients {
             OBJECT_BAD => {
                 let before = callbacks.len();
                 if let Some(process) = escape.process {
-                    self.object_goes_bad(adapter, operand(4)?, Some(process), callbacks);
+                    self.fail_object(adapter, operand(4)?, Some(process), callbacks);
                 }
                 let signaled = (callbacks.len() - before) as u32;
                 escape
@@ -263,7 +263,7 @@ impl Clients {
     }
 
     /// Signals the CPU events with this usage, of one process or of all.
-    pub fn object_goes_bad(
+    pub fn fail_object(
         &self,
         adapter: u32,
         usage: u32,
