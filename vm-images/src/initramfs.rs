@@ -22,11 +22,11 @@ use std::time::SystemTime;
 use cpio::newc;
 
 use crate::cache::{Cache, hash_file, hash_text, make_folder};
-use crate::elf::stripped;
 use crate::error::{Error, FileContext, Result};
 use crate::kernel::Kernel;
 use crate::libraries::libraries_of;
 use crate::limits::{GUEST_FILE_BYTES_MAX, INITRAMFS_ENTRIES_MAX, INITRAMFS_PRUNE_AGE_MIN};
+use crate::program::stripped;
 use crate::progress::Progress;
 
 const KIND: &str = "initramfs";

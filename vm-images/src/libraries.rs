@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use crate::command::output_of;
-use crate::elf::{FileKind, kind_of};
 use crate::error::{Error, FileContext, Result};
+use crate::program::{FileKind, kind_of};
 
 /// The loaders' default folders; a library found here keeps its path in the guest.
 const STANDARD_FOLDERS: [&str; 8] = [

@@ -20,7 +20,7 @@ fn a_file_that_is_no_program_is_refused_with_the_reason() {
     assert!(refusal(b"text").contains("neither an ELF file nor a script"));
     let mut other = fs::read(std::env::current_exe().unwrap()).unwrap();
     other[18] = 183;
-    assert!(refusal(&other).contains("aarch64"));
+    assert!(refusal(&other).contains("AARCH64"));
     assert!(libraries_of(&folder.path().join("none"), &[]).unwrap_err().to_string().contains("cannot read"));
 }
 

@@ -21,4 +21,4 @@ pub const COMMAND_LINES_SHOWN: usize = 12;
 /// The greatest file size in the guest: newc archives have 32-bit sizes.
 pub const GUEST_FILE_BYTES_MAX: u64 = u32::MAX as u64;
 /// A kernel is far below this size; damaged data may claim any.
-pub const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;
+pub const DECOMPRESSED_BYTES_MAX: u64 = 512 << 20;

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use elf::ElfBytes;
+use elf::endian::AnyEndian;
+
 use crate::cache::files_below;
 use crate::decompress::decompressed;
-use crate::elf::section;
 use crate::error::{Error, FileContext, Result};
 
 /// Modules that every guest needs: for PCI virtio devices, and for vsock over one.
@@ -50,7 +52,7 @@ fn visit(
         let reason = format!("it has no module {name}, either as a file or built in");
         return Err(Error::KernelPackageUnusable { package: "unpacked kernel".to_owned(), reason });
     };
-    let bytes = decompressed(fs::read(file).at("read", file)?)?;
+    let bytes = decompressed(fs::read(file).at("read", file)?).at("decompress", file)?;
     // The kernel's build refuses cyclic dependencies, so this recursion terminates.
     for dependency in dependencies(&bytes) {
         visit(&dependency, files, builtin, order)?;
@@ -62,12 +64,17 @@ fn visit(
 /// `kernel/net/vmw_vsock/vsock.ko.xz` is the module `vsock`; dashes and underscores are the same to the kernel.
 fn module_name(file: &Path) -> Option<String> {
     let (name, extension) = file.file_name()?.to_str()?.split_once('.')?;
-    matches!(extension, "ko" | "ko.xz" | "ko.zst" | "ko.gz").then(|| name.replace('-', "_"))
+    matches!(extension, "ko" | "ko.xz" | "ko.zst").then(|| name.replace('-', "_"))
 }
 
 /// `.modinfo` is a list of zero-terminated `key=value` strings; `depends` is a comma-separated list.
 fn dependencies(module: &[u8]) -> Vec<String> {
-    section(module, ".modinfo")
+    let section = || {
+        let file = ElfBytes::<AnyEndian>::minimal_parse(module).ok()?;
+        let header = file.section_header_by_name(".modinfo").ok()??;
+        Some(file.section_data(&header).ok()?.0)
+    };
+    section()
         .unwrap_or_default()
         .split(|&byte| byte == 0)
         .filter_map(|entry| std::str::from_utf8(entry).ok()?.strip_prefix("depends="))

@@ -67,6 +67,12 @@ fn two_processes_and_two_threads_get_one_whole_kernel() {
 }
 
 #[test]
+fn the_kernel_is_extracted_from_its_image() {
+    let Some(fixture) = fixture() else { return };
+    assert!(std::fs::read(&fixture.kernel.image).unwrap().starts_with(b"\x7fELF"), "{:?}", fixture.kernel);
+}
+
+#[test]
 fn the_modules_come_after_what_they_depend_on() {
     let Some(fixture) = fixture() else { return };
     let names: Vec<_> = fixture

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 
 fn this_program() -> Vec<u8> {
@@ -9,9 +11,7 @@ fn this_test_program_names_its_loader() {
     let FileKind::Elf { interpreter: Some(loader) } = kind_of(&this_program()) else {
         panic!("not dynamic ELF")
     };
-    assert!(loader.starts_with('/'), "{loader}");
-    let section = section(&this_program(), ".interp").unwrap().to_vec();
-    assert_eq!(section.strip_suffix(b"\0").unwrap(), loader.as_bytes());
+    assert!(Path::new(&loader).is_absolute() && Path::new(&loader).is_file(), "{loader}");
 }
 
 #[test]
@@ -24,32 +24,17 @@ fn another_machine_is_named() {
     let mut bytes = this_program();
     bytes[18] = 183;
     let FileKind::ElfOther(words) = kind_of(&bytes) else { panic!("taken for ours") };
-    assert!(words.contains("aarch64"), "{words}");
+    assert!(words.contains("AARCH64"), "{words}");
 }
 
 #[test]
-fn a_file_cut_short_at_any_byte_of_its_headers_does_not_panic() {
+fn a_file_cut_short_in_its_header_is_damaged() {
     let bytes = this_program();
-    for size in 0..4096 {
-        kind_of(&bytes[..size]);
-        assert_eq!(section(&bytes[..size], ".interp"), None);
+    for size in 4..64 {
+        let FileKind::ElfOther(words) = kind_of(&bytes[..size]) else { panic!("{size} bytes are taken") };
+        assert!(words.contains("damaged"), "{words}");
     }
-    let mut wild = bytes.clone();
-    wild[32..48].fill(0xff);
-    kind_of(&wild);
-    section(&wild, ".interp");
-}
-
-#[test]
-fn this_test_programs_build_id_is_a_note_of_its_kind_only() {
-    let program = this_program();
-    let Some(notes) = section(&program, ".note.gnu.build-id") else { return };
-    assert_eq!(note(notes, "GNU", 3).map(<[u8]>::len), Some(20));
-    assert_eq!(note(notes, "GNU", 4), None);
-    assert_eq!(note(notes, "Xen", 3), None);
-    for size in 0..notes.len() {
-        assert_eq!(note(&notes[..size], "GNU", 3), None, "{size}");
-    }
+    assert_eq!(kind_of(&bytes[..3]), FileKind::Unknown);
 }
 
 #[test]
