@@ -86,13 +86,8 @@ fn pictures(trace: &Path, name: &str) {
     );
     write("pftrace", timed("pftrace", || timeline::perfetto::export(&timeline)));
     write(
-        "svg",
-        timed("svg", || timeline::svg::export(&timeline, &timeline::svg::Options::default())).into(),
-    );
-    write(
         "txt",
         timed("text", || lanes::text(&timeline, &Selection::Last(200), 140)).unwrap_or_default().into(),
     );
     write("stats", timed("stats", || timeline.stats_text()).into());
-    write("json", timed("json", || timeline::to_json(&timeline)).into());
 }

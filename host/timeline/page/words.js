@@ -1,4 +1,4 @@
-// Texts of numbers and rows, equal to those in the text and SVG output of the same trace.
+// Texts of numbers and rows, equal to those in the text output of the same trace.
 
 function duration(nanos) {
   const sign = nanos < 0 ? "-" : "";

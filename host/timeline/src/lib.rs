@@ -1,7 +1,7 @@
 //! Timelines, statistics and differences of traces.
 //!
 //! ```text
-//!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  svg  lanes (text)  json
+//!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  lanes (text)
 //!                              │  ▲        └──────▶ stats
 //!                       replay ▼  │ observe.rs: runs of engines, signals
 //!                           Kernel<Observer>
@@ -20,19 +20,16 @@ mod build;
 pub mod diff;
 mod format;
 pub mod html;
-mod json;
 pub mod lanes;
 pub mod latency;
 mod observe;
 mod parts;
 pub mod perfetto;
 mod stats;
-pub mod svg;
 mod timeline;
 
 pub use build::{Options, TimelineError, read};
 pub use format::{duration, escaped, status_name};
-pub use json::to_json;
 pub use parts::{PART_NAMES, WaitPart, parts};
 pub use stats::{Stats, Summary};
 pub use timeline::{

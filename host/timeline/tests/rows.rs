@@ -215,9 +215,5 @@ fn any_session_can_be_drawn() {
             timeline::perfetto::export(&timeline),
             timeline.stats_text(),
         );
-        let _ = (
-            timeline::to_json(&timeline),
-            timeline::svg::export(&timeline, &timeline::svg::Options::default()),
-        );
     }
 }

@@ -1,13 +1,12 @@
-//! Text lanes, SVG, statistics, JSON and differences.
+//! Text lanes, statistics and differences.
 
 mod common;
 
 use std::path::Path;
 
-use serde_json::Value;
+use timeline::Timeline;
 use timeline::diff::{Diff, diff};
 use timeline::lanes::{Selection, text};
-use timeline::{Timeline, svg};
 use trace::Reader;
 
 #[test]
@@ -15,14 +14,6 @@ fn lanes_of_the_small_trace_are_as_they_were() {
     let timeline = common::small_timeline();
     let lanes = text(&timeline, &Selection::Last(1000), 140).unwrap();
     common::golden("small.txt", lanes.as_bytes());
-}
-
-#[test]
-fn svg_of_the_small_trace_is_as_it_was() {
-    let timeline = common::small_timeline();
-    common::golden("small.svg", svg::export(&timeline, &svg::Options::default()).as_bytes());
-    let by_time = svg::Options { by_time: true, steps_max: 20, ..svg::Options::default() };
-    assert_ne!(svg::export(&timeline, &by_time), svg::export(&timeline, &svg::Options::default()));
 }
 
 #[test]
@@ -51,24 +42,6 @@ fn figures_agree_with_the_rows() {
         .map(|run| run.end - run.begin)
         .sum();
     assert_eq!(busy, ran);
-}
-
-#[test]
-fn json_is_an_object_with_every_row() {
-    let timeline = common::small_timeline();
-    let value: Value = serde_json::from_str(&timeline::to_json(&timeline)).unwrap();
-    for (name, rows) in [
-        ("events", timeline.events.len()),
-        ("waits", timeline.waits.len()),
-        ("packets", timeline.packets.len()),
-        ("runs", timeline.runs.len()),
-        ("values", timeline.samples.len()),
-        ("marks", timeline.marks.len()),
-        ("blocked", timeline.blocked.len()),
-    ] {
-        assert_eq!(value[name].as_array().unwrap().len(), rows, "{name}");
-    }
-    assert_eq!(value["waits"][0]["cause"]["value"], 1);
 }
 
 fn steps(timeline: &Timeline, selection: &Selection) -> Vec<u64> {

@@ -78,9 +78,17 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         "tracks": tracks.collect::<Vec<_>>(), "fences": fences.collect::<Vec<_>>(),
         "parts": PART_NAMES, "markKinds": mark_kinds, "packetKinds": packet_kinds,
         "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
-        "reasons": timeline.reasons.iter().map(Reason::json).collect::<Vec<_>>(),
+        "reasons": timeline.reasons.iter().map(reason).collect::<Vec<_>>(),
         "blockedLeftOut": timeline.integrity.blocked_left_out,
         "integrity": timeline.integrity_words().trim(),
+    })
+}
+
+fn reason(reason: &Reason) -> serde_json::Value {
+    let Reason { verdict, stuck, sentence, chain, back_to, remarks } = reason;
+    json!({
+        "verdict": verdict, "stuck": stuck, "sentence": sentence, "chain": chain, "back_to": back_to,
+        "remarks": remarks,
     })
 }
 

@@ -1,4 +1,4 @@
-//! `gpupv trace export`: writes a trace as a picture for people, or as a file for other programs.
+//! `gpupv trace export`: writes a trace as a page for people, or as a Perfetto trace.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use drivers::Registry;
-use timeline::lanes::{Selection, text};
-use timeline::{Timeline, svg};
+use timeline::Timeline;
 
 use super::timeline_of;
 use crate::output::{pass_on, say};
@@ -17,14 +16,8 @@ use crate::output::{pass_on, say};
 enum Format {
     /// One page, opens from the file without a network (docs/TIMELINE.md)
     Html,
-    /// For ui.perfetto.dev and trace_processor
+    /// For ui.perfetto.dev, and for SQL by trace_processor
     Pftrace,
-    /// The last steps, for documents and logs
-    Svg,
-    /// Lanes of text, as in `gpupv trace show`
-    Text,
-    /// Every row
-    Json,
 }
 
 impl Format {
@@ -32,9 +25,6 @@ impl Format {
         match self {
             Format::Html => "html",
             Format::Pftrace => "pftrace",
-            Format::Svg => "svg",
-            Format::Text => "txt",
-            Format::Json => "json",
         }
     }
 }
@@ -56,12 +46,6 @@ pub struct ExportArgs {
     /// Last step to draw
     #[arg(long, value_name = "SEQ")]
     to: Option<u64>,
-    /// Maximum number of steps, counted from the last one; by default all, but 120 for svg
-    #[arg(long, value_name = "N")]
-    steps: Option<usize>,
-    /// svg: place steps by time
-    #[arg(long)]
-    by_time: bool,
 }
 
 pub fn run(args: &ExportArgs, drivers: &Registry) -> anyhow::Result<u8> {
@@ -96,16 +80,6 @@ fn picture(args: &ExportArgs, timeline: &Timeline) -> Vec<u8> {
     match args.format {
         Format::Html => timeline::html::export(timeline, &title).into_bytes(),
         Format::Pftrace => timeline::perfetto::export(timeline),
-        Format::Svg => {
-            let mut options = svg::Options { by_time: args.by_time, ..svg::Options::default() };
-            options.steps_max = args.steps.unwrap_or(options.steps_max);
-            svg::export(timeline, &options).into_bytes()
-        }
-        Format::Text => {
-            let steps = args.steps.unwrap_or(usize::MAX);
-            text(timeline, &Selection::Last(steps), 140).unwrap_or_default().into_bytes()
-        }
-        Format::Json => timeline::to_json(timeline).into_bytes(),
     }
 }
 

@@ -33,7 +33,7 @@ enum Command {
     Show(show::ShowArgs),
     /// Print figures: calls, statuses, waits and their ages, processes, engines, the busiest fences
     Stats(stats::StatsArgs),
-    /// Write a picture: an HTML page, a Perfetto trace or SVG; or text, or JSON
+    /// Write a picture: an HTML page, or a Perfetto trace
     Export(export::ExportArgs),
     /// Show the differences between two traces, compared by cause and not by time
     Diff(diff::DiffArgs),
