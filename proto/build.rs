@@ -23,7 +23,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let builder = FRAMES.into_iter().fold(tonic_prost_build::configure(), |builder, frame| {
         builder.extern_path(format!(".gpupv.channel.{frame}"), format!("crate::channel::{frame}"))
     });
-    let builder = builder.build_client(services).build_server(services);
+    let mut builder = builder.build_client(services).build_server(services);
+    if services {
+        // `gpupv inspect --json` prints these messages.
+        builder = builder.type_attribute(".gpupv.control.v1", "#[derive(serde::Serialize)]");
+    }
     builder.compile_fds(without_calls(descriptors))?;
     Ok(())
 }

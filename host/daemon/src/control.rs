@@ -11,7 +11,7 @@ use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
 use proto::control::{
     DumpTraceRequest, Dumped, InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest,
-    StopReply, StopRequest, TopReply, TopRequest, WhyReply, WhyRequest,
+    StopReply, StopRequest, WhyReply, WhyRequest,
 };
 use rustix::net::SocketType;
 use tokio::sync::{Notify, broadcast};
@@ -38,10 +38,17 @@ struct Service {
 
 #[tonic::async_trait]
 impl Control for Service {
-    async fn inspect(&self, _: Request<InspectRequest>) -> Result<Response<Inspection>, Status> {
+    async fn inspect(&self, request: Request<InspectRequest>) -> Result<Response<Inspection>, Status> {
         let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
+        let causes_max = request.into_inner().causes;
         read_state(move || {
-            let state = kernel_host.views().say(|looked| of_snapshot(&looked.kernel.snapshot()))?;
+            let state = kernel_host.views().say(|looked| {
+                let state = of_snapshot(&looked.kernel.snapshot());
+                let Some(most) = causes_max else { return state };
+                let question = Question { now: looked.now, most: most as usize, ..Question::default() };
+                let WhyReply { waiting, causes, .. } = to_reply(&looked.kernel.why(&question), false);
+                Inspection { waiting: Some(waiting), causes, ..state }
+            })?;
             Ok(around(&kernel_host, &vms, state))
         })
         .await
@@ -93,21 +100,6 @@ impl Control for Service {
                 };
                 to_reply(&why, request.picture)
             })
-        })
-        .await
-    }
-
-    async fn top(&self, request: Request<TopRequest>) -> Result<Response<TopReply>, Status> {
-        let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
-        let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
-        read_state(move || {
-            let mut reply = kernel_host.views().say(|looked| {
-                let why = looked.kernel.why(&Question { now: looked.now, ..question.clone() });
-                let state = of_snapshot(&looked.kernel.snapshot());
-                TopReply { state: Some(state), why: Some(to_reply(&why, false)) }
-            })?;
-            reply.state = reply.state.map(|state| around(&kernel_host, &vms, state));
-            Ok(reply)
         })
         .await
     }

@@ -1,10 +1,11 @@
 //! The `gpupv` command line. A program with its own drivers calls [`main`] with them.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use crate::commands::{
-    bench, demo, doctor, explain, inject, inspect, replay, run, scenario, serve, top, trace, vm, why,
+    bench, demo, doctor, explain, inject, inspect, replay, run, scenario, serve, trace, vm, why,
 };
 use crate::output;
 use clap::{Parser, Subcommand};
@@ -38,10 +39,8 @@ enum Command {
     Vm(vm::VmArgs),
     /// Run the daemon by itself; local processes and VMs attach to it
     Serve(serve::ServeArgs),
-    /// Show the live state of a daemon
+    /// Show the live state of a daemon, once or as a refreshing view of what changes
     Inspect(inspect::InspectArgs),
-    /// Show the activity of a daemon: processes, engines, changing fences, the longest waits
-    Top(top::TopArgs),
     /// Inject a fault into a daemon: an engine hangs, an interrupt is lost, an adapter stops
     Inject(inject::InjectArgs),
     /// Explain why a wait does not complete, in a running daemon or in a trace
@@ -58,9 +57,19 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
+/// Returns the arguments of this program, with `top`, an older name, replaced by `inspect --watch`.
+fn arguments() -> Vec<OsString> {
+    let mut all: Vec<OsString> = std::env::args_os().collect();
+    let command = (1..all.len()).find(|at| !all[*at].as_encoded_bytes().starts_with(b"-"));
+    if let Some(at) = command.filter(|at| all[*at] == "top") {
+        all.splice(at..=at, ["inspect", "--watch"].map(OsString::from));
+    }
+    all
+}
+
 /// Runs the whole `gpupv` command line; configurations and scenarios may name these drivers.
 pub fn main(drivers: &Registry) -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(arguments());
     let level = match cli.verbose {
         0 => "warn",
         1 => "warn,daemon=debug,gpupv=debug,live=debug",
@@ -83,7 +92,6 @@ pub fn main(drivers: &Registry) -> ExitCode {
         Command::Vm(args) => vm::run(args, drivers),
         Command::Serve(args) => serve::run(args, drivers),
         Command::Inspect(args) => inspect::run(args),
-        Command::Top(args) => top::run(args),
         Command::Inject(args) => inject::run(args),
         Command::Why(args) => why::run(args, drivers),
         Command::Replay(args) => replay::run(args, drivers),

@@ -21,7 +21,7 @@
 //!   numbers of nine or more hexadecimal digits and the width of gaps are never compared, so that a page shows real ones.
 //! - `gpupv serve` and `gpupv vm proxy` run in the background until the page ends; the test waits for their shown output. `PID` in a
 //!   later command is the process id of the last one. A command that ends in `&` also runs in the background; its output is ignored.
-//!   A command that refreshes its output (`--watch`, `gpupv top`) is interrupted.
+//!   A command that refreshes its output (`--watch`) is interrupted.
 //! - In a block fenced `console,numbers` no number is compared, for measurements and results that depend on scheduling.
 //! - A page with a block fenced `console,vm` runs in the test target `vm`, which boots guests; all others in `docs`.
 //! - A block fenced `console,ignore` does not run. The table `IGNORED` in `tests/docs.rs` has the reason.
@@ -44,8 +44,8 @@ const COPIED: [&str; 4] = ["guest/umd/include", "tests/c", "tests/scenarios", "t
 
 /// Commands that run until they are ended, each with a text of the last line that it prints when it is ready.
 const SERVERS: [(&str, &str); 2] = [("gpupv serve", "control: "), ("gpupv vm proxy", "-chardev ")];
-/// Commands that refresh their output until they are interrupted.
-const WATCHERS: [&str; 2] = ["--watch", "gpupv top"];
+/// Option of commands that refresh their output until they are interrupted.
+const WATCH: &str = "--watch";
 
 /// `timeout` of a command that ends by itself, and of an interrupted one, whose status is then 124.
 const ENDS: &[&str] = &["timeout", "--kill-after=5", "120"];
@@ -135,7 +135,6 @@ impl Shell {
     }
 
     fn run(&mut self, step: &Step) -> Result<(), Failure> {
-        let has = |words: &[&str]| words.iter().any(|word| step.command.contains(word));
         if let Some(command) = step.command.strip_suffix(" &") {
             let (child, _) = self.spawn(&[], &self.command(command));
             self.background.push(Background(child));
@@ -144,7 +143,8 @@ impl Shell {
         if let Some((_, last)) = SERVERS.iter().find(|(server, _)| step.command.contains(server)) {
             return self.serve(step, last);
         }
-        let (limit, also) = if has(&WATCHERS) { (INTERRUPTED, STATUS_INTERRUPTED) } else { (ENDS, 0) };
+        let (limit, also) =
+            if step.command.contains(WATCH) { (INTERRUPTED, STATUS_INTERRUPTED) } else { (ENDS, 0) };
         let command = self.command(&step.command);
         let (mut child, output) = self.spawn(limit, &command);
         let status = child.wait().expect("it is ours");

@@ -103,7 +103,8 @@ impl Served {
         block_on(async {
             let mut client =
                 control::connect(self.directory()).await.map_err(|error| format!("{error:#}"))?;
-            let reply = client.inspect(InspectRequest {}).await.map_err(|status| status.to_string())?;
+            let reply =
+                client.inspect(InspectRequest::default()).await.map_err(|status| status.to_string())?;
             Ok(reply.into_inner())
         })
     }

@@ -10,7 +10,6 @@ pub mod replay;
 pub mod run;
 pub mod scenario;
 pub mod serve;
-pub mod top;
 pub mod trace;
 pub mod vm;
 pub mod why;

@@ -8,7 +8,7 @@ use d3dkmt::{Call, CreateContextFlags, CreatedSyncObject, Reply, SyncObjectInfo,
 use e2e::served::block_on;
 use e2e::wire::{open_call, share_call};
 use gpupv::daemon::control;
-use proto::control::{InspectRequest, TopRequest, WhyRequest};
+use proto::control::{InspectRequest, WhyRequest};
 
 use crate::attacker::{Attacked, Attacker, Stopped};
 use crate::calls;
@@ -195,9 +195,9 @@ fn looking(ground: &Ground<'_>) -> Attacked {
     let looked = block_on(async {
         let mut client = control::connect(ground.directory).await.map_err(|error| format!("{error:#}"))?;
         let said = |status: &dyn std::fmt::Display| status.to_string();
-        client.inspect(InspectRequest {}).await.map_err(|status| said(&status))?;
+        client.inspect(InspectRequest { causes: None }).await.map_err(|status| said(&status))?;
         client.why(WhyRequest::default()).await.map_err(|status| said(&status))?;
-        client.top(TopRequest { causes: 10 }).await.map_err(|status| said(&status))?;
+        client.inspect(InspectRequest { causes: Some(10) }).await.map_err(|status| said(&status))?;
         Ok::<(), String>(())
     });
     looked.map_err(Stopped::Fell)

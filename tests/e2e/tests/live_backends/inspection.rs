@@ -120,7 +120,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
         "= 0, last operation 1",
         "on the paging engine: ",
         "key 7, fence value 0, 1 waiters",
-        "event 2 has waited 0.000 ms to acquire keyed mutex",
+        "event 2 has waited 0 ns to acquire keyed mutex",
         "on node 0, priority 0, in process -3: empty",
         "on adapter 0: ACTIVE",
     ] {
@@ -139,7 +139,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
     for line in ["engine resets, 0 adapter resets", "on adapter 0: HUNG", &fence] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    let json = inspect::to_json(&after);
+    let json = serde_json::to_value(&after).expect("JSON");
     assert_eq!(json["stopped_adapters"][0]["adapter"], 1);
     assert_eq!((&json["bugcheck"], &json["hw_queues"][1]["doorbell"]), (&serde_json::Value::Null, &0.into()));
     assert_eq!(json["keyed_mutexes"].as_array().map(Vec::len), Some(2));
@@ -168,7 +168,6 @@ fn inspect_shows_queues_doorbells_mutexes_and_faulted_objects() {
         .map(str::to_owned)
         .collect();
     assert!(queues[0].contains("its work is lost") && queues[1].contains("DISCONNECTED_ABORT"), "{queues:?}");
-    assert!(inspect::to_json(&state)["bugcheck"]["why"].is_string());
     drop(client);
     daemon.end();
 }

@@ -3,15 +3,12 @@
 use dxgkrnl::AdapterConfig;
 use proto::control::{
     Acquire, Allocation, Context, Device, HwQueue, Inspection, KeyedMutex, Object, Owner, PagingQueue,
-    Resource, Wait,
+    Process, Resource, Wait,
 };
+use timeline::duration;
 
 fn handle(handle: u32) -> String {
     format!("{handle:#x}")
-}
-
-fn milliseconds(nanos: u64) -> String {
-    format!("{}.{:03} ms", nanos / 1_000_000, nanos / 1000 % 1000)
 }
 
 /// Formats a wait as one line: the waiter, the fences and their values.
@@ -30,7 +27,7 @@ fn render_wait(wait: &Wait, now_ns: u64) -> String {
         })
         .collect();
     let kind = if wait.any { " or " } else { " and " };
-    let age = milliseconds(now_ns.saturating_sub(wait.since_ns));
+    let age = duration(now_ns.saturating_sub(wait.since_ns));
     format!("  {who} has waited {age} for {}\n", items.join(kind))
 }
 
@@ -205,9 +202,9 @@ fn render_keyed_mutex(mutex: &KeyedMutex, state: &Inspection) -> String {
 
 /// Formats an acquire as one line: the waiter, the keyed mutex and the key.
 fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
-    let age = milliseconds(now_ns.saturating_sub(acquire.since_ns));
+    let age = duration(now_ns.saturating_sub(acquire.since_ns));
     let end = match (acquire.until_ns, acquire.until_utc_100ns) {
-        (Some(until), _) => format!(", for {} more", milliseconds(until.saturating_sub(now_ns))),
+        (Some(until), _) => format!(", for {} more", duration(until.saturating_sub(now_ns))),
         (None, Some(until)) => format!(", until the system time {until}"),
         (None, None) => String::new(),
     };
@@ -220,20 +217,25 @@ fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
     )
 }
 
-/// Formats the state of the daemon and its kernel.
-pub fn render(state: &Inspection) -> String {
+/// Formats what the daemon is and how its recording is.
+pub fn render_daemon(state: &Inspection) -> String {
     let mut text = format!(
         "daemon {}: {} threads, {} KiB resident, up {}{}\n",
         state.pid,
         state.threads,
         state.resident_bytes / 1024,
-        milliseconds(state.now_ns),
+        duration(state.now_ns),
         if state.recording { ", recording" } else { "" }
     );
     if state.recording_dropped > 0 {
         text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
     }
-    text += &render_kernel(state);
+    text
+}
+
+/// Formats the state of the daemon and its kernel.
+pub fn render(state: &Inspection) -> String {
+    let mut text = render_daemon(state) + &render_kernel(state);
     if let Some(counters) = &state.counters {
         text += &format!(
             "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors; longest step {} units\n",
@@ -249,8 +251,8 @@ pub fn render(state: &Inspection) -> String {
     text
 }
 
-/// Formats the state of the kernel alone.
-pub fn render_kernel(state: &Inspection) -> String {
+/// Formats what the hardware has lost: a bugcheck, adapters that do not run, resets.
+pub fn render_resets(state: &Inspection) -> String {
     let mut text = String::new();
     if let Some(bugcheck) = &state.bugcheck {
         let parameters: Vec<String> = bugcheck.parameters.iter().map(|one| format!("{one:#x}")).collect();
@@ -265,6 +267,20 @@ pub fn render_kernel(state: &Inspection) -> String {
     if state.engine_resets + state.adapter_resets > 0 {
         text += &format!("{} engine resets, {} adapter resets\n", state.engine_resets, state.adapter_resets);
     }
+    text
+}
+
+/// Formats what keeps a process from running, for the end of a line about it.
+pub fn process_state(process: &Process) -> String {
+    let connected = if process.connected { "" } else { ", not connected" };
+    let blocked = if process.blocked { ", blocked from the GPU" } else { "" };
+    let frozen = process.held_wakes.map_or(String::new(), |held| format!(", frozen, {held} wake-ups held"));
+    format!("{connected}{blocked}{frozen}")
+}
+
+/// Formats the state of the kernel alone.
+pub fn render_kernel(state: &Inspection) -> String {
+    let mut text = render_resets(state);
     for vm in &state.vms {
         text += &match vm.socket.as_str() {
             "" => format!("vm {} ({})\n", vm.id, vm.name),
@@ -273,18 +289,15 @@ pub fn render_kernel(state: &Inspection) -> String {
     }
     for process in &state.processes {
         let place = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
-        let connected = if process.connected { "" } else { ", not connected" };
-        let blocked = if process.blocked { ", blocked from the GPU" } else { "" };
-        let frozen =
-            process.held_wakes.map_or(String::new(), |held| format!(", frozen, {held} wake-ups held"));
         text += &format!(
-            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{connected}{blocked}{frozen}\n",
+            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{}\n",
             process.id,
             process.pid,
             process.name,
             process.handles,
             process.fence_slots_used,
-            process.fence_slots
+            process.fence_slots,
+            process_state(process)
         );
     }
     text.extend(state.devices.iter().map(render_device));

@@ -10,7 +10,7 @@ use drivers::Registry;
 use serde_json::{Value, json};
 use trace::{Player, Reader, ReplayRange, Report, Stop, TraceError, replay_part};
 
-use crate::commands::inspect::{render_kernel, to_json};
+use crate::commands::inspect::render_kernel;
 use crate::daemon::inspection::of_snapshot;
 use crate::output::{OK, Steps, VERDICT_FAILED, say};
 
@@ -100,7 +100,7 @@ fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str, 
         add(&mut value, report);
     }
     if let Some(state) = state {
-        value["state"] = to_json(&state);
+        value["state"] = json!(state);
     }
     say(format_args!("{value}"));
 }

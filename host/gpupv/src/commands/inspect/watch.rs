@@ -1,0 +1,97 @@
+//! `gpupv inspect --watch`: requests the state once an interval, and shows what changed.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use proto::control::control_client::ControlClient;
+use proto::control::{InspectRequest, Inspection, NotesRequest};
+use tokio::time::MissedTickBehavior;
+use tonic::transport::Channel;
+
+use super::InspectArgs;
+use super::changes::Changes;
+use crate::output::{OK, complain, pass_on, say};
+
+/// Number of notes that are kept.
+const NOTES_KEPT: usize = 5;
+
+/// Time after which an answer is late.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Requests the state with the causes of waits, and complains while the answer is late.
+async fn ask(client: &mut ControlClient<Channel>, args: &InspectArgs) -> anyhow::Result<Inspection> {
+    let begin = Instant::now();
+    let mut reply = pin!(client.inspect(InspectRequest { causes: Some(args.rows) }));
+    let state = loop {
+        match tokio::time::timeout(LATE, reply.as_mut()).await {
+            Ok(reply) => break reply.context("the daemon did not answer")?.into_inner(),
+            Err(_) => {
+                complain(format_args!("the daemon has not answered for {} s", begin.elapsed().as_secs()));
+            }
+        }
+    };
+    let has_causes = state.waiting.is_some();
+    ensure!(has_causes, "this daemon is older than `--watch`: restart it with this version of gpupv");
+    Ok(state)
+}
+
+/// Shows states until it is interrupted or the daemon exits, which is no failure.
+pub async fn watch(client: &mut ControlClient<Channel>, args: &InspectArgs) -> anyhow::Result<u8> {
+    let stream = client.notes(NotesRequest {}).await.context("the daemon did not answer")?;
+    let mut stream = stream.into_inner();
+    let mut ticks = tokio::time::interval(args.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut notes = VecDeque::new();
+    let mut before = None;
+    loop {
+        tokio::select! {
+            Ok(Some(note)) = stream.message() => {
+                notes.push_back(note);
+                if notes.len() > NOTES_KEPT {
+                    notes.pop_front();
+                }
+            }
+            _ = ticks.tick() => {
+                let now = match ask(client, args).await {
+                    Ok(now) => now,
+                    Err(_) if before.is_some() => {
+                        complain(format_args!("the daemon has ended"));
+                        return Ok(OK);
+                    }
+                    Err(error) => return Err(error),
+                };
+                let rows = args.rows as usize;
+                show(&Changes { before: before.as_ref(), now: &now, notes: &notes, rows }, args.json);
+                before = Some(now);
+            }
+        }
+    }
+}
+
+fn show(changes: &Changes<'_>, json: bool) {
+    if json {
+        say(format_args!("{}", changes.json()));
+    } else if std::io::stdout().is_terminal() {
+        draw(&changes.lines());
+    } else {
+        say(format_args!("{}\n", changes.lines().join("\n")));
+    }
+}
+
+/// Replaces the terminal's content by the lines that fit, each cut to its width.
+fn draw(lines: &[String]) {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col.into(), usize::from(size.ws_row)));
+    let mut text = String::from("\x1b[H");
+    for line in lines.iter().take(rows - 1) {
+        let cut = line.char_indices().nth(columns).map_or(line.as_str(), |(end, _)| &line[..end]);
+        // Erase first: behind a full line, the cursor stands on its last character.
+        let _ = writeln!(text, "\x1b[K{cut}");
+    }
+    pass_on((text + "\x1b[J").as_bytes());
+}
