@@ -2,7 +2,6 @@
 //! The kernel model never sees a message: conversions happen in this crate.
 #![deny(unsafe_code)]
 
-pub mod bench;
 pub mod bulk;
 pub mod convert;
 pub mod frame;

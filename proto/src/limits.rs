@@ -6,14 +6,6 @@ pub const GUESTD_PORT: u32 = 7000;
 pub const CHANNEL_PORT: u32 = 7001;
 /// vsock port of the daemon for event channels: a stream for each event that guestd registers for a process.
 pub const EVENT_CHANNEL_PORT: u32 = 7002;
-/// vsock port of the daemon that echoes bytes; open only while `gpupv bench` runs.
-pub const ECHO_PORT: u32 = 7010;
-/// vsock port of the daemon that discards bytes; open only while `gpupv bench` runs.
-pub const SINK_PORT: u32 = 7011;
-/// vsock port of the daemon that forwards bytes to the other connection there; open only while `gpupv bench` runs.
-pub const RELAY_PORT: u32 = 7012;
-/// vsock port of the daemon that executes [`crate::bench::Order`]s; open only while `gpupv bench` runs.
-pub const DRIVER_PORT: u32 = 7013;
 /// vsock port of the guest on which guestd serves the agent.
 pub const AGENT_PORT: u32 = 7100;
 /// Source ports below this are reserved for guestd, because only root may bind them.

@@ -9,14 +9,14 @@
 //! waiter's return. Locally both are CLOCK_MONOTONIC of one machine. A guest's clock has another origin: the offset is
 //! chosen so that the raw peer's hops there and back are equally long in the median of the round.
 
-use proto::bench::Order;
+use guest_bench::{Order, Service};
 use proto::convert::wake_to_frame;
 
 use anyhow::ensure;
 use d3dkmt::{EventId, NtStatus};
 
 use crate::Plan;
-use crate::peers::{Peers, Raw, Service};
+use crate::peers::{Peers, Raw};
 use crate::record::{self, Samples, monotonic_ns};
 use crate::wake::{READ_RAW, WAIT, Waiter};
 

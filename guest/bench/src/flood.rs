@@ -16,7 +16,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use anyhow::{Context as _, bail, ensure};
 use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 use dxcore::client::{Broker, broker_path, greet, hello};
-use proto::bench::{FLOOD_DATA_BYTES, Flood};
+use guest_bench::{FLOOD_DATA_BYTES, Flood};
 use proto::convert::{FromHost, call_to_frame, from_host};
 use proto::frame::{FrameBuffer, append, decode};
 use rustix::event::{PollFd, PollFlags, poll};

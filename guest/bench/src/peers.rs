@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use proto::limits::{DRIVER_PORT, ECHO_PORT, RELAY_PORT, SINK_PORT};
+use guest_bench::Service;
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -22,19 +22,6 @@ pub enum Peers {
     /// Sockets `echo`, `sink`, `relay` and `driver` in this folder.
     Unix(&'static str),
     Vsock,
-}
-
-/// What a peer does with the bytes that it receives.
-#[derive(Clone, Copy, Debug)]
-pub enum Service {
-    /// Sends them back.
-    Echo,
-    /// Discards them, after 8 bytes with their number; then answers one byte.
-    Sink,
-    /// Sends them to the other connection.
-    Relay,
-    /// Executes them as orders of `proto::bench`. Raw bytes go to the other connection.
-    Driver,
 }
 
 /// A connection to a peer.
@@ -61,23 +48,12 @@ impl Peers {
     pub fn connect(&self, service: Service) -> anyhow::Result<Raw> {
         let descriptor = match self {
             Peers::Unix(folder) => {
-                let name = match service {
-                    Service::Echo => "echo",
-                    Service::Sink => "sink",
-                    Service::Relay => "relay",
-                    Service::Driver => "driver",
-                };
-                let path = Path::new(folder).join(name);
+                let path = Path::new(folder).join(service.socket());
                 let stream = UnixStream::connect(&path);
                 OwnedFd::from(stream.with_context(|| format!("no peer at {}", path.display()))?)
             }
             Peers::Vsock => {
-                let port = match service {
-                    Service::Echo => ECHO_PORT,
-                    Service::Sink => SINK_PORT,
-                    Service::Relay => RELAY_PORT,
-                    Service::Driver => DRIVER_PORT,
-                };
+                let port = service.port();
                 connect_vsock(port).with_context(|| format!("no peer at vsock port {port}"))?
             }
         };

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use d3dkmt::{Call, GpuSignal, Handle, SignalFlags};
+use guest_bench::Service;
 
 use crate::Plan;
 use crate::abi::{BenchDevice, Fence, messages_sent};
-use crate::peers::{Raw, Service};
+use crate::peers::Raw;
 use crate::record::{self, Samples};
 use crate::sync_call::frame_bytes;
 

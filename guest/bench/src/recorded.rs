@@ -6,7 +6,7 @@
 //!                  ◀── a line once it records
 //! ```
 
-use proto::bench::Record;
+use guest_bench::Record;
 
 use crate::Plan;
 use crate::abi::BenchDevice;

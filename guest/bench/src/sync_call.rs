@@ -1,14 +1,13 @@
 //! sync_call: a call and its answer beside a raw echo of as many bytes; escape_64k: the same in bytes per second.
 
 use d3dkmt::{Call, EscapeFlags, Handle, SignalFlags, device_state_type};
-use proto::bench::FLOOD_DATA_BYTES as ESCAPE_BYTES;
+use guest_bench::{FLOOD_DATA_BYTES as ESCAPE_BYTES, Service};
 use proto::convert::call_to_frame;
 
 use anyhow::ensure;
 
 use crate::Plan;
 use crate::abi::{BenchDevice, messages_sent};
-use crate::peers::Service;
 use crate::record::{self, Samples};
 
 /// Calls of one series before the other runs.

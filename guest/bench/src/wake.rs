@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use proto::bench::DRIVER_USAGE;
+use guest_bench::{DRIVER_USAGE, Service};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::FdFlags;
 use rustix::net::{
@@ -26,7 +26,7 @@ use rustix::net::{
 };
 
 use crate::abi::{BenchDevice, Fence};
-use crate::peers::{Peers, Raw, Service};
+use crate::peers::{Peers, Raw};
 use crate::record::{self, Samples, monotonic_ns};
 use crate::sync_call::signal_bytes;
 use crate::{Plan, abi};

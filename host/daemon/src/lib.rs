@@ -66,7 +66,7 @@ pub use kernel_host::{Busy, Injection, ReadInjection};
 pub use observer::Observer;
 pub use record_max::RecordMax;
 pub use timer::Clock;
-pub use vm::{MorePorts, PortServices};
+pub use vm::PortServices;
 
 /// How to start a daemon.
 #[derive(Debug, Clone, Default)]
@@ -91,7 +91,7 @@ pub struct Options {
     /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
     pub async_submission: bool,
     /// Services on ports that the daemon itself does not serve: `gpupv bench` has peers there.
-    pub more_ports: Option<MorePorts>,
+    pub more_ports: Option<Arc<dyn PortServices>>,
     pub kernel: dxgkrnl::Config,
     /// Drivers that `kernel` may name; by default the simulated one.
     pub drivers: drivers::Registry,

@@ -7,7 +7,7 @@
 //!                 guestd is connected           one-time token
 //!   EVENT_CHANNEL_PORT  guestd, for an event    the token that     nothing; the host sends a byte for each wake
 //!                 that it has registered        guestd was given
-//!   any other     -                             -                  as [`MorePorts`] serves it, if it does
+//!   any other     -                             -                  as [`PortServices`] has it, if at all
 //! ```
 //! When guestd's connection closes, the VM's processes are detached. When QEMU's closes, the VM is detached as well.
 //!
@@ -71,23 +71,14 @@ pub struct VmShared {
     status: Ranked<VmStatus>,
     changed: Condvar,
     pub(super) event_channels: EventChannels,
-    more_ports: Option<Box<dyn PortServices>>,
+    more_ports: Option<Arc<dyn PortServices>>,
 }
 
-/// Additional services of one VM.
-pub trait PortServices: Send + Sync {
+/// Additional services for VMs.
+pub trait PortServices: std::fmt::Debug + Send + Sync {
     /// Returns the endpoint of a new connection to this port; `None`: the port is not served.
-    fn accept(&self, port: u32, connection: &Connection) -> Option<Box<dyn Endpoint>>;
-}
-
-/// Creates the additional services of a VM.
-#[derive(Clone)]
-pub struct MorePorts(pub Arc<dyn Fn(Arc<KernelHost>) -> Box<dyn PortServices> + Send + Sync>);
-
-impl std::fmt::Debug for MorePorts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MorePorts")
-    }
+    fn accept(&self, host: &Arc<KernelHost>, port: u32, connection: &Connection)
+    -> Option<Box<dyn Endpoint>>;
 }
 
 struct VmStatus {
@@ -249,7 +240,8 @@ impl Services for VmServices {
             }
             CHANNEL_PORT | EVENT_CHANNEL_PORT => refuse("guestd is not connected"),
             port => {
-                let more = shared.more_ports.as_ref().and_then(|ports| ports.accept(port, &connection));
+                let ports = shared.more_ports.as_ref();
+                let more = ports.and_then(|ports| ports.accept(&shared.kernel_host, port, &connection));
                 more.or_else(|| refuse("nothing is served on that port"))
             }
         }
@@ -305,14 +297,14 @@ pub struct VmEntry {
 /// All VMs of the daemon.
 pub struct VmRegistry {
     kernel_host: Arc<KernelHost>,
-    more_ports: Option<MorePorts>,
+    more_ports: Option<Arc<dyn PortServices>>,
     vms: Ranked<BTreeMap<VmId, Arc<VmEntry>>>,
     /// Local VMs, which the local loop serves.
     local: Ranked<Vec<LocalVm>>,
 }
 
 impl VmRegistry {
-    pub fn new(kernel_host: Arc<KernelHost>, more_ports: Option<MorePorts>) -> Self {
+    pub fn new(kernel_host: Arc<KernelHost>, more_ports: Option<Arc<dyn PortServices>>) -> Self {
         let vms = Ranked::new(Rank::Vms, BTreeMap::new());
         VmRegistry { kernel_host, more_ports, vms, local: Ranked::new(Rank::LocalVms, Vec::new()) }
     }
@@ -346,7 +338,7 @@ impl VmRegistry {
             ),
             changed: Condvar::new(),
             event_channels: EventChannels::default(),
-            more_ports: self.more_ports.as_ref().map(|MorePorts(make)| make(self.kernel_host.clone())),
+            more_ports: self.more_ports.clone(),
         });
         let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
         let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;

@@ -1,10 +1,10 @@
-//! Memory cost of waits, signals and a process's objects. This file counts allocations; `benches/model` measures times.
+//! Memory cost of waits, signals and a process's objects. This file counts allocations; `gpupv bench` measures times.
 
 #[path = "common/counting.rs"]
 mod counting;
 #[path = "common/owner.rs"]
 mod owner;
-#[path = "../benches/model/measure/world.rs"]
+#[path = "../../bench/src/kernel/world.rs"]
 mod world;
 
 use counting::{allocations, live_bytes};

@@ -69,6 +69,11 @@ fn arguments() -> Vec<OsString> {
 
 /// Runs the whole `gpupv` command line; configurations and scenarios may name these drivers.
 pub fn main(drivers: &Registry) -> ExitCode {
+    main_with_bench(drivers, bench::start)
+}
+
+/// The same with another `bench`: in `gpupv-bench` it measures.
+pub fn main_with_bench(drivers: &Registry, bench: fn(&bench::BenchArgs) -> anyhow::Result<u8>) -> ExitCode {
     let cli = Cli::parse_from(arguments());
     let level = match cli.verbose {
         0 => "warn",
@@ -98,7 +103,7 @@ pub fn main(drivers: &Registry) -> ExitCode {
         Command::Explain(args) => explain::run(args, drivers),
         Command::Trace(args) => trace::run(args, drivers),
         Command::Scenario(args) => scenario::run(args, drivers),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench(args),
     };
     match result {
         Ok(code) => output::end(code),

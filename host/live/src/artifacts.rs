@@ -1,4 +1,4 @@
-//! Locates the guest's programs: `libdxcore.so`, `guestd`, `guest-bench`, `scenario-client`.
+//! Locates the guest's programs: `libdxcore.so`, `guestd`, `scenario-client`. Also those that only some commands need.
 //!
 //! An installation has them beside the `gpupv` binary, in `../lib/gpupv`, or in the folder of `GPUPV_LIBDIR`. In a
 //! source tree they are built first, with the profile of the running binary, so that they are never stale.
@@ -17,8 +17,10 @@ use crate::output::Steps;
 pub const LIBDIR_ENV: &str = "GPUPV_LIBDIR";
 const LIBRARY: &str = "libdxcore.so";
 const GUESTD: &str = "guestd";
-const GUEST_BENCH: &str = "guest-bench";
 const SCENARIO_CLIENT: &str = "scenario-client";
+/// Packages that are always built together: the same selection of packages has the same features of dependencies, so
+/// that nothing is compiled twice.
+const PACKAGES: [&str; 4] = ["gpupv", "umd", "guestd", "scenario-client"];
 
 /// The guest's programs.
 #[derive(Debug, Clone)]
@@ -27,21 +29,18 @@ pub struct Artifacts {
     pub directory: PathBuf,
     pub library: PathBuf,
     pub guestd: PathBuf,
-    pub guest_bench: PathBuf,
     /// The client program of scenarios.
     pub scenario_client: PathBuf,
 }
 
 impl Artifacts {
-    fn in_directory(directory: PathBuf) -> Option<Artifacts> {
-        let artifacts = Artifacts {
+    fn in_directory(directory: PathBuf) -> Artifacts {
+        Artifacts {
             library: directory.join(LIBRARY),
             guestd: directory.join(GUESTD),
-            guest_bench: directory.join(GUEST_BENCH),
             scenario_client: directory.join(SCENARIO_CLIENT),
             directory,
-        };
-        artifacts.library.is_file().then_some(artifacts)
+        }
     }
 
     /// Finds the artifacts; builds them first if the running binary is from a source tree.
@@ -49,33 +48,55 @@ impl Artifacts {
         // Once per process, because tests of one binary call this in parallel.
         static PROVIDED: OnceLock<Result<Artifacts, String>> = OnceLock::new();
         PROVIDED
-            .get_or_init(|| find(steps).map_err(|error| format!("{error:#}")))
+            .get_or_init(|| match folder_of(&[LIBRARY], &[], steps) {
+                Ok(directory) => Ok(Artifacts::in_directory(directory)),
+                Err(error) => Err(format!("{error:#}")),
+            })
             .clone()
             .map_err(anyhow::Error::msg)
     }
 }
 
-fn find(steps: &Steps) -> anyhow::Result<Artifacts> {
-    if let Some(directory) = std::env::var_os(LIBDIR_ENV) {
-        let directory = PathBuf::from(directory);
-        let shown = directory.display().to_string();
-        return Artifacts::in_directory(directory)
-            .with_context(|| format!("{LIBDIR_ENV} is {shown}, which has no {LIBRARY}"));
+/// Finds further programs, each of the package with its name; builds them first if the running binary is from a source
+/// tree.
+pub fn programs<const N: usize>(names: [&str; N], steps: &Steps) -> anyhow::Result<[PathBuf; N]> {
+    let directory = folder_of(&names, &names, steps)?;
+    Ok(names.map(|name| directory.join(name)))
+}
+
+/// Returns the folder with these files, of these packages beside [`PACKAGES`].
+fn folder_of(files: &[&str], more_packages: &[&str], steps: &Steps) -> anyhow::Result<PathBuf> {
+    let missing = |folder: &Path| files.iter().find(|file| !folder.join(file).is_file());
+    let packages = if more_packages.is_empty() { &PACKAGES[..] } else { more_packages };
+    let build_it = format!("`cargo build --release -p {}` in gpupv's source tree", packages.join(" -p "));
+    if let Some(directory) = std::env::var_os(LIBDIR_ENV).map(PathBuf::from) {
+        return match missing(&directory) {
+            Some(file) => {
+                let folder = directory.display();
+                anyhow::bail!("{LIBDIR_ENV} is {folder}, which has no {file}; {build_it} builds it")
+            }
+            None => Ok(directory),
+        };
     }
     let binary = std::env::current_exe().context("cannot find the path of this binary")?;
     if let Some((tree, target, profile)) = source_tree(&binary) {
-        steps.step("building the guest's library and daemon");
-        build(&tree, &target, &profile)?;
+        steps.step("building the guest's library and programs");
+        build(&tree, &target, &profile, more_packages)?;
         let directory = target.join(if profile == "dev" { "debug" } else { &profile });
-        return Artifacts::in_directory(directory).context("cargo built no libdxcore.so");
+        return match missing(&directory) {
+            Some(file) => anyhow::bail!("cargo built no {file}"),
+            None => Ok(directory),
+        };
     }
     let beside = binary.parent().map(Path::to_path_buf);
     let library_folder = beside.as_ref().and_then(|beside| Some(beside.parent()?.join("lib/gpupv")));
-    [beside, library_folder]
-        .into_iter()
-        .flatten()
-        .find_map(Artifacts::in_directory)
-        .with_context(|| format!("there is no {LIBRARY} beside this binary: set {LIBDIR_ENV} to its folder"))
+    let mut folders = [beside, library_folder].into_iter().flatten();
+    folders.find(|folder| missing(folder).is_none()).with_context(|| {
+        let files = files.join(" or ");
+        format!(
+            "there is no {files} beside this binary: set {LIBDIR_ENV} to its folder; {build_it} builds it"
+        )
+    })
 }
 
 /// Returns the source tree, target folder and profile of a binary, if it lies in a cargo target folder.
@@ -99,25 +120,19 @@ fn source_tree(binary: &Path) -> Option<(PathBuf, PathBuf, String)> {
     Some((tree.to_path_buf(), target.to_path_buf(), name.to_owned()))
 }
 
-fn build(tree: &Path, target: &Path, profile: &str) -> anyhow::Result<()> {
+fn build(tree: &Path, target: &Path, profile: &str, more_packages: &[&str]) -> anyhow::Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(&cargo)
         .current_dir(tree)
-        // Built together with gpupv: the same selection of packages has the same features of dependencies, so that
-        // nothing is compiled twice.
         .args(["build", "--profile", profile])
-        .args(
-            ["gpupv", "umd", "guestd", "guest-bench", "scenario-client"]
-                .iter()
-                .flat_map(|package| ["-p", package]),
-        )
+        .args(PACKAGES.iter().chain(more_packages).flat_map(|package| ["-p", package]))
         .arg("--target-dir")
         .arg(target)
         .output()
         .with_context(|| format!("cannot start {}", Path::new(&cargo).display()))?;
     anyhow::ensure!(
         output.status.success(),
-        "building the guest's library and daemon failed:\n{}",
+        "building the guest's library and programs failed:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())

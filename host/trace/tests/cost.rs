@@ -1,4 +1,4 @@
-//! Cost of recording a step in bytes and allocations. `benches/recording.rs` measures the time.
+//! Cost of recording a step in bytes and allocations. `gpupv bench` measures the time.
 
 #[path = "../../../guest/umd/tests/counting/mod.rs"]
 mod counting;

@@ -9,6 +9,7 @@ use d3dkmt::{EventId, NtStatus, WaitOutcome};
 use e2e::programs::{c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use e2e::wire::{Broker, Client};
+use gpupv::artifacts::LIBDIR_ENV;
 use gpupv::daemon::control;
 use proto::convert::FromHost;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -295,6 +296,24 @@ fn doctor_json_names_missing_requirements_and_their_fixes() {
     let qemu = requirements.iter().find(|requirement| requirement["name"] == "QEMU").expect("it is needed");
     assert_eq!(qemu["state"], "missing");
     assert!(qemu["mend"].as_str().is_some_and(|mend| mend.contains("qemu-system-x86")), "{qemu}");
+}
+
+#[test]
+fn bench_is_a_program_of_its_own_whose_output_and_exit_code_are_those_of_gpupv() {
+    let output = run(&["bench", "--only", "satisfied_wait", "--quick", "--json"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let measured: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = measured["figures"].as_array().expect("a list");
+    assert!(figures.iter().all(|figure| figure["figure"] == "satisfied_wait") && !figures.is_empty());
+    let output = run(&["bench", "--only", "no-such-figure"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no figure has"), "{}", stderr(&output));
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = gpupv(&["bench"]).env(LIBDIR_ENV, empty.path()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    for wanted in ["has no gpupv-bench", "cargo build --release -p gpupv-bench -p guest-bench"] {
+        assert!(stderr(&output).contains(wanted), "{wanted:?} is missing: {}", stderr(&output));
+    }
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! Cost of the checker for each command: a million commands in submissions of a thousand, each with two ranges and a
-//! barrier after it.
-
-use std::time::Instant;
+//! The race detector alone.
 
 use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+use divan::Bencher;
+use divan::counter::ItemsCount;
 use hazards::{Access, Checker, CommandId, Range};
 
-const SUBMISSIONS: u64 = 1000;
 const COMMANDS: u32 = 1000;
 
-fn main() {
+/// Submissions of a thousand commands, each with two ranges and a barrier after it.
+#[divan::bench]
+fn commands_checked(bencher: Bencher) {
     let barrier = Barrier {
         sync_before: BarrierSync::COMPUTE_SHADING,
         sync_after: BarrierSync::COMPUTE_SHADING,
@@ -28,8 +28,9 @@ fn main() {
         writes,
     };
     let mut checker = Checker::default();
-    let begin = Instant::now();
-    for submission in 0..SUBMISSIONS {
+    let mut submission = 0;
+    bencher.counter(ItemsCount::new(COMMANDS)).bench_local(|| {
+        submission += 1;
         checker.begin(1, submission);
         for packet in 0..COMMANDS {
             let accesses = [
@@ -39,9 +40,7 @@ fn main() {
             checker.command(1, CommandId { submission, packet }, &accesses);
             checker.barrier(1, &barrier, Some(buffer(packet + 1)));
         }
-    }
-    let nanos = begin.elapsed().as_nanos() as u64 / (SUBMISSIONS * u64::from(COMMANDS));
+    });
     let (reports, _) = checker.take_reports();
     assert!(reports.is_empty(), "{}", reports[0]);
-    println!("a command with two ranges and its barrier: {nanos} ns, {} ranges remembered", checker.cells());
 }

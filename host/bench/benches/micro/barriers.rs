@@ -1,4 +1,4 @@
-//! Commands with barriers that are checked per second on one core: `cargo bench -p barriers`.
+//! The debug layer of command lists alone.
 //!
 //! Shaped like a frame: for each of many buffers and textures an upload, a barrier, a draw that reads it, a barrier
 //! back. Half of the packets are barriers. Submissions of 1000 commands each go through `Device::submit`, including
@@ -10,11 +10,10 @@ use d3dkmt::isa::{
     Kernel, Packet, QueueType, Reader, ResourceDesc, ResourceFlags, SubresourceRange, TextureBarrier,
     TextureFlags, Use, WorkKind,
 };
-use std::time::Instant;
+use divan::Bencher;
+use divan::counter::ItemsCount;
 
 const RESOURCES: u32 = 125;
-const COMMANDS: usize = 1_000_000;
-const ROUNDS: usize = 7;
 
 fn words(sync_before: S, sync_after: S, access_before: A, access_after: A) -> Barrier {
     Barrier { sync_before, sync_after, access_before, access_after }
@@ -59,7 +58,8 @@ fn submission() -> Vec<u8> {
     isa::encode(&packets)
 }
 
-fn main() {
+#[divan::bench]
+fn commands_judged(bencher: Bencher) {
     let mut device = Device::new(Capabilities::default(), Policy::default());
     let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
     for id in 1..=RESOURCES {
@@ -70,16 +70,8 @@ fn main() {
     }
     let bytes = submission();
     let reader = Reader::new(&bytes).expect("a header").expect("the magic");
-    let each = reader.clone().count();
-    let mut best = f64::MAX;
-    for _ in 0..ROUNDS {
-        let start = Instant::now();
-        for _ in 0..COMMANDS / each {
-            let outcome = device.submit(QueueType::Direct, &reader).expect("packets");
-            assert_eq!(outcome.messages.total(), 0, "{:#?}", outcome.messages);
-        }
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    let commands = (COMMANDS / each * each) as f64;
-    println!("{:.2} million commands a second, {:.0} ns each", commands / best / 1e6, best / commands * 1e9);
+    bencher.counter(ItemsCount::new(reader.clone().count())).bench_local(|| {
+        let outcome = device.submit(QueueType::Direct, &reader).expect("packets");
+        assert_eq!(outcome.messages.total(), 0, "{:#?}", outcome.messages);
+    });
 }

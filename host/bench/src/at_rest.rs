@@ -1,18 +1,17 @@
 //! Measures an idle `gpupv serve` from outside, through /proc.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use live::output::Steps;
 use proto::limits::BROKER_ENV;
 
-use super::Plan;
-use super::guest::Collected;
-use super::watched;
-use crate::artifacts::Artifacts;
-use crate::output::Steps;
+use crate::Plan;
+use crate::guest::Collected;
+use crate::watched;
 
 const IDLE_PROCESSES: u32 = 200;
 pub(super) const FENCES: u32 = 20_000;
@@ -51,9 +50,9 @@ impl Drop for Idle {
 }
 
 impl Served {
-    fn start(artifacts: &Artifacts) -> anyhow::Result<Served> {
+    fn start(guest_bench: &Path) -> anyhow::Result<Served> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-        // The running binary itself, even if its file was rebuilt meanwhile.
+        // The running binary itself, which has every command of `gpupv`, even if its file was rebuilt meanwhile.
         let mut child = Command::new("/proc/self/exe")
             .args(["serve", "--vms", "0", "--directory"])
             .arg(folder.path())
@@ -69,7 +68,7 @@ impl Served {
         Ok(Served {
             daemon,
             broker: folder.path().join("broker.sock"),
-            guest_bench: artifacts.guest_bench.clone(),
+            guest_bench: guest_bench.into(),
             _folder: folder,
         })
     }
@@ -105,20 +104,20 @@ impl Served {
 pub fn measure(
     plan: &Plan,
     steps: &Steps,
-    artifacts: &Artifacts,
+    guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     if plan.wants(&["wakeups_at_rest"]) {
         steps.step("measuring the daemon at rest: wake-ups");
-        wake_ups(plan, &Served::start(artifacts)?, collected)?;
+        wake_ups(plan, &Served::start(guest_bench)?, collected)?;
     }
     if plan.wants(&["memory_per_process"]) {
         steps.step("measuring the daemon at rest: memory of processes");
-        memory_of_processes(plan, &Served::start(artifacts)?, collected)?;
+        memory_of_processes(plan, &Served::start(guest_bench)?, collected)?;
     }
     if plan.wants(&["memory_per_fence"]) {
         steps.step("measuring the daemon at rest: memory of fences");
-        memory_of_fences(plan, &Served::start(artifacts)?, collected)?;
+        memory_of_fences(plan, &Served::start(guest_bench)?, collected)?;
     }
     Ok(())
 }

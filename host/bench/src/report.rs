@@ -1,12 +1,11 @@
 //! Prints the results: a table for people, JSON for programs.
 
+use live::output::say;
 use serde_json::{Map, Value, json};
 
-use crate::output::say;
-
-use super::Plan;
-use super::figures::{Goal, Outcome, Unit};
-use super::statistics::Estimate;
+use crate::Plan;
+use crate::figures::{Goal, Outcome, Unit};
+use crate::statistics::Estimate;
 
 impl Unit {
     fn name(self) -> &'static str {
@@ -148,7 +147,7 @@ pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
     say(format_args!(
         "times are p50s unless they are called p99, median over the rounds; a goal is met only if its whole interval is inside it"
     ));
-    if super::machine::profile() == "debug" {
+    if crate::machine::profile() == "debug" {
         say(format_args!("this is a debug build: its figures are meaningless; build with --release"));
     }
 }

@@ -1,9 +1,10 @@
-//! `gpupv bench`: measures this machine's figures, each next to a raw peer in the same run.
+//! `gpupv-bench`, the program that `gpupv bench` starts: measures this machine's figures, each next to a raw peer in the
+//! same run. It is the command line of gpupv with a `bench` that measures, so it can also be the daemon that is measured.
 //!
 //! ```text
-//!   this process          daemon, raw peers (peers.rs)      guest-bench      figures of a guest process
-//!     model.rs            the kernel alone                  a `gpupv serve`  at_rest.rs
-//!                                                           guest-bench      the flood of another VM: flood.rs
+//!   this process          daemon, raw peers (raw_peers.rs)  guest-bench      figures of a guest process (guest.rs)
+//!     kernel_alone.rs     the kernel and the recorder       a `gpupv serve`  at_rest.rs
+//!     command_lists.rs    lists and an engine's copy        guest-bench      the flood of another VM (requests.rs)
 //!   with --vm             daemon with its bench ports       guest-bench in a QEMU guest
 //! ```
 //! Measurements are collected as rounds. [`figures`] defines the peer and the goal of each figure. [`statistics`]
@@ -11,24 +12,24 @@
 
 mod at_rest;
 mod at_rest_vm;
+mod command_lists;
 mod figures;
-mod flood;
 mod guest;
-mod lists;
+mod kernel_alone;
 mod machine;
-mod model;
-mod peers;
 mod placement;
-mod ports;
-mod recorded;
+mod raw_peers;
 mod report;
+mod requests;
 mod statistics;
 mod watched;
 
-use clap::Args;
+use std::process::ExitCode;
 
-use crate::artifacts::Artifacts;
-use crate::output::{OK, Steps, VERDICT_FAILED, say};
+use gpupv::commands::bench::{BenchArgs, GUEST_BENCH};
+use live::artifacts;
+use live::output::{OK, Steps, VERDICT_FAILED, say};
+
 use figures::Target;
 use guest::Collected;
 use placement::Cores;
@@ -37,24 +38,8 @@ use placement::Cores;
 const ROUNDS: u32 = 21;
 const ROUNDS_QUICK: u32 = 5;
 
-/// Arguments of `gpupv bench`.
-#[derive(Args, Debug)]
-pub struct BenchArgs {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-    /// Measure in a QEMU guest as well
-    #[arg(long)]
-    pub vm: bool,
-    /// Rounds of each figure; each round measures ours and the peer
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<u32>,
-    /// A tenth of the operations and few rounds: a check that it works, not a measurement
-    #[arg(long)]
-    pub quick: bool,
-    /// Only figures with this text in their name
-    #[arg(long, value_name = "WORD", default_value = "")]
-    pub only: String,
+fn main() -> ExitCode {
+    gpupv::cli::main_with_bench(&gpupv::drivers::Registry::default(), run)
 }
 
 /// Extent of a measurement.
@@ -77,7 +62,7 @@ impl Plan {
     }
 }
 
-pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
+fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     let plan = Plan {
         rounds: args.rounds.unwrap_or(if args.quick { ROUNDS_QUICK } else { ROUNDS }),
         quick: args.quick,
@@ -86,25 +71,25 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     anyhow::ensure!(plan.wants(&figures::names()), "no figure has {:?} in its name", plan.only);
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
-    let artifacts = Artifacts::provide(&steps)?;
+    let [guest_bench] = &artifacts::programs([GUEST_BENCH], &steps)?;
     let before = machine::Baseline::measure();
     let mut measured = Vec::new();
     let mut local = Collected::default();
-    model::measure(&plan, &steps, &mut local)?;
-    lists::measure(&plan, &steps, &mut local)?;
-    at_rest::measure(&plan, &steps, &artifacts, &mut local)?;
+    kernel_alone::measure(&plan, &steps, &mut local)?;
+    command_lists::measure(&plan, &steps, &mut local)?;
+    at_rest::measure(&plan, &steps, guest_bench, &mut local)?;
     let cores = Cores::two()?;
-    guest::measure_local(&plan, Target::Local, cores, &steps, &artifacts, &mut local)?;
+    guest::measure_local(&plan, Target::Local, cores, &steps, guest_bench, &mut local)?;
     measured.push((Target::Local, local));
     if cores != cores.one() {
         let mut one = Collected::default();
-        guest::measure_local(&plan, Target::LocalOneCore, cores.one(), &steps, &artifacts, &mut one)?;
+        guest::measure_local(&plan, Target::LocalOneCore, cores.one(), &steps, guest_bench, &mut one)?;
         measured.push((Target::LocalOneCore, one));
     }
     if args.vm {
         let mut vm = Collected::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(guest::measure_vm(&plan, cores, &steps, &artifacts, &mut vm))?;
+        runtime.block_on(guest::measure_vm(&plan, cores, &steps, guest_bench, &mut vm))?;
         measured.push((Target::Vm, vm));
     }
     steps.finish();

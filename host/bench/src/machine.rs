@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::placement::Cores;
+use crate::placement::Cores;
 
 /// Properties of the machine that are read first: later this process may be pinned to one core.
 pub struct Baseline {

@@ -1,11 +1,48 @@
-//! Messages between `gpupv bench` and its program in the guest, other than measurements.
+//! Words that `gpupv bench` and `guest-bench`, its client process, share, other than measurements.
 //!
 //! ```text
-//!   guest-bench ── order, 2 bytes ──▶ DRIVER_PORT, or the socket `driver`     the host's side of a wake
+//!   guest-bench ── order, 2 bytes ──▶ Service::Driver     the host's side of a wake
 //!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench ── word ──▶ guest-bench flood, in another VM
 //!               ◀── a line on its input: done ──              ◀── word ──
-//!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench   records, or no more; answered alike
+//!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench   starts or stops a recording; answered alike
 //! ```
+
+/// What a raw peer does with the bytes that it receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// Sends them back.
+    Echo,
+    /// Discards them, after 8 bytes with their number (little-endian); then answers one byte.
+    Sink,
+    /// Sends them to the other connection.
+    Relay,
+    /// Executes them as [`Order`]s. Raw bytes go to the other connection.
+    Driver,
+}
+
+impl Service {
+    pub const ALL: [Service; 4] = [Service::Echo, Service::Sink, Service::Relay, Service::Driver];
+
+    /// The name of its Unix socket.
+    pub fn socket(self) -> &'static str {
+        match self {
+            Service::Echo => "echo",
+            Service::Sink => "sink",
+            Service::Relay => "relay",
+            Service::Driver => "driver",
+        }
+    }
+
+    /// Its vsock port of the host.
+    pub fn port(self) -> u32 {
+        match self {
+            Service::Echo => 7010,
+            Service::Sink => 7011,
+            Service::Relay => 7012,
+            Service::Driver => 7013,
+        }
+    }
+}
 
 /// `Usage[0]` of the CPU event that [`Order::Signal`] has signaled.
 pub const DRIVER_USAGE: u32 = 0x4250;

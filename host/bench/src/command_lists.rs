@@ -1,17 +1,16 @@
 //! Measures command lists: commands with barriers through the kernel and its driver, and an engine's copy next to
 //! `memcpy`.
 //!
-//! The rounds are those of `cargo bench -p dxgkrnl --bench model`. The copy works on backing pages, as the daemon's
-//! engines do.
+//! The copy works on backing pages, as the daemon's engines do.
 
+use daemon::backing::{BackingPages, LocalPages, ProcessBacking};
 use dxgkrnl::{DmaExecutor, ProcessId, ProcessMemory};
+use gpupv_bench::kernel::lists::{COPY_BYTES, Lists, MEMORY, PAGE, moves_of_copy};
+use gpupv_bench::kernel::ns;
+use live::output::Steps;
 
-use super::Plan;
-use super::guest::Collected;
-use super::model::measure::lists::{COPY_BYTES, Lists, MEMORY, PAGE, moves_of_copy};
-use super::model::measure::ns;
-use crate::daemon::backing::{BackingPages, LocalPages, ProcessBacking};
-use crate::output::Steps;
+use crate::Plan;
+use crate::guest::Collected;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
     if plan.wants(&["list_command", "list_command_plain"]) {

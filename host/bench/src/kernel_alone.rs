@@ -1,25 +1,20 @@
 //! Measures the kernel alone: signals, pairs of a wait and a signal, a million waits, and the cost of recording.
-//!
-//! The rounds are those of `cargo bench -p dxgkrnl --bench model`.
-
-#[path = "../../../../dxgkrnl/benches/model/measure/mod.rs"]
-pub mod measure;
 
 use dxgkrnl::Config;
-use measure::{WaitAll, Waits, Walk, operations, thread_ns};
+use gpupv_bench::kernel::{WaitAll, Waits, Walk, operations, thread_ns};
+use live::output::Steps;
 use trace::{Reader, Record, Recorder};
 
-use super::Plan;
-use super::guest::Collected;
-use super::watched::memory_bytes;
-use crate::output::Steps;
+use crate::Plan;
+use crate::guest::Collected;
+use crate::watched::memory_bytes;
 
 const OPERATIONS: usize = 2048;
 /// Rounds of the figures of waits: each takes seconds.
 const WAIT_ROUNDS: u32 = 3;
 
 pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
-    let figures = super::figures::names();
+    let figures = crate::figures::names();
     if figures.into_iter().any(|figure| figure.starts_with("kernel_") && plan.wants(&[figure])) {
         steps.step("measuring the kernel alone");
     }
@@ -47,7 +42,7 @@ fn many(plan: &Plan, most: usize) -> usize {
 fn wait_bytes(plan: &Plan, collected: &mut Collected) {
     if plan.wants(&["kernel_wait_bytes"]) {
         let held = || memory_bytes(std::process::id(), "RssAnon:").unwrap_or(f64::NAN);
-        let waits = Waits { count: many(plan, 1_000_000), fences: 1, random: true };
+        let waits = Waits { count: many(plan, 1_000_000), fences: 1 };
         let bytes = waits.round(OPERATIONS, held).bytes;
         collected.add_round("kernel_wait_bytes", &[("ours", bytes)]);
     }
@@ -92,7 +87,7 @@ fn waits(plan: &Plan, collected: &mut Collected) {
     for (fences, figures) in sets.into_iter().filter(|(_, figures)| plan.wants(figures)) {
         let [arm, wake, cancel, nobody] = figures;
         for _ in 0..WAIT_ROUNDS {
-            let round = Waits { count, fences, random: true }.round(OPERATIONS, || 0.0);
+            let round = Waits { count, fences }.round(OPERATIONS, || 0.0);
             collected.add_round(arm, &[("ours", round.arm), ("peer", round.insert)]);
             collected.add_round(wake, &[("ours", round.wake), ("peer", round.pop)]);
             collected.add_round(cancel, &[("ours", round.cancel), ("peer", round.remove)]);
@@ -107,7 +102,7 @@ fn wait_all(plan: &Plan, collected: &mut Collected) {
     if !plan.wants(&["kernel_wait_all"]) {
         return;
     }
-    let mut waits = WaitAll::new();
+    let mut waits = WaitAll::default();
     for _ in 0..plan.rounds {
         let arms = [("peer", waits.round(4, OPERATIONS)), ("ours", waits.round(64, OPERATIONS))];
         collected.add_round("kernel_wait_all", &arms);

@@ -4,25 +4,24 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use daemon::{Daemon, Options};
+use live::fleet::{Fleet, FleetPlan, guest_environment};
+use live::output::Steps;
+use live::virtual_machine::agent::{Output, Program};
+use live::virtual_machine::image::CopiedPath;
 use proto::agent::exec_input;
 use proto::limits::BROKER_ENV;
 use serde_json::Value;
 
-use super::Plan;
-use super::at_rest_vm;
-use super::figures::Target;
-use super::flood::{self, Flooder};
-use super::peers::RawPeers;
-use super::placement::{self, Cores, Kept};
-use super::recorded::{self, Recorded};
-use crate::artifacts::Artifacts;
-use crate::daemon::{Daemon, Options};
-use crate::fleet::{Fleet, FleetPlan, guest_environment};
-use crate::output::Steps;
-use crate::virtual_machine::agent::{Output, Program};
-use crate::virtual_machine::image::CopiedPath;
+use crate::Plan;
+use crate::at_rest_vm;
+use crate::figures::Target;
+use crate::placement::{self, Cores, Kept};
+use crate::raw_peers::{LocalPeers, VmPeers};
+use crate::requests::{FLOODING_VM, Request, RequestExecutor};
 
 pub(super) const PROGRAM_IN_GUEST: &str = "/guest-bench";
 
@@ -80,8 +79,8 @@ fn options(directory: &Path) -> Options {
     Options {
         directory: directory.into(),
         async_submission: true,
-        more_ports: Some(super::ports::peers()),
-        local_vms: vec![flood::VM.to_owned()],
+        more_ports: Some(Arc::new(VmPeers::default())),
+        local_vms: vec![FLOODING_VM.to_owned()],
         ..Options::default()
     }
 }
@@ -94,16 +93,23 @@ fn words(plan: &Plan, place: Target, peers: &str) -> Option<Vec<String>> {
     (!figures.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
 
-/// Shows the progress of a measurement.
-struct Progress<'a> {
+/// Handles the output of `guest-bench`.
+struct OutputReader<'a> {
     steps: &'a Steps,
     place: Target,
     rounds: u32,
+    /// The figure that is being measured.
     figure: String,
+    requests: RequestExecutor,
 }
 
-impl Progress<'_> {
-    fn line(&mut self, collected: &mut Collected, line: &str) -> anyhow::Result<()> {
+impl OutputReader<'_> {
+    /// Handles a line; true if `guest-bench` waits for a line in reply.
+    fn line(&mut self, collected: &mut Collected, line: &str) -> anyhow::Result<bool> {
+        if let Some(request) = Request::parse(line) {
+            self.requests.execute(request, collected)?;
+            return Ok(true);
+        }
         let figure = collected.add_line(line)?;
         if figure != self.figure {
             self.steps.step(format!("measuring ({}): {figure}", self.place.name()));
@@ -111,7 +117,7 @@ impl Progress<'_> {
         }
         let round = collected.rounds_of(&self.figure);
         self.steps.detail(&format!("round {round} of {}", self.rounds));
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -121,48 +127,43 @@ pub fn measure_local(
     place: Target,
     cores: Cores,
     steps: &Steps,
-    artifacts: &Artifacts,
+    guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
     let Some(words) = words(plan, place, &format!("unix:{}", folder.path().display())) else { return Ok(()) };
     let kept = Kept::on(cores.host)?;
     let daemon = Daemon::start(options(folder.path()))?;
-    let peers = RawPeers::start(folder.path(), daemon.kernel_host.clone())?;
-    let mut flooder = Flooder::new(&daemon, artifacts)?;
-    let recorded = Recorded::new(daemon.kernel_host.clone())?;
+    let peers = LocalPeers::start(folder.path(), &daemon.kernel_host)?;
+    let requests = RequestExecutor::new(&daemon, guest_bench.into(), cores.guest)?;
     drop(kept);
     // The child inherits the core. This thread also runs there, where it disturbs the daemon least.
     let _kept = Kept::on(cores.guest)?;
-    let mut child = Command::new(&artifacts.guest_bench)
+    let mut child = Command::new(guest_bench)
         .args(words)
         .env(BROKER_ENV, daemon.broker_path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", artifacts.guest_bench.display()))?;
+        .with_context(|| format!("cannot start {}", guest_bench.display()))?;
     let output = child.stdout.take().context("guest-bench has no output")?;
     let mut input = child.stdin.take().context("guest-bench has no input")?;
-    let mut progress = Progress { steps, place, rounds: plan.rounds, figure: String::new() };
-    let mut taken_in = Ok(());
+    let mut reader = OutputReader { steps, place, rounds: plan.rounds, figure: String::new(), requests };
+    let mut result = anyhow::Ok(());
     for line in BufReader::new(output).lines() {
-        taken_in = line.map_err(Into::into).and_then(|line| {
-            match (flood::asked(&line), recorded::asked(&line)) {
-                (Some(flood), _) => flooder.turn_to(flood, cores.guest, collected)?,
-                (None, Some(record)) => recorded.turn_to(record)?,
-                (None, None) => return progress.line(collected, &line),
-            }
-            Ok(writeln!(input)?)
+        result = line.map_err(Into::into).and_then(|line| {
+            let waits = reader.line(collected, &line)?;
+            if waits { Ok(writeln!(input)?) } else { Ok(()) }
         });
-        if taken_in.is_err() {
+        if result.is_err() {
             break;
         }
     }
     drop(input);
     let status = child.wait()?;
-    taken_in?;
+    result?;
     ensure!(status.success(), "guest-bench exited with {status}");
-    drop((peers, flooder, recorded));
+    drop((peers, reader));
     daemon.stop()
 }
 
@@ -171,10 +172,10 @@ pub async fn measure_vm(
     plan: &Plan,
     cores: Cores,
     steps: &Steps,
-    artifacts: &Artifacts,
+    guest_bench: &Path,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    let program = CopiedPath { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
+    let program = CopiedPath { host: guest_bench.into(), guest: PROGRAM_IN_GUEST.into() };
     let fleet_plan =
         FleetPlan { options: options(Path::new("")), count: 1, with: vec![program], console: None };
     let mut fleet = Fleet::boot(&fleet_plan, steps).await?;
@@ -182,8 +183,10 @@ pub async fn measure_vm(
         placement::move_process(guest.vm.pid(), cores.guest)?;
     }
     placement::move_process(std::process::id(), cores.host)?;
-    let asked = (Flooder::new(&fleet.daemon, artifacts)?, Recorded::new(fleet.daemon.kernel_host.clone())?);
-    let measured = measure_in(&mut fleet, plan, steps, asked, cores, collected).await;
+    let requests = RequestExecutor::new(&fleet.daemon, guest_bench.into(), cores.guest)?;
+    let reader =
+        OutputReader { steps, place: Target::Vm, rounds: plan.rounds, figure: String::new(), requests };
+    let measured = measure_in(&mut fleet, plan, reader, collected).await;
     fleet.end()?;
     measured
 }
@@ -191,21 +194,18 @@ pub async fn measure_vm(
 async fn measure_in(
     fleet: &mut Fleet,
     plan: &Plan,
-    steps: &Steps,
-    (mut flooder, recorded): (Flooder, Recorded),
-    cores: Cores,
+    mut reader: OutputReader<'_>,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
-    at_rest_vm::measure(plan, agent, steps, collected).await?;
+    at_rest_vm::measure(plan, agent, reader.steps, collected).await?;
     let Some(words) = words(plan, Target::Vm, "vsock") else { return Ok(()) };
     let mut arguments = vec![PROGRAM_IN_GUEST.to_owned()];
     arguments.extend(words);
     let program = Program { arguments, environment: guest_environment() };
     let (inputs, receiver) = tokio::sync::mpsc::channel(1);
-    let mut progress = Progress { steps, place: Target::Vm, rounds: plan.rounds, figure: String::new() };
     let (mut line, mut complaints) = (Vec::new(), Vec::new());
-    let mut taken_in = Ok(());
+    let mut result = anyhow::Ok(());
     let code = agent
         .exec(&program, receiver, |output| match output {
             Output::Stdout(bytes) => {
@@ -213,20 +213,17 @@ async fn measure_in(
                 while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
                     let whole: Vec<u8> = line.drain(..=end).collect();
                     let text = String::from_utf8_lossy(&whole);
-                    taken_in = std::mem::replace(&mut taken_in, Ok(())).and_then(|()| {
-                        match (flood::asked(&text), recorded::asked(&text)) {
-                            (Some(flood), _) => flooder.turn_to(flood, cores.guest, collected)?,
-                            (None, Some(record)) => recorded.turn_to(record)?,
-                            (None, None) => return progress.line(collected, text.trim_end()),
-                        }
-                        Ok(inputs.try_send(exec_input::Body::Stdin(b"\n".to_vec()))?)
+                    result = std::mem::replace(&mut result, Ok(())).and_then(|()| {
+                        let waits = reader.line(collected, text.trim_end())?;
+                        let newline = || exec_input::Body::Stdin(b"\n".to_vec());
+                        if waits { Ok(inputs.try_send(newline())?) } else { Ok(()) }
                     });
                 }
             }
             Output::Stderr(bytes) => complaints.extend_from_slice(&bytes),
         })
         .await?;
-    taken_in?;
+    result?;
     let complaints = String::from_utf8_lossy(&complaints);
     ensure!(code == 0, "guest-bench exited with {code} in the guest:\n{}", complaints.trim_end());
     Ok(())
@@ -237,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_taken_in_and_nonsense_is_named() {
+    fn records_are_collected_and_nonsense_is_named() {
         let mut collected = Collected::default();
         let round = r#"{"figure":"a","round":0,"series":{"ours":{"p50":2.0,"p99":3.0,"count":9}}}"#;
         assert_eq!(collected.add_line(round).unwrap(), "a");

@@ -21,7 +21,7 @@ pub const PAGE: u64 = 4096;
 /// Resources that the commands use in turn.
 const BUFFERS: u32 = 512;
 /// Commands of one submission, each with its barrier: about as many as a message has room for.
-const COMMANDS: u32 = 600;
+pub const COMMANDS: u32 = 600;
 pub const COPY_BYTES: u64 = 1 << 20;
 
 /// A kernel with one process that has memory, resources in it, and a queue.

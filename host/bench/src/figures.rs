@@ -1,7 +1,7 @@
 //! The figures: the peer of each, its goal, and the verdict.
 
-use super::guest::{Collected, Series};
-use super::statistics::{Estimate, estimate, median};
+use crate::guest::{Collected, Series};
+use crate::statistics::{Estimate, estimate, median};
 
 /// Where a figure was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
-//! Rounds of measurements of the model, ours and a peer alternately. `cargo bench -p dxgkrnl --bench model` and
-//! `gpupv bench` print them.
+//! Rounds of measurements of the model, ours and a peer alternately. `gpupv bench` and `cargo bench -p gpupv-bench`
+//! print them.
 //!
 //! The clock is the thread's CPU time, so that other load on the machine does not count. What that load does to the
 //! caches shows in both columns.
@@ -8,8 +8,7 @@
 //!   calls are built, the kernel prefetches for all of them, and handles one after the other. All of that is in the
 //!   time. "By itself": each is built and handled before the next, without a prefetch.
 //! - Waits, cancels and wake-ups are built before the clock is read.
-//! - Values of waits come in ascending or in random order; the names of their events ascend.
-#![allow(dead_code)]
+//! - Values of waits come in random order; the names of their events ascend.
 
 pub mod lists;
 mod world;
@@ -78,8 +77,6 @@ pub fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
 pub struct Walk {
     world: World,
     map: HashMap<u32, u64>,
-    entries: Vec<(u32, u32)>,
-    records: Vec<[u64; 4]>,
     order: Vec<u32>,
     value: u64,
 }
@@ -92,11 +89,10 @@ pub fn operations(fences: usize, least: usize) -> usize {
 impl Walk {
     pub fn new(fences: usize) -> Self {
         let map = (0..fences as u32).map(|key| (key, 0)).collect();
-        let entries = (0..fences as u32).map(|entry| (entry, 1)).collect();
         let (mut world, order) = (World::new(fences), shuffled(fences));
         // Handles in the order of the walk: a caller has its handle, as the peer has its key.
         world.fences = order.iter().map(|at| world.fences[*at as usize]).collect();
-        let mut walk = Walk { world, map, entries, records: vec![[1; 4]; fences], order, value: 0 };
+        let mut walk = Walk { world, map, order, value: 0 };
         walk.signals(fences);
         walk
     }
@@ -154,11 +150,6 @@ impl Walk {
         took
     }
 
-    /// Nanoseconds for building and dropping such a call, which is part of each figure.
-    pub fn calls(&mut self, count: usize) -> f64 {
-        ns(count, |at| drop(black_box(self.world.signal(self.place(at), at as u64))))
-    }
-
     /// Wait and signal: each wait is registered, each signal ends one.
     pub fn pairs(&mut self, count: usize) -> f64 {
         let make = |walk: &Walk, at: usize| {
@@ -171,16 +162,6 @@ impl Walk {
         let Ok(each) = self.in_turns(2 * count, make, take);
         let took = 2.0 * each;
         assert_eq!(self.world.effects.events.len(), 1, "the last signal woke");
-        self.value += count as u64;
-        took
-    }
-
-    /// The least that a handle and its object can cost: an entry of 8 bytes leads to a record of 32.
-    pub fn chase(&mut self, count: usize) -> f64 {
-        let took = ns(count, |at| {
-            let entry = self.entries[self.order[self.place(at)] as usize];
-            self.records[entry.0 as usize][0] += u64::from(entry.1);
-        });
         self.value += count as u64;
         took
     }
@@ -215,8 +196,6 @@ fn handle_all(
 pub struct Waits {
     pub count: usize,
     pub fences: usize,
-    /// Values in random order, or ascending.
-    pub random: bool,
 }
 
 /// Nanoseconds of one operation each, beside what a B-tree of equal keys takes.
@@ -239,8 +218,8 @@ impl Waits {
     /// Arms them all, cancels a tenth of them in random order, and ends the rest, 1,000 with each signal: of all
     /// fences in turn, or of the one. `held` returns how many bytes are allocated.
     pub fn round(&self, signals: usize, held: impl Fn() -> f64) -> WaitRound {
-        let Waits { count, fences, random } = *self;
-        let order = if random { shuffled(count) } else { (0..count as u32).collect() };
+        let Waits { count, fences } = *self;
+        let order = shuffled(count);
         let (per_fence, per_signal) = (count / fences, 1000.min(count / fences));
         let place = |at: usize| (order[at] as usize / per_fence, (order[at] as usize % per_fence) as u64 + 1);
         let (mut world, mut empty) = (World::new(fences), World::new(fences));
@@ -285,11 +264,13 @@ pub struct WaitAll {
     value: u64,
 }
 
-impl WaitAll {
-    pub fn new() -> Self {
+impl Default for WaitAll {
+    fn default() -> Self {
         WaitAll { world: World::new(64), value: 0 }
     }
+}
 
+impl WaitAll {
     /// Nanoseconds for each object.
     pub fn round(&mut self, fences: usize, operations: usize) -> f64 {
         let calls = fences.div_ceil(32);

@@ -4,17 +4,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use live::fleet::guest_environment;
+use live::output::Steps;
+use live::virtual_machine::agent::{Agent, Program};
 use proto::agent::exec_input;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::Plan;
-use super::at_rest::{FENCES, FENCES_WARM_UP, SETTLE, divisor, watched_seconds};
-use super::guest::{Collected, PROGRAM_IN_GUEST};
-use super::watched;
-use crate::fleet::guest_environment;
-use crate::output::Steps;
-use crate::virtual_machine::agent::{Agent, Program};
+use crate::Plan;
+use crate::at_rest::{FENCES, FENCES_WARM_UP, SETTLE, divisor, watched_seconds};
+use crate::guest::{Collected, PROGRAM_IN_GUEST};
+use crate::watched;
 
 /// A guest process that is idle until the end of its standard input.
 struct Idle {

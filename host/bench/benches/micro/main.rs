@@ -1,0 +1,11 @@
+//! Micro-benchmarks of single crates, without goals: `cargo bench -p gpupv-bench -- [WORD]`. `gpupv bench` has the
+//! figures that have goals.
+
+mod barriers;
+mod hazards;
+mod kernel;
+mod traces;
+
+fn main() {
+    divan::main();
+}
