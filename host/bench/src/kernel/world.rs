@@ -4,7 +4,7 @@ use d3dkmt::{
     Call, EventId, Handle, Handles, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, Values,
     WaitFromCpuFlags, limits,
 };
-use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
 
 const PROCESS: ProcessId = ProcessId(1);
@@ -18,7 +18,10 @@ pub struct World {
 
 impl World {
     pub fn new(fences: usize) -> Self {
-        let kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
+        // Enough memory for a million fences.
+        let host = VmConfig { name: "host".into(), memory_bytes: 1 << 40, ..VmConfig::default() };
+        let config = Config { vms: vec![host], ..Config::default() };
+        let kernel = Kernel::new(config, SimulatedMiniport::default());
         let effects = Effects::default();
         let mut world = World { kernel, effects, device: Handle::NULL, fences: Vec::new() };
         let name = String::from("bench");
