@@ -9,9 +9,9 @@ use dxgkrnl::{Features, ProcessId};
 use fence_page::PAGE_BYTES;
 use proto::Versions;
 use proto::attach::{
-    AddFenceMemory, AttachBacking, AttachProcess, Attached, GuestdHello, GuestdToHost, GuestdWelcome,
-    HostToGuestd, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung, guestd_to_host, host_to_guestd,
-    rung,
+    AddFenceMemory, AttachBacking, AttachProcess, Attached, DetachBacking, GuestdHello, GuestdToHost,
+    GuestdWelcome, HostToGuestd, RegisteredEvent, ResumeProcess, Resumed, Returning, Rung, guestd_to_host,
+    host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
@@ -155,25 +155,14 @@ impl GuestdEndpoint {
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
-                let resumed = self.vm.kernel_host.resumption().resume(
-                    self.vm.id,
-                    pid,
-                    process,
-                    &token,
-                    self.no_pages(),
-                );
+                let (resumption, vm) = (self.vm.kernel_host.resumption(), self.vm.id);
+                let resumed = resumption.resume(vm, pid, process, &token, self.no_pages());
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
-            Body::MakeNtHandle(process) => {
-                if !self.owns(ProcessId(process)) {
-                    return Ok(Err(not_attached(ProcessId(process))));
-                }
-                self.vm
-                    .kernel_host
-                    .nt_handles()
-                    .make(self.vm.id)
-                    .map(|token| Reply::NtHandle(token.0.to_vec()))
-            }
+            Body::MakeNtHandle(process) => self.client(process).and_then(|_| {
+                let made = self.vm.kernel_host.nt_handles().make(self.vm.id);
+                made.map(|token| Reply::NtHandle(token.0.to_vec()))
+            }),
             Body::NtHandleClosed(bytes) => {
                 let token =
                     proto::convert::token(&bytes, "nt_handle_closed").context("guestd's connection")?;
@@ -183,16 +172,11 @@ impl GuestdEndpoint {
             Body::AttachBacking(attach_backing) => {
                 self.attach_backing(attach_backing).map(|()| Reply::BackingAttached(true))
             }
-            Body::DetachBacking(back) => {
-                let process = ProcessId(back.process);
-                if !self.owns(process) {
-                    return Ok(Err(not_attached(process)));
-                }
-                self.vm
-                    .kernel_host
-                    .sessions()
-                    .detach_backing(process, back.address)
-                    .map(|()| Reply::TakenBack(true))
+            Body::DetachBacking(DetachBacking { process, address }) => {
+                self.client(process).and_then(|client| {
+                    let detached = self.vm.kernel_host.sessions().detach_backing(client.id, address);
+                    detached.map(|()| Reply::TakenBack(true))
+                })
             }
             Body::RegisterEvent(event) => {
                 self.register_event(&event).map(|token| Reply::EventChannel(token.to_vec()))
@@ -203,16 +187,9 @@ impl GuestdEndpoint {
                 Reply::Forgotten(true)
             }),
             Body::Settle(process) => self.client(process).map(|client| {
-                let event_channel =
-                    |(name, wakes): (EventId, u64)| rung::EventChannel { event: name.0, wakes };
-                Reply::Rung(Rung {
-                    event_channels: client
-                        .outbox
-                        .registered_events()
-                        .into_iter()
-                        .map(event_channel)
-                        .collect(),
-                })
+                let wakes = client.outbox.registered_events().into_iter();
+                let event_channels = wakes.map(|(name, wakes)| rung::EventChannel { event: name.0, wakes });
+                Reply::Rung(Rung { event_channels: event_channels.collect() })
             }),
             Body::Detach(_) => Ok(Reply::Detached(true)),
         })

@@ -4,9 +4,9 @@
 //! it derives the sleeping waits. It compares these with each other and with views of the kernel's tables:
 //!
 //! - each synchronous call has exactly one answer, a one-way call none; the answer is in the call's step, except for an
-//! escape that waits for an idle GPU;
+//!   escape that waits for an idle GPU;
 //! - a wake belongs to a sleeping wait, and is justified by a value that was once stored (not by the current value: a
-//! fence may be rewound);
+//!   fence may be rewound);
 //! - no wait sleeps whose condition has held since the kernel became idle;
 //! - fence memory has the kernel's values;
 //! - nothing of an ended process remains, and nothing is stored or signaled for it afterwards;

@@ -24,7 +24,6 @@ const IGNORED: &[(&str, &str, &str)] = &[
         "cargo demo     # boots a QEMU guest, runs a C program in it, records, replays, shows a hang",
         "`.ci/run` runs both",
     ),
-    ("README.md", "cargo gpupv doctor --fix", "it installs packages, and a benchmark takes minutes"),
     (
         "host/scenario/cluster/README.md",
         "kubectl apply -f kubernetes-job.yaml",

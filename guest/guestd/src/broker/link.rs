@@ -184,9 +184,7 @@ impl<M: Machine> Broker<M> {
         answer: Result<Option<Body>, String>,
     ) -> Result<(), &'static str> {
         match (pending, answer) {
-            (Pending::Hello, Ok(Some(Body::Welcome(welcome)))) => {
-                self.welcomed(now, welcome);
-            }
+            (Pending::Hello, Ok(Some(Body::Welcome(welcome)))) => self.welcomed(now, welcome),
             (Pending::Hello, Err(words)) => {
                 self.finish_link(now, format!("the host refuses this guest: {words}"))
             }
@@ -205,9 +203,8 @@ impl<M: Machine> Broker<M> {
             }
             // The host stores nothing for a process that it does not know.
             (Pending::Detach { process }, Err(words)) => {
-                self.effects.push(Effect::Say(format!(
-                    "process {process} is freed; the host refused to detach it: {words}"
-                )));
+                let text = format!("process {process} is freed; the host refused to detach it: {words}");
+                self.effects.push(Effect::Say(text));
                 self.processes.remove(&process);
             }
             (Pending::MakeNtHandle { client, charge }, Ok(Some(Body::NtHandle(bytes)))) => {

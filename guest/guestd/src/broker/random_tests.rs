@@ -117,7 +117,7 @@ impl Host {
                 if !refuse {
                     assert!(
                         self.event_channels.insert((event.process, event.event)),
-                        "two event_channels of one event"
+                        "two event channels of one event"
                     );
                 }
                 host_to_guestd::Body::EventChannel(vec![u8::from(event.event == 3); 16])
@@ -317,11 +317,7 @@ impl World {
                         }
                         Some(guestd_to_host::Body::NtHandleHeld(token)) => {
                             let held = token[..].try_into().unwrap();
-                            assert!(
-                                self.host.nt_handles.insert(held),
-                                "NT handle {} is held twice",
-                                token[0]
-                            );
+                            assert!(self.host.nt_handles.insert(held), "NT handle {} twice", token[0]);
                         }
                         _ => {}
                     }
@@ -342,16 +338,13 @@ impl World {
                     });
                 }
                 Effect::OpenEventChannel { process, event, .. } => {
-                    assert!(self.open.insert((process, event)), "two event_channels of one event");
+                    assert!(self.open.insert((process, event)), "two event channels of one event");
                 }
                 Effect::CloseEventChannel { process, event } => assert!(self.open.remove(&(process, event))),
                 Effect::CloseEventChannels { process } => self.open.retain(|(of, _)| *of != process),
                 Effect::Settle { process, event_channels, .. } => {
                     for (event, _) in event_channels {
-                        assert!(
-                            self.open.contains(&(process, event)),
-                            "one waits for a event_channel that is not there"
-                        );
+                        assert!(self.open.contains(&(process, event)), "the event channel is not open");
                     }
                 }
                 Effect::Reply { .. } | Effect::Close { .. } | Effect::HangUp { .. } | Effect::Say(_) => {}
