@@ -184,7 +184,7 @@ static int waits(void)
     }
     long after = switches_of_library();
     CHECK(after == before, "the library's thread ran: %ld, then %ld", before, after);
-    printf("%s\n", failures ? "FAILED" : "woken, and no thread in between");
+    printf("%s\n", failures ? "FAILED" : "woken without an intermediate thread");
     return failures != 0;
 }
 

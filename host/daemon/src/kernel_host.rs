@@ -93,7 +93,8 @@ struct HostState {
     armed: Option<Nanos>,
 }
 
-/// Consumers of each step, in this order: the journal counts what clients are owed before the trace is written.
+/// Consumers of each step. After the kernel the journal comes first, because the trace records what it counts; before
+/// the kernel the recording comes first, because the trace must have the input.
 #[derive(Default)]
 struct Taps {
     /// `Some` with a journal.
@@ -299,7 +300,7 @@ impl KernelHost {
 
     /// Runs one call of a client process: effects are performed, and what is to be sent is left to `flush_list`.
     /// Returns the call if the kernel has unfinished work of this process that comes before it: see
-    /// [`KernelHost::go_on_for`].
+    /// [`KernelHost::continue_backlog`].
     pub fn call(
         &self,
         process: ProcessId,

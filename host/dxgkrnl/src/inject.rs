@@ -99,7 +99,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Stops the adapters whose drivers died by themselves, before another DDI is called on them.
-    pub(crate) fn stop_died(&mut self, effects: &mut Effects) {
+    pub(crate) fn stop_dead_drivers(&mut self, effects: &mut Effects) {
         while self.miniport.has_died() {
             let Some((adapter, why)) = self.miniport.take_died() else { return };
             self.note_host(format!("the driver of adapter {adapter} died: {why}"), effects);

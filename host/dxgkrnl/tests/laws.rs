@@ -228,17 +228,7 @@ proptest! {
 
     #[test]
     fn nothing_stays_behind(seed in any::<u64>()) {
-        let mut session = Session::in_small_steps(seed, config(0));
-        for _ in 0..1000 {
-            session.step();
-        }
-        let mut effects = Effects::default();
-        for vm in [1, 2] {
-            session.kernel.handle(0, Input::VmDetached { vm: dxgkrnl::VmId(vm) }, &mut effects);
-        }
-        while session.kernel.has_backlog() {
-            session.kernel.handle(0, Input::Deadline, &mut effects);
-        }
+        let (session, effects) = detached(seed);
         for process in (0..20).map(ProcessId) {
             prop_assert_eq!(session.kernel.belongings(process), Belongings::default());
         }
@@ -247,6 +237,33 @@ proptest! {
         prop_assert_eq!(session.kernel.next_deadline(), None);
         prop_assert!(effects.stores.is_empty() && effects.events.is_empty(), "an ended process got a store or an event");
     }
+}
+
+/// A random session in steps of few units, after the end of both VMs and of the work that it left.
+fn detached(seed: u64) -> (Session, Effects) {
+    const STEPS_MAX: u32 = 1_000_000;
+    let mut session = Session::in_small_steps(seed, config(0));
+    for _ in 0..1000 {
+        session.step();
+    }
+    let mut effects = Effects::default();
+    for vm in [1, 2] {
+        session.kernel.handle(0, Input::VmDetached { vm: dxgkrnl::VmId(vm) }, &mut effects);
+    }
+    let mut steps = 0;
+    while session.kernel.has_backlog() {
+        session.kernel.handle(0, Input::Deadline, &mut effects);
+        steps += 1;
+        assert!(steps < STEPS_MAX, "the backlog of seed {seed} does not end");
+    }
+    (session, effects)
+}
+
+/// In this session a ready buffer of an ending process waits for an engine, and a step has one unit.
+#[test]
+fn a_dispatch_that_was_left_makes_progress_in_each_step() {
+    let (session, _) = detached(5515838064228375945);
+    assert!(session.kernel.snapshot().is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checks invariants after every step of the kernel, on every backend, whatever the scenario.
 //!
-//! The checker sees only inputs and effects. From stores it derives the memory that guests see; from calls and answers
-//! it derives the sleeping waits. It compares these with each other and with views of the kernel's tables:
+//! The checker derives its own state from inputs and effects: the memory that guests see from stores, the sleeping waits
+//! from calls and answers. It compares these with each other and with views of the kernel's tables:
 //!
 //! - each synchronous call has exactly one answer, a one-way call none; the answer is in the call's step, except for an
 //!   escape that waits for an idle GPU;
@@ -71,7 +71,7 @@ enum InputKind {
         event: EventId,
     },
     /// An event that may be set without a wait: of a packet, or of a CPU_NOTIFICATION.
-    Backends {
+    ArmsEvent {
         event: EventId,
     },
     /// Objects or devices are destroyed: waits may end with them.
@@ -142,11 +142,11 @@ fn of_call(call: &Call) -> (InputKind, Option<u64>) {
         }
         Call::CancelWait { event } => (InputKind::Cancel { event: *event }, None),
         Call::CreateSynchronizationObject { info, .. } => match info.event {
-            Some(event) => (InputKind::Backends { event }, None),
+            Some(event) => (InputKind::ArmsEvent { event }, None),
             None => (InputKind::Other, None),
         },
         Call::SignalFromGpu { signal, .. } => match signal {
-            GpuSignal::CpuEvent { event } => (InputKind::Backends { event: *event }, None),
+            GpuSignal::CpuEvent { event } => (InputKind::ArmsEvent { event: *event }, None),
             GpuSignal::Monitored { values, .. } => (InputKind::Other, values.iter().copied().max()),
             GpuSignal::Legacy { fence_value, .. } => (InputKind::Other, Some(*fence_value)),
         },
@@ -399,7 +399,7 @@ impl Checker {
             answer.process == process && told.request.is_none_or(|of| of == answer.request)
         };
         let Some(answer) = effects.answers.iter().find(is_of_call) else {
-            if let InputKind::Backends { event } = told.kind {
+            if let InputKind::ArmsEvent { event } = told.kind {
                 self.processes.entry(process).or_default().armed.push(event);
             }
             return;
@@ -449,7 +449,7 @@ impl Checker {
                 view.asleep.retain(|sleeper| sleeper.event != *event);
                 view.acquiring.retain(|acquire| acquire != event);
             }
-            InputKind::Backends { event } => view.armed.push(*event),
+            InputKind::ArmsEvent { event } => view.armed.push(*event),
             InputKind::Destroys | InputKind::Gone { .. } | InputKind::GoneMany | InputKind::Other => {}
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     packet: Vec<u8>,
     /// Packets taken from the tx ring of which the guest is not yet notified.
     unnotified: usize,
-    /// Runs while `untold` is above 0.
+    /// Runs while `unnotified` is above 0.
     unnotified_timer: OneShot,
 }
 
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Handles the expiry of [`TAKEN_UNTOLD_NS`].
+    /// Handles the expiry of [`TAKEN_UNNOTIFIED_NS`].
     pub fn unnotified_timer_expired(&mut self) {
         self.unnotified_timer.acknowledge();
         if self.unnotified > 0 {

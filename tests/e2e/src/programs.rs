@@ -19,6 +19,12 @@ pub fn artifacts() -> &'static Artifacts {
     ARTIFACTS.get_or_init(|| Artifacts::provide(&Steps::new()).expect("the guest's programs are built"))
 }
 
+/// Builds the program behind `gpupv bench` and its guest part.
+pub fn build_bench() {
+    let names = ["gpupv-bench", "guest-bench"];
+    gpupv::artifacts::programs(names, &Steps::new()).expect("the benchmark programs are built");
+}
+
 /// Programs that check answers observed on Windows; each prints a line for each row.
 pub const ROWS: [&str; 7] = [
     "rows_adapters",

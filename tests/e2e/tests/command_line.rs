@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use d3dkmt::{EventId, NtStatus, WaitOutcome};
-use e2e::programs::{c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
+use e2e::programs::{build_bench, c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use e2e::wire::{Broker, Client};
 use gpupv::artifacts::LIBDIR_ENV;
@@ -300,6 +300,7 @@ fn doctor_json_names_missing_requirements_and_their_fixes() {
 
 #[test]
 fn bench_is_a_program_of_its_own_whose_output_and_exit_code_are_those_of_gpupv() {
+    build_bench();
     let output = run(&["bench", "--only", "satisfied_wait", "--quick", "--json"]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
     let measured: Value = serde_json::from_slice(&output.stdout).expect("JSON");

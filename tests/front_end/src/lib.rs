@@ -52,12 +52,12 @@ impl GuestVm {
         Self::boot_with(socket, FEATURES, 0)
     }
 
-    /// As [`Guest::boot`], with a CID of its own.
+    /// As [`GuestVm::boot`], with a CID of its own.
     pub fn boot_as(socket: &Path, cid: u64) -> Self {
         Self { cid, ..Self::boot(socket) }
     }
 
-    /// As [`Guest::boot`], with these features and ring positions.
+    /// As [`GuestVm::boot`], with these features and ring positions.
     pub fn boot_with(socket: &Path, features: u64, base: u16) -> Self {
         let mut frontend = Frontend::connect(socket, 3).unwrap();
         frontend.set_owner().unwrap();
@@ -92,7 +92,7 @@ impl GuestVm {
         self.try_memory_table().unwrap();
     }
 
-    /// Adds a memory region; an error means that the device refused it.
+    /// Sends the memory table; an error means that the device refused it.
     pub fn try_memory_table(&self) -> Result<(), String> {
         let regions: Vec<_> = self
             .memory

@@ -2,7 +2,7 @@
 //! kernel executes them. A test does so in arrays, the daemon in pinned pages of processes.
 //!
 //! ```text
-//!   engine ──Callback::MoveData──▶ kernel ──Effects::moves──▶ host      before the fence stores of the step
+//!   engine ──Callback::Dma──▶ kernel ──Effects::moves──▶ host      before the fence stores of the step
 //! ```
 //! The host executes all operations of a step in order, before any fence store, answer or event of that step: a process
 //! that sees the fence sees the bytes. Numbers in memory are little-endian words of 32 bits.

@@ -39,7 +39,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     #[inline]
-    pub(crate) fn tell_signaled(&mut self, by: Agent, object: u32, value: u64) {
+    pub(crate) fn report_signal(&mut self, by: Agent, object: u32, value: u64) {
         if !self.happens_before.on {
             return;
         }
@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
         self.edge(HappensBefore::Signaled { by, fence: object.into(), value });
     }
 
-    pub(crate) fn tell_waited(&mut self, by: Agent, object: u32, value: u64) {
+    pub(crate) fn report_wait(&mut self, by: Agent, object: u32, value: u64) {
         self.edge(HappensBefore::Waited { by, fence: object.into(), value });
     }
 
@@ -63,21 +63,21 @@ impl<M: Miniport> Kernel<M> {
             Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts()[*broadcast].signal.targets.clone(),
             Some(Packet::Wait(wait)) => {
                 let wait = *wait;
-                return self.tell_ended(by, wait);
+                return self.report_ended_wait(by, wait);
             }
             _ => return,
         };
         for (object, value) in targets {
             if !self.signals_early(object) {
-                self.tell_signaled(by, object, value);
+                self.report_signal(by, object, value);
             }
         }
     }
 
     /// Reports a completed wait that its queue has reached.
-    pub(crate) fn tell_ended(&mut self, by: Agent, wait: WaitId) {
+    pub(crate) fn report_ended_wait(&mut self, by: Agent, wait: WaitId) {
         for (object, value) in self.happens_before.ended.remove(&wait).unwrap_or_default() {
-            self.tell_waited(by, object, value);
+            self.report_wait(by, object, value);
         }
     }
 
@@ -91,10 +91,10 @@ impl<M: Miniport> Kernel<M> {
             // The wait leaves no packet behind, so earlier work in its queue counts as ordered after it too.
             (WaitOwner::Gpu { queue }, None) => {
                 let by = self.agent(queue);
-                reached.for_each(|(object, value)| self.tell_waited(by, object, value));
+                reached.for_each(|(object, value)| self.report_wait(by, object, value));
             }
             (WaitOwner::Cpu { process, .. }, _) => {
-                reached.for_each(|(object, value)| self.tell_waited(Agent::Process(process), object, value));
+                reached.for_each(|(object, value)| self.report_wait(Agent::Process(process), object, value));
             }
         }
     }

@@ -86,7 +86,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn tell_of_current_value(&mut self, object: u32, effects: &mut Effects) {
         let Some(fence) = self.native.fences.get(&object) else { return };
         let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
-        self.tell_current_value(object, None, notification_only, effects);
+        self.notify_current_value(object, None, notification_only, effects);
     }
 
     /// Lets the other adapters evaluate their waits, after an engine of one changed a value in memory (FEN-115). They
@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    pub(crate) fn tell_current_value(
+    pub(crate) fn notify_current_value(
         &mut self,
         object: u32,
         except: Option<u32>,

@@ -34,13 +34,13 @@ impl<M: Miniport> Kernel<M> {
             self.leave(id, Task::EndProcess(end));
         } else {
             self.vidsch.work_mut().backlog_mut().begin_turn(Turn { vm, process: id });
-            self.go_on_with_end(id, end, effects);
+            self.continue_end(id, end, effects);
             self.vidsch.work_mut().backlog_mut().end_task();
         }
     }
 
     /// Continues to destroy a process that has ended.
-    pub(crate) fn go_on_with_end(&mut self, id: ProcessId, mut end: EndOfProcess, effects: &mut Effects) {
+    pub(crate) fn continue_end(&mut self, id: ProcessId, mut end: EndOfProcess, effects: &mut Effects) {
         self.history.set_ending(end.ending);
         let is_over = self.end_parts(id, &mut end.part, effects);
         self.history.set_ending(Ending::default());
@@ -169,12 +169,12 @@ impl<M: Miniport> Kernel<M> {
     fn end_device(&mut self, id: u32, effects: &mut Effects) {
         self.spend(1);
         let before = self.history.begin(Ending::Device);
-        self.go_on_with_end_of_device(id, effects);
+        self.continue_end_of_device(id, effects);
         self.history.set_ending(before);
     }
 
     /// Continues to destroy a device, for the reason that is set.
-    pub(crate) fn go_on_with_end_of_device(&mut self, id: u32, effects: &mut Effects) {
+    pub(crate) fn continue_end_of_device(&mut self, id: u32, effects: &mut Effects) {
         let (process, device) = (self.processes.devices[id].process, self.processes.devices[id].handle);
         let is_left = |kernel: &mut Self| {
             if kernel.is_spent() {

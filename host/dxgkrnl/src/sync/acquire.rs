@@ -59,9 +59,9 @@ impl<M: Miniport> Kernel<M> {
         self.processes.unqueue_bytes(owner.process, packet.weight());
         let Packet::Acquire(acquire) = packet else { return false };
         let by = self.agent(queue);
-        acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
+        acquire.objects.iter().for_each(|object| self.report_wait(by, *object, 0));
         if let Some(wait) = acquire.wait {
-            self.tell_ended(by, wait);
+            self.report_ended_wait(by, wait);
         }
         for object in &acquire.objects {
             match self.sync.legacy.objects[object].kind {
@@ -117,7 +117,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Tries the queues in line for an object that became available, in order, as long as it is available. A queue that
     /// lacks another object as well is registered with that one.
-    fn look_at_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
+    fn try_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         while let Some(queue) = self.sync.legacy.first_watcher(object, self.there_is(object)) {
             if self.is_spent() {
                 self.leave_line(object, payer);
@@ -167,11 +167,11 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Continues to try the queues in the line of an object.
-    pub(crate) fn go_on_asking(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
+    pub(crate) fn continue_line(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         if let Some(state) = self.sync.legacy.objects.get_mut(&object) {
             state.is_being_asked = false;
         }
-        self.look_at_line(object, payer, effects);
+        self.try_line(object, payer, effects);
         if let Some(state) = self.sync.legacy.objects.get_mut(&object)
             && !state.is_being_asked
         {
@@ -244,14 +244,14 @@ impl<M: Miniport> Kernel<M> {
     fn free_mutex(&mut self, object: u32, payer: ProcessId, effects: &mut Effects) {
         self.sync.legacy.set_owner(object, None);
         self.store_value(object, 0, effects);
-        self.look_at_line(object, payer, effects);
+        self.try_line(object, payer, effects);
     }
 
     fn count_up(&mut self, object: u32, max_count: u32, signal: &Signal, effects: &mut Effects) {
         let count = self.sync.objects.value(object);
         if count < u64::from(max_count) {
             self.store_value(object, count + 1, effects);
-            self.look_at_line(object, signal.process, effects);
+            self.try_line(object, signal.process, effects);
             return;
         }
         let text = format!("queued signal of a semaphore at its MaxCount {max_count}: the count stays");

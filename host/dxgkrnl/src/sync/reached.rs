@@ -49,7 +49,7 @@ pub(super) enum What {
 
 /// Task that processes the waits on one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct LookAtWaiters {
+pub(crate) struct WaiterScan {
     pub(super) object: u32,
     pub(super) what: What,
     pub(super) before: u64,

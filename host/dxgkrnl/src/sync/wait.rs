@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
     fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         self.remember_back(object, process, value);
         self.note_strays(process, object, value, effects);
-        self.tell_signaled(Agent::Process(process), object, value);
+        self.report_signal(Agent::Process(process), object, value);
         self.set_value(object, value, effects);
     }
 
@@ -383,7 +383,7 @@ impl<M: Miniport> Kernel<M> {
         let others = self.sync.objects.other_opens(object).iter().map(|open| &self.sync.opens[*open]);
         let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);
         for process in first.into_iter().chain(others).collect::<Vec<_>>() {
-            self.tell_waited(Agent::Process(process), object, value);
+            self.report_wait(Agent::Process(process), object, value);
         }
     }
 

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::ordered::Entry;
-use super::reached::{EndOfWaits, LookAtWaiters, Reached, Waiter, What};
+use super::reached::{EndOfWaits, Reached, Waiter, WaiterScan, What};
 use super::waits::WaitOwner;
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -21,34 +21,34 @@ use crate::vidsch::Task;
 use d3dkmt::NtStatus;
 
 /// Waits that are processed as a batch.
-const LOOKED_AT_TOGETHER: usize = 64;
+const WAITERS_PER_BATCH: usize = 64;
 
 impl<M: Miniport> Kernel<M> {
     /// Ends the CPU waits on an object that were made through an open, because that is destroyed. False if a later step
     /// continues.
     pub(super) fn release_cpu_waiters(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
         let what = What::End { open: Some(open), why: EndOfWaits::FenceDestroyed };
-        self.look_at_waiters_of(object, what, true, effects)
+        self.process_waiters_of(object, what, true, effects)
     }
 
     /// Releases all waits on an object that is destroyed, those in queues as well. False if a later step continues.
     pub(super) fn release_waiters(&mut self, object: u32, effects: &mut Effects) -> bool {
         let what = What::End { open: None, why: EndOfWaits::FenceDestroyed };
-        self.look_at_waiters_of(object, what, false, effects)
+        self.process_waiters_of(object, what, false, effects)
     }
 
     /// Ends the CPU waits made through an open of a device that is lost. The open stays.
     pub(crate) fn end_waits_of_lost(&mut self, object: u32, open: u32, effects: &mut Effects) {
         let what = What::End { open: Some(open), why: EndOfWaits::DeviceLost };
-        self.look_at_waiters_of(object, what, false, effects);
+        self.process_waiters_of(object, what, false, effects);
     }
 
     /// Removes an open that is gone from the waits on an object. False if a later step continues.
     pub(super) fn forget_open(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {
-        self.look_at_waiters_of(object, What::Forget { open }, true, effects)
+        self.process_waiters_of(object, What::Forget { open }, true, effects)
     }
 
-    fn look_at_waiters_of(
+    fn process_waiters_of(
         &mut self,
         object: u32,
         what: What,
@@ -56,12 +56,12 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> bool {
         let before = self.sync.waits.begun();
-        let look = LookAtWaiters { object, what, before, behind: None, is_left: false, ends_open };
-        self.look_at_waiters(look, effects)
+        let look = WaiterScan { object, what, before, behind: None, is_left: false, ends_open };
+        self.process_waiters(look, effects)
     }
 
     /// Processes waits until the step is spent; true if all were processed.
-    pub(crate) fn look_at_waiters(&mut self, mut look: LookAtWaiters, effects: &mut Effects) -> bool {
+    pub(crate) fn process_waiters(&mut self, mut look: WaiterScan, effects: &mut Effects) -> bool {
         let mut batch = Vec::new();
         loop {
             self.take_waiters(look.object, look.behind, &mut batch);
@@ -76,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
                 self.spend(1);
                 look.behind = Some(waiter);
                 if waiter.wait.number < look.before {
-                    self.look_at_waiter(look.object, look.what, waiter, open, effects);
+                    self.process_waiter(look.object, look.what, waiter, open, effects);
                 }
             }
         }
@@ -91,7 +91,7 @@ impl<M: Miniport> Kernel<M> {
         true
     }
 
-    fn leave_waiters(&mut self, mut look: LookAtWaiters) {
+    fn leave_waiters(&mut self, mut look: WaiterScan) {
         if !look.is_left {
             look.is_left = true;
             self.sync.hold(look.object);
@@ -99,7 +99,7 @@ impl<M: Miniport> Kernel<M> {
         self.leave(self.payer_for(look.object), Task::Waiters(look));
     }
 
-    fn look_at_waiter(
+    fn process_waiter(
         &mut self,
         object: u32,
         what: What,
@@ -158,7 +158,7 @@ impl<M: Miniport> Kernel<M> {
             (waiter, items.as_ref()[entry.item as usize].open)
         };
         match behind {
-            None => batch.extend(self.sync.objects.waiters(object).take(LOOKED_AT_TOGETHER).map(found)),
+            None => batch.extend(self.sync.objects.waiters(object).take(WAITERS_PER_BATCH).map(found)),
             Some(last) => {
                 // The slot of the last may have another wait by now.
                 let of_last = (last.wait.number, last.item);
@@ -167,7 +167,7 @@ impl<M: Miniport> Kernel<M> {
                     entry.key.cmp(&last.value).then_with(|| compare(entry)) == Ordering::Greater
                 };
                 let waiters = self.sync.objects.waiters_from(object, last.value, compare);
-                batch.extend(waiters.filter(is_behind).take(LOOKED_AT_TOGETHER).map(found));
+                batch.extend(waiters.filter(is_behind).take(WAITERS_PER_BATCH).map(found));
             }
         }
     }

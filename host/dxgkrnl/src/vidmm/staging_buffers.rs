@@ -9,7 +9,7 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 
 impl<M: Miniport> Kernel<M> {
-    /// `Callback::MoveData`.
+    /// `Callback::Dma`.
     pub(crate) fn move_data(&mut self, engine: EngineId, moved: DmaOp, effects: &mut Effects) {
         if self.tdr.is_resetting(engine.adapter) {
             let text = format!("adapter {} touched memory after its reset: ignored: {moved}", engine.adapter);

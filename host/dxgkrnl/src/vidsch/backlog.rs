@@ -24,7 +24,7 @@ use super::queue::Packet;
 use crate::ddi::EngineId;
 use crate::history::Ending;
 use crate::process::end::EndOfProcess;
-use crate::sync::reached::{LookAtWaiters, Reached};
+use crate::sync::reached::{Reached, WaiterScan};
 use crate::tdr::{LossOfFences, LossOfQueues, LostFences};
 use crate::{ProcessId, VmId};
 
@@ -55,7 +55,7 @@ pub(crate) enum Task {
     DropPackets(DroppedPackets),
     /// The value of this fence reached more waits than fit.
     Wake(u32),
-    Waiters(LookAtWaiters),
+    Waiters(WaiterScan),
     EmptyQueues(LossOfQueues),
     LoseFences(LossOfFences),
     /// A mutex or semaphore is free, and more acquires wait in its line than fit.
@@ -315,7 +315,7 @@ impl Backlog {
         self.losing_fences.get(&loss.key()).map(|so_far| so_far.up_to)
     }
 
-    /// Begins the action on a child of the device, until [`Self::leave_lost_fence`]; false if it was handled early.
+    /// Begins the action on a child of the device, until [`Self::end_child`]; false if it was handled early.
     pub fn begin_child(&mut self, loss: LossOfFences, child: Handle) -> bool {
         self.step.in_lost_fence = true;
         self.losing_fences.get_mut(&loss.key()).is_none_or(|so_far| {

@@ -171,24 +171,24 @@ impl<M: Miniport> Kernel<M> {
 
     fn do_task(&mut self, process: ProcessId, task: Task, effects: &mut Effects) {
         match task {
-            Task::EndProcess(end) => self.go_on_with_end(process, end, effects),
+            Task::EndProcess(end) => self.continue_end(process, end, effects),
             Task::EndDevice { device, ending } => {
                 self.history.set_ending(ending);
-                self.go_on_with_end_of_device(device, effects);
+                self.continue_end_of_device(device, effects);
                 self.history.set_ending(Ending::default());
             }
             Task::CloseAdapter { adapter, from } => self.end_devices_on(process, adapter, from, effects),
             Task::AbandonMutexes(by) => self.abandon_mutexes(process, by, effects),
-            Task::DropPackets(dropped) => self.go_on_dropping(process, dropped, effects),
+            Task::DropPackets(dropped) => self.continue_drop(process, dropped, effects),
             Task::Wake(object) => self.wake_reached(object, effects),
             Task::Waiters(look) => {
-                self.look_at_waiters(look, effects);
+                self.process_waiters(look, effects);
             }
             Task::EmptyQueues(loss) => self.empty_queues(loss, effects),
             Task::LoseFences(loss) => self.lose_fences(loss, effects),
-            Task::AskLine(object) => self.go_on_asking(object, process, effects),
+            Task::AskLine(object) => self.continue_line(object, process, effects),
             Task::RunQueue(queue) => self.vidsch.work.run_queue(queue),
-            Task::Dispatch(engine) => self.vidsch.work.dispatch(engine),
+            Task::Dispatch(engine) => self.continue_dispatch(engine, effects),
             // The call runs once no other work is left.
             Task::IdleWait => {}
         }

@@ -80,11 +80,21 @@ impl<M: Miniport> Kernel<M> {
         }
         match self.next_step(engine) {
             None => {}
-            Some(Next::Submit(first)) => match self.is_left_to_end(engine, first) {
+            Some(Next::Submit(first)) => match self.deferred_drop(engine, first) {
                 Some(process) => self.leave(process, Task::Dispatch(engine)),
                 None => self.submit_next(engine, first, effects),
             },
             Some(Next::Preempt) => self.request_preemption(engine, false, effects),
+        }
+    }
+
+    /// Continues a dispatch that an earlier step left. At least one ready buffer is dropped or submitted, even if the step
+    /// has units for no more.
+    pub(super) fn continue_dispatch(&mut self, engine: EngineId, effects: &mut Effects) {
+        self.spend(1);
+        match self.next_step(engine).filter(|_| self.tdr.bugcheck().is_none()) {
+            Some(Next::Submit(first)) => self.submit_next(engine, first, effects),
+            Some(Next::Preempt) | None => self.vidsch.work.dispatch(engine),
         }
     }
 
@@ -131,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
     /// Submits the next command buffer, and dispatches the engine again.
     fn submit_next(&mut self, engine: EngineId, first: First, effects: &mut Effects) {
         let Some(id) = self.vidsch.in_flight.engine(engine).ready.take(first) else { return };
-        if self.ends_before_its_turn(id, effects) {
+        if self.end_instead_of_submit(id, effects) {
             self.vidsch.work.dispatch(engine);
             return;
         }
@@ -154,7 +164,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The process of the next command buffer, if that is only to be dropped and the step has spent its units. A later
     /// step dispatches the engine again, because any number of such buffers may be ready.
-    fn is_left_to_end(&self, engine: EngineId, first: First) -> Option<ProcessId> {
+    fn deferred_drop(&self, engine: EngineId, first: First) -> Option<ProcessId> {
         if !self.vidsch.work.backlog().leaves_heads() {
             return None;
         }
@@ -172,7 +182,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Ends a queue that is being cleared away instead of submitting its ready buffer; true if it did.
-    fn ends_before_its_turn(&mut self, queue: u32, effects: &mut Effects) -> bool {
+    fn end_instead_of_submit(&mut self, queue: u32, effects: &mut Effects) -> bool {
         if !self.is_to_end(queue) {
             return false;
         }

@@ -181,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
                         Some(hw_queue) => Some(Agent::HwQueue(HwQueueId(hw_queue))),
                         None => context.map(|queue| self.agent(queue)),
                     };
-                    by.into_iter().for_each(|by| self.tell_signaled(by, object, value));
+                    by.into_iter().for_each(|by| self.report_signal(by, object, value));
                 }
                 self.store_from_engine(engine.adapter, object, value, effects);
             }

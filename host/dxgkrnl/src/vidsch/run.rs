@@ -91,11 +91,11 @@ impl<M: Miniport> Kernel<M> {
         {
             self.drop_acquire(acquire);
         }
-        self.go_on_dropping(process, dropped, effects);
+        self.continue_drop(process, dropped, effects);
     }
 
     /// Drops packets as far as the units of the step reach, and leaves the others.
-    pub(super) fn go_on_dropping(
+    pub(super) fn continue_drop(
         &mut self,
         process: ProcessId,
         mut dropped: DroppedPackets,
@@ -154,7 +154,7 @@ impl<M: Miniport> Kernel<M> {
     fn work_until_settled(&mut self, effects: &mut Effects) {
         loop {
             self.process_callbacks(effects);
-            self.stop_died(effects);
+            self.stop_dead_drivers(effects);
             self.leave_queues_if_spent();
             match self.vidsch.work.next() {
                 Some(work) => self.perform(work, effects),
@@ -182,7 +182,7 @@ impl<M: Miniport> Kernel<M> {
                     self.read_logs(engine, hw_queue, effects)
                 }
                 None => match self.vidsch.work.next_notification() {
-                    Some((object, from)) => self.tell_current_value(object, from, true, effects),
+                    Some((object, from)) => self.notify_current_value(object, from, true, effects),
                     None => break,
                 },
             }

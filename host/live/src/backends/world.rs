@@ -54,9 +54,9 @@ struct UnderWay {
 /// The world of one run.
 pub struct LiveWorld<'a, P: LiveBackend> {
     program: &'a Program,
-    place: &'a mut P,
+    backend: &'a mut P,
     watch: Arc<Watch>,
-    guests: Vec<Option<ClientProcess>>,
+    clients: Vec<Option<ClientProcess>>,
     /// The current order of each thread.
     under_way: Vec<Option<UnderWay>>,
     answers: Vec<Option<Answer>>,
@@ -67,12 +67,12 @@ pub struct LiveWorld<'a, P: LiveBackend> {
 }
 
 impl<'a, P: LiveBackend> LiveWorld<'a, P> {
-    pub fn new(program: &'a Program, place: &'a mut P, watch: Arc<Watch>) -> LiveWorld<'a, P> {
+    pub fn new(program: &'a Program, backend: &'a mut P, watch: Arc<Watch>) -> LiveWorld<'a, P> {
         let mut world = LiveWorld {
             program,
-            place,
+            backend,
             watch,
-            guests: program.processes.iter().map(|_| None).collect(),
+            clients: program.processes.iter().map(|_| None).collect(),
             under_way: vec![None; program.threads.len()],
             answers: vec![None; program.threads.len()],
             nt_handle_owners: NtHandleOwners::default(),
@@ -86,31 +86,31 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     /// Sets the system clock, as a time since the start of the scenario.
     fn set_clock(&mut self, since_start: Nanos) {
         let utc_100ns = scenario::utc_100ns(since_start);
-        self.place.daemon().kernel_host.input(Input::SystemTime { utc_100ns });
+        self.backend.daemon().kernel_host.input(Input::SystemTime { utc_100ns });
     }
 
-    fn guest(&mut self, process: Process) -> Done<&mut ClientProcess> {
+    fn client(&mut self, process: Process) -> Done<&mut ClientProcess> {
         let name = &self.program.processes[process.index()].name;
-        let guest = self.guests[process.index()].as_mut();
-        guest.ok_or_else(|| Trouble::Broken(format!("process {name} is gone")))
+        let client = self.clients[process.index()].as_mut();
+        client.ok_or_else(|| Trouble::Broken(format!("process {name} is gone")))
     }
 
     /// Returns the scenario client of a process, unless it is gone or frozen.
     fn scenario_client(&mut self, process: Process) -> Done<&mut ScenarioClient> {
-        let guest = self.guest(process)?;
-        if guest.frozen {
+        let client = self.client(process)?;
+        if client.frozen {
             return unsupported("cannot ask a frozen process");
         }
-        Ok(&mut guest.scenario_client)
+        Ok(&mut client.scenario_client)
     }
 
     /// Collects the reports that have arrived.
     fn collect(&mut self, process: Process) {
         for (at, order) in self.under_way.iter_mut().enumerate() {
-            let Some(guest) = self.guests[process.index()].as_mut() else { return };
+            let Some(client) = self.clients[process.index()].as_mut() else { return };
             let of_process = self.program.threads[at].process == process;
             let report =
-                order.filter(|_| of_process).and_then(|order| guest.scenario_client.reported(order.tag));
+                order.filter(|_| of_process).and_then(|order| client.scenario_client.reported(order.tag));
             if let Some(report) = report {
                 let made = order.take().and_then(|order| order.makes);
                 if let Some(token) = made.filter(|_| !report.status.is_success()) {
@@ -128,7 +128,7 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     /// Whether every order without a report is a registered wait of the kernel. Otherwise its message was still to come
     /// after the barrier: the library was asking the broker for memory, say.
     fn is_settled(&self, process: Process) -> bool {
-        if self.guests[process.index()].is_none() {
+        if self.clients[process.index()].is_none() {
             return true;
         }
         let registered = self.registered(process);
@@ -147,18 +147,18 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn barrier(&mut self, processes: &[Process]) -> Done {
         let mut passing = Vec::new();
         for process in processes {
-            let guest = self.guest(*process)?;
-            guest.busy = false;
+            let client = self.client(*process)?;
+            client.busy = false;
             passing.push((
                 *process,
-                guest.scenario_client.order(super::scenario_client::SERVICE, Task::Barrier)?,
+                client.scenario_client.order(super::scenario_client::SERVICE, Task::Barrier)?,
             ));
         }
         for (process, tag) in passing {
-            self.guest(process)?.scenario_client.report(tag)?;
+            self.client(process)?.scenario_client.report(tag)?;
             self.collect(process);
             let settled = self.is_settled(process);
-            self.guest(process)?.busy = !settled;
+            self.client(process)?.busy = !settled;
         }
         Ok(())
     }
@@ -167,10 +167,10 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn busy_processes(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
         let is_woken = |at: usize| self.numbers[at].is_some_and(|id| woken.contains(&id));
-        let is_restless = |at: usize, guest: &ClientProcess| !guest.frozen && (guest.busy || is_woken(at));
-        let guests = self.guests.iter().enumerate();
-        guests
-            .filter(|(at, guest)| guest.as_ref().is_some_and(|guest| is_restless(*at, guest)))
+        let is_restless = |at: usize, client: &ClientProcess| !client.frozen && (client.busy || is_woken(at));
+        let clients = self.clients.iter().enumerate();
+        clients
+            .filter(|(at, client)| client.as_ref().is_some_and(|client| is_restless(*at, client)))
             .map(|(at, _)| Process(at as u32))
             .collect()
     }
@@ -179,11 +179,11 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     fn ended(
         &mut self,
         process: Process,
-        guest: ClientProcess,
+        client: ClientProcess,
         end: impl FnOnce(ScenarioClient) -> Done,
     ) -> Done {
         self.nt_handle_owners.end(process);
-        end(guest.scenario_client)?;
+        end(client.scenario_client)?;
         match self.numbers[process.index()] {
             Some(id) if !self.watch.wait_until_gone(id) => {
                 let name = &self.program.processes[process.index()].name;
@@ -204,8 +204,8 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
     }
 
     fn kill(&mut self, process: Process) -> Done {
-        match self.guests[process.index()].take() {
-            Some(guest) => self.ended(process, guest, ScenarioClient::kill),
+        match self.clients[process.index()].take() {
+            Some(client) => self.ended(process, client, ScenarioClient::kill),
             None => Ok(()),
         }
     }
@@ -216,14 +216,14 @@ impl<'a, P: LiveBackend> LiveWorld<'a, P> {
             return Ok(());
         }
         let is_awake =
-            |process: &Process| self.guests[process.index()].as_ref().is_some_and(|guest| !guest.frozen);
+            |process: &Process| self.clients[process.index()].as_ref().is_some_and(|client| !client.frozen);
         let Some(from) = self.nt_handle_owners.owners(token).find(is_awake) else {
             return unsupported("cannot hand an NT handle over from a frozen process");
         };
-        let Some(guest) = self.guests[to.index()].as_mut() else { return Ok(()) };
-        let mailbox = self.mailboxes.of(to.0, &mut guest.scenario_client)?;
+        let Some(client) = self.clients[to.index()].as_mut() else { return Ok(()) };
+        let mailbox = self.mailboxes.of(to.0, &mut client.scenario_client)?;
         // A transfer into another VM fails; the process then has no handle, and its open call is refused.
-        self.guest(from)?.scenario_client.serve(Task::SendShare { token, mailbox })?;
+        self.client(from)?.scenario_client.serve(Task::SendShare { token, mailbox })?;
         self.nt_handle_owners.give(token, to);
         Ok(())
     }
@@ -236,16 +236,16 @@ fn event_number(event: u32) -> u64 {
 
 impl<P: LiveBackend> World for LiveWorld<'_, P> {
     fn backend(&self) -> Backend {
-        self.place.backend()
+        self.backend.backend()
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {
-        self.place.start_vm(vm)
+        self.backend.start_vm(vm)
     }
 
     fn start_process(&mut self, process: Process) -> Done {
         let info = &self.program.processes[process.index()];
-        let pipes = self.place.spawn(&info.name, info.vm);
+        let pipes = self.backend.spawn(&info.name, info.vm);
         let pipes = pipes.map_err(broken)?;
         let mut scenario_client = ScenarioClient::new(&info.name, pipes);
         // The first call attaches the process. It is a barrier's call, so it belongs to no step.
@@ -256,7 +256,8 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         };
         self.numbers[process.index()] = Some(id);
         let (frozen, busy) = (false, false);
-        self.guests[process.index()] = Some(ClientProcess { scenario_client, frozen, busy, messages_before });
+        self.clients[process.index()] =
+            Some(ClientProcess { scenario_client, frozen, busy, messages_before });
         Ok(())
     }
 
@@ -268,8 +269,8 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     }
 
     fn exit(&mut self, process: Process) -> Done {
-        match self.guests[process.index()].take() {
-            Some(guest) => self.ended(process, guest, ScenarioClient::end),
+        match self.clients[process.index()].take() {
+            Some(client) => self.ended(process, client, ScenarioClient::end),
             None => Ok(()),
         }
     }
@@ -303,7 +304,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             _ => None,
         };
         let tag = self.scenario_client(process)?.order(thread.0, task)?;
-        self.guest(process)?.busy = true;
+        self.client(process)?.busy = true;
         self.under_way[thread.index()] = Some(UnderWay { tag, registered_before, makes });
         Ok(())
     }
@@ -327,7 +328,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     }
 
     fn advance(&mut self, nanos: Nanos) -> Done {
-        self.place.daemon().advance(nanos);
+        self.backend.daemon().advance(nanos);
         Ok(())
     }
 
@@ -335,46 +336,46 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         match *fault {
             Fault::Kill(process) => self.kill(process),
             Fault::Freeze(process) => {
-                let guest = self.guest(process)?;
-                guest.frozen = true;
-                guest.scenario_client.signal(libc::SIGSTOP)
+                let client = self.client(process)?;
+                client.frozen = true;
+                client.scenario_client.signal(libc::SIGSTOP)
             }
             Fault::Thaw(process) => {
-                let guest = self.guest(process)?;
-                guest.frozen = false;
-                guest.busy = true;
-                guest.scenario_client.signal(libc::SIGCONT)
+                let client = self.client(process)?;
+                client.frozen = false;
+                client.busy = true;
+                client.scenario_client.signal(libc::SIGCONT)
             }
             Fault::Cut(process) => {
-                self.guest(process)?.busy = true;
+                self.client(process)?.busy = true;
                 if let Some(id) = self.numbers[process.index()] {
-                    self.place.daemon().cut(id);
+                    self.backend.daemon().cut(id);
                 }
                 Ok(())
             }
             Fault::CrashVm(vm) => {
-                self.place.crash(vm)?;
-                for at in 0..self.guests.len() {
+                self.backend.crash(vm)?;
+                for at in 0..self.clients.len() {
                     let process = Process(at as u32);
-                    let guest =
-                        self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
-                    if let Some(guest) = guest {
+                    let client =
+                        self.clients[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
+                    if let Some(client) = client {
                         // A real guest's crash also ends its processes.
-                        let _ = guest.scenario_client.signal(libc::SIGKILL);
-                        let guest = self.guests[at].take();
-                        guest.map_or(Ok(()), |guest| self.ended(process, guest, |_| Ok(())))?;
+                        let _ = client.scenario_client.signal(libc::SIGKILL);
+                        let client = self.clients[at].take();
+                        client.map_or(Ok(()), |client| self.ended(process, client, |_| Ok(())))?;
                     }
                 }
                 Ok(())
             }
             Fault::RestartDaemon => {
-                self.place.restart_daemon()?;
+                self.backend.restart_daemon()?;
                 self.set_clock(0);
                 self.watch.reset();
                 self.nt_handle_owners = NtHandleOwners::default();
                 // A new kernel assigns new numbers.
                 self.numbers.fill(None);
-                self.guests.iter_mut().flatten().for_each(|guest| guest.busy = true);
+                self.clients.iter_mut().flatten().for_each(|client| client.busy = true);
                 Ok(())
             }
             Fault::Hold(_) | Fault::Release(_) => unsupported("cannot hold the bytes of a real stream"),
@@ -385,7 +386,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
                 Ok(())
             }
             Fault::Hardware(fault) => {
-                self.place.daemon().kernel_host.fault(fault);
+                self.backend.daemon().kernel_host.fault(fault);
                 Ok(())
             }
             Fault::Fill(_) => unreachable!("done by the runner"),
@@ -418,7 +419,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 
     fn messages(&mut self, process: Process) -> Done<Option<u64>> {
         let sent = self.scenario_client(process)?.value(Task::MessagesSent)?;
-        let before = self.guest(process)?.messages_before;
+        let before = self.client(process)?.messages_before;
         Ok(sent.map(|sent| sent - before))
     }
 
@@ -431,12 +432,12 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        self.place.daemon().kernel_host.views().snapshot()
+        self.backend.daemon().kernel_host.views().snapshot()
     }
 
     fn why(&mut self, process: Process) -> Why {
         let process = Some(self.process_number(process));
-        self.place.daemon().kernel_host.views().why(&Question { process, ..Question::default() })
+        self.backend.daemon().kernel_host.views().why(&Question { process, ..Question::default() })
     }
 
     fn take_notes(&mut self) -> Vec<String> {
@@ -451,7 +452,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
 impl<P: LiveBackend> Drop for LiveWorld<'_, P> {
     /// Kills the remaining processes, so that a failed run leaves nothing for the next one.
     fn drop(&mut self) {
-        for at in 0..self.guests.len() {
+        for at in 0..self.clients.len() {
             let _ = self.kill(Process(at as u32));
         }
     }

@@ -1,4 +1,4 @@
-//! Processing of one step: its input, the observed DDIs, and its effects.
+//! Builds the rows of one step: replays its input on a kernel whose drivers are observed, and reads the effects.
 
 use std::ops::ControlFlow;
 

@@ -277,7 +277,7 @@ fn a_process_that_attaches_endlessly_is_refused_and_others_still_attach() {
     let mut refusals = (0..).map(|piece| attach_backing(&greedy, piece)).enumerate();
     let (pieces, why) = refusals.find(|(_, refused)| !refused.is_empty()).expect("there is a limit");
     assert_eq!(pieces, gpupv::daemon::limits::MAPPINGS_PER_PROCESS_MAX, "{why}");
-    assert!(why.contains("pieces, the limit"), "{why}");
+    assert!(why.contains("pieces of backing pages, the limit"), "{why}");
     let mut other = Client::new(&daemon.broker());
     assert_eq!(attach_backing(&other, 0), "");
     other.grow(1);

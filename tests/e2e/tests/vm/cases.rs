@@ -96,7 +96,7 @@ pub fn woken_by_the_kernel(lab: &mut Lab) {
         lab.fleet.daemon.kernel_host.fault(Fault::ObjectGoesBad { adapter: 0, usage: EVENT_CHANNEL_USAGE });
     }
     let (code, output) = job.end();
-    assert!(code == 0 && output.ends_with("woken, and no thread in between\n"), "{code}: {output}");
+    assert!(code == 0 && output.ends_with("woken without an intermediate thread\n"), "{code}: {output}");
     lab.wait_until_empty();
 }
 
