@@ -131,7 +131,7 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     assert!(stderr(&output).contains("nothing is stuck at its end"), "{}", stderr(&output));
     let output = command(&["trace", "shrink"], &trace, &["--until", &until, "--keep", "cycle"]);
     code(&output, 2);
-    assert!(stderr(&output).contains("does not come to cycle"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("does not show cycle"), "{}", stderr(&output));
     let output = command(&["trace", "shrink"], &trace, &["--keep", "stuck"]);
     code(&output, 2);
     assert!(
@@ -225,5 +225,5 @@ fn every_command_reads_a_packed_trace_and_pack_overwrites_nothing() {
     let other = folder.path().join("other.gvt");
     let output = command(&["trace", "pack"], &cut, &[other.to_str().unwrap(), "--json"]);
     code(&output, 2);
-    assert!(stderr(&output).contains("is not whole") && !other.exists(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot be packed") && !other.exists(), "{}", stderr(&output));
 }
