@@ -6,7 +6,7 @@
 //!                                 anything else        --->  does not start (SCH-043)
 //! ```
 //!
-//! A process needs the feature in its guest's kernel too: see [`Kernel::is_feature_enabled`].
+//! A process needs the feature in its guest's kernel too: see [`crate::Kernel::is_feature_enabled`].
 //!
 //! A driver must query a feature first (`DxgkCbIsFeatureEnabled`, here [`Features::offers`] of the configuration), so
 //! a driver that advertises a missing feature is at fault.

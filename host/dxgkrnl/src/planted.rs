@@ -1,6 +1,6 @@
 //! Bugs on demand: the switch that proves that checkers can fail.
 //!
-//! A checker that never saw a failure proves nothing. [`Kernel::plant`] makes this kernel wrong in one of
+//! A checker that never saw a failure proves nothing. [`crate::Kernel::plant`] makes this kernel wrong in one of
 //! four ways, each only under a condition that a search must find. Nothing else sets the switch; neither
 //! a trace nor a configuration contains it.
 

@@ -1,6 +1,6 @@
 //! Traces: the list of `(now, Input, Effects)` of one run of the kernel, in a file that ends in `.gvt`.
 //!
-//! [`Recorder`] writes a trace while the daemon runs, [`Reader`] reads it, and [`replay`] feeds the inputs to a new
+//! [`Recorder`] writes a trace while the daemon runs, [`Reader`] reads it, and [`replay()`] feeds the inputs to a new
 //! kernel and compares the effects.
 //!
 //! # The file

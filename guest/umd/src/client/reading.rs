@@ -2,7 +2,7 @@
 //!
 //! The thread that holds the role (`Reception::leading`) may read. The role is taken and released under the reception's
 //! lock; the read itself is without it. A thread that leaves while no thread leads passes the role on: see
-//! [`Channel::pass_on`].
+//! [`Channel::hand_over_role`](super::channel::Channel::hand_over_role).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

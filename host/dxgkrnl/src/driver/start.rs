@@ -1,7 +1,7 @@
 //! Checks that an adapter has to pass to start (`DxgkDdiStartDevice` and the caps that follow it).
 //!
-//! Client processes cannot use an adapter that fails them, as if it were stopped; [`Kernel::start_failures`] has the
-//! reason.
+//! Client processes cannot use an adapter that fails them, as if it were stopped; [`crate::Kernel::start_failures`]
+//! has the reason.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

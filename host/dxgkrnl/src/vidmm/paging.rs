@@ -15,7 +15,7 @@
 //! pages, allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is
 //! destroyed is drained: what it had outstanding takes effect at once.
 //!
-//! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
+//! A paging queue is a queue of packets with a context of its own, of the system, on the paging engine of the adapter.
 //! That engine runs one paging buffer at a time, from the queue of the highest priority that has one (FEN-092);
 //! equals take turns. *Paging contexts*, one for each context with UpdateGpuVirtualAddress, come last. The wait, the
 //! update and the signal are their packets, so that the context itself continues meanwhile (FEN-093). The driver

@@ -1,7 +1,7 @@
 //! The state of a hardware queue, and the rules of its packets.
 //!
-//! A hardware queue belongs to a context that was created with HwQueueSupported and has a [`Queue`] of its own. Its
-//! *progress fence* shows how far it is: a submission is complete when the fence has the submission's
+//! A hardware queue belongs to a context that was created with HwQueueSupported and has a [`super::queue::Queue`] of its
+//! own. Its *progress fence* shows how far it is: a submission is complete when the fence has the submission's
 //! `HwQueueProgressFenceId` (SCH-013), written by the driver or by the commands (SCH-017). There is no DMA_COMPLETED
 //! for it: the kernel checks the fence when it evaluates the waits on it.
 //!

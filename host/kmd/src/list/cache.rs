@@ -9,8 +9,8 @@
 //! change when memory does. So a missing flush or a missing invalidation reads stale bytes every time, and a correct
 //! barrier never does. Ranges are exact to the byte: two writers of adjacent bytes do not interfere.
 //!
-//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more evicts the oldest, to memory if it is dirty. After
-//! [`limits::CACHE_BYTES_MAX`] bytes the whole cache is written back and emptied. Addresses are GPU virtual addresses,
+//! A cache has [`CACHE_RANGES_MAX`] ranges: one more evicts the oldest, to memory if it is dirty. After
+//! [`CACHE_BYTES_MAX`] bytes the whole cache is written back and emptied. Addresses are GPU virtual addresses,
 //! translated at write-back: a range that is unmapped by then faults and is not written.
 
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The scenario language: parses text to [`Program`]s, and prints them.
+//! The scenario language: parses text to [`Program`](crate::program::Program)s, and prints them.
 //!
 //! One statement per line. Names are declared before use, so a file is read once, from top to bottom, for each case of
 //! its matrix. docs/SCENARIOS.md is the reference, with an example for each construct.
