@@ -11,7 +11,7 @@ use super::kernel_host::KernelHost;
 /// `--durable`: how much of a trace is on the disk when the power fails. A killed daemon loses nothing in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durable {
-    /// Whatever the system has written by then.
+    /// The part that the operating system has written by itself.
     #[default]
     None,
     /// Each full block before the next begins: all but the last 64 KiB.

@@ -17,7 +17,7 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// Has the allocator retain some free memory, because the next large message needs it again. Otherwise the allocator
 /// unmaps and maps it each time, cleared and page by page: that took longer than the rest of an escape with 64 KiB.
-/// What is retained is above what is in use, in each of a handful of arenas.
+/// Each of a handful of arenas retains it, beyond the memory in use.
 pub(super) fn keep_some() {
     #[cfg(target_env = "gnu")]
     const KEPT_BYTES: libc::c_int = 1 << 20;

@@ -36,7 +36,7 @@ impl EventSink {
         const BYTES_MAX: usize = 256;
         match self {
             EventSink::Eventfd(setter, event, _) => {
-                // What fails for lack of memory is tried again at the next flush.
+                // The next flush retries a signal that fails for lack of memory.
                 (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
             }
             EventSink::EventChannel(None) => 0,

@@ -202,7 +202,7 @@ fn a_device_in_error_refuses_calls_and_its_waits_end_as_removed() {
     let mut ended = world.ended();
     ended.sort();
     assert_eq!(ended, [(waits[0], REMOVED), (waits[1], REMOVED), (both, REMOVED)]);
-    // What waited for the poisoned fence in a queue was dropped before it could be released (F-67).
+    // A packet that waited for the poisoned fence was dropped before it could be released (F-67).
     assert_eq!(world.value(signaled), 0);
     assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
     assert_eq!(world.submit(context, &[]), REMOVED);

@@ -328,7 +328,7 @@ impl World {
                     not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
                 }
                 Effect::GiveNtHandle { token, .. } => self.held.push(token),
-                // What is no eventfd gets no event channel.
+                // A descriptor that is no eventfd gets no event channel.
                 Effect::OpenEventChannel { client, process, event, token } if token[0] == 1 => {
                     not_made.push(Input::EventChannelNotOpened {
                         client,

@@ -5,9 +5,9 @@
 //! own descriptors, eventfds, NT handles, and connections in which nothing unread carries a descriptor. All others are
 //! closed by one thread for each user of the guest: a stuck thread blocks its own user's descriptors only.
 //!
-//! What a stuck thread can keep is bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], above which the user's
-//! clients are not read; connections with unread descriptors by the user's RLIMIT_NOFILE, up to which the kernel allows
-//! descriptors in flight.
+//! The descriptors that a stuck thread can keep are bounded: received descriptors by [`UNCLOSED_PER_USER_MAX`], above which
+//! the user's clients are not read; connections with unread descriptors by the user's RLIMIT_NOFILE, up to which the
+//! kernel allows descriptors in flight.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;

@@ -9,7 +9,7 @@
 //! some.
 //!
 //! The notification belongs to the object, not to an open: it ends with the last reference, or when the adapter stops.
-//! What happens to engines, devices and contexts does not stop the display (F-87).
+//! Resets and losses of engines, devices and contexts do not stop the display (F-87).
 
 use serde::{Deserialize, Serialize};
 

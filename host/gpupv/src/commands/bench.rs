@@ -1,4 +1,4 @@
-//! `gpupv bench`: starts `gpupv-bench`, the program that measures. What only measures is not in `gpupv` itself.
+//! `gpupv bench`: starts `gpupv-bench`, the program that measures. Code that only measures is not part of `gpupv`.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

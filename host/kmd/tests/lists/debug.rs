@@ -69,7 +69,7 @@ fn it_is_off_until_a_process_turns_it_on_and_says_what_is_wrong_with_a_list() {
     assert_eq!(gpu.notes.len(), 1);
     assert!(gpu.notes[0].contains(&hazard.text), "{:?}", gpu.notes);
     assert_eq!(read(&mut gpu, 16).unwrap().0, [], "what was read is kept no more");
-    // What the list does is the same.
+    // The list has the same effect.
     assert_eq!((gpu.word(0), gpu.word(64)), (5, 5), "the second time the copy finds what the first has left");
 }
 
