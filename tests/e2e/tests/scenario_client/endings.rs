@@ -54,7 +54,7 @@ fn invalid_input_ends_the_client_with_a_reason() {
     let mut scenario_client = ScenarioClient::start(&daemon);
     scenario_client.write(&[0x20, 0x08]);
     let (code, words) = scenario_client.end();
-    assert_eq!((code, words.contains("ended within an order")), (Some(2), true), "{words}");
+    assert_eq!((code, words.contains("ended inside an order")), (Some(2), true), "{words}");
     daemon.end();
 }
 
