@@ -82,7 +82,7 @@ const EFFECTS_KEPT: usize = 4096;
 
 /// The kernel and all that must change together with it.
 struct HostState {
-    kernel: Kernel<Drivers>,
+    kernel: Kernel,
     taps: Taps,
     /// Set while the daemon waits for client processes of the daemon before it.
     resuming: Option<Resuming>,
@@ -150,7 +150,7 @@ pub struct KernelHost {
     observer: Option<Arc<dyn Observer>>,
 }
 
-fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
+fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel {
     let drivers = Drivers::new(drivers, &config);
     Kernel::new(config, drivers)
 }

@@ -6,7 +6,7 @@ use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
 
 /// The kernel type of a daemon.
-pub type DaemonKernel = Kernel<Drivers>;
+pub type DaemonKernel = Kernel;
 
 /// Called under the kernel lock after each step, in the order of the steps. The effects are in memory and in the
 /// outboxes; none of them is sent yet. It must neither panic nor call the daemon, and all clients wait for it.

@@ -18,7 +18,7 @@ use super::observer::Observer;
 pub struct Step<'a> {
     pub now: Nanos,
     pub effects: &'a Effects,
-    pub kernel: &'a Kernel<Drivers>,
+    pub kernel: &'a Kernel,
     /// What clients are owed after it, for a journal's segments.
     pub owed: Option<&'a SessionCursors>,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   AdapterConfig::kmd ──Registry──▶ Box<dyn Miniport>      one for each adapter
-//!   Kernel<Drivers> ──DDI──▶ Drivers ──routes──▶ Isolated ──catch_unwind──▶ the driver
+//!   Kernel ──DDI──▶ Drivers ──routes──▶ Isolated ──catch_unwind──▶ the driver
 //!                            ◀── callbacks of that adapter, and of no other
 //! ```
 //!

@@ -56,7 +56,7 @@ const STATISTICS_BYTES: usize = 776;
 /// A segment for each memory segment group: LOCAL and NON_LOCAL.
 const SEGMENTS: u32 = 2;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTQueryStatistics`: of the adapter, or of the caller on it. Members that are not counted are 0.
     pub(crate) fn statistics(&mut self, process: ProcessId, luid: Luid, kind: u32, query: u32) -> CallResult {
         let adapter = self.adapter_of_luid(process, luid)?;

@@ -18,7 +18,7 @@ use crate::sync::waits::CpuWait;
 use crate::vidmm::address::GpuVaUpdate;
 use crate::vidmm::vaspace::Where;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     calls_by_topic! {
         pub(crate) fn dispatch(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> CallResult,
             by self.(process, call, effects) on call;

@@ -83,7 +83,7 @@ pub(crate) struct EscapeHandles {
     pub context: Handle,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTEscape`.
     pub(crate) fn escape(
         &mut self,

@@ -40,7 +40,7 @@ struct SupportedBy {
     driver: bool,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     fn supported_by(&self, process: ProcessId, adapter: u32, feature: FeatureId) -> SupportedBy {
         let is_new_enough =
             self.config.adapters[adapter as usize].wddm_version >= first_wddm_version(feature);

@@ -16,7 +16,7 @@ use crate::sync::waits::{Wait, WaitId, WaitOwner};
 use crate::tdr::LostFences;
 use crate::vidsch::DroppedPackets;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
         if let Err(why) = self.fault_can_happen(fault) {
             effects.notes.push(Note { process: None, text: format!("{fault}: {why}") });

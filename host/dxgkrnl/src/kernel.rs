@@ -9,6 +9,7 @@
 
 mod save;
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -49,9 +50,9 @@ const PREFETCH_MAX: usize = 32;
 const DUE_TIMES_PER_STEP: u32 = 128;
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
-pub struct Kernel<M: Miniport> {
+pub struct Kernel {
     pub(crate) config: Config,
-    pub(crate) miniport: Driver<M>,
+    pub(crate) miniport: Driver,
     pub(crate) now: Nanos,
     pub(crate) guests: Guests,
     pub(crate) processes: Processes,
@@ -68,12 +69,16 @@ pub struct Kernel<M: Miniport> {
     pub(crate) planted: Option<PlantedBug>,
 }
 
-impl<M: Miniport> Kernel<M> {
-    pub fn new(config: Config, mut miniport: M) -> Self {
+impl Kernel {
+    pub fn new(config: Config, miniport: impl Miniport + Send + 'static) -> Self {
+        Self::over(config, Box::new(miniport))
+    }
+
+    fn over(config: Config, mut miniport: Box<dyn Miniport + Send>) -> Self {
         let edges = HappensBeforeLog::new(&config);
         miniport.start(&config);
-        start::set_scheduling_logs(&config, &mut miniport);
-        let mut start_failures = start::failures(&config, &miniport);
+        start::set_scheduling_logs(&config, &mut *miniport);
+        let mut start_failures = start::failures(&config, &*miniport);
         while let Some((adapter, why)) = miniport.take_died() {
             start_failures.insert(adapter, why);
         }

@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sync::waits::{WaitId, WaitOwner};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Makes this kernel wrong from here on. For tests of checkers only.
     #[doc(hidden)]
     pub fn plant(&mut self, bug: PlantedBug) {

@@ -272,14 +272,14 @@ impl Checker {
     }
 
     /// Checks one step of the kernel, right after it.
-    pub fn step<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
+    pub fn step(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
         self.follow(told, effects, kernel);
         self.look(kernel);
     }
 
     /// Follows the input and the effects of one step, without the kernel's tables. For callers that fill a table and
     /// call [`Checker::look`] once it is full.
-    pub fn follow<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
+    pub fn follow(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
         if let Some((process, passed)) = self.passes_next.take() {
             self.pass(process, &passed, kernel);
         }
@@ -301,7 +301,7 @@ impl Checker {
     }
 
     /// Compares the kernel's tables with what was followed so far.
-    pub fn look<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+    pub fn look(&mut self, kernel: &Kernel) {
         // Work with a backlog ends in a later step.
         if !kernel.has_backlog() {
             self.check_sleeping_waits(kernel);
@@ -323,11 +323,11 @@ impl Checker {
         }
     }
 
-    fn check_no_effects_after_end<M: Miniport>(
+    fn check_no_effects_after_end(
         &mut self,
         told: &InputSummary,
         effects: &Effects,
-        kernel: &Kernel<M>,
+        kernel: &Kernel,
     ) {
         if !matches!(told.kind, InputKind::Gone { .. } | InputKind::GoneMany) {
             return;
@@ -361,7 +361,7 @@ impl Checker {
         }
     }
 
-    fn answers<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
+    fn answers(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
         let of_call = |process, request| {
             effects
                 .answers
@@ -456,7 +456,7 @@ impl Checker {
 
     /// Records values that fences pass through. A signal that names a fence twice passes through the first value as
     /// well. A signal that is executed after its answer is stored in the next step, together with that step's stores.
-    fn values_passed<M: Miniport>(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel<M>) {
+    fn values_passed(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
         let process = told.process.filter(|_| !told.passed.is_empty());
         let accepted = process.filter(|process| {
             let answer = told.request.and_then(|request| effects.answer_to(*process, request));
@@ -474,7 +474,7 @@ impl Checker {
     }
 
     /// Marks the waits that these values of a process's fences satisfy.
-    fn pass<M: Miniport>(&mut self, process: ProcessId, passed: &[(Handle, u64)], kernel: &Kernel<M>) {
+    fn pass(&mut self, process: ProcessId, passed: &[(Handle, u64)], kernel: &Kernel) {
         let mut fences = Vec::new();
         kernel.fences(&mut |fence| fences.push(fence));
         for (handle, value) in passed {
@@ -530,7 +530,7 @@ impl Checker {
 
     /// Forgets the slots of destroyed handles. A wait may outlive the handle of its fence (FEN-058); another fence may
     /// reuse the slot.
-    fn forget_destroyed<M: Miniport>(&mut self, told: &InputSummary, kernel: &Kernel<M>) {
+    fn forget_destroyed(&mut self, told: &InputSummary, kernel: &Kernel) {
         let (InputKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
         let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
             return;
@@ -543,7 +543,7 @@ impl Checker {
     }
 
     /// Checks, on an idle kernel, that every wait whose condition holds was woken.
-    fn check_sleeping_waits<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+    fn check_sleeping_waits(&mut self, kernel: &Kernel) {
         let unseen = unseen(kernel);
         for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
             let is_due = |item: &Item| {
@@ -572,7 +572,7 @@ impl Checker {
         });
     }
 
-    fn memory_is_right<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+    fn memory_is_right(&mut self, kernel: &Kernel) {
         let Checker { processes, violations, .. } = self;
         let mut written_past_caches = Vec::new();
         if !kernel.is_io_coherent() {
@@ -592,7 +592,7 @@ impl Checker {
         });
     }
 
-    fn nothing_is_left<M: Miniport>(&mut self, told: &InputSummary, kernel: &Kernel<M>) {
+    fn nothing_is_left(&mut self, told: &InputSummary, kernel: &Kernel) {
         let gone: Vec<ProcessId> = match told.kind {
             InputKind::Gone { process } => vec![process],
             InputKind::GoneMany => {
@@ -625,7 +625,7 @@ struct Unseen {
     slots: Vec<(ProcessId, u32)>,
 }
 
-fn unseen<M: Miniport>(kernel: &Kernel<M>) -> Unseen {
+fn unseen(kernel: &Kernel) -> Unseen {
     let mut unseen = Unseen::default();
     kernel.unseen_writes(&mut |object| unseen.objects.push(object));
     if !unseen.objects.is_empty() {

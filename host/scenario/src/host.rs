@@ -32,7 +32,7 @@ pub struct Host<'a> {
     /// Number of processes of earlier daemons: numbers are not reused.
     first_process: u32,
     registry: Registry,
-    pub kernel: Kernel<Drivers>,
+    pub kernel: Kernel,
     pub checker: Checker,
     /// Whether the checker runs after each step.
     pub checks: bool,

@@ -4,7 +4,7 @@
 //!   trace::Reader ──steps──▶ build ──▶ Timeline ──▶ perfetto (.pftrace)  html  lanes (text)
 //!                              │  ▲        └──────▶ stats
 //!                       replay ▼  │ observe.rs: runs of engines, signals
-//!                           Kernel<Observer>
+//!                           Kernel
 //!   trace::Reader x 2 ──▶ diff
 //! ```
 //!

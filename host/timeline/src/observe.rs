@@ -5,8 +5,8 @@
 //! happens-before relations only if its configuration has race detection on. So that is switched on for the kernel
 //! only: the drivers start with the trace's own configuration.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use d3dkmt::NtStatus;
 use drivers::{Drivers, FilterDriver};
@@ -63,9 +63,24 @@ pub(crate) enum Seen {
 /// Observations since the last step; shared by the observer and the builder.
 #[derive(Default)]
 pub(crate) struct Log {
-    pub seen: RefCell<Vec<Seen>>,
+    seen: Mutex<Vec<Seen>>,
     /// The latest time of a DDI call of this step; 0 before the first.
-    pub at: Cell<Nanos>,
+    at: AtomicU64,
+}
+
+impl Log {
+    /// Begins a step.
+    pub fn reset_time(&self) {
+        self.at.store(0, Ordering::Relaxed);
+    }
+
+    pub fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn push(&self, seen: Seen) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
 }
 
 pub(crate) struct Observer {
@@ -73,13 +88,13 @@ pub(crate) struct Observer {
     /// The trace's own configuration.
     config: Config,
     races: bool,
-    log: Rc<Log>,
+    log: Arc<Log>,
     /// The submission that each engine runs, and whether it hangs.
     engines: Vec<(EngineId, Option<u64>, bool)>,
 }
 
 impl Observer {
-    pub fn new(drivers: Drivers, config: Config, log: Rc<Log>) -> Self {
+    pub fn new(drivers: Drivers, config: Config, log: Arc<Log>) -> Self {
         let adapters = (0..).zip(&config.adapters);
         let engines = adapters.flat_map(|(ordinal, adapter)| {
             adapter.engines(ordinal).map(|(engine, _)| (engine, None, false)).collect::<Vec<_>>()
@@ -90,16 +105,16 @@ impl Observer {
     }
 
     fn saw(&self, seen: Seen) {
-        self.log.seen.borrow_mut().push(seen);
+        self.log.push(seen);
     }
 
     fn at(&self) -> Nanos {
-        self.log.at.get()
+        self.log.at.load(Ordering::Relaxed)
     }
 
     /// Records the time of a DDI call.
     fn told(&self, now: Nanos) {
-        self.log.at.set(self.at().max(now));
+        self.log.at.fetch_max(now, Ordering::Relaxed);
     }
 
     /// Logs the current run of an engine, or of all, if it changed.
@@ -117,7 +132,7 @@ impl Observer {
             if (*running, *hung) != (id, hangs) {
                 (*running, *hung) = (id, hangs);
                 let seen = Seen::Running { at, engine: *engine, id, hung: hangs };
-                self.log.seen.borrow_mut().push(seen);
+                self.log.push(seen);
             }
         }
     }

@@ -118,7 +118,7 @@ fn of_step(input: &Input, effects: Option<&Effects>) -> Vec<CauseKey> {
 }
 
 /// Handles and slots of every open of each fence among `things`.
-fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
+fn all_opens(kernel: &Kernel, things: &BTreeSet<CauseKey>) -> BTreeSet<CauseKey> {
     let (mut objects, mut opens) = (BTreeSet::new(), Vec::new());
     kernel.fences(&mut |open| {
         let handle = CauseKey::Handle(open.process, open.handle);
@@ -136,7 +136,7 @@ fn all_opens(kernel: &Kernel<Drivers>, things: &BTreeSet<CauseKey>) -> BTreeSet<
 /// `None` if it panicked there. `effects` are the recorded and the replayed effects.
 pub(crate) fn causes(
     reader: &mut Reader,
-    kernel: Option<&Kernel<Drivers>>,
+    kernel: Option<&Kernel>,
     sequence: u64,
     input: &Input,
     effects: &[&Effects],

@@ -48,7 +48,7 @@ pub struct Player {
     /// The step that was read last; its input is taken out when the kernel handles it.
     read: Step,
     maker: Maker,
-    kernel: Kernel<Drivers>,
+    kernel: Kernel,
     /// Effects of the last step.
     effects: Effects,
     /// Number of the next step.
@@ -79,11 +79,11 @@ impl Maker {
     }
 
     /// A kernel that has handled no input.
-    fn kernel(&self) -> Kernel<Drivers> {
+    fn kernel(&self) -> Kernel {
         Kernel::new(self.config.clone(), self.drivers())
     }
 
-    fn restored(&self, state: &[u8]) -> Result<Kernel<Drivers>, String> {
+    fn restored(&self, state: &[u8]) -> Result<Kernel, String> {
         let restore = || Kernel::restore(self.config.clone(), self.drivers(), state);
         match catch_unwind(AssertUnwindSafe(restore)) {
             Ok(kernel) => kernel.map_err(|error| error.to_string()),
@@ -179,7 +179,7 @@ impl Player {
     }
 
     /// The kernel, in the state before step [`Player::next`].
-    pub fn kernel(&self) -> &Kernel<Drivers> {
+    pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
@@ -216,7 +216,7 @@ impl Player {
     /// # Errors
     ///
     /// Fails if a driver cannot be saved.
-    pub fn copy(&self) -> Result<Kernel<Drivers>, String> {
+    pub fn copy(&self) -> Result<Kernel, String> {
         self.maker.restored(&self.kernel.save()?)
     }
 

@@ -29,7 +29,7 @@ impl Stop {
     }
 
     /// Whether to stop after the step with these effects.
-    pub(crate) fn is_behind(&self, kernel: &Kernel<Drivers>, effects: &Effects) -> bool {
+    pub(crate) fn is_behind(&self, kernel: &Kernel, effects: &Effects) -> bool {
         match self {
             Stop::Sequence(_) | Stop::Time(_) => false,
             Stop::Fence { process, handle, value } => {

@@ -26,7 +26,7 @@ pub const COPY_BYTES: u64 = 1 << 20;
 
 /// A kernel with one process that has memory, resources in it, and a queue.
 struct Queue {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel,
     effects: Effects,
     now: u64,
     device: Handle,

@@ -10,7 +10,7 @@ use kmd::SimulatedMiniport;
 const PROCESS: ProcessId = ProcessId(1);
 
 pub struct World {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel,
     pub effects: Effects,
     device: Handle,
     pub fences: Vec<Handle>,

@@ -120,7 +120,7 @@ impl Journal {
     /// Begins the next segment with a snapshot of the current state, before step `first_step`.
     pub fn begin(
         &mut self,
-        kernel: &Kernel<Drivers>,
+        kernel: &Kernel,
         session_cursors: &SessionCursors,
         first_step: u64,
     ) -> anyhow::Result<Recorder> {

@@ -11,7 +11,7 @@ use super::SessionCursors;
 
 /// The state from which a daemon resumes.
 pub struct Replayed {
-    pub kernel: Kernel<Drivers>,
+    pub kernel: Kernel,
     pub session_cursors: SessionCursors,
     /// Time of the last step.
     pub now: Nanos,
@@ -55,7 +55,7 @@ impl NotReplayed {
 
 /// A replay in progress.
 struct Replay {
-    kernel: Kernel<Drivers>,
+    kernel: Kernel,
     session_cursors: SessionCursors,
     now: Nanos,
     next_step: u64,
@@ -138,7 +138,7 @@ fn restored(
     drivers: &Registry,
     state: &[u8],
     digest: u64,
-) -> Result<Kernel<Drivers>, String> {
+) -> Result<Kernel, String> {
     let fresh = Drivers::new(drivers, config);
     let restored = catch_unwind(AssertUnwindSafe(|| Kernel::restore(config.clone(), fresh, state)));
     let kernel = match restored {

@@ -177,7 +177,7 @@ impl SessionCursors {
     }
 
     /// Drops the cursors of processes that went with their VM, without an input of their own.
-    pub fn retain_of<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+    pub fn retain_of(&mut self, kernel: &Kernel) {
         let lives: BTreeSet<_> = kernel.processes().collect();
         self.cursors.retain(|process, _| lives.contains(process));
     }

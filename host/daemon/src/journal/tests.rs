@@ -20,7 +20,7 @@ fn refusal(folder: &Path) -> String {
 struct Recorded {
     journal: Journal,
     recorder: Recorder,
-    kernel: Kernel<Drivers>,
+    kernel: Kernel,
     session_cursors: SessionCursors,
 }
 

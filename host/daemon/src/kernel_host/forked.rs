@@ -25,7 +25,7 @@ const FORKED_FROM_BYTES: u64 = 4 << 20;
 const CHILD_MAX: Duration = Duration::from_secs(30);
 
 /// Whether the state is so small, by its charged bytes, that a copy takes no longer than a fork.
-pub(super) fn is_small(kernel: &Kernel<Drivers>) -> bool {
+pub(super) fn is_small(kernel: &Kernel) -> bool {
     kernel.charged_bytes() < FORKED_FROM_BYTES
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn kernel() -> Kernel<Drivers> {
+    fn kernel() -> Kernel {
         let config = Config::default();
         let drivers = Drivers::new(&Registry::default(), &config);
         let mut kernel = Kernel::new(config, drivers);
@@ -107,7 +107,7 @@ mod tests {
         kernel
     }
 
-    fn attach(kernel: &mut Kernel<Drivers>, process: u32) {
+    fn attach(kernel: &mut Kernel, process: u32) {
         let (vm, name) = (VmId::HOST, String::from("test"));
         let input = Input::ProcessAttached { process: ProcessId(process), vm, pid: 1, name };
         kernel.handle(0, input, &mut Effects::default());

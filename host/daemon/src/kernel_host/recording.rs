@@ -95,7 +95,7 @@ impl Recording {
     /// Records a kernel that is already running: its state comes first.
     pub fn from_here(
         path: &Path,
-        kernel: &Kernel<Drivers>,
+        kernel: &Kernel,
         log: &Arc<LogLines>,
     ) -> Result<Recording, TraceError> {
         let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
@@ -128,7 +128,7 @@ impl Recording {
 
     /// Begins the journal's next segment, which replaces those before.
     #[cold]
-    fn begin_segment(&mut self, now: Nanos, kernel: &Kernel<Drivers>, session_cursors: &SessionCursors) {
+    fn begin_segment(&mut self, now: Nanos, kernel: &Kernel, session_cursors: &SessionCursors) {
         let Some(journal) = &mut self.journal else { return };
         let next_step = self.recorder.next_step();
         let next = if journal.needs_snapshot() {
@@ -156,7 +156,7 @@ impl Recording {
     }
 
     #[cold]
-    fn snapshot(&mut self, now: Nanos, kernel: &Kernel<Drivers>) {
+    fn snapshot(&mut self, now: Nanos, kernel: &Kernel) {
         match kernel.save() {
             Ok(state) => {
                 log_error(&self.log, self.recorder.snapshot(&state, kernel.snapshot().digest()));
@@ -190,7 +190,7 @@ impl Recording {
     }
 
     #[cold]
-    fn dump_on_failure(&mut self, why: &str, kernel: Option<&Kernel<Drivers>>) {
+    fn dump_on_failure(&mut self, why: &str, kernel: Option<&Kernel>) {
         let Some(folder) = self.dumps.clone().filter(|_| self.dumped < DUMPS_UNASKED_MAX) else { return };
         self.dumped += 1;
         let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
@@ -207,7 +207,7 @@ impl Recording {
     }
 
     /// Writes a flight recorder's steps to a file; returns their number.
-    pub fn dump(&self, path: &Path, kernel: Option<&Kernel<Drivers>>) -> Result<u64, String> {
+    pub fn dump(&self, path: &Path, kernel: Option<&Kernel>) -> Result<u64, String> {
         if self.dumps.is_none() {
             return Err(
                 "the daemon records into a file, which has everything: copy it, with its .open file".into()
@@ -262,7 +262,7 @@ impl Recording {
     }
 
     /// Finishes the trace with the digest of the state.
-    pub fn finish(self, kernel: &Kernel<Drivers>) -> Result<(), TraceError> {
+    pub fn finish(self, kernel: &Kernel) -> Result<(), TraceError> {
         if self.dumps.is_some() {
             return Ok(());
         }

@@ -54,7 +54,7 @@ impl Views<'_> {
         let host_state = self.kernel_host.lock();
         let now = self.kernel_host.timer.now();
         let say =
-            |kernel: &Kernel<Drivers>| say(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
+            |kernel: &Kernel| say(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
         #[cfg(target_env = "gnu")]
         if !is_small(&host_state.kernel)
             && let Ok(child) = Child::fork(|| say(&host_state.kernel).encode_to_vec())
@@ -77,7 +77,7 @@ impl Views<'_> {
 
 /// A kernel that does not change while it is read.
 pub struct KernelCopy<'a> {
-    pub kernel: &'a Kernel<Drivers>,
+    pub kernel: &'a Kernel,
     pub now: Nanos,
     drivers: &'a Registry,
 }
@@ -92,6 +92,6 @@ impl KernelCopy<'_> {
 }
 
 /// Restores a kernel from a saved state; `None` if its drivers cannot be restored.
-fn copy(drivers: &Registry, config: &Config, state: &[u8]) -> Option<Kernel<Drivers>> {
+fn copy(drivers: &Registry, config: &Config, state: &[u8]) -> Option<Kernel> {
     Kernel::restore(config.clone(), Drivers::new(drivers, config), state).ok()
 }

@@ -13,7 +13,7 @@ use kmd::SimulatedMiniport;
 use super::{json::to_json, svg::to_svg, to_reply};
 
 struct Planted {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel,
     now: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Adds slots of a process's fence memory to the IOMMU mapping, or removes the mapping (`None`), on each adapter
     /// whose GPU uses CPU addresses. That GPU accesses no memory meanwhile (TDR-042).
     pub(crate) fn change_iommu_mapping(&mut self, process: ProcessId, added: Option<u32>) {

@@ -8,6 +8,7 @@ mod iommu;
 mod order;
 pub(crate) mod start;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::take;
 use core::ops::{Deref, DerefMut};
@@ -16,8 +17,8 @@ use crate::Nanos;
 use crate::ddi::{Callback, Miniport};
 
 /// The miniport with its cached deadline.
-pub(crate) struct Driver<M> {
-    miniport: M,
+pub(crate) struct Driver {
+    miniport: Box<dyn Miniport + Send>,
     /// The cached deadline; `None` if the miniport has to be asked.
     due: Option<Option<Nanos>>,
     /// Empty lists of callbacks, kept for their memory.
@@ -25,8 +26,8 @@ pub(crate) struct Driver<M> {
     dpc_callbacks: Vec<Callback>,
 }
 
-impl<M: Miniport> Driver<M> {
-    pub fn new(miniport: M) -> Self {
+impl Driver {
+    pub fn new(miniport: Box<dyn Miniport + Send>) -> Self {
         Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new() }
     }
 
@@ -55,17 +56,17 @@ impl<M: Miniport> Driver<M> {
     }
 }
 
-impl<M> Deref for Driver<M> {
-    type Target = M;
+impl Deref for Driver {
+    type Target = dyn Miniport + Send;
 
-    fn deref(&self) -> &M {
-        &self.miniport
+    fn deref(&self) -> &Self::Target {
+        &*self.miniport
     }
 }
 
-impl<M> DerefMut for Driver<M> {
-    fn deref_mut(&mut self) -> &mut M {
+impl DerefMut for Driver {
+    fn deref_mut(&mut self) -> &mut Self::Target {
         self.due = None;
-        &mut self.miniport
+        &mut *self.miniport
     }
 }

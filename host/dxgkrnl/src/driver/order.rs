@@ -11,7 +11,7 @@ use crate::vidsch::Packet;
 /// Added to a keyed mutex's number, which keeps it apart from the numbers of fences.
 const KEYED_MUTEXES: u64 = 1 << 32;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     #[inline]
     pub(crate) fn edge(&mut self, edge: HappensBefore) {
         if self.happens_before.on {

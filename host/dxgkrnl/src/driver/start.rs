@@ -52,7 +52,7 @@ pub(super) fn failure(
 }
 
 /// The adapters of a configuration that do not start, with the reason.
-pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u32, String> {
+pub(crate) fn failures(config: &Config, miniport: &dyn Miniport) -> BTreeMap<u32, String> {
     let of_adapter = |(ordinal, adapter)| {
         let ddis = miniport.per_engine_tdr_ddis(ordinal);
         let advertised = miniport.advertised_features(ordinal);
@@ -62,7 +62,7 @@ pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u3
 }
 
 /// Gives each engine of hardware scheduling its scheduling log (SCH-044).
-pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut impl Miniport) {
+pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut dyn Miniport) {
     if !config.features.contains(Features::HARDWARE_SCHEDULING) {
         return;
     }

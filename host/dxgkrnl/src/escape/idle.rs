@@ -41,7 +41,7 @@ pub(crate) fn waiting(call: &Call) -> Option<WaitingEscape> {
     }
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Refuses an escape that has to wait with STATUS_PENDING, which no caller sees.
     pub(super) fn require_idle_gpu(&self, adapter: u32) -> Result<(), Refusal> {
         let waits = self.vidsch.idle_waits();

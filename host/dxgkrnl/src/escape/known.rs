@@ -54,7 +54,7 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(super) fn known_escape(
         &mut self,
         process: ProcessId,

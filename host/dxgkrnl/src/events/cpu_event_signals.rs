@@ -17,7 +17,7 @@ use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 use crate::policy::CpuEventOfDevice;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Notes and counts a violation of a driver's contract, which has no other effect.
     pub(crate) fn violation(&mut self, adapter: u32, what: &str, effects: &mut Effects) {
         self.events.cpu_events.violations += 1;

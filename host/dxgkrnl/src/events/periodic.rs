@@ -11,7 +11,7 @@ use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Checks the members of a periodic fence; others have none to check.
     pub(crate) fn check_periodic(
         &self,

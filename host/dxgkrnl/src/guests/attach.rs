@@ -15,7 +15,7 @@ use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 use crate::{Features, ProcessId, VmConfig, VmId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Why a VM of this name may not attach, if it may not.
     pub fn vm_refusal(&self, name: &str) -> Option<String> {
         self.config.vm_refusal(name)

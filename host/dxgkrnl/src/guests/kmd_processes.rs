@@ -9,7 +9,7 @@ use crate::error::Refusal;
 use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The kind of a process, for drivers.
     pub(crate) fn process_kind(&self, process: ProcessId) -> ProcessKind {
         match self.process(process).vm {

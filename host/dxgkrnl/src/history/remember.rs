@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 64 << 10;
 /// Bytes of command buffers that are inspected for a unit of work.
 const BYTES_PER_UNIT: usize = 1024;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     fn remember(&mut self, object: u32, process: ProcessId, would_signal: Option<u64>, text: String) {
         let Some(owner) = self.processes.get(process) else { return };
         let vm_name = self.guests.vms().get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());

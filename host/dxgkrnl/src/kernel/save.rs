@@ -83,14 +83,14 @@ macro_rules! state {
 
         impl<'a> Saving<'a> {
             /// Names each field of the kernel, so that the compiler asks for new ones.
-            fn of<M: Miniport>(kernel: &'a Kernel<M>) -> Self {
+            fn of(kernel: &'a Kernel) -> Self {
                 let Kernel { config: _, miniport: _, $($field,)* } = kernel;
                 Saving { $($field,)* }
             }
         }
 
         impl Saved {
-            fn into<M: Miniport>(self, kernel: &mut Kernel<M>) {
+            fn into(self, kernel: &mut Kernel) {
                 $(kernel.$field = self.$field;)*
             }
         }
@@ -114,7 +114,7 @@ state! {
     planted: Option<PlantedBug>,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The whole state as bytes, including the driver's. An error says why the driver cannot save: see
     /// [`Miniport::save`].
     pub fn save(&self) -> Result<Vec<u8>, String> {

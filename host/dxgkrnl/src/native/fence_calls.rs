@@ -21,7 +21,7 @@ mod native_type {
     pub const INTRA_GPU: u32 = 1;
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn adapter_has_native_fences(&self, process: ProcessId, adapter: u32) -> bool {
         self.features_of(process).contains(Features::NATIVE_FENCE)
             && self.config.adapters[adapter as usize].caps.contains(VidSchCaps::NATIVE_GPU_FENCE)

@@ -11,7 +11,7 @@ use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Creates the logs of a new queue of user-mode submission; others have none (FEN-119).
     pub(crate) fn new_logs(&mut self, id: u32) -> Result<(), Refusal> {
         if !self.vidsch.hw_queues()[id].user_mode() {

@@ -20,7 +20,7 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Marks a native fence whose waits changed.
     pub(crate) fn mark_monitored(&mut self, object: u32) {
         if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {

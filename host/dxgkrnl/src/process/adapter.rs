@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::process::Device;
 use crate::process::{HandleTarget, Process};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit
     /// (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {

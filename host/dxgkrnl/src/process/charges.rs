@@ -14,7 +14,7 @@ use crate::sync::keyed_mutex::ACQUIRE_BYTES;
 use crate::sync::waits::wait_bytes;
 use crate::vidmm::vaspace::PIECE_BYTES;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// How many bytes of memory a process is charged.
     pub fn memory_bytes(&self, process: ProcessId) -> Option<u64> {
         Some(self.processes.get(process)?.memory.used)

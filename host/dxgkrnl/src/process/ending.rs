@@ -18,7 +18,7 @@ use crate::{ProcessId, VmId};
 /// Entries of a handle table that are searched for one unit of work.
 const PLACES_PER_UNIT: usize = 64;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Destroys a process that has ended and everything that it has, in the order of its handles.
     pub(crate) fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
         let Some(process) = self.processes.get(id) else { return };

@@ -29,7 +29,7 @@ fn granted(desired_access: u32) -> u32 {
     desired_access
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     // Global handles.
 
     pub(crate) fn new_global(&mut self, global: Global) -> Result<Handle, Refusal> {

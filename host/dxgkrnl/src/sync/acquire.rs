@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use crate::vidsch::{Packet, Queue, Signal, Task};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Acquires the objects of the head of a queue, if it is an acquire; true if it did.
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let state = &self.vidsch.queues()[queue];

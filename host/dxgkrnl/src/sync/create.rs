@@ -45,7 +45,7 @@ fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
     }
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn create_sync_object(
         &mut self,
         process: ProcessId,

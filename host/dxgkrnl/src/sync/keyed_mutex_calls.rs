@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTCreateKeyedMutex` and `..2`.
     pub(crate) fn create_keyed_mutex(
         &mut self,

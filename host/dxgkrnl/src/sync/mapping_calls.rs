@@ -13,7 +13,7 @@ use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Refuses an EngineAffinity that names a physical adapter which is not linked.
     pub(crate) fn check_affinity(
         &self,

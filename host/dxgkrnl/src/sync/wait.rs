@@ -41,7 +41,7 @@ fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Resul
 /// Units of work of sweeping a chunk of stale names.
 const UNITS_OF_A_CHUNK: u32 = 16;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `SignalSynchronizationObjectFromCpu`: all or nothing.
     pub(crate) fn signal_from_cpu(
         &mut self,

@@ -23,7 +23,7 @@ use d3dkmt::NtStatus;
 /// Waits that are processed as a batch.
 const WAITERS_PER_BATCH: usize = 64;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Ends the CPU waits on an object that were made through an open, because that is destroyed. False if a later step
     /// continues.
     pub(super) fn release_cpu_waiters(&mut self, object: u32, open: u32, effects: &mut Effects) -> bool {

@@ -46,7 +46,7 @@ pub(crate) fn within(last: u64, value: u64) -> bool {
     last.abs_diff(value) <= WINDOW
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Whether the adapter of a fence updates its value as 32 bits.
     pub(crate) fn is_narrow(&self, object: u32) -> bool {
         use SyncObjectType as T;

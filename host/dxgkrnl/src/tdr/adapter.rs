@@ -19,7 +19,7 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::OnEngine;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(super) fn reset_adapter(
         &mut self,
         adapter: u32,

@@ -8,7 +8,7 @@ use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Raises a bugcheck. The adapters are stopped when the present DDI has returned.
     pub(crate) fn bugcheck(&mut self, code: u32, parameters: [u64; 4], why: String, effects: &mut Effects) {
         let [first, second, third, fourth] = parameters;

@@ -19,7 +19,7 @@ use crate::policy::FaultedDevicePoisons;
 use crate::process::{Device, HandleTarget};
 use crate::vidsch::{DroppedPackets, Task, commands};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Whether a device that goes into error without a reset poisons its fences.
     pub(super) fn faults_poison(&self) -> bool {
         self.config.policy.faulted_device_poisons == FaultedDevicePoisons::Poisons

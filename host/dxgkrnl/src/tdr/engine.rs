@@ -19,7 +19,7 @@ use crate::{Nanos, ProcessId, VidSchCaps};
 /// Time that dependent engines get for preemption (TDR-018).
 const DEPENDENTS_NS: Nanos = 500_000_000;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The steps up to ResetEngine (TDR-012). [`Kernel::reset_group`] completes the reset once the dependent engines
     /// are ready.
     pub(super) fn begin_engine_reset(&mut self, engine: EngineId, cause: Cause, effects: &mut Effects) {

@@ -34,7 +34,7 @@ pub(super) struct LostWork {
     pub is_paging: bool,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(super) fn hit(&self, submitted: &Submitted, reason: Invalidation) -> LostWork {
         let devices = alloc::vec![self.vidsch.queues()[submitted.queue].device];
         LostWork { devices, reason, is_paging: submitted.level.is_paging() }

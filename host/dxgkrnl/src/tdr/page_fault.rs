@@ -22,7 +22,7 @@ const INVALID_FENCE_ID: (u32, u64) = (VIDEO_SCHEDULER_INTERNAL_ERROR, 1);
 /// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks, but not with which code.
 const FATAL: u32 = 0x113;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Whether this id was submitted to the engine; raises a bugcheck if not.
     pub(crate) fn is_submitted_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
         let last = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.last);

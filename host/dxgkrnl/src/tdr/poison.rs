@@ -21,7 +21,7 @@ use crate::policy::PoisonedFence;
 use crate::sync::is_mapped;
 use crate::tdr::LostFences;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
         self.poison_with(object, Self::update_current_value, effects);
     }

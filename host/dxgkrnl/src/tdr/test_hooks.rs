@@ -29,7 +29,7 @@ impl Cause {
         Cause { why: Cow::Borrowed("forced by TDRDBGCTRL"), is_certain: true, ..Cause::TIMEOUT };
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Executes a value of `D3DKMT_TDRDBGCTRLTYPE` on this adapter; `context` is one of the caller's there.
     pub(crate) fn tdr_debug_control(
         &mut self,

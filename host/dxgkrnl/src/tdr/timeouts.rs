@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 use crate::vidsch::{OnEngine, QUANTUM_NS, Submitted, Submitter, VM_SLICE_NS};
 use crate::{AdapterConfig, Nanos, VidSchCaps};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Whether timeouts are detected at all (TDR-005, TDR-006).
     pub(super) fn detects_timeouts(&self) -> bool {
         self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.tdr.bugcheck.is_none()

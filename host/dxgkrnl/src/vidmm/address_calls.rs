@@ -38,7 +38,7 @@ mod operation {
 /// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
 const DO_NOT_WAIT: u32 = 1;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.
     pub(crate) fn reserve_gpu_virtual_address(
         &mut self,

@@ -20,7 +20,7 @@ use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTCreateAllocation` and `..2`.
     pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> CallResult {
         use CreateAllocationFlags as F;

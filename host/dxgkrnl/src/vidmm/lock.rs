@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
 pub(crate) const PRIORITY_NORMAL: u32 = 0x7800_0000;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTLock2`.
     pub(crate) fn lock(
         &mut self,

@@ -17,7 +17,7 @@ use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
 use crate::vidsch::{Context, Level, Packet};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTCreatePagingQueue`.
     pub(crate) fn create_paging_queue(
         &mut self,

@@ -44,7 +44,7 @@ pub(crate) struct SegmentGroupUse {
     pub usage: u64,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `D3DKMTMakeResident`: all of the list or nothing.
     pub(crate) fn make_resident(
         &mut self,

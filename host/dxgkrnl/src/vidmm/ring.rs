@@ -16,7 +16,7 @@ use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::AllocationOpen;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The allocations of rings, which a doorbell of this device may be created with.
     pub(crate) fn rings(
         &self,

@@ -8,7 +8,7 @@ use crate::dma::DmaOp;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `Callback::Dma`.
     pub(crate) fn move_data(&mut self, engine: EngineId, moved: DmaOp, effects: &mut Effects) {
         if self.tdr.is_resetting(engine.adapter) {

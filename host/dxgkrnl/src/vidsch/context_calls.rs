@@ -18,7 +18,7 @@ use crate::process::HandleTarget;
 /// Bytes that the packets of one call take at most, without command buffers.
 pub(super) const PACKETS_BYTES: u64 = 8192;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn create_context(
         &mut self,
         process: ProcessId,

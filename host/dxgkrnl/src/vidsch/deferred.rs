@@ -9,7 +9,7 @@ use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::{Input, ProcessId, VmId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Whether steps have left work. [`Input::Deadline`] continues it, and is due at once.
     #[inline]
     pub fn has_backlog(&self) -> bool {

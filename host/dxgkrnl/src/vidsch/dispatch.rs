@@ -23,7 +23,7 @@ enum Next {
     Preempt,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Makes a command buffer ready that has reached the head of its queue.
     pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);

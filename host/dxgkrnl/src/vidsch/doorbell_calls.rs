@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 /// Bytes that a buffer in a ring counts besides its commands.
 const RING_BUFFER_BYTES: usize = 64;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// A live hardware queue of user-mode submission.
     fn user_mode_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let id = self.hw_queue(process, handle)?;

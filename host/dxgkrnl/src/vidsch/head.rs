@@ -21,7 +21,7 @@ use crate::kernel::Kernel;
 use crate::policy::GpuWait;
 use crate::sync::waits::{WaitItem, WaitOwner};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Queues a wait as the policy requires. A wait that is satisfied at once leaves no packet.
     pub(crate) fn enqueue_wait(&mut self, queue: u32, items: Vec<WaitItem>) {
         match self.config.policy.gpu_wait {

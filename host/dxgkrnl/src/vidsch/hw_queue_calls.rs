@@ -25,7 +25,7 @@ use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
 use crate::{Features, NodeConfig, ProcessId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn create_hw_queue(
         &mut self,
         process: ProcessId,

@@ -13,7 +13,7 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::{DmaOp, MemoryRef, ProcessId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Handles a callback of a miniport. Calls no DDI of the scheduler's class: those run when the present DDI has
     /// returned.
     pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {

@@ -16,7 +16,7 @@ const CLASS_REALTIME: u32 = 5;
 /// Range of both priorities of a context.
 const PRIORITIES: core::ops::RangeInclusive<i32> = -7..=7;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `SetContextSchedulingPriority` and `SetContextInProcessSchedulingPriority`.
     pub(crate) fn set_context_priority(
         &mut self,

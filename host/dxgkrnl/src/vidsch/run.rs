@@ -10,7 +10,7 @@ use crate::ddi::{Agent, EngineId, HappensBefore, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// A queue for a context, or for a hardware queue of it.
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.processes.devices()[device].process;

@@ -15,7 +15,7 @@ use crate::policy::{GpuWait, LowerGpuSignal};
 use crate::sync::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::sync::waits::{WaitItem, WaitOwner};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
     pub(crate) fn signal_from_gpu(
         &mut self,

@@ -12,7 +12,7 @@ use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 use crate::{Nanos, ProcessId};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Suspends a context with hardware queues; nothing happens to one that is suspended or about to be.
     pub(crate) fn suspend_context(&mut self, id: u32, effects: &mut Effects) {
         let deadline = self.now.saturating_add(self.config.tdr.delay_ns);

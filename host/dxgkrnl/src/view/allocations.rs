@@ -9,7 +9,7 @@ use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::{AllocationOpen, ResourceOpen};
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
         let state = |open: &ResourceOpen| {
             let resource = &self.vidmm.memory().resources[open.resource];

@@ -22,7 +22,7 @@ pub struct AttachedProcess<'a> {
     pub slots: u32,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The time of the last input.
     pub fn now(&self) -> Nanos {
         self.now

@@ -382,7 +382,7 @@ impl Snapshot {
     }
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// The whole state, in the order of ids.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {

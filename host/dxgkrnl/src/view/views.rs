@@ -165,7 +165,7 @@ impl<'a> WaitView<'a> {
     }
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Every open of a fence.
     pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
         for (_, open) in self.sync.opens().iter() {

@@ -1,7 +1,7 @@
 //! Pending waits at the end of a trace, and why they do not end.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use dxgkrnl::why::{Cause, Question, Waiter, WaiterKind};
 
@@ -79,7 +79,7 @@ impl Builder {
         let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };
         // Possible releases of a wait are tried on copies of the kernel, if the drivers can be saved.
         let state = self.kernel.save().ok();
-        let copy = || self.restored(state.as_deref()?, Rc::new(Log::default())).ok();
+        let copy = || self.restored(state.as_deref()?, Arc::new(Log::default())).ok();
         let why = self.kernel.why_and_what_if(&question, copy);
         let waiters = (0..).zip(&why.causes);
         let waiters = waiters.flat_map(|(at, cause)| cause.waiters.iter().map(move |waiter| (at, waiter)));

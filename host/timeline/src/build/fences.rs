@@ -22,7 +22,7 @@ impl Fences {
     /// Records a new handle of an object. `kind` overrides the object type's name.
     pub fn opened(
         &mut self,
-        kernel: &Kernel<Filtered<Observer>>,
+        kernel: &Kernel,
         process: ProcessId,
         handle: Handle,
         kind: Option<&'static str>,

@@ -9,7 +9,7 @@ mod step;
 mod waits;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use drivers::{Drivers, Filtered, Registry, panic_words};
@@ -179,8 +179,8 @@ pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
 
 /// The state that is tracked from step to step.
 pub(crate) struct Builder {
-    kernel: Kernel<Filtered<Observer>>,
-    log: Rc<Log>,
+    kernel: Kernel,
+    log: Arc<Log>,
     registry: Registry,
     config: Config,
     replayed: Effects,
@@ -213,7 +213,7 @@ fn with_edges(mut config: Config) -> Config {
 
 impl Builder {
     fn new(program: String, config: &Config, registry: &Registry, options: &Options) -> Self {
-        let log = Rc::new(Log::default());
+        let log = Arc::new(Log::default());
         let observer = Filtered(Observer::new(Drivers::new(registry, config), config.clone(), log.clone()));
         Builder {
             kernel: Kernel::new(with_edges(config.clone()), observer),
@@ -249,7 +249,7 @@ impl Builder {
     }
 
     /// A kernel with this state, whose drivers are observed into this log.
-    fn restored(&self, state: &[u8], log: Rc<Log>) -> Result<Kernel<Filtered<Observer>>, String> {
+    fn restored(&self, state: &[u8], log: Arc<Log>) -> Result<Kernel, String> {
         let drivers = Drivers::new(&self.registry, &self.config);
         let observer = Filtered(Observer::new(drivers, self.config.clone(), log));
         Kernel::restore(with_edges(self.config.clone()), observer, state).map_err(|error| error.to_string())
@@ -263,7 +263,7 @@ impl Builder {
     /// Replays a step. Fails if the effects differ, because the observations would not belong to this trace.
     fn replay(&mut self, now: Nanos, input: Input, recorded: Option<&Effects>) -> Result<(), String> {
         self.replayed.clear();
-        self.log.at.set(0);
+        self.log.reset_time();
         let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.replayed)));
         if let Err(panic) = handled {
             return Err(format!("the kernel panicked in the next step: {}", panic_words(&*panic)));

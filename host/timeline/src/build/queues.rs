@@ -301,7 +301,7 @@ impl Queues {
     }
 
     /// At the end of a step, adds rows for packets that left their queues.
-    pub fn update(&mut self, kernel: &Kernel<Filtered<Observer>>, moment: Moment, upset: bool) {
+    pub fn update(&mut self, kernel: &Kernel, moment: Moment, upset: bool) {
         while let Some(of) = self.touched.pop_first() {
             let length = kernel.queue_length(of).unwrap_or(0);
             while let Some(queue) = self.queues.get_mut(&of).filter(|queue| queue.packets.len() > length) {

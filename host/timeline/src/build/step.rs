@@ -179,11 +179,10 @@ impl Builder {
         self.signals.clear();
         let mut upset = false;
         let mut made = None;
-        let log = self.log.clone();
         let sequence = moment.sequence;
         // Before the first DDI, the time is that of the step.
         let when = |at: Nanos| Moment { at: if at == 0 { moment.at } else { at.min(moment.at) }, sequence };
-        for seen in log.seen.borrow_mut().drain(..) {
+        for seen in self.log.take() {
             match seen {
                 Seen::Context { engine, context } => {
                     made.get_or_insert((Agent::Context(context), engine));

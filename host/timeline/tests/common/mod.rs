@@ -15,7 +15,7 @@ use trace::{Reader, Recorder};
 
 /// A recorded kernel.
 pub struct Session {
-    pub kernel: Kernel<Drivers>,
+    pub kernel: Kernel,
     recorder: Recorder,
     pub now: u64,
     requests: BTreeMap<ProcessId, u64>,

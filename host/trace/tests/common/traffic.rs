@@ -17,7 +17,7 @@ pub type Rounds = fn(&mut Traffic, &mut Recorder, Range<u64>);
 
 /// One process with its own fences, on a recorded kernel.
 pub struct Traffic {
-    pub kernel: Kernel<Drivers>,
+    pub kernel: Kernel,
     pub device: Handle,
     pub fences: Vec<Handle>,
     effects: Effects,

@@ -39,7 +39,7 @@ impl Root {
     }
 }
 
-impl<M: Miniport> WaitIndex<'_, M> {
+impl WaitIndex<'_> {
     /// The waiters that the question selects, the longest wait first.
     pub fn roots(&self, question: &Question) -> Vec<Root> {
         let kernel = self.kernel;

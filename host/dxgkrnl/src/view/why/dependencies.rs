@@ -20,7 +20,7 @@ use crate::vidsch::{DoorbellStatus, Packet, Queue, Signal};
 /// Pending signals that reach a value and are considered, the first ones.
 const ALTERNATIVES_MAX: usize = 8;
 
-impl<M: Miniport> WaitIndex<'_, M> {
+impl WaitIndex<'_> {
     pub fn dependencies(&self, node: Node) -> Dependencies {
         match node {
             Node::Wait(slot) => {

@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 24;
 /// Sources of one kind that the report lists.
 pub(super) const SOURCES_MAX: usize = 8;
 
-impl<M: Miniport> WaitIndex<'_, M> {
+impl WaitIndex<'_> {
     /// The steps of a path, and the index of the step that the last one needs again.
     pub fn chain(&self, way: &DependencyPath) -> (Vec<Step>, Option<usize>) {
         let nodes = &way.nodes;

@@ -25,8 +25,8 @@ pub(super) struct PendingSignal {
 }
 
 /// The index of the kernel's waits, pending signals and engine work.
-pub(super) struct WaitIndex<'a, M: Miniport> {
-    pub kernel: &'a Kernel<M>,
+pub(super) struct WaitIndex<'a> {
+    pub kernel: &'a Kernel,
     pub now: Nanos,
     /// The work of each engine; `None`: its driver cannot tell.
     pub work: BTreeMap<EngineId, Option<Vec<EngineWork>>>,
@@ -41,8 +41,8 @@ pub(super) struct WaitIndex<'a, M: Miniport> {
     doubtful: BTreeSet<(u32, u64)>,
 }
 
-impl<'a, M: Miniport> WaitIndex<'a, M> {
-    pub fn new(kernel: &'a Kernel<M>, now: Nanos) -> Self {
+impl<'a> WaitIndex<'a> {
+    pub fn new(kernel: &'a Kernel, now: Nanos) -> Self {
         let (under_way, opaque, waits_of) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (work, doubtful) = (BTreeMap::new(), BTreeSet::new());
         let now = now.max(kernel.now);

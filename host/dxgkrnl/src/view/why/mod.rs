@@ -58,7 +58,7 @@ struct Trial {
     candidates: Vec<(u32, u64)>,
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// Why waits do not end. Changes nothing.
     pub fn why(&self, question: &Question) -> Why {
         self.why_with_trials(question).0
@@ -122,7 +122,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
-impl<M: Miniport> WaitIndex<'_, M> {
+impl WaitIndex<'_> {
     fn verdict(&self, root: &Root, fate: Option<Fate>) -> Verdict {
         let number = |engine: EngineId| (engine.adapter, engine.node);
         let leaf = match fate {

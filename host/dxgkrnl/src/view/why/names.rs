@@ -40,7 +40,7 @@ impl core::fmt::Display for Object {
     }
 }
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     pub(super) fn party(&self, process: ProcessId) -> Owner {
         let Some(owner) = self.processes.get(process) else {
             let (name, vm_name) = (String::new(), String::new());

@@ -23,10 +23,10 @@ const CANDIDATES_MAX: usize = 4;
 /// Deadlines that a copy runs at most.
 const DEADLINES_MAX: usize = 256;
 
-impl<M: Miniport> Kernel<M> {
+impl Kernel {
     /// As [`Kernel::why`], with the one signal, if any, that would end each cause that does not end by itself. `copy`
     /// returns another kernel with this one's state, which a trial changes.
-    pub fn why_and_what_if(&self, question: &Question, mut copy: impl FnMut() -> Option<Kernel<M>>) -> Why {
+    pub fn why_and_what_if(&self, question: &Question, mut copy: impl FnMut() -> Option<Kernel>) -> Why {
         let (mut why, trials) = self.why_with_trials(question);
         let causes = why.causes.iter_mut().zip(&trials);
         let waiting =
@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         &self,
         cause: &Cause,
         trial: &Trial,
-        copy: &mut impl FnMut() -> Option<Kernel<M>>,
+        copy: &mut impl FnMut() -> Option<Kernel>,
     ) -> Option<Release> {
         let first = cause.waiters.first()?;
         let mut ends_by_itself = None;
