@@ -9,14 +9,13 @@ use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ddi::Miniport;
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TdrConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 const MS: u64 = 1_000_000;
 const TDR_DELAY: u64 = 2000 * MS;
 const ACTIVE: u32 = 1;
-const RESET: u32 = 2;
 const HUNG: u32 = 3;
 
 fn engine_resets<M: Miniport>(world: &World<M>) -> u64 {
@@ -65,60 +64,6 @@ fn work_that_is_begun_late_is_not_the_culprit_of_an_old_wait_in_hardware() {
         let states = [waiting, device].map(|device| world.execution_state(device));
         assert_eq!((engine_resets(&world), states), (0, [ACTIVE, ACTIVE]), "in hardware: {in_hardware}");
         assert_eq!(world.value(fence.object), 1);
-    }
-}
-
-#[test]
-fn a_hang_that_begins_late_beside_an_old_wait_is_found_a_delay_after_it_began() {
-    covers!("TDR-001");
-    for in_hardware in [false, true] {
-        let mut world = World::new();
-        let waiting = old_wait(&mut world);
-        let device = world.device();
-        if in_hardware {
-            let queue = world.queue_on(device, 0, NONE);
-            world.submit_hw(queue, 1, &[Hang]);
-        } else {
-            let context = world.context(device, 0);
-            world.submit(context, &[Hang]);
-        }
-        world.advance(TDR_DELAY - 1);
-        assert_eq!(engine_resets(&world), 0);
-        world.advance(TDR_DELAY);
-        let states = [waiting, device].map(|device| world.execution_state(device));
-        assert_eq!((engine_resets(&world), states), (1, [ACTIVE, HUNG]), "in hardware: {in_hardware}");
-    }
-}
-
-#[test]
-fn a_hang_behind_a_progress_fence_that_the_buffer_wrote_is_found_when_others_want_the_engine() {
-    covers!("TDR-001");
-    for per_engine in [true, false] {
-        for in_hardware in [false, true] {
-            let mut adapter = AdapterConfig::default();
-            adapter.caps.set(VidSchCaps::SUPPORT_PER_ENGINE_TDR, per_engine);
-            let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
-            let [guilty, other] = [0; 2].map(|_| world.device());
-            let queue = world.queue_on(guilty, 0, NONE);
-            world.submit_hw(queue, 1, &[write(&queue.fence, 1), Hang]);
-            world.advance(MS);
-            assert_eq!(world.view(queue).in_flight, 0, "the fences show the work as complete");
-            let fence = world.fence(other, 0);
-            if in_hardware {
-                let queue = world.queue_on(other, 0, NONE);
-                world.submit_hw(queue, 1, &[write(&fence, 1)]);
-            } else {
-                let context = world.context(other, 0);
-                world.submit(context, &[write(&fence, 1)]);
-            }
-            world.advance(2 * TDR_DELAY);
-            let states = [guilty, other].map(|device| world.execution_state(device));
-            let expected = if per_engine { [HUNG, ACTIVE] } else { [HUNG, RESET] };
-            assert_eq!(states, expected, "per engine: {per_engine}, in hardware: {in_hardware}");
-            if per_engine {
-                assert_eq!(world.value(fence.object), 1);
-            }
-        }
     }
 }
 
@@ -200,34 +145,4 @@ fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
     let other = world.context(device, 0);
     world.submit(other, &[]);
     assert_eq!((world.kernel.next_deadline(), world.execution_state(device)), (None, ACTIVE));
-}
-
-#[test]
-fn work_of_a_vm_that_hung_before_is_reset_though_it_began_a_moment_ago() {
-    covers!("GPV-032");
-    const GUEST: ProcessId = ProcessId(2);
-    const PATIENCE: u64 = 80 * MS;
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    let fence = world.fence(device, 0);
-    let host = world.process;
-    world.guest(1, GUEST);
-    let hangs = world.device();
-    let hanging = world.context(hangs, 0);
-    world.submit(hanging, &[Hang]);
-    world.advance(TDR_DELAY + 100 * MS);
-    assert_eq!((engine_resets(&world), world.execution_state(hangs)), (1, HUNG));
-    let again = world.device();
-    let takes_long = world.context(again, 0);
-    world.submit(takes_long, &[busy(1000 * MS)]);
-    world.advance(10 * MS);
-    world.process = host;
-    world.submit(context, &[write(&fence, 1)]);
-    world.advance(PATIENCE - 1);
-    assert_eq!(engine_resets(&world), 1);
-    world.advance(1);
-    assert_eq!((engine_resets(&world), world.value(fence.object)), (2, 1));
-    world.process = GUEST;
-    assert_eq!(world.execution_state(again), HUNG);
 }

@@ -1,21 +1,15 @@
 //! Lost interrupts, hangs and stopped adapters: which waiters wake, and that no waiter sleeps for ever.
 
-use covers::covers;
-
-use crate::common::{P, World, share};
+use crate::common::{P, World};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-};
+use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, SyncObjectFlags};
 use dxgkrnl::ddi::EngineState;
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId};
+use dxgkrnl::{EngineId, Fault, Input, ProcessId};
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 const ADVANCED: EngineId = EngineId { adapter: 0, node: 0 };
 const BASIC: EngineId = EngineId { adapter: 0, node: 2 };
-const OTHER: Luid = Luid { low: 0x6770_0002, high: 0 };
 
 fn busy(duration_ns: u64) -> isa::Packet {
     Busy { duration_ns }
@@ -33,52 +27,8 @@ fn engine(world: &World, node: u32) -> EngineState {
     world.kernel.snapshot().engines[node as usize].state.clone()
 }
 
-fn unseen(world: &World) -> usize {
-    let mut unseen = 0;
-    world.kernel.unseen_writes(&mut |_| unseen += 1);
-    unseen
-}
-
 fn notes(world: &mut World) -> Vec<String> {
     std::mem::take(&mut world.effects.notes).into_iter().map(|note| note.text).collect()
-}
-
-/// A world with two adapters and a device on the first.
-fn two_adapters() -> (World, Handle) {
-    let second = AdapterConfig { luid: OTHER, ..AdapterConfig::default() };
-    let adapters = vec![AdapterConfig::default(), second];
-    let mut world = World::with_config(Config { adapters, ..Config::default() });
-    let device = world.device_on(AdapterConfig::default().luid);
-    (world, device)
-}
-
-#[test]
-fn after_a_lost_interrupt_the_next_one_completes_the_work() {
-    covers!("SCH-005", "SCH-007");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, BASIC.node);
-    let other = world.context(device, BASIC.node);
-    let fence = world.fence(device, 0);
-    let behind = world.fence(device, 0).object;
-    let event = world.pending(device, &[(fence.object, 1)], false);
-    let queued = world.pending(device, &[(behind, 1)], false);
-    world.submit(context, &[busy(100), write(fence.gpu_address, 1)]);
-    world.gpu_signal(&[context], behind, 1);
-    fault(&mut world, Fault::LoseInterrupt { engine: BASIC });
-    assert_eq!(world.kernel.snapshot().engines[2].faults.interrupts_lost, 1);
-    assert_eq!(unseen(&world), 0);
-    world.advance(1000);
-    assert_eq!(world.kernel.snapshot().engines[2].faults.interrupts_lost, 0);
-    assert_eq!(unseen(&world), 1);
-    assert_eq!(world.value(fence.object), 1, "the work is done");
-    assert!(world.kernel.engines_idle());
-    assert_eq!(world.woken(), [], "the kernel got no interrupt");
-    assert!(world.kernel.snapshot().contexts[0].queue[0].contains("running submission 1"));
-    world.submit(other, &[busy(100)]);
-    world.advance(100);
-    assert_eq!(world.woken(), [event, queued], "a later submission completes the earlier one");
-    assert_eq!((world.kernel.belongings(P).waits, unseen(&world)), (0, 0));
 }
 
 #[test]
@@ -130,103 +80,6 @@ fn a_hang_stops_the_running_packet_or_the_next_one() {
     world.submit(context, &[write(fence.gpu_address, 1)]);
     assert_eq!(engine(&world, 0), EngineState::Hung { submission_fence_id: 3, queued: 0 });
     assert_eq!(world.value(fence.object), 0);
-}
-
-#[test]
-fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
-    covers!("FEN-095", "TDR-030", "TDR-031");
-    let (mut world, device) = two_adapters();
-    let context = world.context(device, ADVANCED.node);
-    let [written, signaled] = [0, 0].map(|value| world.fence(device, value));
-    let first = world.pending(device, &[(written.object, 1), (signaled.object, 1)], false);
-    let second = world.pending(device, &[(signaled.object, 1)], true);
-    world.submit(context, &[busy(100), write(written.gpu_address, 1)]);
-    world.submit(context, &[busy(100)]);
-    world.gpu_wait(context, written.object, 5);
-    world.gpu_signal(&[context], signaled.object, 1);
-    let other_device = world.device_on(OTHER);
-    let other = world.fence(other_device, 0).object;
-    let undisturbed = world.pending(other_device, &[(other, 1)], false);
-    world.effects.clear();
-
-    fault(&mut world, Fault::StopAdapter { adapter: 0 });
-    let ended: Vec<_> =
-        world.effects.events.drain(..).map(|event| (event.target.event().unwrap(), event.status)).collect();
-    assert_eq!(ended, [(first, REMOVED), (second, REMOVED)]);
-    assert_eq!(notes(&mut world), ["adapter 0 is stopped: 2 waits ended, 1 queues emptied"]);
-    assert!(world.kernel.engines_idle());
-    assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
-    world.advance(1_000_000);
-    assert_eq!((world.value(written.object), world.value(signaled.object)), (0, 0), "no work is done");
-    assert_eq!(world.stores(), [(0, 1)], "values stay, and the status reports the stop");
-    assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 1 }), Reply::DeviceState(4));
-
-    assert_eq!(world.signal(other_device, other, 1), OK);
-    assert_eq!(world.woken(), [undisturbed], "the other adapter continues");
-}
-
-#[test]
-fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
-    covers!("FEN-095");
-    let (mut world, device) = two_adapters();
-    let Reply::Adapters(adapters) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
-    let adapter = adapters[0].handle;
-    let context = world.context(device, 0);
-    let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-    let fence = world.fence_with(device, 0, shared).object;
-    let token = ShareToken([7; 16]);
-    world.ok(share(fence, token));
-    fault(&mut world, Fault::StopAdapter { adapter: 0 });
-    notes(&mut world);
-
-    let monitored =
-        SyncObjectInfo { object_type: SyncObjectType::MONITORED_FENCE, ..SyncObjectInfo::default() };
-    let luid = adapters[0].luid;
-    let refused = [
-        Call::OpenAdapterFromLuid { luid },
-        Call::QueryAdapterInfo { adapter, kind: 15, data: vec![0; 4] },
-        Call::CreateDevice { adapter, flags: 0 },
-        Call::CreateSynchronizationObject { device, info: monitored, legacy: false },
-        Call::OpenSyncObject {
-            device,
-            token,
-            flags: SyncObjectFlags::empty(),
-            engine_affinity: 0,
-            legacy: false,
-        },
-        Call::SubmitCommand {
-            contexts: vec![context].into(),
-            commands: 0,
-            length: 0,
-            flags: 0,
-            private_data: isa::encode(&[busy(1)]),
-        },
-        Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
-            client_hint: 0,
-            private_data: vec![],
-        },
-    ];
-    for call in refused {
-        assert_eq!(world.status(call.clone()), REMOVED, "{call:?}");
-    }
-    assert_eq!(world.signal(device, fence, 1), REMOVED);
-    assert_eq!(world.wait(device, &[(fence, 0)], false), Err(REMOVED));
-    assert_eq!(world.gpu_signal(&[context], fence, 1), REMOVED);
-    assert_eq!(world.gpu_wait(context, fence, 1), REMOVED);
-    assert_eq!(notes(&mut world).len(), 11);
-
-    let Reply::Adapters(left) = world.ok(Call::EnumAdapters { capacity: 1 }) else { panic!() };
-    assert_eq!(left.iter().map(|adapter| adapter.luid).collect::<Vec<_>>(), [OTHER]);
-    world.close_nt_handle(token);
-    world.ok(Call::CancelWait { event: EventId(1) });
-    world.ok(Call::DestroyContext { context });
-    world.ok(Call::DestroySynchronizationObject { object: fence });
-    world.ok(Call::DestroyDevice { device });
-    world.ok(Call::CloseAdapter { adapter });
 }
 
 #[test]

@@ -4,10 +4,9 @@ use covers::covers;
 
 use crate::common::World;
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags};
+use d3dkmt::{Call, Handle, NtStatus, Reply};
+use dxgkrnl::Input;
 use dxgkrnl::ddi::EngineState;
-use dxgkrnl::policy::RefusedOneWay;
-use dxgkrnl::{Config, Input, Policy};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -36,143 +35,6 @@ fn submit_bytes(world: &mut World, context: Handle, private_data: Vec<u8>) -> Nt
 
 fn engine(world: &World, node: u32) -> EngineState {
     world.kernel.snapshot().engines[node as usize].state.clone()
-}
-
-fn execution_state(world: &mut World, device: Handle) -> u32 {
-    match world.ok(Call::GetDeviceState { device, state_type: 1 }) {
-        Reply::DeviceState(state) => state,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn an_engine_signals_by_a_store_without_a_call() {
-    covers!("FEN-007");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, ADVANCED);
-    let fence = world.fence(device, 0);
-    let event = world.pending(device, &[(fence.object, 5)], false);
-    world.stores();
-    assert_eq!(world.submit(context, &[busy(1000), write(fence.gpu_address, 5)]), OK);
-    world.advance(999);
-    assert_eq!((world.value(fence.object), world.woken()), (0, vec![]));
-    world.advance(1);
-    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)]);
-    assert_eq!(world.woken(), [event]);
-    assert_eq!(engine(&world, ADVANCED), EngineState::Idle);
-}
-
-#[test]
-fn a_basic_engine_shows_a_write_at_once_and_releases_waits_when_its_buffer_is_done() {
-    covers!("FEN-017", "FEN-018");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, BASIC);
-    let fence = world.fence(device, 0);
-    let event = world.pending(device, &[(fence.object, 5)], false);
-    let other = world.context(device, ADVANCED);
-    assert_eq!(world.gpu_wait(other, fence.object, 5), OK);
-    assert_eq!(world.submit(other, &[busy(10)]), OK);
-    world.stores();
-    assert_eq!(world.submit(context, &[busy(100), write(fence.gpu_address, 5), busy(100)]), OK);
-    world.advance(199);
-    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)], "the value is visible in memory");
-    assert_eq!(world.woken(), []);
-    assert_eq!(engine(&world, ADVANCED), EngineState::Idle, "the other context is still held");
-    world.advance(1);
-    assert_eq!(world.woken(), [event]);
-    assert!(matches!(engine(&world, ADVANCED), EngineState::Running { until: 210, .. }));
-}
-
-#[test]
-fn an_advanced_engine_releases_waits_right_after_the_write_and_after_the_store() {
-    covers!("FEN-018", "FEN-019", "FEN-020");
-    let mut world = World::new();
-    let device = world.device();
-    let (advanced, basic) = (world.context(device, ADVANCED), world.context(device, BASIC));
-    let [first, second] = [0, 0].map(|value| world.fence(device, value));
-    let early = world.pending(device, &[(first.object, 5)], false);
-    let late = world.pending(device, &[(second.object, 5)], false);
-    world.effects.clear();
-    world.submit(advanced, &[busy(100), write(first.gpu_address, 5), busy(100)]);
-    world.submit(basic, &[busy(100), write(second.gpu_address, 5), busy(100)]);
-    world.advance(100);
-    assert_eq!(world.effects.stores.len(), 2, "both kinds show the value at once");
-    assert_eq!(world.woken(), [early]);
-    assert!(matches!(engine(&world, ADVANCED), EngineState::Running { .. }));
-    world.advance(100);
-    assert_eq!(world.woken(), [late]);
-}
-
-#[test]
-fn a_value_that_an_engine_passed_through_latches() {
-    covers!("FEN-033");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, ADVANCED);
-    let fence = world.fence(device, 0);
-    let event = world.pending(device, &[(fence.object, 9)], false);
-    world.submit(context, &[write(fence.gpu_address, 9), write(fence.gpu_address, 2)]);
-    assert_eq!((world.woken(), world.value(fence.object)), (vec![event], 2));
-}
-
-#[test]
-fn a_signal_packet_comes_after_the_work_before_it_and_before_the_work_after_it() {
-    covers!("FEN-015", "FEN-016", "FEN-054", "SCH-001");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, ADVANCED);
-    let fence = world.fence_with(device, 0, d3dkmt::SyncObjectFlags::NO_GPU_ACCESS).object;
-    let done = world.fence(device, 0);
-    world.submit(context, &[busy(100)]);
-    assert_eq!(world.gpu_signal(&[context], fence, 5), OK);
-    world.submit(context, &[write(done.gpu_address, 1), busy(100)]);
-    world.advance(99);
-    assert_eq!((world.value(fence), world.value(done.object)), (0, 0));
-    world.stores();
-    world.advance(1);
-    let slots: Vec<u32> = world.stores().into_iter().map(|(slot, _)| slot).collect();
-    assert_eq!(slots, [1, 2], "first the packet's value, then that of the buffer after it");
-}
-
-#[test]
-fn work_before_a_gpu_wait_runs_and_work_after_it_is_held_with_that_context_only() {
-    covers!("FEN-022", "FEN-023", "FEN-024");
-    let mut world = World::new();
-    let device = world.device();
-    let [held, free] = [0, 0].map(|_| world.context(device, ADVANCED));
-    let fence = world.fence(device, 0).object;
-    let [before, after, other] = [0; 3].map(|_| world.fence(device, 0));
-    world.submit(held, &[busy(100), write(before.gpu_address, 1)]);
-    assert_eq!(world.gpu_wait(held, fence, 1), OK);
-    world.submit(held, &[write(after.gpu_address, 1)]);
-    world.submit(free, &[busy(100), write(other.gpu_address, 1)]);
-    world.advance(1_000_000);
-    let values = |world: &World| [before, after, other].map(|fence| world.value(fence.object));
-    assert_eq!(values(&world), [1, 0, 1]);
-    assert_eq!(world.signal(device, fence, 1), OK);
-    assert_eq!(values(&world), [1, 1, 1]);
-}
-
-#[test]
-fn a_gpu_wait_latches_and_one_that_is_satisfied_leaves_no_packet() {
-    covers!("FEN-032", "FEN-033");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, ADVANCED);
-    let (a, b) = (world.fence(device, 3).object, world.fence(device, 0).object);
-    let queue = |world: &World| world.kernel.snapshot().contexts[0].queue.len();
-    world.gpu_wait(context, a, 3);
-    assert_eq!(queue(&world), 0);
-    world.ok(Call::WaitFromGpu { context, objects: vec![a, b].into(), values: vec![4, 1].into() });
-    world.submit(context, &[Hang]);
-    assert_eq!(queue(&world), 2);
-    world.signal(device, a, 4);
-    world.signal_flags(device, a, 0, SignalFlags::ALLOW_FENCE_REWIND);
-    assert_eq!(queue(&world), 2);
-    world.signal(device, b, 1);
-    assert!(matches!(engine(&world, ADVANCED), EngineState::Hung { .. }));
 }
 
 #[test]
@@ -300,55 +162,6 @@ fn destroying_a_hung_context_frees_the_engine() {
 }
 
 #[test]
-fn a_basic_engines_write_wakes_waiters_when_its_running_context_is_destroyed() {
-    covers!("FEN-017");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, BASIC);
-    let fence = world.fence(device, 0);
-    let event = world.pending(device, &[(fence.object, 5)], false);
-    world.submit(context, &[write(fence.gpu_address, 5), Hang]);
-    assert_eq!((world.value(fence.object), world.woken()), (5, vec![]));
-    // The buffer will never complete, so nothing else would wake the waiter.
-    world.ok(Call::DestroyContext { context });
-    assert_eq!(world.woken(), [event]);
-}
-
-#[test]
-fn a_refused_one_way_call_stops_its_device_by_default() {
-    covers!("GPV-016");
-    for (refused_one_way, state) in [(RefusedOneWay::StopsDevice, 4), (RefusedOneWay::NoteOnly, 1)] {
-        let policy = Policy { refused_one_way, ..Policy::default() };
-        let mut world = World::with_config(Config { policy, ..Config::default() });
-        let (device, bystander) = (world.device(), world.device());
-        let context = world.context(device, ADVANCED);
-        let fence = world.fence(device, 0).object;
-        let bad_wait = Call::WaitFromGpu { context, objects: vec![device].into(), values: vec![1].into() };
-        let process = world.process;
-        assert_eq!(
-            world.status(bad_wait.clone()),
-            IP,
-            "a refused call with an answer does not stop the device"
-        );
-        assert_eq!(execution_state(&mut world, device), 1);
-        world.effects.clear();
-        world.input(Input::Call { process, request: 0, call: bad_wait });
-        assert!(world.effects.answers.is_empty());
-        assert!(world.effects.notes[0].text.contains("STATUS_INVALID_PARAMETER"));
-        assert_eq!(execution_state(&mut world, device), state);
-        assert_eq!(execution_state(&mut world, bystander), 1);
-        let expected = if state == 1 { OK } else { NtStatus::DEVICE_REMOVED };
-        assert_eq!(world.signal(device, fence, 1), expected);
-        assert_eq!(
-            world.wait(device, &[(fence, 0)], false).map(drop),
-            if state == 1 { Ok(()) } else { Err(expected) }
-        );
-        assert_eq!(world.submit(context, &[]), expected);
-        world.ok(Call::DestroyDevice { device });
-    }
-}
-
-#[test]
 fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     let mut world = World::new();
     let device = world.device();
@@ -370,18 +183,6 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::NO_MEMORY);
     assert_eq!(world.signal(device, fence, 1), NtStatus::SUCCESS);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::SUCCESS);
-}
-
-#[test]
-fn an_engine_writes_only_what_the_opener_may_signal() {
-    covers!("FEN-050");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, ADVANCED);
-    let fence = world.fence_with(device, 1, d3dkmt::SyncObjectFlags::NO_SIGNAL);
-    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 3 }]);
-    assert_eq!(world.value(fence.object), 1);
-    assert!(world.effects.notes.last().unwrap().text.contains("nothing it may write"));
 }
 
 #[test]
@@ -441,35 +242,4 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
     assert_eq!(world.status(call), NtStatus::NO_MEMORY);
     world.input(Input::ProcessGone { process: crate::common::P });
     assert!(world.kernel.snapshot().is_empty());
-}
-
-#[test]
-fn marker_in_is_written_when_prior_work_starts_and_marker_out_when_it_completes() {
-    covers!("SCH-045");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    let fences = [0; 4].map(|_| world.fence(device, 0));
-    let [first, second, third, last] = fences.map(|fence| fence.gpu_address);
-    let before = |gpu_address| MarkerIn { gpu_address, value: 1 };
-    let after = |gpu_address| MarkerOut { gpu_address, value: 1 };
-    let busy = || Busy { duration_ns: 100 };
-    let values = |world: &World| fences.map(|fence| world.value(fence.object));
-    world.submit(context, &[busy(), after(first), before(second), busy(), before(third), after(last)]);
-    // A deferred MARKER_OUT does not hold up the MARKER_IN behind it; the second packet has not started.
-    assert_eq!(values(&world), [0, 1, 0, 0]);
-    world.advance(99);
-    assert_eq!(values(&world), [0, 1, 0, 0]);
-    world.advance(1);
-    assert_eq!(values(&world), [1, 1, 1, 0]);
-    world.advance(100);
-    assert_eq!(values(&world), [1, 1, 1, 1]);
-    // A hanging packet has started and never completes, so the markers show where the buffer hangs.
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    let [started, done] = [0; 2].map(|_| world.fence(device, 0));
-    world.submit(context, &[Hang, before(started.gpu_address), after(done.gpu_address)]);
-    world.advance(1000);
-    assert_eq!([started, done].map(|fence| world.value(fence.object)), [1, 0]);
 }
