@@ -2,114 +2,17 @@
 
 use covers::covers;
 
-use crate::common::{P, World, share, without_timeouts};
+use crate::common::{P, World, share};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
-    Call, CreatedSyncObject, Handle, HwQueueFlags, Luid, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    Call, CreatedSyncObject, Handle, HwQueueFlags, Luid, NtStatus, Reply, ShareToken, SyncObjectFlags,
 };
-use dxgkrnl::policy::{CpuSignal, GpuWait};
+use dxgkrnl::policy::CpuSignal;
 use dxgkrnl::{AdapterConfig, Config, Policy, ProcessId, VidSchCaps};
 
 /// An engine of the advanced kind and one of the basic kind.
 const ADVANCED: u32 = 0;
 const BASIC: u32 = 2;
-
-#[test]
-fn destroying_an_idle_context_wakes_no_waiter_of_another_contexts_write() {
-    covers!("FEN-017");
-    let mut world = World::new();
-    let device = world.device();
-    let (writer, idle) = (world.context(device, BASIC), world.context(device, ADVANCED));
-    let fence = world.fence(device, 0);
-    let event = world.pending(device, &[(fence.object, 1)], false);
-    world
-        .submit(writer, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }, Busy { duration_ns: 10 }]);
-    world.ok(Call::DestroyContext { context: idle });
-    assert_eq!((world.value(fence.object), world.woken()), (1, vec![]), "the buffer is not complete");
-    world.advance(10);
-    assert_eq!(world.woken(), [event]);
-    world.finish();
-}
-
-#[test]
-fn a_completed_buffer_of_any_process_with_the_fence_wakes_its_waiters() {
-    covers!("FEN-017");
-    let mut world = World::new();
-    let device = world.device();
-    let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-    let created = world.fence_with(device, 0, shared);
-    let (fence, gpu_address, token) = (created.object, created.gpu_address, ShareToken([1; 16]));
-    world.ok(share(fence, token));
-    let other_device = world.other(2);
-    world.open(other_device, token);
-    world.process = P;
-    let writer = world.context(device, BASIC);
-    let event = world.pending(device, &[(fence, 1)], false);
-    world.submit(writer, &[FenceWrite { gpu_address, value: 1 }, Hang]);
-    // A completed buffer of a process without the fence wakes nobody.
-    let stranger_device = world.other(3);
-    let stranger = world.context(stranger_device, BASIC + 1);
-    world.submit(stranger, &[Busy { duration_ns: 10 }]);
-    world.advance(10);
-    assert_eq!(world.woken(), []);
-    world.process = ProcessId(2);
-    let reader = world.context(other_device, BASIC + 1);
-    world.submit(reader, &[Busy { duration_ns: 10 }]);
-    world.advance(10);
-    assert_eq!(world.woken(), [event], "all fences of the process with the completed buffer are checked");
-    world.process = P;
-    world.close_nt_handle(token);
-    world.finish();
-}
-
-#[test]
-fn a_mutex_is_not_acquired_while_the_buffer_before_it_waits_for_its_engine() {
-    covers!("SCH-001");
-    let mut world = World::with_config(without_timeouts());
-    let device = world.device();
-    let contexts = [0; 3].map(|_| world.context(device, ADVANCED));
-    let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
-    let mutex = world.object(device, info).object;
-    for context in contexts {
-        world.submit(context, &[Busy { duration_ns: 10 }]);
-    }
-    // The engine has room for two: the third buffer is not with it yet.
-    world.ok(Call::WaitFromGpuLegacy { context: contexts[2], objects: vec![mutex].into(), fence_value: 0 });
-    for taken in [0, 0, 0, 1] {
-        assert_eq!(world.value(mutex), taken, "at {} ns", world.now);
-        world.advance(10);
-    }
-    world.finish();
-}
-
-#[test]
-fn fences_waited_for_with_a_mutex_are_checked_at_the_head_too() {
-    covers!("SCH-001");
-    for (gpu_wait, taken) in [(GpuWait::LatchesWhenQueued, 1), (GpuWait::LooksAtHead, 0)] {
-        let policy = Policy { gpu_wait, ..Policy::default() };
-        let mut world = World::with_config(Config { policy, ..Config::default() });
-        let device = world.device();
-        let context = world.context(device, ADVANCED);
-        let fence = world.fence(device, 0).object;
-        let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
-        let mutex = world.object(device, info).object;
-        world.submit(context, &[Busy { duration_ns: 10 }]);
-        world.ok(Call::WaitFromGpu {
-            context,
-            objects: vec![fence, mutex].into(),
-            values: vec![1, 0].into(),
-        });
-        // A pulse, while what is before the wait still runs.
-        world.signal(device, fence, 1);
-        world.signal_flags(device, fence, 0, SignalFlags::ALLOW_FENCE_REWIND);
-        world.advance(10);
-        assert_eq!(world.value(mutex), taken, "{gpu_wait:?}");
-        world.signal(device, fence, 1);
-        assert_eq!(world.value(mutex), 1);
-        world.finish();
-    }
-}
 
 #[test]
 fn work_released_by_an_answered_signal_runs_before_the_next_input() {

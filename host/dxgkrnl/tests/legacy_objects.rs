@@ -10,7 +10,7 @@ use d3dkmt::{
 };
 use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use dxgkrnl::snapshot::ObjectState;
-use dxgkrnl::{AdapterConfig, Config, Fault, Input, Policy, ProcessId, VmId};
+use dxgkrnl::{Config, Fault, Input, Policy, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -21,10 +21,6 @@ fn info(object_type: T) -> SyncObjectInfo {
 
 fn mutex(world: &mut World, device: Handle) -> Handle {
     world.object(device, info(T::MUTEX)).object
-}
-
-fn owned_mutex(world: &mut World, device: Handle) -> Handle {
-    world.object(device, SyncObjectInfo { initial_state: true, ..info(T::MUTEX) }).object
 }
 
 fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u32) -> Handle {
@@ -131,23 +127,6 @@ fn the_owner_of_a_mutex_may_take_it_again_and_frees_it_with_one_signal() {
 }
 
 #[test]
-fn a_mutex_created_owned_is_freed_by_a_context_of_its_device() {
-    covers!("FEN-071");
-    let mut world = World::new();
-    let (device, other_device) = (world.device(), world.device());
-    let (context, stranger) = (world.context(device, 0), world.context(other_device, 0));
-    let mutex = owned_mutex(&mut world, device);
-    assert_eq!((world.value(mutex), owner(&world, mutex)), (1, Some((P.0, device))));
-    assert_eq!(wait(&mut world, stranger, &[mutex]), OK);
-    let through = mark(&mut world, other_device, stranger);
-    world.advance(1_000_000_000);
-    assert_eq!(world.value(through), 0);
-    assert_eq!(signal(&mut world, &[context], &[mutex]), OK);
-    assert_eq!((world.value(through), owner(&world, mutex)), (1, Some((P.0, stranger))));
-    world.finish();
-}
-
-#[test]
 fn only_its_owner_releases_a_mutex_unless_the_policy_allows_others() {
     for (rule, freed) in [(ForeignMutexRelease::Ignored, false), (ForeignMutexRelease::Releases, true)] {
         let mut world = with(Policy { foreign_mutex_release: rule, ..Policy::default() });
@@ -226,20 +205,6 @@ fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
 }
 
 #[test]
-fn the_end_of_a_device_frees_the_mutex_that_it_created_owned() {
-    covers!("FEN-071");
-    let mut world = World::new();
-    let (device, other) = (world.device(), world.device());
-    let context = world.context(other, 0);
-    let mutex = owned_mutex(&mut world, device);
-    wait(&mut world, context, &[mutex]);
-    assert_eq!(owner(&world, mutex), Some((P.0, device)));
-    world.ok(Call::DestroyDevice { device });
-    assert_eq!(owner(&world, mutex), Some((P.0, context)));
-    world.finish();
-}
-
-#[test]
 fn a_destroyed_queue_leaves_the_wait_line_and_releases_its_mutex() {
     let mut world = World::new();
     let device = world.device();
@@ -259,46 +224,6 @@ fn a_destroyed_queue_leaves_the_wait_line_and_releases_its_mutex() {
     assert_eq!(world.kernel.snapshot().objects_alive, 1);
     world.ok(Call::DestroyContext { context: more });
     assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.miscounted()), (0, None));
-    world.finish();
-}
-
-#[test]
-fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
-    covers!("FEN-072", "FEN-075");
-    let mut world = World::new();
-    let device = world.device();
-    let contexts = [0; 5].map(|_| world.context(device, 0));
-    let semaphore = semaphore(&mut world, device, 2, 3);
-    for context in contexts {
-        wait(&mut world, context, &[semaphore]);
-    }
-    let marks = contexts.map(|context| mark(&mut world, device, context));
-    let through = |world: &World| marks.map(|fence| world.value(fence));
-    assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 0, 0, 0], 0));
-    signal(&mut world, &contexts[..1], &[semaphore]);
-    assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 1, 0, 0], 0));
-    // Named twice in one signal, it counts up by two.
-    signal(&mut world, &contexts[..1], &[semaphore, semaphore]);
-    assert_eq!((through(&world), world.value(semaphore)), ([1; 5], 0));
-    for count in [1, 2, 3, 3] {
-        signal(&mut world, &contexts[..1], &[semaphore]);
-        assert_eq!(world.value(semaphore), count, "never above MaxCount");
-    }
-    assert!(noted(&world, "at its MaxCount 3"));
-    world.finish();
-}
-
-#[test]
-fn invalid_semaphore_counts_are_refused() {
-    covers!("FEN-072");
-    let mut world = World::new();
-    let device = world.device();
-    let above = SyncObjectInfo { initial_count: 2, max_count: 1, ..info(T::SEMAPHORE) };
-    assert_eq!(world.try_create(device, above, false).0, IP);
-    let none = semaphore(&mut world, device, 0, 0);
-    let context = world.context(device, 0);
-    signal(&mut world, &[context], &[none]);
-    assert_eq!(world.value(none), 0);
     world.finish();
 }
 
@@ -387,34 +312,6 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
 }
 
 #[test]
-fn a_legacy_fence_has_one_value_and_is_alone_in_its_call() {
-    covers!("FEN-043", "FEN-073");
-    let mut world = World::new();
-    let device = world.device();
-    let (context, other) = (world.context(device, 0), world.context(device, 0));
-    let fence = world.object(device, SyncObjectInfo { initial_value: 1 << 40, ..info(T::FENCE) }).object;
-    assert_eq!(world.value(fence), 1 << 40);
-    let value = (1 << 40) + 7;
-    let held = Call::WaitFromGpuLegacy { context, objects: vec![fence].into(), fence_value: value };
-    assert_eq!(world.status(held), OK);
-    let through = mark(&mut world, device, context);
-    assert_eq!(world.value(through), 0);
-    let set = |objects: Vec<Handle>| {
-        let signal = GpuSignal::Legacy { objects: objects.into(), fence_value: value };
-        Call::SignalFromGpu { contexts: vec![other].into(), signal, flags: SignalFlags::empty() }
-    };
-    let mutex = mutex(&mut world, device);
-    for objects in [vec![fence, mutex], vec![mutex, fence], vec![fence, fence]] {
-        assert_eq!(world.status(set(objects.clone())), IP);
-        assert_eq!(wait(&mut world, context, &objects), IP);
-    }
-    assert_eq!((world.value(fence), world.value(through)), (1 << 40, 0));
-    assert_eq!(world.status(set(vec![fence])), OK);
-    assert_eq!((world.value(fence), world.value(through)), (value, 1));
-    world.finish();
-}
-
-#[test]
 fn a_monitored_fence_is_refused_where_the_call_has_one_value() {
     let mut world = World::new();
     let device = world.device();
@@ -426,67 +323,6 @@ fn a_monitored_fence_is_refused_where_the_call_has_one_value() {
         assert!(noted(&world, "a monitored fence takes a value array"));
     }
     assert_eq!((world.value(fence), owner(&world, mutex)), (0, None));
-    world.finish();
-}
-
-#[test]
-fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
-    covers!("FEN-074");
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    let event = EventId(700);
-    let notification = SyncObjectInfo { event: Some(event), flags: F::SHARED, ..info(T::CPU_NOTIFICATION) };
-    let CreatedSyncObject { object, shared_handle, .. } = world.object(device, notification);
-    assert_eq!(wait(&mut world, context, &[object]), IP);
-    assert_eq!(world.gpu_wait(context, object, 0), IP);
-    assert_eq!(world.wait(device, &[(object, 0)], false), Err(IP));
-    world.submit(context, &[Busy { duration_ns: 100 }]);
-    assert_eq!(signal(&mut world, &[context], &[object]), OK);
-    assert_eq!(world.woken(), [], "not before the work before it");
-    world.advance(100);
-    assert_eq!(world.woken(), [event]);
-    assert_eq!(world.gpu_signal(&[context], object, 1), OK);
-    assert_eq!(world.woken(), [event], "each time");
-    // A signal of another process sets the creator's event; after the creator's end it sets none.
-    let theirs = world.other(2);
-    let context = world.context(theirs, 0);
-    let Reply::SyncObject(opened) = world.ok(Call::OpenSynchronizationObject { shared_handle }) else {
-        panic!()
-    };
-    signal(&mut world, &[context], &[opened.object]);
-    assert_eq!(
-        world.effects.events.iter().map(|set| (set.process, set.target.event().unwrap())).collect::<Vec<_>>(),
-        [(P, event)]
-    );
-    world.effects.events.clear();
-    world.gone(P);
-    assert_eq!(signal(&mut world, &[context], &[opened.object]), OK);
-    assert_eq!(world.woken(), []);
-    world.finish();
-}
-
-#[test]
-fn legacy_calls_are_limited_and_of_one_adapter() {
-    covers!("FEN-041", "FEN-042");
-    let second = d3dkmt::Luid { low: 2, high: 0 };
-    let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
-    let mut world = World::with_config(Config { adapters, ..Config::default() });
-    let device = world.device_on(AdapterConfig::default().luid);
-    let stranger = world.device_on(second);
-    let (context, strange_context) = (world.context(device, 0), world.context(stranger, 0));
-    let semaphore = semaphore(&mut world, device, 32, 32);
-    for count in [0, 33] {
-        assert_eq!(wait(&mut world, context, &vec![semaphore; count]), IP);
-        assert_eq!(signal(&mut world, &[context], &vec![semaphore; count]), IP);
-    }
-    assert_eq!(wait(&mut world, strange_context, &[semaphore]), IP);
-    assert_eq!(signal(&mut world, &[strange_context], &[semaphore]), IP);
-    assert_eq!(world.value(semaphore), 32);
-    assert_eq!(wait(&mut world, context, &[semaphore; 32]), OK);
-    assert_eq!(world.value(semaphore), 0);
-    assert_eq!(signal(&mut world, &[context], &[semaphore; 32]), OK);
-    assert_eq!(world.value(semaphore), 32);
     world.finish();
 }
 
@@ -508,11 +344,10 @@ fn a_stopped_adapter_drops_queued_waits() {
 }
 
 #[test]
-fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
-    covers!("FEN-046", "FEN-063");
+fn an_object_has_a_shared_handle_only_if_it_is_shared_by_a_global_handle() {
+    covers!("FEN-063");
     let mut world = World::new();
     let device = world.device();
-    let context = world.context(device, 0);
     for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE, T::CPU_NOTIFICATION] {
         let shared =
             SyncObjectInfo { flags: F::SHARED, event: Some(EventId(1)), max_count: 5, ..info(object_type) };
@@ -527,45 +362,6 @@ fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
     }
     let monitored = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
     assert_eq!(monitored.shared_handle, Handle::NULL);
-
-    let mutex = world.object(device, SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) });
-    let open = Call::OpenSynchronizationObject { shared_handle: mutex.shared_handle };
-    wait(&mut world, context, &[mutex.object]);
-    let theirs = world.other(2);
-    let their_context = world.context(theirs, 0);
-    let Reply::SyncObject(opened) = world.ok(open.clone()) else { panic!() };
-    wait(&mut world, their_context, &[opened.object]);
-    assert_eq!(owner(&world, opened.object), Some((P.0, context)), "one object");
-    // The handle is not valid in a process of another VM.
-    let vm = VmId(1);
-    world.input(Input::VmAttached { vm, name: "one".into() });
-    world.process = ProcessId(3);
-    world.input(Input::ProcessAttached { process: world.process, vm, pid: 1, name: "s".into() });
-    assert_eq!(world.status(open), IP);
-    world.finish();
-}
-
-#[test]
-fn a_global_handle_ends_with_the_last_local_one() {
-    covers!("FEN-046");
-    let mut world = World::new();
-    let device = world.device();
-    let (context, other) = (world.context(device, 0), world.context(device, 0));
-    let created = world.object(device, SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) });
-    let open = Call::OpenSynchronizationObject { shared_handle: created.shared_handle };
-    let Reply::SyncObject(opened) = world.ok(open.clone()) else { panic!() };
-    world.ok(Call::DestroySynchronizationObject { object: created.object });
-    let Reply::SyncObject(again) = world.ok(open.clone()) else { panic!() };
-    world.ok(Call::DestroySynchronizationObject { object: again.object });
-    // A packet keeps the object alive, not its handles.
-    wait(&mut world, context, &[opened.object]);
-    wait(&mut world, other, &[opened.object]);
-    world.ok(Call::DestroySynchronizationObject { object: opened.object });
-    assert_eq!(world.kernel.snapshot().objects_alive, 1);
-    assert_eq!(world.status(open), IP);
-    for wrong in [Handle::NULL, opened.object, Handle(0x4000_0002), device] {
-        assert_eq!(world.status(Call::OpenSynchronizationObject { shared_handle: wrong }), IP);
-    }
     world.finish();
 }
 
