@@ -5,8 +5,8 @@ use covers::covers;
 use crate::common::scripted::{calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
-    Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, isa::Packet::FenceWrite, limits,
+    Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo,
+    SyncObjectType as T, limits,
 };
 use dxgkrnl::ddi::{Callback, Interrupt, Miniport, NotificationRefused};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TargetConfig};
@@ -38,56 +38,13 @@ fn periodic<M: Miniport>(world: &mut World<M>, target: u32, time_100ns: u64) -> 
 }
 
 #[test]
-fn no_driver_signals_a_periodic_fence() {
-    covers!("FEN-055");
-    let mut world = World::with_config(config());
-    let (adapter, device) = device(&mut world);
-    let by_display = info(adapter, 7, 0);
-    let by_kmd = SyncObjectInfo { flags: F::SIGNAL_BY_KMD, ..by_display };
-    assert_eq!(world.try_create(device, by_kmd, false).0, IP);
-    world.object(device, by_display);
-}
-
-#[test]
-fn the_value_goes_up_by_one_so_long_before_each_vsync() {
-    covers!("FEN-083", "FEN-084");
-    let mut world = World::with_config(config());
-    world.advance(1_000);
-    let (_, at_vsync) = periodic(&mut world, 7, 0);
-    let (_, before) = periodic(&mut world, 7, 30);
-    let (_, a_whole_interval) = periodic(&mut world, 7, VSYNC_NS / 100);
-    let fences = [before.object, at_vsync.object, a_whole_interval.object];
-    let values = |world: &World| fences.map(|fence| world.value(fence));
-    world.advance(5_999);
-    assert_eq!(values(&world), [0, 0, 0], "now 6999");
-    world.advance(1);
-    assert_eq!(values(&world), [1, 0, 0], "3000 ns before the vsync at 10000");
-    world.advance(2_999);
-    assert_eq!(values(&world), [1, 0, 0]);
-    world.advance(1);
-    assert_eq!(values(&world), [1, 1, 1], "the vsync itself, which is an interval before the next");
-    world.advance(5 * VSYNC_NS);
-    assert_eq!(values(&world), [6, 6, 6]);
-    let stores = world.effects.stores.iter().filter(|store| Some(store.slot) == before.slot);
-    assert_eq!(stores.map(|store| store.value).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
-}
-
-#[test]
-fn the_lead_time_is_at_most_one_vsync_interval() {
+fn a_lead_time_beyond_64_bits_of_nanoseconds_is_refused() {
     covers!("FEN-083");
     let mut world = World::with_config(config());
     let (adapter, device) = device(&mut world);
-    for (target, time, answer) in [
-        (7, 100, OK),
-        (7, 101, IP),
-        (8, 250, OK),
-        (8, 251, IP),
-        (7, u64::MAX / 100 + 1, IP),
-        (7, u64::MAX, IP),
-    ] {
-        assert_eq!(world.try_create(device, info(adapter, target, time), false).0, answer, "{time}");
+    for time in [u64::MAX / 100 + 1, u64::MAX] {
+        assert_eq!(world.try_create(device, info(adapter, 7, time), false).0, IP, "{time}");
     }
-    assert!(world.effects.notes[0].text.contains("more than the vsync interval of 10000 ns"));
 }
 
 #[test]
@@ -115,28 +72,13 @@ fn a_periodic_fence_names_a_display_of_its_device_s_adapter() {
 }
 
 #[test]
-fn no_user_signals_a_periodic_fence() {
-    covers!("FEN-084", "FEN-085");
+fn a_periodic_fence_is_mapped_for_reading_only() {
+    covers!("FEN-085");
     let mut world = World::with_config(config());
-    let (device, fence) = periodic(&mut world, 7, 0);
-    let context = world.context(device, 0);
-    for value in [0, 5] {
-        assert_eq!(world.signal(device, fence.object, value), IP);
-        assert_eq!(world.signal_flags(device, fence.object, value, SignalFlags::ALLOW_FENCE_REWIND), IP);
-        assert_eq!(world.gpu_signal(&[context], fence.object, value), IP);
-        let signal = GpuSignal::Legacy { objects: vec![fence.object].into(), fence_value: value };
-        let flags = SignalFlags::empty();
-        assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context].into(), signal, flags }), IP);
-    }
-    assert!(world.effects.notes[0].text.contains("only its display counts it up"));
+    let (_, fence) = periodic(&mut world, 7, 0);
     assert_ne!(fence.gpu_address, 0, "the GPU may read it");
-    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 9 }]);
-    assert_eq!(world.value(fence.object), 0);
-    assert!(world.effects.notes.last().unwrap().text.contains("nothing it may write is there"));
     let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
     assert_eq!((mapping.engine_writable, mapping.cpu_writable_by_engines), (false, false));
-    world.advance(VSYNC_NS);
-    assert_eq!(world.value(fence.object), 1);
 }
 
 #[test]
