@@ -113,7 +113,9 @@ fn a_paging_queue_has_one_of_three_priorities_on_a_physical_adapter() {
     for (priority, physical_adapter) in [(-2, 0), (2, 0), (i32::MIN, 0), (0, 1)] {
         assert_eq!(world.status(Call::CreatePagingQueue { device, priority, physical_adapter }), IP);
     }
-    [-1, 0, 1].map(|priority| queue(&mut world, device, priority));
+    for priority in [-1, 0, 1] {
+        queue(&mut world, device, priority);
+    }
 }
 
 #[test]
