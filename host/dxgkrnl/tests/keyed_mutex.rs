@@ -78,21 +78,6 @@ fn pending(world: &mut World, mutex: Handle, key: u64, timeout: Option<i64>, eve
     assert_eq!(acquire_as(world, mutex, key, timeout, event), (NtStatus::PENDING, None, vec![]));
 }
 
-/// Acquires as the library does: waits for the end of the acquire, then reads the handle's fence value.
-fn acquire(world: &mut World, mutex: Handle, key: u64, timeout: Option<i64>) -> (NtStatus, u64) {
-    let (status, fence_value, _) = acquire_as(world, mutex, key, timeout, 99);
-    let Some(fence_value) = fence_value else {
-        if status != NtStatus::PENDING {
-            return (status, u64::MAX);
-        }
-        world.advance(SOON_NS);
-        let ended: Vec<_> = world.effects.events.drain(..).collect();
-        assert_eq!(ended.len(), 1);
-        return (ended[0].status, read(world, mutex).0);
-    };
-    (status, fence_value)
-}
-
 fn read(world: &mut World, mutex: Handle) -> (u64, Vec<u8>) {
     let Reply::KeyedMutexData { fence_value, private_data } = world.ok(Call::ReadKeyedMutex { mutex }) else {
         panic!()
@@ -179,37 +164,6 @@ fn a_mutex_for_nt_handles_has_no_global_one() {
 }
 
 #[test]
-fn the_observed_rows_of_acquire_and_release() {
-    covers!("W-191", "W-192", "W-193", "W-195", "W-196", "W-197", "W-198", "W-199", "FEN-076", "FEN-079");
-    let mut world = World::new();
-    let (mutex, _) = create(&mut world, 0);
-    let bogus = Handle(0x4000_8000);
-    assert_eq!(acquire(&mut world, bogus, 0xDEAD_BEEF, SOON).0, IP);
-    assert_eq!(acquire(&mut world, mutex, 0xDEAD_BEEF, SOON), (TO, 0));
-    assert_eq!(acquire(&mut world, mutex, 0, SOON), (OK, 0));
-    assert_eq!(release(&mut world, bogus, 1, 1234), IP);
-    assert_eq!(release(&mut world, mutex, 1, 1234), OK);
-    assert_eq!(release(&mut world, mutex, 1, 1234), IP);
-    assert_eq!(acquire(&mut world, mutex, 0, SOON), (TO, 0));
-    assert_eq!(poll(&mut world, mutex, 0), (TO, 0), "a timeout returns fence value 0, not 1234");
-    assert_eq!(acquire(&mut world, mutex, 1, SOON), (OK, 1234));
-    world.finish();
-}
-
-#[test]
-fn the_first_key_is_the_initial_value() {
-    covers!("FEN-076");
-    let mut world = World::new();
-    let (mutex, _) = create(&mut world, 77);
-    assert_eq!(poll(&mut world, mutex, 0), (TO, 0));
-    assert_eq!(poll(&mut world, mutex, 77), (OK, 0));
-    assert_eq!(release(&mut world, mutex, u64::MAX, 5), OK);
-    assert_eq!(poll(&mut world, mutex, 77), (TO, 0));
-    assert_eq!(poll(&mut world, mutex, u64::MAX), (OK, 5));
-    world.finish();
-}
-
-#[test]
 fn a_keyed_mutex_needs_no_device_and_no_adapter() {
     let mut world = World::new();
     let (mutex, _) = create(&mut world, 0);
@@ -221,32 +175,16 @@ fn a_keyed_mutex_needs_no_device_and_no_adapter() {
 }
 
 #[test]
-fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
-    covers!("FEN-076", "FEN-079");
+fn only_the_owner_reads_the_value_and_the_data_of_the_last_release() {
+    covers!("FEN-082");
     let mut world = World::new();
-    let (mutex, shared) = create(&mut world, 0);
-    assert_eq!(poll(&mut world, mutex, 0), (OK, 0));
-    world.other(2);
-    let theirs = open(&mut world, shared);
-    pending(&mut world, theirs, 5, None, 1);
-    world.process = P;
-    pending(&mut world, mutex, 6, None, 2);
+    let (mutex, shared) = create_with(&mut world, 0, b"data", KeyedMutexFlags::empty());
+    let other = open(&mut world, shared);
+    poll(&mut world, mutex, 0);
+    pending(&mut world, other, 5, None, 1);
     assert_eq!(release(&mut world, mutex, 5, 50), OK);
-    let woken: Vec<_> = world
-        .effects
-        .events
-        .drain(..)
-        .map(|event| (event.process.0, event.target.event().unwrap().0))
-        .collect();
-    assert_eq!(woken, [(2, 1)]);
-    assert_eq!(release(&mut world, mutex, 6, 60), IP, "the other process owns the mutex now");
     assert_eq!(read(&mut world, mutex), (0, vec![]));
-    world.process = ProcessId(2);
-    assert_eq!(read(&mut world, theirs), (50, vec![]));
-    assert_eq!(release(&mut world, theirs, 6, 60), OK);
-    assert_eq!(ended(&mut world), [(2, OK)]);
-    world.process = P;
-    assert_eq!(read(&mut world, mutex), (60, vec![]));
+    assert_eq!(read(&mut world, other), (50, b"data".to_vec()));
     world.finish();
 }
 
@@ -290,44 +228,18 @@ fn the_longest_waiter_of_a_key_acquires_next() {
 }
 
 #[test]
-fn a_keyed_mutex_is_not_recursive() {
-    covers!("FEN-080");
+fn a_timeout_beyond_the_range_of_the_clock_never_ends() {
+    covers!("FEN-077");
     let mut world = World::new();
-    let (mutex, shared) = create(&mut world, 0);
-    assert_eq!(poll(&mut world, mutex, 0), (OK, 0));
-    assert_eq!(poll(&mut world, mutex, 0), (TO, 0));
-    assert_eq!(acquire(&mut world, mutex, 0, SOON), (TO, 0));
-    let sibling = open(&mut world, shared);
-    assert_eq!(poll(&mut world, sibling, 0), (TO, 0));
-    assert_eq!(release(&mut world, sibling, 0, 0), IP, "another handle of the same process owns nothing");
-    assert_eq!(release(&mut world, mutex, 0, 0), OK);
-    world.finish();
-}
-
-#[test]
-fn a_timeout_of_zero_polls_a_negative_one_counts_from_now_and_none_never_ends() {
-    covers!("FEN-077", "FEN-080");
-    let mut world = World::new();
+    world.input(Input::SystemTime { utc_100ns: 132_000_000_000_000_000 });
     let (mutex, _) = create(&mut world, 0);
-    world.advance(12_345);
-    assert_eq!(acquire_as(&mut world, mutex, 1, POLL, 1), (TO, Some(0), vec![]));
-    assert_eq!(world.kernel.next_deadline(), None);
+    assert_eq!(poll(&mut world, mutex, 1), (TO, 0));
     pending(&mut world, mutex, 1, None, 1);
     pending(&mut world, mutex, 1, Some(i64::MIN), 2);
-    assert_eq!(world.kernel.next_deadline(), None, "a timeout beyond the clock's range never ends");
-    pending(&mut world, mutex, 1, Some(-3), 3);
-    pending(&mut world, mutex, 1, Some(-1), 4);
-    assert_eq!(world.kernel.next_deadline(), Some(12_345 + 100));
-    world.advance(99);
-    assert_eq!(ended(&mut world), []);
-    world.advance(1);
-    assert_eq!(ended(&mut world), [(4, TO)]);
-    world.advance(199);
-    assert_eq!(ended(&mut world), []);
-    world.advance(1);
-    assert_eq!(ended(&mut world), [(3, TO)]);
+    assert_eq!(world.kernel.next_deadline(), None);
+    pending(&mut world, mutex, 1, Some(i64::MAX), 3);
     world.advance(u64::MAX / 4);
-    assert_eq!((ended(&mut world), world.kernel.snapshot().acquires.len()), (vec![], 2));
+    assert_eq!((ended(&mut world), world.kernel.snapshot().acquires.len()), (vec![], 3));
     world.finish();
 }
 
@@ -342,81 +254,6 @@ fn any_late_input_first_ends_expired_acquires() {
     assert_eq!(release(&mut world, mutex, 1, 0), OK);
     assert_eq!(ended(&mut world), [(7, TO)]);
     assert_eq!(poll(&mut world, mutex, 1), (OK, 0));
-    world.finish();
-}
-
-#[test]
-fn a_positive_timeout_is_a_time_of_the_systems_clock() {
-    covers!("FEN-077");
-    let mut world = World::new();
-    world.advance(50);
-    let utc_100ns = 132_000_000_000_000_000;
-    world.input(Input::SystemTime { utc_100ns });
-    let (mutex, _) = create(&mut world, 0);
-    for past in [1, utc_100ns] {
-        assert_eq!(acquire_as(&mut world, mutex, 1, Some(past), 1), (TO, Some(0), vec![]));
-    }
-    pending(&mut world, mutex, 1, Some(utc_100ns + 5), 1);
-    pending(&mut world, mutex, 1, Some(i64::MAX), 2);
-    assert_eq!(world.kernel.next_deadline(), Some(50 + 500));
-    world.advance(499);
-    assert_eq!(ended(&mut world), []);
-    world.advance(1);
-    assert_eq!(ended(&mut world), [(1, TO)]);
-    world.finish();
-}
-
-#[test]
-fn setting_the_clock_moves_absolute_timeouts_only() {
-    covers!("FEN-078");
-    let mut world = World::new();
-    let second: i64 = 10_000_000;
-    let noon = 1_000_000 * second;
-    world.input(Input::SystemTime { utc_100ns: noon });
-    let (mutex, _) = create(&mut world, 0);
-    pending(&mut world, mutex, 1, Some(noon + 60 * second), 1);
-    pending(&mut world, mutex, 1, Some(-60 * second), 2);
-    pending(&mut world, mutex, 1, Some(noon + 7200 * second), 3);
-    world.advance(10_000_000_000);
-    // An hour forward: the first absolute timeout has passed.
-    world.input(Input::SystemTime { utc_100ns: noon + 3610 * second });
-    assert_eq!(ended(&mut world), [(1, TO)]);
-    // An hour back: the other absolute timeout is an hour later.
-    world.input(Input::SystemTime { utc_100ns: noon + 10 * second });
-    world.advance(49_999_999_999);
-    assert_eq!(ended(&mut world), []);
-    world.advance(1);
-    assert_eq!(ended(&mut world), [(2, TO)]);
-    assert_eq!(world.kernel.next_deadline(), Some(7_200_000_000_000));
-    world.advance(7_139_999_999_999);
-    assert_eq!(ended(&mut world), []);
-    world.advance(1);
-    assert_eq!(ended(&mut world), [(3, TO)]);
-    world.finish();
-}
-
-#[test]
-fn a_mutex_whose_owner_dies_is_abandoned_for_all_and_has_to_be_made_again() {
-    covers!("FEN-080");
-    let mut world = World::new();
-    let (mutex, shared) = create(&mut world, 0);
-    world.other(2);
-    let theirs = open(&mut world, shared);
-    assert_eq!(poll(&mut world, theirs, 0), (OK, 0));
-    world.process = P;
-    pending(&mut world, mutex, 0, None, 1);
-    pending(&mut world, mutex, 9, SOON, 2);
-    world.gone(ProcessId(2));
-    assert_eq!(ended(&mut world), [(1, AB), (2, AB)]);
-    for timeout in [POLL, SOON, None] {
-        assert_eq!(acquire_as(&mut world, mutex, 0, timeout, 3), (AB, Some(0), vec![]));
-    }
-    assert_eq!(release(&mut world, mutex, 0, 0), IP);
-    let again = open(&mut world, shared);
-    assert_eq!(poll(&mut world, again, 0), (AB, 0));
-    assert_eq!(world.kernel.next_deadline(), None);
-    let (anew, _) = create(&mut world, 0);
-    assert_eq!(poll(&mut world, anew, 0), (OK, 0));
     world.finish();
 }
 
@@ -495,61 +332,31 @@ fn an_event_names_one_wait_of_any_kind() {
 }
 
 #[test]
-fn an_opener_sets_data_only_on_a_mutex_without_any() {
+fn private_runtime_data_are_limited_and_a_refused_open_sets_none() {
     covers!("FEN-082");
     let mut world = World::new();
-    let bring = |shared_handle, data: &[u8]| {
-        let buffer = RuntimeBuffer { size: 8, present: true, data: data.to_vec() };
-        Call::OpenKeyedMutex { shared_handle, buffer }
-    };
-    let (mutex, shared) = create(&mut world, 0);
-    world.ok(bring(shared, b"opener"));
-    world.ok(bring(shared, b"second"));
-    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"opener".to_vec()));
-    let (mutex, shared) = create_with(&mut world, 0, b"own", KeyedMutexFlags::empty());
-    world.ok(bring(shared, b"opener"));
-    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"own".to_vec()));
-    // A refused open does not set its data.
-    let (mutex, shared) = create(&mut world, 0);
-    assert_eq!(world.status(bring(shared, b"nine byte")), IP);
     let too_much = vec![0; limits::KEYED_MUTEX_DATA_BYTES_MAX + 1];
-    let buffer = RuntimeBuffer { size: u32::MAX, present: true, data: too_much };
-    assert_eq!(world.status(Call::OpenKeyedMutex { shared_handle: shared, buffer }), IP);
-    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), vec![]));
-    world.finish();
-}
-
-#[test]
-fn private_runtime_data_travels_with_the_mutex() {
-    covers!("FEN-082");
-    let mut world = World::new();
-    let (mutex, _) = create_with(&mut world, 0, b"made", KeyedMutexFlags::empty());
-    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"made".to_vec()));
-    let release = |key, private_data: Option<&[u8]>| Call::ReleaseKeyedMutex {
-        mutex,
-        key,
-        fence_value: 7,
-        private_data: private_data.map(<[u8]>::to_vec),
-    };
-    world.ok(release(1, Some(b"second")));
-    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (TO, Some(0), vec![]));
-    assert_eq!(acquire_as(&mut world, mutex, 1, POLL, 1), (OK, Some(7), b"second".to_vec()));
-    // The first form of the call leaves the data unchanged.
-    world.ok(release(2, None));
-    pending(&mut world, mutex, 3, None, 1);
-    assert_eq!(acquire_as(&mut world, mutex, 2, POLL, 2).2, b"second");
-    world.ok(release(3, Some(b"")));
-    assert_eq!(read(&mut world, mutex), (7, vec![]));
-    let too_much = vec![0; limits::KEYED_MUTEX_DATA_BYTES_MAX + 1];
-    assert_eq!(world.status(release(4, Some(&too_much))), IP);
-    let create = |private_data| Call::CreateKeyedMutex {
+    let create_call = |private_data| Call::CreateKeyedMutex {
         initial_value: 0,
         private_data,
         flags: KeyedMutexFlags::empty(),
     };
-    assert_eq!(world.status(create(too_much.clone())), IP);
-    world.ok(release(4, Some(&too_much[1..])));
-    assert_eq!(world.status(create(too_much[1..].to_vec())), OK);
+    assert_eq!(world.status(create_call(too_much.clone())), IP);
+    assert_eq!(world.status(create_call(too_much[1..].to_vec())), OK);
+    let (mutex, shared_handle) = create(&mut world, 0);
+    for (size, data) in [(8, b"nine byte".to_vec()), (u32::MAX, too_much.clone())] {
+        let buffer = RuntimeBuffer { size, present: true, data };
+        assert_eq!(world.status(Call::OpenKeyedMutex { shared_handle, buffer }), IP);
+    }
+    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), vec![]));
+    let release_call = |data: &[u8]| Call::ReleaseKeyedMutex {
+        mutex,
+        key: 4,
+        fence_value: 7,
+        private_data: Some(data.to_vec()),
+    };
+    assert_eq!(world.status(release_call(&too_much)), IP);
+    world.ok(release_call(&too_much[1..]));
     world.finish();
 }
 
