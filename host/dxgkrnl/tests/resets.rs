@@ -8,7 +8,7 @@ use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
+    SyncObjectFlags as F,
 };
 use dxgkrnl::ddi::{
     Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, Miniport, PageFaultFlags,
@@ -18,7 +18,6 @@ use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, Policy, ProcessId, 
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
 const Q: ProcessId = ProcessId(2);
 const TIMEOUT: u64 = 2_100_000_000;
@@ -49,10 +48,10 @@ fn hang<M: Miniport>(world: &mut World<M>, device: Handle) {
     assert_eq!(world.submit(context, &[Hang]), OK);
 }
 
-/// Value and poisoned state of a fence of this process.
-fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (u64, bool) {
+/// Value and poisoned state of a fence of [`P`].
+fn state<M: Miniport>(world: &World<M>, object: Handle) -> (u64, bool) {
     let objects = world.kernel.snapshot().objects;
-    let found = objects.iter().find(|one| (one.process, one.handle) == (process.0, object)).unwrap();
+    let found = objects.iter().find(|one| (one.process, one.handle) == (P.0, object)).unwrap();
     (found.value, found.poisoned)
 }
 
@@ -141,76 +140,15 @@ fn an_adapter_reset_loses_preempted_work_saved_in_video_memory() {
 }
 
 #[test]
-fn a_reset_poisons_the_fences_that_the_device_could_signal() {
-    covers!("TDR-022", "TDR-023", "TDR-024", "TDR-030");
-    let mut world = World::new();
-    let [guilty, healthy] = [0; 2].map(|_| world.device());
-    let own = world.fence(guilty, 3).object;
-    let keeps = world.fence_with(guilty, 4, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
-    let read_only = world.fence_with(guilty, 5, F::NO_SIGNAL).object;
-    let others = world.fence(healthy, 6).object;
-    hang(&mut world, guilty);
-    world.stores();
-    world.advance(TIMEOUT);
-    let states = [own, keeps, read_only, others].map(|object| state(&world, P, object));
-    assert_eq!(states, [(MAX, true), (4, false), (5, false), (6, false)]);
-    assert_eq!(world.stores(), [(0, 1), (1, MAX)], "the status changes before the value");
-    assert_eq!([guilty, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
-}
-
-#[test]
-fn a_shared_fence_is_poisoned_by_a_lost_device_that_could_signal_it() {
-    covers!("TDR-022", "TDR-024", "TDR-025");
-    // Process 2 hangs; it opened the fence with or without the right to signal.
-    for (opened_with, poisoned) in [(F::empty(), true), (F::NO_SIGNAL, false), (F::NO_WAIT, true)] {
-        let mut world = World::new();
-        let device = world.device();
-        let (fence, other_device, _) = world.shared_fence(device, F::empty(), opened_with);
-        let context = world.context(device, 1);
-        let done = world.fence(device, 0).object;
-        let wait = world.pending(device, &[(fence, 10)], false);
-        world.gpu_wait(context, fence, 10);
-        world.gpu_signal(&[context], done, 1);
-        world.process = Q;
-        hang(&mut world, other_device);
-        world.process = P;
-        world.ended();
-        world.advance(TIMEOUT);
-        let (value, released) = if poisoned { (MAX, vec![(wait, OK)]) } else { (0, vec![]) };
-        assert_eq!((state(&world, P, fence), world.ended()), ((value, poisoned), released));
-        assert_eq!(world.value(done), u64::from(poisoned), "the GPU wait as well");
-        assert_eq!(world.execution_state(device), ACTIVE);
-    }
-}
-
-#[test]
-fn a_device_in_error_refuses_calls_and_its_waits_end_as_removed() {
-    covers!("TDR-031");
+fn the_status_of_the_process_changes_before_a_fence_is_poisoned() {
+    covers!("TDR-022");
     let mut world = World::new();
     let device = world.device();
-    let [own, keeps] =
-        [F::empty(), F::NO_SIGNAL_MAX_VALUE_ON_TDR].map(|flags| world.fence_with(device, 0, flags).object);
-    let waits = [(own, 7), (keeps, 7)].map(|item| world.pending(device, &[item], false));
-    let both = world.pending(device, &[(own, 1), (keeps, 1)], false);
-    let context = world.context(device, 1);
-    let signaled = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
-    world.gpu_wait(context, own, 5);
-    world.gpu_signal(&[context], signaled, 1);
+    world.fence(device, 3);
     hang(&mut world, device);
-    world.ended();
+    world.stores();
     world.advance(TIMEOUT);
-    let mut ended = world.ended();
-    ended.sort();
-    assert_eq!(ended, [(waits[0], REMOVED), (waits[1], REMOVED), (both, REMOVED)]);
-    // A packet that waited for the poisoned fence was dropped before it could be released (F-67).
-    assert_eq!(world.value(signaled), 0);
-    assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
-    assert_eq!(world.submit(context, &[]), REMOVED);
-    assert_eq!(world.signal(device, keeps, 1), REMOVED);
-    assert_eq!(world.gpu_signal(&[context], keeps, 1), REMOVED);
-    assert_eq!(world.gpu_wait(context, keeps, 1), REMOVED);
-    assert_eq!(world.wait(device, &[(own, 1)], false).map(drop), Err(REMOVED));
-    world.ok(Call::DestroyDevice { device });
+    assert_eq!(world.stores(), [(0, 1), (1, MAX)]);
 }
 
 #[test]
@@ -238,13 +176,13 @@ fn poison_is_sticky_unless_the_policy_lets_signals_through() {
                 world.notes().iter().filter(|note| note.contains("poisoned fence: ignored")).count(),
                 3
             );
-            assert_eq!((world.stores(), state(&world, P, opened.object)), (vec![], (MAX, true)));
+            assert_eq!((world.stores(), state(&world, opened.object)), (vec![], (MAX, true)));
             assert!(world.wait(healthy, &[(opened.object, MAX)], false).is_ok());
         } else {
             assert_eq!(world.signal(healthy, opened.object, 7), IP, "the value is below the fence's");
             let rewind = SignalFlags::ALLOW_FENCE_REWIND;
             assert_eq!(world.signal_flags(healthy, opened.object, 7, rewind), OK);
-            assert_eq!(state(&world, P, opened.object), (7, false));
+            assert_eq!(state(&world, opened.object), (7, false));
         }
     }
 }
@@ -264,7 +202,7 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
     world.advance(TIMEOUT);
     let stored = world.stores().into_iter().find(|(slot, _)| Some(*slot) == shared.slot).unwrap().1;
     assert_eq!(stored as u32, u32::MAX, "all ones in its storage");
-    assert!(state(&world, P, shared.object).1);
+    assert!(state(&world, shared.object).1);
     let mut views = 0;
     world.kernel.fences(&mut |fence| views += u32::from(fence.poisoned));
     assert_eq!(views, 1);
@@ -275,7 +213,7 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
     assert_eq!(outcome, d3dkmt::WaitOutcome::Satisfied);
     // A fence that was signaled to all ones is not poisoned.
     let plain = world.fence(healthy, 0xFFFF_FFFF).object;
-    assert!(!state(&world, P, plain).1);
+    assert!(!state(&world, plain).1);
 }
 
 #[test]
@@ -338,46 +276,6 @@ fn ids_grow_over_resets_and_ends_of_contexts() {
     let submissions =
         script.borrow().submissions.iter().map(|one| one.submission_fence_id).collect::<Vec<_>>();
     assert_eq!(submissions, [1, 2, 3, 4, 5, 6, 7, 8]);
-}
-
-/// A device lost to a timeout is removed for its process; the process and the adapter continue.
-#[test]
-fn a_lost_device_refuses_creates_opens_signals_and_waits() {
-    covers!("FEN-095");
-    let mut world = World::new();
-    let [lost, healthy] = [0; 2].map(|_| world.device());
-    let shared = world.fence_with(healthy, 5, F::SHARED | F::NT_SECURITY_SHARING).object;
-    let token = ShareToken([7; 16]);
-    world.ok(share(shared, token));
-    let native = world.try_native(healthy, 0, F::SHARED | F::NT_SECURITY_SHARING).unwrap().object;
-    let of_native = ShareToken([8; 16]);
-    world.ok(crate::common::share(native, of_native));
-    let fence = world.fence_with(lost, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
-    let context = world.context(lost, 1);
-    let queue = world.queue_on(lost, 0, HwQueueFlags::empty());
-    hang(&mut world, lost);
-    world.advance(TIMEOUT);
-    assert_eq!([lost, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
-    let (flags, engine_affinity) = (F::empty(), 0);
-    let open = |device| Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false };
-    let info = SyncObjectInfo { object_type: T::MONITORED_FENCE, ..SyncObjectInfo::default() };
-    assert_eq!(world.try_create(lost, info, false).0, REMOVED);
-    assert_eq!(world.status(open(lost)), REMOVED);
-    assert_eq!(world.signal(lost, fence, 6), REMOVED);
-    assert_eq!(world.wait(lost, &[(fence, 5)], false), Err(REMOVED));
-    assert_eq!(world.gpu_signal(&[context], fence, 6), REMOVED);
-    assert_eq!(world.gpu_wait(context, fence, 5), REMOVED);
-    assert_eq!(world.signal_hw(&[queue], fence, 6), REMOVED);
-    assert_eq!(world.wait_hw(queue, fence, 5), REMOVED);
-    assert_eq!(world.try_native(lost, 0, flags).unwrap_err(), REMOVED);
-    let native = Call::OpenNativeFence { device: lost, token: of_native, flags, engine_affinity };
-    assert_eq!(world.status(native), REMOVED);
-    assert_eq!(world.value(fence), 5);
-    assert_eq!(world.try_create(healthy, info, false).0, OK);
-    world.ok(open(healthy));
-    assert_eq!(world.signal(healthy, shared, 6), OK);
-    [token, of_native].into_iter().for_each(|token| world.close_nt_handle(token));
-    world.finish();
 }
 
 #[test]
@@ -538,25 +436,6 @@ fn a_fault_without_reset_poisons_fences_only_by_policy() {
         world.submit(contexts[1], &[busy(10)]);
         assert_eq!(fences.map(|fence| world.value(fence)), [value, value, MAX]);
     }
-}
-
-#[test]
-fn a_device_is_marked_as_error_for_one_of_two_reasons() {
-    covers!("TDR-037");
-    let mut world = World::new();
-    for (reason, status) in [(0, OK), (1, OK), (2, IP), (u32::MAX, IP)] {
-        let device = world.device();
-        let context = world.context(device, 0);
-        let fence = world.fence(device, 0).object;
-        let wait = world.pending(device, &[(fence, 1)], false);
-        world.ended();
-        assert_eq!(world.status(Call::MarkDeviceAsError { device, reason }), status, "{reason}");
-        let lost = status == OK;
-        assert_eq!(world.execution_state(device), if lost { RESET } else { ACTIVE });
-        assert_eq!(world.ended(), if lost { vec![(wait, REMOVED)] } else { vec![] });
-        assert_eq!(world.submit(context, &[]), if lost { REMOVED } else { OK });
-    }
-    assert_eq!(world.status(Call::MarkDeviceAsError { device: Handle::NULL, reason: 0 }), IP);
 }
 
 #[test]

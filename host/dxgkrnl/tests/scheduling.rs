@@ -7,13 +7,11 @@ use crate::common::{P, World, without_timeouts};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
-use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
-use dxgkrnl::snapshot::ObjectState;
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, ProcessId, VidSchCaps};
+use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, VidSchCaps};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
-const Q: ProcessId = ProcessId(2);
 
 fn busy(duration_ns: u64) -> isa::Packet {
     Busy { duration_ns }
@@ -27,160 +25,6 @@ fn prioritize<M: Miniport>(world: &mut World<M>, context: Handle, priority: i32,
 fn ids<M: Miniport>(world: &World<M>) -> (u64, u64) {
     let engine = &world.kernel.snapshot().engines[0];
     (engine.last_completed, engine.last_submitted)
-}
-
-/// Queues a buffer in each context that writes 1 to its own fence, behind two long buffers that fill the engine. Returns
-/// the fences in the order of the contexts.
-fn crowd(world: &mut World, device: Handle, contexts: &[Handle]) -> Vec<Handle> {
-    for _ in 0..2 {
-        let filler = world.context(device, 0);
-        prioritize(world, filler, 7, false);
-        world.submit(filler, &[busy(100)]);
-    }
-    let mut fences = Vec::new();
-    for context in contexts {
-        let fence = world.fence(device, 0);
-        assert_eq!(
-            world.submit(*context, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]),
-            NtStatus::SUCCESS
-        );
-        fences.push(fence.object);
-    }
-    fences
-}
-
-/// The order in which the fences reach 1.
-fn order(world: &mut World, fences: &[Handle]) -> Vec<usize> {
-    let mut done = Vec::new();
-    for _ in 0..100 {
-        world.advance(10);
-        for (at, fence) in fences.iter().enumerate() {
-            if !done.contains(&at) && world.value(*fence) == 1 {
-                done.push(at);
-            }
-        }
-    }
-    done
-}
-
-#[test]
-fn an_engine_gets_the_highest_context_priority_first_and_equal_ones_in_turn() {
-    covers!("SCH-042");
-    let mut world = World::new();
-    let device = world.device();
-    let contexts = [0; 4].map(|_| world.context(device, 0));
-    for (context, priority) in contexts.iter().zip([0, -7, 0, 6]) {
-        prioritize(&mut world, *context, priority, false);
-    }
-    let fences = crowd(&mut world, device, &contexts);
-    assert_eq!(order(&mut world, &fences), [3, 0, 2, 1]);
-}
-
-#[test]
-fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
-    covers!("SCH-042");
-    let mut world = World::new();
-    let device = world.device();
-    let own = world.context(device, 0);
-    prioritize(&mut world, own, 6, false);
-    world.attach(Q);
-    world.process = Q;
-    let other_device = world.device();
-    let other = world.context(other_device, 0);
-    assert_eq!(world.ok(Call::ProcessPriorityClass), Reply::Priority(2), "NORMAL");
-    world.process = P;
-    let mut fences = crowd(&mut world, device, &[own]);
-    world.process = Q;
-    let fence = world.fence(other_device, 0);
-    world.submit(other, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
-    fences.push(fence.object);
-    // Waiting buffers are sorted again, and submitted ones are preempted as well.
-    world.ok(Call::SetProcessPriorityClass { class: 5 });
-    assert_eq!(world.ok(Call::ProcessPriorityClass), Reply::Priority(5));
-    assert_eq!(world.status(Call::SetProcessPriorityClass { class: 6 }), IP);
-    let values = |world: &World| {
-        let objects = world.kernel.snapshot().objects;
-        let value = |process, handle| {
-            objects.iter().find(|one| (one.process, one.handle) == (process, handle)).unwrap().value
-        };
-        (value(1, fences[0]), value(2, fences[1]))
-    };
-    // The first filler runs to its end; then REALTIME runs, and then the lower classes.
-    world.advance(100);
-    assert_eq!(values(&world), (0, 0));
-    world.advance(10);
-    assert_eq!(values(&world), (0, 1));
-    world.advance(110);
-    assert_eq!(values(&world), (1, 1));
-}
-
-#[test]
-fn each_class_of_processes_from_idle_to_realtime_comes_before_the_one_below_it() {
-    covers!("SCH-042");
-    let mut world = World::new();
-    world.ok(Call::SetProcessPriorityClass { class: 5 });
-    let device = world.device();
-    crowd(&mut world, device, &[]);
-    let mut waiting = Vec::new();
-    for class in 0..6 {
-        let process = ProcessId(10 + class);
-        world.attach(process);
-        world.process = process;
-        world.ok(Call::SetProcessPriorityClass { class });
-        let device = world.device();
-        let (context, fence) = (world.context(device, 0), world.fence(device, 0));
-        world.submit(context, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
-        waiting.push((class, process, fence.object));
-    }
-    world.advance(200);
-    let mut order = Vec::new();
-    while !waiting.is_empty() {
-        world.advance(10);
-        waiting.retain(|(class, process, fence)| {
-            // The processes have equal handle values.
-            let objects = world.kernel.snapshot().objects;
-            let is_it = |one: &&ObjectState| (one.process, one.handle) == (process.0, *fence);
-            let is_done = objects.iter().find(is_it).unwrap().value == 1;
-            order.extend(is_done.then_some(*class));
-            !is_done
-        });
-    }
-    assert_eq!(order, [5, 4, 3, 2, 1, 0], "REALTIME, HIGH, ABOVE_NORMAL, NORMAL, BELOW_NORMAL, IDLE");
-}
-
-#[test]
-fn the_priority_inside_a_process_orders_its_contexts_and_takes_nothing_from_others() {
-    covers!("SCH-042");
-    let mut world = World::new();
-    let device = world.device();
-    let [first, favourite] = [0; 2].map(|_| world.context(device, 0));
-    prioritize(&mut world, favourite, 7, true);
-    assert_eq!(world.ok(Call::ContextPriority { context: favourite, in_process: true }), Reply::Priority(7));
-    assert_eq!(world.ok(Call::ContextPriority { context: favourite, in_process: false }), Reply::Priority(0));
-    world.attach(Q);
-    world.process = Q;
-    let other_device = world.device();
-    let other = world.context(other_device, 0);
-    world.process = P;
-    // Turns: P, Q, P. The favourite gets the first of P's turns, and Q keeps its own.
-    let own = crowd(&mut world, device, &[first]);
-    world.process = Q;
-    let others = world.fence(other_device, 0);
-    world.submit(other, &[busy(10), FenceWrite { gpu_address: others.gpu_address, value: 1 }]);
-    world.process = P;
-    let fence = world.fence(device, 0);
-    world.submit(favourite, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
-    world.advance(200);
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        world.advance(10);
-        let objects = world.kernel.snapshot().objects;
-        let value = |process: u32, handle: Handle| {
-            objects.iter().find(|one| (one.process, one.handle) == (process, handle)).unwrap().value
-        };
-        seen.push((value(1, fence.object), value(2, others.object), value(1, own[0])));
-    }
-    assert_eq!(seen, [(1, 0, 0), (1, 1, 0), (1, 1, 1)]);
 }
 
 #[test]
@@ -574,52 +418,6 @@ fn an_engine_affinity_is_the_bit_of_one_physical_adapter() {
         assert_eq!(at_work, [ordinal * nodes + 2]);
         world.advance(10);
     }
-}
-
-#[test]
-fn context_flags_have_their_bits_and_others_are_refused() {
-    covers!("SCH-023");
-    let flags = [
-        (C::NULL_RENDERING, 0x1),
-        (C::INITIAL_DATA, 0x2),
-        (C::DISABLE_GPU_TIMEOUT, 0x4),
-        (C::SYNCHRONIZATION_ONLY, 0x8),
-        (C::HW_QUEUE_SUPPORTED, 0x10),
-        (C::NO_KMD_ACCESS, 0x20),
-        (C::TEST_CONTEXT, 0x40),
-    ];
-    let mut world = World::new();
-    let device = world.device();
-    for (flag, bit) in flags {
-        assert_eq!(flag.bits(), bit);
-        world.context_with(device, 0, flag);
-    }
-    for bit in 7..32 {
-        let call = Call::CreateContextVirtual {
-            device,
-            node_ordinal: 0,
-            engine_affinity: 0,
-            flags: C::from_bits_retain(1 << bit),
-            client_hint: 0,
-            private_data: vec![],
-        };
-        assert_eq!(world.status(call), IP, "bit {bit}");
-    }
-}
-
-#[test]
-fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
-    covers!("SCH-024");
-    let (mut world, script) = scripted(Config::default());
-    let device = world.device();
-    let context = world.context_with(device, 0, C::SYNCHRONIZATION_ONLY);
-    let [gate, fence] = [0; 2].map(|_| world.fence(device, 0).object);
-    assert_eq!(world.submit(context, &[busy(1)]), IP);
-    assert_eq!(world.gpu_wait(context, gate, 1), NtStatus::SUCCESS);
-    assert_eq!(world.gpu_signal(&[context], fence, 1), NtStatus::SUCCESS);
-    world.signal(device, gate, 1);
-    assert_eq!(world.value(fence), 1);
-    assert_eq!(script.borrow().submissions, Vec::<Submission>::new());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::common::scripted::{ScriptRef, Scripted, interrupt, paging_on, scripte
 use crate::common::{P, World};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus, Reply};
+use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
@@ -75,29 +75,6 @@ fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed
     assert!(world.notes().iter().any(|note| note.contains("engine 0.0 is reset (0x141, timeout)")));
     assert_eq!(world.submit(context, &[]), REMOVED);
     assert_eq!(world.kernel.next_deadline(), None);
-}
-
-#[test]
-fn progress_at_the_last_moment_is_progress() {
-    covers!("TDR-001");
-    for (nanos, expected) in [(TIMEOUT, 0), (TIMEOUT + 1, 1)] {
-        let mut world = World::new();
-        let device = world.device();
-        let context = world.context(device, 0);
-        let fence = world.fence(device, 0);
-        // It could be preempted at the boundary after the packet.
-        world.submit(context, &[busy(nanos), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
-        world.advance(10_000 * MS);
-        assert_eq!(resets(&world), (expected, 0, None));
-        assert_eq!(world.value(fence.object) == 1, expected == 0);
-    }
-    // A buffer of any length can be preempted between its packets.
-    let mut world = World::new();
-    let device = world.device();
-    let context = world.context(device, 0);
-    world.submit(context, &vec![busy(1900 * MS); 20]);
-    world.advance(38_000 * MS);
-    assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
 }
 
 #[test]
@@ -333,26 +310,6 @@ fn per_engine_tdr_stands_on_three_ddis() {
 }
 
 #[test]
-fn the_tdr_level_decides_what_a_timeout_leads_to() {
-    covers!("TDR-005");
-    for (level, expected) in
-        [(0, (0, 0, None)), (1, (0, 0, Some(0x116))), (2, (0, 0, Some(0x116))), (3, (1, 0, None))]
-    {
-        let mut world = World::with_config(config(TdrConfig { level, ..TdrConfig::default() }));
-        let (device, _) = hung(&mut world, 0);
-        world.advance(100 * TIMEOUT);
-        assert_eq!(resets(&world), expected, "TdrLevel {level}");
-        let state = match level {
-            0 => ACTIVE,
-            1 | 2 => STOPPED,
-            _ => HUNG,
-        };
-        assert_eq!(world.execution_state(device), state);
-        assert_eq!(world.kernel.next_deadline(), None);
-    }
-}
-
-#[test]
 fn the_debug_mode_asks_ignores_recovers_or_recovers_without_limit() {
     covers!("TDR-006");
     assert_eq!(TdrConfig::default().debug_mode, 2);
@@ -429,31 +386,6 @@ fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_ha
         world.advance(TIMEOUT);
     }
     assert_eq!(resets(&world), (5, 5, None));
-}
-
-#[test]
-fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
-    covers!("SCH-016");
-    let long = [busy(1_000_000 * MS)];
-    let mut world = World::new();
-    let device = world.device();
-    let exempt = world.context_with(device, 0, C::DISABLE_GPU_TIMEOUT);
-    world.submit(exempt, &long);
-    world.advance(999_999 * MS);
-    assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
-    world.advance(MS);
-    assert!(world.kernel.engines_idle());
-    // The same holds for a device created with DisableGpuTimeout, and not for an ordinary context.
-    let adapter = world.adapter();
-    let Reply::Device(patient) = world.ok(Call::CreateDevice { adapter, flags: 4 }) else { panic!() };
-    let context = world.context(patient, 0);
-    world.submit(context, &long);
-    world.advance(1_000_000 * MS);
-    assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
-    let context = world.context(device, 0);
-    world.submit(context, &long);
-    world.advance(TIMEOUT);
-    assert_eq!((resets(&world), world.execution_state(device)), ((1, 0, None), HUNG));
 }
 
 #[test]
