@@ -1,4 +1,4 @@
-//! Queue order beyond FIFO: waits by policy, and TopOfPipeline fences.
+//! Queue order beyond FIFO: waits by policy, broadcasts whose context ends, and TopOfPipeline fences.
 
 use covers::covers;
 
@@ -11,12 +11,6 @@ use dxgkrnl::policy::GpuWait;
 use dxgkrnl::{Config, Policy};
 
 const OK: NtStatus = NtStatus::SUCCESS;
-const REWIND: SignalFlags = SignalFlags::ALLOW_FENCE_REWIND;
-
-fn world(gpu_wait: GpuWait) -> World {
-    let policy = Policy { gpu_wait, ..Policy::default() };
-    World::with_config(Config { policy, ..Config::default() })
-}
 
 fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
@@ -25,51 +19,9 @@ fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]
 }
 
 #[test]
-fn whether_a_queued_wait_catches_a_pulse_before_its_turn_is_a_policy() {
-    covers!("SCH-001");
-    for (policy, caught) in [(GpuWait::LatchesWhenQueued, true), (GpuWait::LooksAtHead, false)] {
-        let mut world = world(policy);
-        let device = world.device();
-        let context = world.context(device, 0);
-        let (gate, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
-        world.submit(context, &[Busy { duration_ns: 100 }]);
-        assert_eq!(world.gpu_wait(context, gate, 5), OK);
-        assert_eq!(world.gpu_signal(&[context], done, 1), OK);
-        world.advance(50);
-        world.signal(device, gate, 5);
-        world.signal_flags(device, gate, 0, REWIND);
-        world.advance(50);
-        assert_eq!(world.value(done), u64::from(caught), "{policy:?}");
-        // Once it is reached, it latches on any transition whatever the policy.
-        world.signal(device, gate, 5);
-        world.signal_flags(device, gate, 0, REWIND);
-        assert_eq!(world.value(done), 1);
-    }
-}
-
-#[test]
-fn a_wait_unsatisfied_again_when_reached_blocks_only_under_looks_at_head() {
-    covers!("SCH-001");
-    for (policy, held) in [(GpuWait::LatchesWhenQueued, false), (GpuWait::LooksAtHead, true)] {
-        let mut world = world(policy);
-        let device = world.device();
-        let context = world.context(device, 0);
-        let (gate, done) = (world.fence(device, 5).object, world.fence(device, 0).object);
-        world.submit(context, &[Busy { duration_ns: 100 }]);
-        world.gpu_wait(context, gate, 5);
-        world.gpu_signal(&[context], done, 1);
-        world.signal_flags(device, gate, 4, REWIND);
-        world.advance(100);
-        assert_eq!(world.value(done), u64::from(!held), "{policy:?}");
-        assert_eq!(world.kernel.snapshot().contexts[0].queue.len(), if held { 2 } else { 0 });
-        world.signal(device, gate, 5);
-        assert_eq!(world.value(done), 1);
-    }
-}
-
-#[test]
 fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
-    let mut world = world(GpuWait::LooksAtHead);
+    let policy = Policy { gpu_wait: GpuWait::LooksAtHead, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
     let device = world.device();
     let context = world.context(device, 0);
     for end in [false, true] {
@@ -87,6 +39,20 @@ fn a_wait_that_was_not_reached_keeps_its_fence_and_goes_with_its_context() {
         assert_eq!(world.kernel.snapshot().objects_alive, 0);
         assert_eq!(world.kernel.miscounted(), None);
     }
+}
+
+#[test]
+fn a_broadcast_whose_context_ends_before_it_keeps_no_fence() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 2].map(|_| world.context(device, 0));
+    let (fence, gate) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    world.gpu_wait(contexts[1], gate, 1);
+    world.gpu_signal(&contexts, fence, 1);
+    world.ok(Call::DestroySynchronizationObject { object: fence });
+    assert_eq!(world.kernel.snapshot().objects_alive, 2);
+    world.ok(Call::DestroyContext { context: contexts[1] });
+    assert_eq!(world.kernel.snapshot().objects_alive, 1, "nothing references the fence");
 }
 
 #[test]
