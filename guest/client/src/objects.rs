@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use d3dkmt::{EventId, Handle, Luid, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{EventId, Handle, Luid, SyncObjectType};
 
 use crate::port::Location;
 
@@ -17,11 +17,14 @@ pub(crate) struct Object<L> {
     /// `None` for an object that was opened and has no value in this process.
     pub object_type: Option<SyncObjectType>,
     pub device: Handle,
-    pub flags: SyncObjectFlags,
+    /// The host answers each wait on it.
+    pub no_wait: bool,
     /// Where its value is stored: monitored fences only.
     pub location: Option<L>,
     /// CPU_NOTIFICATION: the name under which its event is armed.
     pub event: Option<EventId>,
+    /// Its event ends with its device.
+    pub signal_by_kmd: bool,
 }
 
 /// Which member of their value union `WaitFromGpu` and `SignalFromGpu` use.
@@ -183,7 +186,7 @@ impl<L: Location> Objects<L> {
 }
 
 fn waitable<L>(object: &Object<L>, device: Handle) -> Option<&L> {
-    let allowed = object.device == device && !object.flags.contains(SyncObjectFlags::NO_WAIT);
+    let allowed = object.device == device && !object.no_wait;
     object.location.as_ref().filter(|_| allowed)
 }
 
@@ -195,7 +198,7 @@ impl<L> Tables<L> {
         let mut events = Vec::new();
         self.objects.retain(|_, object| {
             let is_its = object.device == device;
-            if is_its && object.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+            if is_its && object.signal_by_kmd {
                 events.extend(object.event.take());
             }
             !is_its || object.location.is_none()

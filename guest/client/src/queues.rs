@@ -108,7 +108,7 @@ impl<P: Port> Session<P> {
         fence: CreatedFence<P::Location>,
         device: Handle,
     ) -> CreatedQueue<P::Location> {
-        self.keep(&fence, Some(SyncObjectType::MONITORED_FENCE), device, SyncObjectFlags::empty());
+        self.keep(&fence, Some(SyncObjectType::MONITORED_FENCE), device);
         self.objects.queue_created(queue, owner, fence.object);
         CreatedQueue { queue, fence }
     }
@@ -123,7 +123,7 @@ impl<P: Port> Session<P> {
         engine_affinity: u32,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         let call = Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity };
-        self.native_fence(&call, device, flags).await
+        self.native_fence(&call, device).await
     }
 
     /// `D3DKMTOpenNativeFenceFromNtHandle`, from what the NT handle carries.
@@ -135,19 +135,18 @@ impl<P: Port> Session<P> {
         engine_affinity: u32,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         let call = Call::OpenNativeFence { device, token, flags, engine_affinity };
-        self.native_fence(&call, device, flags).await
+        self.native_fence(&call, device).await
     }
 
     async fn native_fence(
         &self,
         call: &Call,
         device: Handle,
-        flags: SyncObjectFlags,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, &Wakes::None).await? {
             Reply::SyncObject(created) => {
                 let fence = self.locate(created)?;
-                self.keep(&fence, Some(SyncObjectType::NATIVE_FENCE), device, flags);
+                self.keep(&fence, Some(SyncObjectType::NATIVE_FENCE), device);
                 Ok(fence)
             }
             other => Err(self.unexpected("a call for a native fence", &other)),

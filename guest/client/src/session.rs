@@ -35,6 +35,8 @@ pub struct CreatedFence<L> {
     pub gpu_address: u64,
     /// The GPU address is valid once the device's paging fence has this value; 0: at once (FEN-062).
     pub paging_fence_value: u64,
+    /// The handle may not wait, so the host answers each wait on it.
+    pub no_wait: bool,
 }
 
 impl<P: Port> Session<P> {
@@ -200,9 +202,10 @@ impl<P: Port> Session<P> {
         let object = Object {
             object_type: Some(info.object_type),
             device,
-            flags: info.flags,
+            no_wait: created.no_wait,
             location: created.location.clone(),
             event: info.event,
+            signal_by_kmd: info.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD),
         };
         self.objects.object_created(created.object, object);
         Ok(created)
@@ -220,7 +223,7 @@ impl<P: Port> Session<P> {
         let call = Call::OpenSyncObject { device, token, flags, engine_affinity, legacy };
         let opened = self.make_fence(&call, &Wakes::None).await?;
         let object_type = opened.location.as_ref().map(|_| SyncObjectType::MONITORED_FENCE);
-        self.keep(&opened, object_type, device, flags);
+        self.keep(&opened, object_type, device);
         Ok(opened)
     }
 
@@ -230,7 +233,7 @@ impl<P: Port> Session<P> {
         let opened = self.make_fence(&call, &Wakes::None).await?;
         // Any legacy type will do here.
         let object_type = Some(SyncObjectType::FENCE);
-        self.keep(&opened, object_type, Handle::NULL, SyncObjectFlags::empty());
+        self.keep(&opened, object_type, Handle::NULL);
         Ok(opened.object)
     }
 
@@ -240,11 +243,10 @@ impl<P: Port> Session<P> {
         fence: &CreatedFence<P::Location>,
         object_type: Option<SyncObjectType>,
         device: Handle,
-        flags: SyncObjectFlags,
     ) {
-        let location = fence.location.clone();
-        self.objects
-            .object_created(fence.object, Object { object_type, device, flags, location, event: None });
+        let (location, no_wait) = (fence.location.clone(), fence.no_wait);
+        let object = Object { object_type, device, no_wait, location, event: None, signal_by_kmd: false };
+        self.objects.object_created(fence.object, object);
     }
 
     /// `D3DKMTDestroySynchronizationObject`. The handle is removed here before the call is sent (F-69).
@@ -296,8 +298,8 @@ impl<P: Port> Session<P> {
                 NtStatus::INTERNAL_ERROR
             })?),
         };
-        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, .. } = created;
-        Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value })
+        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } = created;
+        Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait })
     }
 
     /// Logs a reply of the wrong kind, which is a defect of the host.

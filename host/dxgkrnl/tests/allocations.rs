@@ -31,8 +31,8 @@ pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {
 }
 
 /// The resource, its global handle, and the allocation; NULL for those that the call does not create.
-pub(crate) fn create<M: Miniport>(
-    world: &mut World<M>,
+pub(crate) fn create(
+    world: &mut World,
     device: Handle,
     flags: F,
 ) -> (Handle, Handle, Handle) {
@@ -45,8 +45,8 @@ pub(crate) fn create<M: Miniport>(
     }
 }
 
-pub(crate) fn destroy<M: Miniport>(
-    world: &mut World<M>,
+pub(crate) fn destroy(
+    world: &mut World,
     device: Handle,
     resource: Handle,
     allocations: &[Handle],
@@ -59,7 +59,7 @@ fn open_call(device: Handle, shared_handle: Handle) -> Call {
     Call::OpenResource { device, shared_handle, info: ResourceInfo { allocations: 1, ..Default::default() } }
 }
 
-pub(crate) fn open<M: Miniport>(world: &mut World<M>, device: Handle, shared: Handle) -> (Handle, Handle) {
+pub(crate) fn open(world: &mut World, device: Handle, shared: Handle) -> (Handle, Handle) {
     match world.ok(open_call(device, shared)) {
         Reply::OpenedResource { resource, allocations, .. } => (resource, allocations[0]),
         other => panic!("{other:?}"),

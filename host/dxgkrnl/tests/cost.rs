@@ -406,7 +406,7 @@ fn objects_of_a_process_are_charged_at_the_memory_they_use() {
 
 /// The kernel with two VMs of 1 MiB each.
 struct Small {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel,
 }
 
 impl Small {

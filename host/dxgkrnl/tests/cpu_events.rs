@@ -26,12 +26,12 @@ fn by_kmd(device: Handle) -> Call {
     Call::CreateSynchronizationObject { device, info: notification(F::SIGNAL_BY_KMD), legacy: false }
 }
 
-fn create(world: &mut World<Scripted>, device: Handle) -> Handle {
+fn create(world: &mut World, device: Handle) -> Handle {
     world.object(device, notification(F::SIGNAL_BY_KMD)).object
 }
 
 /// The CPU event of an object of the current process.
-fn event_of(world: &World<Scripted>, handle: Handle) -> CpuEventState {
+fn event_of(world: &World, handle: Handle) -> CpuEventState {
     let events = world.kernel.snapshot().cpu_events;
     let of_handle = |one: &CpuEventState| (one.process, one.handle) == (world.process.0, handle);
     events.into_iter().find(of_handle).expect("the object has a CPU event")
@@ -47,15 +47,15 @@ fn called_back(adapter: u32, signal: SignalEvent) -> Vec<Callback> {
 }
 
 /// Makes these callbacks in the DPC of an interrupt of adapter 0.
-fn from_dpc(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
-    script.borrow_mut().call_back("dpc_routine", callbacks);
+fn from_dpc(world: &mut World, script: &ScriptRef, callbacks: Vec<Callback>) {
+    script.borrow().call_back("dpc_routine", callbacks);
     let engine = EngineId { adapter: 0, node: 0 };
     inject(world, script, vec![interrupt(Interrupt::MonitoredFenceSignaled { engine })]);
 }
 
 /// Lets the driver signal these; returns the events set and the number of contract violations.
 fn driver_signals(
-    world: &mut World<Scripted>,
+    world: &mut World,
     script: &ScriptRef,
     signals: &[SignalEvent],
 ) -> (Vec<EventId>, u64) {
@@ -65,7 +65,7 @@ fn driver_signals(
 
 /// The same for signals in guest-event mode.
 fn driver_signals_guest(
-    world: &mut World<Scripted>,
+    world: &mut World,
     script: &ScriptRef,
     signals: &[SignalEvent],
 ) -> (Vec<GuestEvent>, u64) {
@@ -78,7 +78,7 @@ fn driver_signals_guest(
 }
 
 fn signaled(
-    world: &mut World<Scripted>,
+    world: &mut World,
     script: &ScriptRef,
     signals: &[SignalEvent],
 ) -> (Vec<WakeTarget>, u64) {
@@ -121,7 +121,7 @@ fn the_driver_creates_an_event_for_the_device_only_with_signal_by_kmd() {
 fn without_feature_3_of_the_driver_there_is_no_such_object() {
     covers!("EVT-023");
     let (mut world, script) = scripted(Config::default());
-    script.borrow_mut().advertises_nothing = true;
+    script.borrow().advertises_nothing = true;
     let device = world.device();
     assert_eq!(world.status(by_kmd(device)), NtStatus::NOT_SUPPORTED);
     assert!(world.notes().concat().contains("feature 3"));
@@ -151,7 +151,7 @@ fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
     ] {
         let (mut world, script) = scripted(Config::default());
         let device = world.device();
-        script.borrow_mut().failing = Some((ddi, status));
+        script.borrow().failing = Some((ddi, status));
         assert_eq!(world.status(by_kmd(device)), answer);
         let snapshot = world.kernel.snapshot();
         assert!(snapshot.objects.is_empty() && snapshot.cpu_events.is_empty());
@@ -167,14 +167,14 @@ fn a_driver_that_fails_for_process_or_device_fails_the_device() {
     let (mut world, script) = scripted(Config::default());
     let adapter = world.adapter();
     for (ddi, known) in [("create_process", 0), ("create_device", 0)] {
-        script.borrow_mut().failing = Some((ddi, NtStatus::NO_MEMORY));
+        script.borrow().failing = Some((ddi, NtStatus::NO_MEMORY));
         assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY, "{ddi}");
         assert_eq!(world.kernel.snapshot().kmd_processes.len(), known);
     }
     let expected = ["create_process 0 2 Host Some(\"test\")", "destroy_process 0 2"];
     assert_eq!(calls(&script, &["create_", "destroy_"]), expected, "a failed creation is undone");
     world.ok(Call::CreateDevice { adapter, flags: 0 });
-    script.borrow_mut().failing = Some(("create_device", NtStatus::NO_MEMORY));
+    script.borrow().failing = Some(("create_device", NtStatus::NO_MEMORY));
     assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY);
     assert_eq!(world.kernel.snapshot().kmd_processes.len(), 1, "the process still has a device");
     world.finish();
@@ -265,13 +265,13 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
     assert!(world.notes().concat().contains("an interrupt service routine calls it"));
     let context = world.context(device, 0);
     world.submit(context, &[isa::Packet::Busy { duration_ns: 10 }]);
-    script.borrow_mut().call_back("interrupt", called_back(0, right));
+    script.borrow().call_back("interrupt", called_back(0, right));
     world.advance(10);
     assert_eq!((world.woken(), returned(&script)), (vec![], said(IP)));
     from_dpc(&mut world, &script, called_back(0, right));
     assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
     // A DDI at PASSIVE_LEVEL.
-    script.borrow_mut().call_back("fail_object", called_back(0, right));
+    script.borrow().call_back("fail_object", called_back(0, right));
     world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage: 1 }));
     assert_eq!((world.woken(), returned(&script)), (vec![EVENT], said(NtStatus::SUCCESS)));
     // Each call gets its own status.
@@ -282,7 +282,7 @@ fn an_interrupt_service_routine_signals_no_event_and_its_dpc_does() {
 }
 
 /// Live events of one process, each with its own event id; their ids and the driver's names.
-fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId, u64)> {
+fn many(world: &mut World, device: Handle, count: u64) -> Vec<(EventId, u64)> {
     for name in 1..=count {
         let info = SyncObjectInfo { event: Some(EventId(name)), ..notification(F::SIGNAL_BY_KMD) };
         world.object(device, info);
@@ -346,7 +346,7 @@ const ENDS: [End; 7] = [
 ];
 
 struct Ended {
-    world: World<Scripted>,
+    world: World,
     script: ScriptRef,
     adapter: Handle,
     device: Handle,
@@ -418,7 +418,7 @@ fn a_signal_from_stop_device_after_the_events_destruction_is_refused() {
     covers!("EVT-030");
     let mut ended = Ended::new(Config::default());
     let state = event_of(&ended.world, ended.object);
-    ended.script.borrow_mut().call_back("stop_device", called_back(0, signal(state.dxg)));
+    ended.script.borrow().call_back("stop_device", called_back(0, signal(state.dxg)));
     calls(&ended.script, &EVENT_CALLS);
     ended.end(End::StopAdapter);
     let log = calls(&ended.script, &["destroy_", "stop_device"]);
@@ -435,7 +435,7 @@ fn events_end_with_their_device_before_it_or_after_it() {
         let mut ended = Ended::new(with_policy(policy));
         let state = event_of(&ended.world, ended.object);
         // The order of the two ends decides whether the second one's signal is too late.
-        ended.script.borrow_mut().call_back("destroy_device", called_back(0, signal(state.dxg)));
+        ended.script.borrow().call_back("destroy_device", called_back(0, signal(state.dxg)));
         let device = state.device;
         calls(&ended.script, &["destroy_"]);
         ended.world.ok(Call::DestroyDevice { device });
@@ -462,12 +462,12 @@ fn a_signal_in_flight_during_destruction_counts_and_later_ones_do_not() {
     let device = world.device();
     let (object, other) = (create(&mut world, device), create(&mut world, device));
     let (event, other_event) = (event_of(&world, object).dxg, event_of(&world, other).dxg);
-    script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
+    script.borrow().call_back("destroy_cpu_event", called_back(0, signal(event)));
     world.ok(Call::DestroySynchronizationObject { object });
     assert_eq!((world.woken(), world.kernel.snapshot().contract_violations), (vec![EVENT], 0));
     // A signal after the event's own destruction is too late, in the same step or a later one.
-    script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
-    script.borrow_mut().call_back("destroy_device", called_back(0, signal(other_event)));
+    script.borrow().call_back("destroy_cpu_event", called_back(0, signal(event)));
+    script.borrow().call_back("destroy_device", called_back(0, signal(other_event)));
     world.ok(Call::DestroyDevice { device });
     assert_eq!((world.woken(), world.kernel.snapshot().contract_violations), (vec![], 2));
     world.finish();
@@ -542,7 +542,7 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
             );
         }
         // Its last signals arrive during its destruction, and none later.
-        script.borrow_mut().call_back("destroy_process", called_back(0, guest));
+        script.borrow().call_back("destroy_process", called_back(0, guest));
         world.gone(process);
         assert_eq!(world.kernel.snapshot().contract_violations, 0);
         assert_eq!(driver_signals_guest(&mut world, &script, &[guest]), (vec![], 1));
@@ -585,7 +585,7 @@ fn a_process_has_a_limited_number_of_cpu_events() {
 }
 
 /// A process of a VM with a device, and the driver's name for the process.
-fn known_process(world: &mut World<Scripted>) -> (ProcessId, Option<KmdProcess>) {
+fn known_process(world: &mut World) -> (ProcessId, Option<KmdProcess>) {
     let process = ProcessId(7);
     world.process = process;
     world.input(Input::VmAttached { vm: VmId(1), name: "vm".into() });
@@ -613,7 +613,7 @@ fn no_signal_follows_the_last_use_of_an_event_or_the_end_of_its_process() {
     );
     assert_eq!(world.kernel.snapshot().kmd_processes[0].last_used_events, 1);
     // During the destruction of the process the driver may still signal, and set last_use.
-    script.borrow_mut().call_back("destroy_process", called_back(0, last(2)));
+    script.borrow().call_back("destroy_process", called_back(0, last(2)));
     world.woken();
     world.gone(id);
     let violations = world.kernel.snapshot().contract_violations;

@@ -18,11 +18,11 @@ const TDR_DELAY: u64 = 2000 * MS;
 const ACTIVE: u32 = 1;
 const HUNG: u32 = 3;
 
-fn engine_resets<M: Miniport>(world: &World<M>) -> u64 {
+fn engine_resets(world: &World) -> u64 {
     world.kernel.snapshot().engine_resets
 }
 
-fn force<M: Miniport>(world: &mut World<M>, adapter: Handle, value: u32) {
+fn force(world: &mut World, adapter: Handle, value: u32) {
     let call = Call::Escape {
         adapter,
         device: Handle::NULL,
@@ -70,7 +70,7 @@ fn work_that_is_begun_late_is_not_the_culprit_of_an_old_wait_in_hardware() {
 #[test]
 fn a_preemption_whose_interrupt_is_lost_is_asked_for_again() {
     let (mut world, script) = scripted(Config::default());
-    script.borrow_mut().responsive = None;
+    script.borrow().responsive = None;
     let device = world.device();
     let fence = world.fence(device, 0);
     let context = world.context(device, 0);
@@ -130,7 +130,7 @@ fn an_engine_that_cannot_be_preempted_is_asked_once_for_each_delay() {
     let caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
     let adapter = AdapterConfig { caps, ..AdapterConfig::default() };
     let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
-    script.borrow_mut().responsive = None;
+    script.borrow().responsive = None;
     let device = world.device();
     let context = world.context(device, 0);
     world.submit(context, &[busy(10)]);

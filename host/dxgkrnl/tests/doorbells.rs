@@ -30,7 +30,7 @@ fn statuses(world: &mut World, slot: u32) -> Vec<u64> {
 }
 
 /// A connected queue of user-mode submission, and the slot of its doorbell's status.
-fn connected<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, node: u32) -> (Queue, u32) {
+fn connected(world: &mut World, node: u32) -> (Queue, u32) {
     let device = world.device();
     let queue = world.queue_on(device, node, USER_MODE);
     let slot = world.doorbell(queue);
@@ -161,7 +161,7 @@ fn a_disconnect_by_the_driver_returns_its_status() {
     let device = world.device();
     let bare = world.queue_on(device, ADVANCED, USER_MODE);
     let (queue_id, bare_id) = (world.view(queue).hw_queue, world.view(bare).hw_queue);
-    let disconnect = |world: &mut World<Scripted>, hw_queue, reason| {
+    let disconnect = |world: &mut World, hw_queue, reason| {
         world.effects.clear();
         calls(&script, &[]);
         inject(world, &script, vec![Callback::DisconnectDoorbell { hw_queue, reason }]);
@@ -227,13 +227,13 @@ fn contexts_are_suspended_and_doorbells_disconnected_before_d3_and_connecting_wa
     // On the way to D3, with the suspend not acknowledged: the doorbell stays connected and work queues up.
     world.stores();
     calls(&script, &[]);
-    script.borrow_mut().holds_suspends = true;
+    script.borrow().holds_suspends = true;
     world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
     assert_eq!(world.stores(), []);
     assert_eq!(world.connect(queue), OK);
     world.input(Input::Fault(Fault::Power { adapter: 0, on: true }));
     // In D3.
-    script.borrow_mut().holds_suspends = false;
+    script.borrow().holds_suspends = false;
     calls(&script, &[]);
     world.stores();
     world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
@@ -394,7 +394,7 @@ fn a_cpu_signal_that_drains_a_queue_still_signals_its_other_objects() {
 }
 
 /// Destroys a queue that has work: it ends once its progress fence reaches the last queued value.
-fn drains(world: &mut World<Scripted>, queue: Queue) {
+fn drains(world: &mut World, queue: Queue) {
     assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
     let note = &world.effects.notes.last().expect("a note").text;
     assert!(note.contains("ends when its progress fence has"), "{note}");
@@ -532,7 +532,7 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
     world.ok(doorbell(&[ring, control]));
     assert_eq!(world.connect(queue), OK);
     told(&script);
-    let alive = |world: &World<Scripted>| {
+    let alive = |world: &World| {
         let allocations = world.kernel.snapshot().allocations;
         let numbers: BTreeSet<u32> = allocations.iter().map(|one| one.allocation).collect();
         (numbers.len(), allocations.iter().filter(|one| one.resident).count())

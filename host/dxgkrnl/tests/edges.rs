@@ -8,14 +8,14 @@ use crate::common::hardware::{busy, write};
 use crate::common::scripted::{ScriptRef, Scripted, scripted};
 use crate::common::{P, World};
 
-fn looking() -> (World<Scripted>, ScriptRef) {
+fn looking() -> (World, ScriptRef) {
     let adapter = AdapterConfig { hazards: true, ..AdapterConfig::default() };
     scripted(Config { adapters: vec![adapter], ..Config::default() })
 }
 
 /// Relations reported since the last call, without those of paging and of set-up.
 fn edges(script: &ScriptRef) -> Vec<HappensBefore> {
-    std::mem::take(&mut script.borrow_mut().edges)
+    std::mem::take(&mut script.borrow().edges)
 }
 
 const BY_P: Agent = Agent::Process(P);

@@ -50,7 +50,7 @@ impl Via {
     }
 }
 
-fn escape(world: &mut World<Scripted>, via: Via, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
+fn escape(world: &mut World, via: Via, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
     match world.call(via.call(data)) {
         (OK, Reply::Escape(data)) => Ok(data),
         (status, Reply::None) => Err(status),
@@ -69,7 +69,7 @@ fn silent(script: &ScriptRef) {
     assert_eq!(calls(script, &["escape"]), [""; 0]);
 }
 
-fn event_object(world: &mut World<Scripted>, device: Handle) -> Handle {
+fn event_object(world: &mut World, device: Handle) -> Handle {
     let (object_type, flags) = (T::CPU_NOTIFICATION, F::SIGNAL_BY_KMD);
     let event = Some(EVENT);
     world.object(device, SyncObjectInfo { object_type, flags, event, ..SyncObjectInfo::default() }).object
@@ -86,7 +86,7 @@ fn two_adapters() -> Config {
 }
 
 /// A process of a VM with these settings, which makes the following calls.
-fn in_vm(config: Config, vm: VmConfig) -> (World<Scripted>, ScriptRef) {
+fn in_vm(config: Config, vm: VmConfig) -> (World, ScriptRef) {
     let name = vm.name.clone();
     let (mut world, script) = scripted(Config { vms: vec![vm], ..config });
     world.input(Input::VmAttached { vm: VmId(3), name });
@@ -182,7 +182,7 @@ fn the_call_returns_the_drivers_status_and_the_data_keep_their_size() {
     }
     assert_eq!(escape(&mut world, via(adapter), &[]), Ok(vec![]), "an escape without data is valid");
     for answer in [vec![1; 3], vec![1; 5]] {
-        script.borrow_mut().escape_answer = Some(answer);
+        script.borrow().escape_answer = Some(answer);
         let before = world.kernel.snapshot().contract_violations;
         let data = escape(&mut world, via(adapter), &[0; 4]).unwrap();
         assert_eq!((data.len(), &data[..3]), (4, &[1; 3][..]));
@@ -229,11 +229,11 @@ fn a_cpu_event_usage_reaches_the_driver_on_the_events_own_device() {
     }
     // The kernel also ignores changes that the driver makes to the handle.
     let lie = CpuEventUsage { object, kmd_cpu_event: 1, usage: [8; 8] };
-    script.borrow_mut().escape_answer = Some(lie.encode());
+    script.borrow().escape_answer = Some(lie.encode());
     let data = escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).unwrap();
     assert_eq!(CpuEventUsage::decode(&data), Some(CpuEventUsage { kmd_cpu_event: state.kmd, ..lie }));
-    script.borrow_mut().escape_answer = None;
-    script.borrow_mut().failing = Some(("escape", NtStatus::NO_MEMORY));
+    script.borrow().escape_answer = None;
+    script.borrow().failing = Some(("escape", NtStatus::NO_MEMORY));
     let refused = escape(&mut world, via(adapter).flags(KNOWN), &usage(object));
     assert_eq!(refused, Err(NtStatus::NO_MEMORY));
     world.finish();
@@ -318,7 +318,7 @@ fn an_escape_wakes_a_sleeping_adapter_without_no_adapter_synchronization() {
     let device = world.device();
     let adapter = world.adapter();
     let object = event_object(&mut world, device);
-    let sleeps = |world: &mut World<Scripted>, script: &ScriptRef| {
+    let sleeps = |world: &mut World, script: &ScriptRef| {
         world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
         assert_eq!(calls(script, &["set_power_state"]), ["set_power_state 0 false"]);
     };
@@ -356,7 +356,7 @@ fn other_types_are_not_modelled() {
 }
 
 /// A world in TDR test mode at this TdrLevel, with its device, adapter and context.
-fn testing(level: u32, test_mode: bool) -> (World<Scripted>, ScriptRef, [Handle; 3]) {
+fn testing(level: u32, test_mode: bool) -> (World, ScriptRef, [Handle; 3]) {
     let tdr = TdrConfig { level, test_mode, ..TdrConfig::default() };
     let (mut world, script) = scripted(Config { tdr, ..Config::default() });
     let device = world.device();
@@ -364,7 +364,7 @@ fn testing(level: u32, test_mode: bool) -> (World<Scripted>, ScriptRef, [Handle;
     (world, script, [device, adapter, context])
 }
 
-fn control(world: &mut World<Scripted>, via: Via, value: u32) -> NtStatus {
+fn control(world: &mut World, via: Via, value: u32) -> NtStatus {
     let kind = kind::TDR_DEBUG_CONTROL;
     match escape(world, Via { kind, ..via }, &value.to_le_bytes()) {
         Ok(data) => {

@@ -18,7 +18,7 @@ fn result(enabled: bool, known: bool, driver: bool, config: bool) -> FeatureResu
     }
 }
 
-fn ask<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, feature: FeatureId) -> FeatureResult {
+fn ask(world: &mut World, feature: FeatureId) -> FeatureResult {
     let adapter = world.adapter();
     match world.ok(Call::IsFeatureEnabled { adapter, feature_id: feature.0 }) {
         Reply::Feature(result) => result,

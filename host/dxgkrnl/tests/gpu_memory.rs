@@ -58,7 +58,7 @@ impl Mapped {
 }
 
 /// Maps it; returns the address and the value of the paging fence.
-pub(crate) fn map<M: Miniport>(world: &mut World<M>, call: Call) -> (u64, u64) {
+pub(crate) fn map(world: &mut World, call: Call) -> (u64, u64) {
     match world.call(call) {
         (_, Reply::GpuVirtualAddress { address, paging_fence_value }) => (address, paging_fence_value),
         other => panic!("{other:?} {:?}", world.effects.notes.last()),
@@ -66,7 +66,7 @@ pub(crate) fn map<M: Miniport>(world: &mut World<M>, call: Call) -> (u64, u64) {
 }
 
 /// Makes it resident, and runs the paging engine until it is idle.
-pub(crate) fn bring<M: Miniport>(world: &mut World<M>, paging_queue: Handle, allocation: Handle) {
+pub(crate) fn bring(world: &mut World, paging_queue: Handle, allocation: Handle) {
     let (allocations, priorities) = (vec![allocation], vec![]);
     world.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 });
     world.advance(10 * PAGING_NS);
@@ -74,7 +74,7 @@ pub(crate) fn bring<M: Miniport>(world: &mut World<M>, paging_queue: Handle, all
 
 /// Page-table updates since the last call, a line each without the name of the DDI.
 pub(crate) fn told(script: &ScriptRef) -> Vec<String> {
-    let log = script.borrow_mut().take();
+    let log = script.borrow().take();
     log.iter().filter_map(|line| line.strip_prefix("update_page_table ")).map(str::to_owned).collect()
 }
 
@@ -90,7 +90,7 @@ fn plain_line(process: ProcessId, base: u64, bytes: u64, entry: &str) -> String 
 }
 
 /// A device with a paging queue and an allocation, which is resident.
-fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3]) {
+fn set_up() -> (World, ScriptRef, [Handle; 3]) {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
@@ -250,7 +250,7 @@ fn mapped_memory_belongs_to_its_creator_and_ends_with_it() {
     assert!(world.kernel.snapshot().is_empty());
 }
 
-fn update(world: &mut World<Scripted>, device: Handle, operations: Vec<GpuVaOperation>) -> NtStatus {
+fn update(world: &mut World, device: Handle, operations: Vec<GpuVaOperation>) -> NtStatus {
     let context = world.context(device, 0);
     let fence = world.fence(device, 0).object;
     let call = Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 0, operations, flags: 0 };

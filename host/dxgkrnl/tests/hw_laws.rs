@@ -25,7 +25,7 @@ struct Guest {
 }
 
 struct Session {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel,
     random: Random,
     now: u64,
     guests: Vec<Guest>,

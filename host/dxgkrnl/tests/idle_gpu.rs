@@ -15,7 +15,7 @@ const HOST: ProcessId = ProcessId(1);
 const GUEST: ProcessId = ProcessId(2);
 
 /// Begins an escape that is not about a device.
-fn begin<M: Miniport>(world: &mut World<M>) -> u64 {
+fn begin(world: &mut World) -> u64 {
     let adapter = world.adapter();
     // The simulated driver's ECHO escape.
     let data = [vec![0; 32], vec![5, 6]].concat();
@@ -23,7 +23,7 @@ fn begin<M: Miniport>(world: &mut World<M>) -> u64 {
     world.begin(Call::Escape { adapter, device: Handle::NULL, context: Handle::NULL, kind, flags, data })
 }
 
-fn status<M: Miniport>(world: &mut World<M>, request: u64) -> Option<NtStatus> {
+fn status(world: &mut World, request: u64) -> Option<NtStatus> {
     world.answered(request).map(|(status, _)| status)
 }
 

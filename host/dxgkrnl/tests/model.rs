@@ -1,5 +1,5 @@
-//! The tests of the model, in one program: the kernel is generic over its miniport, and each program that tests it
-//! compiles it anew. `cost.rs` is a program of its own because it counts every allocation.
+//! The tests of the model, in one program, which links faster than many. `cost.rs` is a program of its own because it
+//! counts every allocation.
 
 mod common;
 mod naive;

@@ -26,7 +26,7 @@ fn by_engine(moved: DmaOp) -> Callback {
     Callback::Dma { engine: ENGINE, moved }
 }
 
-fn moved<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<DmaOp> {
+fn moved(world: &mut World) -> Vec<DmaOp> {
     std::mem::take(&mut world.effects.moves)
 }
 
@@ -64,7 +64,7 @@ fn memory_of_an_ended_process_is_not_touched() {
     assert!(world.notes().iter().any(|note| note.contains("process 77, which is gone")));
     // In the step of the process's end: the staging buffer is released, and its memory is not written.
     let release = DmaOp::Release { staging_buffer: STAGING_BUFFER };
-    script.borrow_mut().call_back("destroy_device", vec![by_engine(written_back()), by_engine(release)]);
+    script.borrow().call_back("destroy_device", vec![by_engine(written_back()), by_engine(release)]);
     world.input(Input::ProcessGone { process: P });
     assert_eq!(moved(&mut world), [release]);
 }
@@ -82,7 +82,7 @@ fn an_adapter_that_is_reset_or_stopped_touches_nothing_more_and_its_staging_buff
         if stops {
             world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
         } else {
-            script.borrow_mut().call_back("memory_evicted", vec![by_engine(written_back())]);
+            script.borrow().call_back("memory_evicted", vec![by_engine(written_back())]);
             world.input(Input::Fault(reset));
             world.submit(context, &[d3dkmt::isa::Packet::Hang]);
             world.advance(3_000_000_000);

@@ -18,7 +18,7 @@ const CROSS: SyncObjectFlags = SHARED.union(SyncObjectFlags::CROSS_ADAPTER);
 const Q: ProcessId = ProcessId(2);
 
 /// Two adapters; the second supports native fences if `second_is_native`.
-fn two_adapters(second_is_native: bool) -> (World<Scripted>, ScriptRef) {
+fn two_adapters(second_is_native: bool) -> (World, ScriptRef) {
     let mut second = AdapterConfig { luid: SECOND, ..AdapterConfig::default() };
     second.caps.set(VidSchCaps::NATIVE_GPU_FENCE, second_is_native);
     let config = Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() };
@@ -33,8 +33,8 @@ fn stored(fence: &CreatedSyncObject, value: u64) -> Callback {
     Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value }
 }
 
-fn open_native<M: Miniport>(
-    world: &mut World<M>,
+fn open_native(
+    world: &mut World,
     device: Handle,
     token: ShareToken,
 ) -> Result<CreatedSyncObject, NtStatus> {
@@ -45,8 +45,8 @@ fn open_native<M: Miniport>(
     }
 }
 
-fn open_monitored<M: Miniport>(
-    world: &mut World<M>,
+fn open_monitored(
+    world: &mut World,
     device: Handle,
     token: ShareToken,
 ) -> Result<CreatedSyncObject, NtStatus> {
@@ -57,7 +57,7 @@ fn open_monitored<M: Miniport>(
     }
 }
 
-fn shared<M: Miniport>(world: &mut World<M>, object: Handle, number: u8) -> ShareToken {
+fn shared(world: &mut World, object: Handle, number: u8) -> ShareToken {
     let token = ShareToken([number; 16]);
     world.ok(share(object, token));
     token
@@ -178,11 +178,11 @@ fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
     let device = world.device();
     let fence = world.native(device);
     // The engine compared with the old MonitoredValue and stored without an interrupt, while the kernel changed it.
-    script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 5)]);
+    script.borrow().call_back("update_monitored_values", [stored(&fence, 5)]);
     let event = world.pending(device, &[(fence.object, 5)], false);
     assert_eq!(world.woken(), [event], "the kernel compared again after the update");
     assert_eq!(world.native_view(fence.object).monitored_value, u64::MAX);
-    script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 6)]);
+    script.borrow().call_back("update_monitored_values", [stored(&fence, 6)]);
     world.pending(device, &[(fence.object, 7)], false);
     assert_eq!((world.woken(), world.value(fence.object)), (vec![], 6));
     world.finish();

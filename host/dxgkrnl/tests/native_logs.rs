@@ -20,7 +20,7 @@ fn optimized() -> Config {
     Config { adapters: vec![adapter], ..Config::default() }
 }
 
-fn connected(world: &mut World<Scripted>, node: u32) -> Queue {
+fn connected(world: &mut World, node: u32) -> Queue {
     let device = world.device();
     let queue = world.queue_on(device, node, USER_MODE);
     world.doorbell(queue);
@@ -109,7 +109,7 @@ fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_
     assert_eq!(world.signal(device, fence.object, 1), OK);
     let (waits, signals) = world.view(queue).logged.unwrap();
     assert_eq!((waits.first_free_entry_index(), signals.first_free_entry_index()), (2, 1));
-    script.borrow_mut().failing = Some(("set_native_fence_log_buffers", UNSUPPORTED));
+    script.borrow().failing = Some(("set_native_fence_log_buffers", UNSUPPORTED));
     let context = world.hw_context(device, ADVANCED);
     calls(&script, &[]);
     assert_eq!(world.try_hw_queue(context, USER_MODE).err(), Some(UNSUPPORTED));
@@ -142,7 +142,7 @@ fn the_driver_writes_its_caches_before_the_kernel_reads() {
     let id = world.view(queue).hw_queue;
     let fence = world.native_view(queue.fence.object).fence;
     let event = world.pending(device, &[(queue.fence.object, 1)], false);
-    script.borrow_mut().call_back("update_native_fence_logs", signal_log(id, &[entry(fence, 1, 0)]));
+    script.borrow().call_back("update_native_fence_logs", signal_log(id, &[entry(fence, 1, 0)]));
     calls(&script, &[]);
     inject(&mut world, &script, vec![stored(queue, id, 1), logged(Some(id))]);
     assert_eq!(calls(&script, &["update_native_fence_logs"]), [format!("update_native_fence_logs {}", id.0)]);

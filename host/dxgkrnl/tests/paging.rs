@@ -19,8 +19,8 @@ const PAGING_NS: u64 = 100_000;
 const ZERO: u64 = 4;
 const UNMAP: u32 = 1;
 
-pub(crate) fn queue<M: Miniport>(
-    world: &mut World<M>,
+pub(crate) fn queue(
+    world: &mut World,
     device: Handle,
     priority: i32,
 ) -> (Handle, CreatedSyncObject) {
@@ -45,7 +45,7 @@ fn map_call(paging_queue: Handle, base: u64, size_pages: u64, protection: u64) -
 }
 
 /// Maps Zero pages anywhere: address and value.
-pub(crate) fn map<M: Miniport>(world: &mut World<M>, paging_queue: Handle, pages: u64) -> (u64, u64) {
+pub(crate) fn map(world: &mut World, paging_queue: Handle, pages: u64) -> (u64, u64) {
     match world.call(map_call(paging_queue, 0, pages, ZERO)).1 {
         Reply::GpuVirtualAddress { address, paging_fence_value } => (address, paging_fence_value),
         other => panic!("{other:?} {:?}", world.effects.notes.last()),
@@ -77,7 +77,7 @@ fn zero_bytes(world: &World) -> u64 {
 fn a_driver_that_writes_page_tables_by_cpu_completes_operations_at_once() {
     covers!("FEN-089");
     let (mut world, script) = scripted(Config::default());
-    script.borrow_mut().pages_by_cpu = true;
+    script.borrow().pages_by_cpu = true;
     let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
     assert_eq!(world.status(map_call(paging_queue, 0, 1, ZERO)), OK);
@@ -218,7 +218,7 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
-    script.borrow_mut().take();
+    script.borrow().take();
     let (address, value) = map(&mut world, paging_queue, 2);
     let gpu_address = fence.gpu_address;
     let commands: Result<_, d3dkmt::isa::IsaError> = Ok(d3dkmt::isa::CommandBuffer::Packets(vec![

@@ -26,13 +26,13 @@ fn info(adapter: Handle, vidpn_target: u32, time_100ns: u64) -> SyncObjectInfo {
     SyncObjectInfo { object_type, adapter, vidpn_target, time_100ns, ..SyncObjectInfo::default() }
 }
 
-fn device<M: Miniport>(world: &mut World<M>) -> (Handle, Handle) {
+fn device(world: &mut World) -> (Handle, Handle) {
     let adapter = world.adapter();
     let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
     (adapter, device)
 }
 
-fn periodic<M: Miniport>(world: &mut World<M>, target: u32, time_100ns: u64) -> (Handle, CreatedSyncObject) {
+fn periodic(world: &mut World, target: u32, time_100ns: u64) -> (Handle, CreatedSyncObject) {
     let (adapter, device) = device(world);
     (device, world.object(device, info(adapter, target, time_100ns)))
 }
@@ -194,11 +194,11 @@ fn the_caller_gets_the_drivers_refusal_and_nothing_leaks() {
         (NotificationRefused::Unsuccessful, NtStatus::UNSUCCESSFUL),
     ];
     for (refused, status) in refusals {
-        script.borrow_mut().refuse_notification = Some(refused);
+        script.borrow().refuse_notification = Some(refused);
         assert_eq!(world.try_create(device, info(adapter, 7, 0), false).0, status);
         assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.miscounted()), (0, None));
     }
-    script.borrow_mut().refuse_notification = None;
+    script.borrow().refuse_notification = None;
     let (status, Reply::SyncObject(created)) = world.try_create(device, info(adapter, 7, 0), false) else {
         panic!()
     };

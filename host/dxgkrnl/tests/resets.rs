@@ -35,21 +35,21 @@ fn write(fence: CreatedSyncObject, value: u64) -> isa::Packet {
     FenceWrite { gpu_address: fence.gpu_address, value }
 }
 
-fn fault<M: Miniport>(world: &mut World<M>, fault: Fault) {
+fn fault(world: &mut World, fault: Fault) {
     world.input(Input::Fault(fault));
 }
 
-fn page_fault<M: Miniport>(world: &mut World<M>, flags: PageFaultFlags) {
+fn page_fault(world: &mut World, flags: PageFaultFlags) {
     fault(world, Fault::PageFault { engine: ENGINE, gpu_address: 0xF000, flags: flags.bits() });
 }
 
-fn hang<M: Miniport>(world: &mut World<M>, device: Handle) {
+fn hang(world: &mut World, device: Handle) {
     let context = world.context(device, 0);
     assert_eq!(world.submit(context, &[Hang]), OK);
 }
 
 /// Value and poisoned state of a fence of [`P`].
-fn state<M: Miniport>(world: &World<M>, object: Handle) -> (u64, bool) {
+fn state(world: &World, object: Handle) -> (u64, bool) {
     let objects = world.kernel.snapshot().objects;
     let found = objects.iter().find(|one| (one.process, one.handle) == (P.0, object)).unwrap();
     (found.value, found.poisoned)
@@ -69,12 +69,12 @@ fn between_reset_and_restart_the_driver_is_called_for_evictions_only() {
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     // Later interrupts and their DPCs have no effect.
     let late = |id| vec![interrupt(Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: id })];
-    script.borrow_mut().call_back("reset_from_timeout", late(1));
-    script.borrow_mut().call_back("memory_evicted", late(2));
+    script.borrow().call_back("reset_from_timeout", late(1));
+    script.borrow().call_back("memory_evicted", late(2));
     world.advance(TIMEOUT - 1);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(1);
-    let log = script.borrow_mut().take();
+    let log = script.borrow().take();
     let from = log.iter().position(|line| line == "reset_from_timeout").unwrap();
     let reset = ["reset_from_timeout", "dpc", "memory_evicted", "dpc", "restart_from_timeout"];
     assert_eq!(log[from..from + reset.len()], reset);
@@ -104,7 +104,7 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
     hang(&mut world, device);
     let fence = world.fence_with(device, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
     let store = Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value: 9 };
-    script.borrow_mut().call_back("memory_evicted", vec![store]);
+    script.borrow().call_back("memory_evicted", vec![store]);
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     world.notes();
     world.advance(TIMEOUT);
@@ -117,7 +117,7 @@ fn an_adapter_reset_loses_preempted_work_saved_in_video_memory() {
     covers!("TDR-011");
     let run = |resets: bool| {
         let (mut world, script) = scripted(paging_on(1));
-        script.borrow_mut().paging = Some(vec![busy(50), busy(50)]);
+        script.borrow().paging = Some(vec![busy(50), busy(50)]);
         let device = world.device();
         let context = world.context(device, 1);
         let fence = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
@@ -130,7 +130,7 @@ fn an_adapter_reset_loses_preempted_work_saved_in_video_memory() {
             let faulting = world.context(device, 0);
             world.submit(faulting, &[busy(1)]);
         }
-        script.borrow_mut().submissions.clear();
+        script.borrow().submissions.clear();
         world.advance(1000);
         let again = script.borrow().submissions.iter().any(|one| one.resubmits.is_some());
         (world.value(fence.object), again, world.kernel.snapshot().adapter_resets)
@@ -232,7 +232,7 @@ fn a_page_fault_completes_earlier_work_and_sets_the_completed_id() {
     world.submit(contexts[2], &[write(fences[2], 1)]);
     world.advance(15);
     assert_eq!(world.kernel.snapshot().engines[0].last_completed, 0);
-    script.borrow_mut().take();
+    script.borrow().take();
     page_fault(&mut world, PageFaultFlags::WRITE);
     let engine = &world.kernel.snapshot().engines[0];
     assert_eq!(
@@ -366,7 +366,7 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
         let device = world.device();
         let context = world.context(device, 0);
         let fault = Interrupt::DmaPageFaulted { engine: ENGINE, faulted_fence_id, gpu_address: 0, flags };
-        script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
+        script.borrow().call_back("submit_command", vec![interrupt(fault)]);
         world.submit(context, &[busy(10)]);
         let code = world.kernel.bugchecked().map(|bugcheck| bugcheck.code);
         assert_eq!(code, bugchecks.then_some(0x119), "id {faulted_fence_id}, {flags:?}");
@@ -406,7 +406,7 @@ fn a_hardware_queue_fault_names_the_queue_or_with_fence_invalid_the_context_or_p
             world.submit_hw(queue, 5, &[busy(10)]);
         }
         let fault = Interrupt::HwQueuePageFaulted { engine: ENGINE, work, gpu_address: 0xF000, flags };
-        script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
+        script.borrow().call_back("submit_command", vec![interrupt(fault)]);
         world.process = Q;
         world.submit(trigger, &[busy(10)]);
         world.process = P;
@@ -444,7 +444,7 @@ fn a_dma_fault_is_an_error_of_its_own() {
     let device = world.device();
     let context = world.context(device, 0);
     let fault = Interrupt::DmaFaulted { engine: ENGINE, faulted_fence_id: 1 };
-    script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
+    script.borrow().call_back("submit_command", vec![interrupt(fault)]);
     world.submit(context, &[busy(10)]);
     assert_eq!(world.execution_state(device), 6);
 }

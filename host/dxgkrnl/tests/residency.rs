@@ -28,7 +28,7 @@ fn evict(device: Handle, allocations: &[Handle]) -> Call {
     Call::Evict { device, allocations: allocations.to_vec(), flags: 0 }
 }
 
-fn residency<M: Miniport>(world: &mut World<M>, call: Call) -> (NtStatus, u64, u64) {
+fn residency(world: &mut World, call: Call) -> (NtStatus, u64, u64) {
     match world.call(call) {
         (status, Reply::Residency { paging_fence_value, bytes_to_trim, .. }) => {
             (status, paging_fence_value, bytes_to_trim)
@@ -38,7 +38,7 @@ fn residency<M: Miniport>(world: &mut World<M>, call: Call) -> (NtStatus, u64, u
 }
 
 /// Resident bytes that the kernel reports to the process.
-fn usage<M: Miniport>(world: &mut World<M>) -> u64 {
+fn usage(world: &mut World) -> u64 {
     let adapter = world.adapter();
     let call = Call::QueryVideoMemoryInfo { adapter, segment_group: 1, physical_adapter: 0 };
     match world.ok(call) {
@@ -48,7 +48,7 @@ fn usage<M: Miniport>(world: &mut World<M>) -> u64 {
 }
 
 /// A device, a paging queue with its fence, and a mapped allocation.
-fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3], CreatedSyncObject) {
+fn set_up() -> (World, ScriptRef, [Handle; 3], CreatedSyncObject) {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);

@@ -17,12 +17,12 @@ fn busy(duration_ns: u64) -> isa::Packet {
     Busy { duration_ns }
 }
 
-fn prioritize<M: Miniport>(world: &mut World<M>, context: Handle, priority: i32, in_process: bool) {
+fn prioritize(world: &mut World, context: Handle, priority: i32, in_process: bool) {
     world.ok(Call::SetContextPriority { context, priority, in_process });
 }
 
 /// Last completed and last submitted id of the first engine.
-fn ids<M: Miniport>(world: &World<M>) -> (u64, u64) {
+fn ids(world: &World) -> (u64, u64) {
     let engine = &world.kernel.snapshot().engines[0];
     (engine.last_completed, engine.last_submitted)
 }
@@ -79,7 +79,7 @@ fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
     let paging_queue = queue(&mut world, device, 0).0;
-    script.borrow_mut().paging = Some(vec![busy(100), busy(100)]);
+    script.borrow().paging = Some(vec![busy(100), busy(100)]);
     world.submit(low, &[busy(100), busy(100)]);
     map(&mut world, paging_queue, 1);
     // The paging buffer has the highest priority: the kernel requests a preemption for it.
@@ -92,7 +92,7 @@ fn preempted_paging_buffers_are_resubmitted_first_with_their_ids_and_others_with
     assert_eq!(given(&script), [(1, false, None), (2, true, None), (3, false, Some(1))]);
     assert_eq!(ids(&world), (0, 3), "a preemption completes nothing");
     // A high-priority buffer arrives while the paging buffer runs: both submitted buffers are preempted.
-    script.borrow_mut().submissions.clear();
+    script.borrow().submissions.clear();
     world.submit(high, &[busy(10)]);
     assert_eq!(given(&script), [], "the preemption waits for the boundary");
     world.advance(100);
@@ -168,9 +168,9 @@ fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at
         (true, (0, 1)),
         "the hardware is idle, and the kernel does not know it"
     );
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(100_000_000);
-    assert_eq!(script.borrow_mut().take(), ["preempt_command", "interrupt 2", "dpc"]);
+    assert_eq!(script.borrow().take(), ["preempt_command", "interrupt 2", "dpc"]);
     assert_eq!(ids(&world), (1, 1), "the answer names the last completed id");
 }
 
@@ -214,7 +214,7 @@ fn patch_and_submit_share_one_id_and_no_dma_patching_omits_patch() {
     let device = world.device();
     let context = world.context(device, 0);
     for id in 1..4 {
-        script.borrow_mut().log.clear();
+        script.borrow().log.clear();
         world.submit(context, &[]);
         assert_eq!(script.borrow().log[..2], [format!("patch {id}"), "submit_command".to_owned()]);
         assert_eq!(script.borrow().submissions.last().unwrap().submission_fence_id, id);
@@ -222,9 +222,9 @@ fn patch_and_submit_share_one_id_and_no_dma_patching_omits_patch() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.submit(context, &[]);
-    assert_eq!(script.borrow_mut().take()[0], "submit_command");
+    assert_eq!(script.borrow().take()[0], "submit_command");
 }
 
 #[test]
@@ -257,16 +257,16 @@ fn an_interrupt_is_recorded_and_takes_effect_at_notify_dpc() {
     let device = world.device();
     let context = world.context(device, 0);
     world.submit(context, &[busy(100)]);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(100);
-    assert_eq!(script.borrow_mut().take(), ["interrupt 1", "dpc"], "never inside of each other");
+    assert_eq!(script.borrow().take(), ["interrupt 1", "dpc"], "never inside of each other");
     assert_eq!(ids(&world), (1, 1));
     // Without NotifyDpc in the DPC, the interrupt stays recorded and takes effect with the next one.
-    script.borrow_mut().forgets_dpc = true;
+    script.borrow().forgets_dpc = true;
     world.submit(context, &[busy(100)]);
     world.advance(100);
     assert_eq!(ids(&world), (1, 2));
-    script.borrow_mut().forgets_dpc = false;
+    script.borrow().forgets_dpc = false;
     let other = world.context(device, 0);
     world.submit(other, &[busy(100)]);
     world.advance(100);
@@ -285,7 +285,7 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
         world.notes();
         // Both at one time, by one ISR; the buffer's completion comes first.
         world.submit(context, &[busy(100)]);
-        script.borrow_mut().call_back("interrupt", callbacks);
+        script.borrow().call_back("interrupt", callbacks);
         world.advance(100);
         let notes = world.notes();
         assert_eq!(notes.len(), wrong, "{notes:?}");
@@ -309,7 +309,7 @@ fn one_function_of_the_scheduler_class_runs_at_a_time() {
     }
     world.submit(low, &[Hang]);
     world.advance(5_000_000_000);
-    let called = script.borrow_mut().ddis();
+    let called = script.borrow().ddis();
     for ddi in [
         "submit_command",
         "preempt_command",
@@ -372,7 +372,7 @@ fn a_driver_advertising_a_feature_the_system_lacks_does_not_start() {
             // With the cap, FEN-106 would be another reason.
             config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
             let (_, script) = scripted(config.clone());
-            script.borrow_mut().advertised = vec![feature];
+            script.borrow().advertised = vec![feature];
             let world = scripted_by(config, &script);
             let starts = !system.is_empty() && features.contains(system);
             assert_eq!(world.kernel.start_failures().is_empty(), starts, "{feature} {features:?}");
@@ -434,7 +434,7 @@ fn a_driver_that_ignores_preemption_finishes_and_gets_more_work() {
     assert_eq!(ids(&world), (1, 2));
     let stale =
         Interrupt::DmaPreempted { engine: ENGINE, preemption_fence_id: 1, last_completed_fence_id: 1 };
-    script.borrow_mut().call_back("submit_command", vec![interrupt(stale)]);
+    script.borrow().call_back("submit_command", vec![interrupt(stale)]);
     let another = world.context(device, 0);
     world.submit(another, &[busy(1)]);
     assert_eq!(ids(&world), (1, 3), "an answer to an old request preempts nothing");
@@ -516,7 +516,7 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
     let device = world.device();
     let context = world.context(device, 0);
     let news = Interrupt::SchedulingLog { engine: ENGINE };
-    script.borrow_mut().call_back("submit_command", vec![interrupt(news)]);
+    script.borrow().call_back("submit_command", vec![interrupt(news)]);
     world.notes();
     world.submit(context, &[]);
     assert_eq!((ids(&world), world.notes()), ((1, 1), vec![]));
@@ -530,7 +530,7 @@ fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
         let (mut world, script) = scripted(Config { adapters, ..Config::default() });
         world.input(Input::FenceMemoryAdded { process: P, slots: 7 });
         world.input(Input::ProcessGone { process: P });
-        script.borrow_mut().take()
+        script.borrow().take()
     };
     let frame = |change| {
         [

@@ -229,18 +229,6 @@ fn invalid_names_are_refused() {
 }
 
 #[test]
-fn a_wait_for_a_reached_value_needs_the_right_to_wait_too() {
-    covers!("FEN-069");
-    let mut world = World::new();
-    let device = world.device();
-    let fence = world.fence_with(device, 0, NT).object;
-    world.ok(share(&[fence], access::SYNC_OBJECT_SIGNAL | READ, None, 1));
-    let opened = opened(&mut world, open(device, 1)).object;
-    assert_eq!(world.wait(device, &[(opened, 0)], false), Err(AD));
-    world.finish();
-}
-
-#[test]
 fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
     let mut world = World::new();
     world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });

@@ -11,12 +11,12 @@ use dxgkrnl::{Config, Fault, Input};
 
 const RETRY: u64 = 2;
 
-fn power(world: &mut World<Scripted>, on: bool) {
+fn power(world: &mut World, on: bool) {
     world.input(Input::Fault(Fault::Power { adapter: 0, on }));
 }
 
 /// Interrupt 17.
-fn acknowledge(world: &mut World<Scripted>, script: &ScriptRef, suspend_fence: u64) {
+fn acknowledge(world: &mut World, script: &ScriptRef, suspend_fence: u64) {
     let engine = EngineId { adapter: 0, node: ADVANCED };
     let context = HwContext(0);
     let interrupt = Interrupt::SuspendContextCompleted { engine, context, suspend_fence };
@@ -33,7 +33,7 @@ fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
     let slot = world.doorbell(queue);
     assert_eq!(world.connect(queue), OK);
-    script.borrow_mut().holds_suspends = true;
+    script.borrow().holds_suspends = true;
     power(&mut world, false);
     assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1"], "D3 waits");
     power(&mut world, true);
@@ -49,7 +49,7 @@ fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one
     assert_eq!(calls(&script, &NAMES), ["set_power_state 0 false"]);
     acknowledge(&mut world, &script, 2);
     assert_eq!((world.stores(), world.notes()), (vec![], vec![]), "a second acknowledgement has no effect");
-    script.borrow_mut().holds_suspends = false;
+    script.borrow().holds_suspends = false;
     power(&mut world, true);
     // A driver that returns SUCCESS at once needs no interrupt.
     power(&mut world, false);
@@ -127,7 +127,7 @@ fn a_context_may_be_destroyed_while_its_suspend_is_pending() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     world.queue_on(device, ADVANCED, USER_MODE);
-    script.borrow_mut().holds_suspends = true;
+    script.borrow().holds_suspends = true;
     power(&mut world, false);
     assert_eq!(world.status(d3dkmt::Call::DestroyDevice { device }), OK);
     assert_eq!(world.kernel.next_deadline(), None);

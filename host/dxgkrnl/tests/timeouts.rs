@@ -35,18 +35,18 @@ fn with_caps(caps: VidSchCaps) -> Config {
     Config { adapters: vec![AdapterConfig { caps, ..AdapterConfig::default() }], ..Config::default() }
 }
 
-fn fault<M: Miniport>(world: &mut World<M>, fault: Fault) {
+fn fault(world: &mut World, fault: Fault) {
     world.input(Input::Fault(fault));
 }
 
 /// Number of engine and adapter resets, and the bugcheck code.
-fn resets<M: Miniport>(world: &World<M>) -> (u64, u64, Option<u32>) {
+fn resets(world: &World) -> (u64, u64, Option<u32>) {
     let snapshot = world.kernel.snapshot();
     (snapshot.engine_resets, snapshot.adapter_resets, snapshot.bugcheck.map(|bugcheck| bugcheck.code))
 }
 
 /// A device with a context of this node that hangs.
-fn hung<M: Miniport>(world: &mut World<M>, node: u32) -> (Handle, Handle) {
+fn hung(world: &mut World, node: u32) -> (Handle, Handle) {
     let device = world.device();
     let context = world.context(device, node);
     assert_eq!(world.submit(context, &[Hang]), OK);
@@ -54,7 +54,7 @@ fn hung<M: Miniport>(world: &mut World<M>, node: u32) -> (Handle, Handle) {
 }
 
 fn in_order(script: &ScriptRef, expected: &[&str]) {
-    assert_eq!(script.borrow_mut().ddis(), expected);
+    assert_eq!(script.borrow().ddis(), expected);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed
     covers!("TDR-001");
     let (mut world, script) = scripted(Config::default());
     let (device, context) = hung(&mut world, 0);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(REQUEST - 1);
     in_order(&script, &[]);
     world.advance(1);
@@ -83,11 +83,11 @@ fn the_steps_of_an_engine_reset_come_in_their_order() {
     let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
     world.advance(REQUEST - 1);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(TIMEOUT);
     let steps =
         ["preempt_command", "query_engine_status", "dpc", "query_dependent_engine_group", "reset_engine 0"];
-    assert_eq!(script.borrow_mut().take(), steps, "only the flushed DPC runs");
+    assert_eq!(script.borrow().take(), steps, "only the flushed DPC runs");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
     let (mut world, script) = scripted(Config::default());
     let (device, _) = hung(&mut world, 0);
     let completed = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: 1 };
-    script.borrow_mut().call_back("query_engine_status", vec![interrupt(completed)]);
+    script.borrow().call_back("query_engine_status", vec![interrupt(completed)]);
     world.advance(TIMEOUT);
     in_order(&script, &["submit_command", "preempt_command", "query_engine_status"]);
     assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
@@ -106,10 +106,10 @@ fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
 fn an_engine_that_reports_progress_gets_another_delay() {
     let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
-    script.borrow_mut().responsive = Some(true);
+    script.borrow().responsive = Some(true);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 0, None));
-    script.borrow_mut().responsive = Some(false);
+    script.borrow().responsive = Some(false);
     world.advance(2000 * MS - 1);
     assert_eq!(resets(&world), (0, 0, None));
     world.advance(1);
@@ -121,7 +121,7 @@ fn work_completed_between_snapshot_and_reset_is_lost() {
     covers!("TDR-012", "TDR-015");
     let (mut world, script) = scripted(Config::default());
     // The dependent engine does not stop for 500 ms; meanwhile the packet that timed out completes.
-    script.borrow_mut().dependents = Some(1 << OTHER.node);
+    script.borrow().dependents = Some(1 << OTHER.node);
     let [device, bystander] = [0; 2].map(|_| world.device());
     let (context, dependent) = (world.context(device, 0), world.context(bystander, OTHER.node));
     let behind = world.fence(device, 0).object;
@@ -147,7 +147,7 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     covers!("TDR-018");
     // Node 2 stops in time, node 4 does not.
     let (mut world, script) = scripted(Config::default());
-    script.borrow_mut().dependents = Some(1 << 2 | 1 << 4);
+    script.borrow().dependents = Some(1 << 2 | 1 << 4);
     let (guilty, _) = hung(&mut world, 3);
     let [polite, rude] = [0; 2].map(|_| world.device());
     let (two, four) = (world.context(polite, 2), world.context(rude, 4));
@@ -158,7 +158,7 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
         &[busy(200 * MS), busy(200 * MS), FenceWrite { gpu_address: fence.gpu_address, value: 1 }],
     );
     world.submit(four, &[busy(1000 * MS), busy(MS)]);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.advance(100 * MS + 500 * MS - 1);
     assert_eq!(resets(&world), (0, 0, None));
     // Their own quantum ended at the same time: one preemption request each.
@@ -175,7 +175,7 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     assert_eq!(world.value(fence.object), 1);
     // A mask without the engine itself is invalid, so the whole adapter is reset.
     let (mut world, script) = scripted(Config::default());
-    script.borrow_mut().dependents = None;
+    script.borrow().dependents = None;
     hung(&mut world, 3);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 1, None));
@@ -193,7 +193,7 @@ fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
         }
         world.submit(contexts[0], &[Hang]);
         world.submit(contexts[1], &[]);
-        script.borrow_mut().aborted = Some(aborted);
+        script.borrow().aborted = Some(aborted);
         world.advance(TIMEOUT);
         assert_eq!(resets(&world).2, bugcheck, "LastAbortedFenceId {aborted}, in flight are 3 and 4");
         if let Some(bugcheck) = world.kernel.bugchecked() {
@@ -213,11 +213,11 @@ fn after_a_reset_unaffected_work_is_resubmitted_with_paging_first_and_its_id_kep
     let bystander = world.device();
     let context = world.context(bystander, 0);
     let fence = world.fence(bystander, 0);
-    script.borrow_mut().paging = Some(vec![busy(10)]);
+    script.borrow().paging = Some(vec![busy(10)]);
     let paging_queue = queue(&mut world, bystander, 0).0;
     map(&mut world, paging_queue, 1);
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
-    script.borrow_mut().submissions.clear();
+    script.borrow().submissions.clear();
     world.advance(2000 * MS);
     let given: Vec<_> = {
         let submissions = &script.borrow().submissions;
@@ -235,8 +235,8 @@ fn after_a_reset_unaffected_work_is_resubmitted_with_paging_first_and_its_id_kep
     world.submit(context, &[Hang]);
     world.submit(bystanding, &[]);
     world.advance(TIMEOUT - 1);
-    script.borrow_mut().aborted = Some(1);
-    script.borrow_mut().submissions.clear();
+    script.borrow().aborted = Some(1);
+    script.borrow().submissions.clear();
     world.advance(1);
     let ids: Vec<_> = {
         let submissions = &script.borrow().submissions;
@@ -253,7 +253,7 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
         let (mut world, script) = scripted(config);
         let [owner, other] = [0; 2].map(|_| world.device());
         let (paging_queue, fence) = queue(&mut world, owner, 0);
-        script.borrow_mut().paging = Some(vec![Hang]);
+        script.borrow().paging = Some(vec![Hang]);
         map(&mut world, paging_queue, 1);
         let wait = world.pending(owner, &[(fence.object, 1)], false);
         world.advance(TIMEOUT);
@@ -261,7 +261,7 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
         assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
         assert_eq!(world.ended(), [(wait, REMOVED)]);
         // The system device survives: its next buffer runs.
-        script.borrow_mut().paging = Some(Vec::new());
+        script.borrow().paging = Some(Vec::new());
         let next = world.device();
         let (paging_queue, fence) = queue(&mut world, next, 0);
         map(&mut world, paging_queue, 1);
@@ -278,13 +278,13 @@ fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     assert_eq!(world.kernel.snapshot().engines[0].faults.resets_failing, 1);
     world.advance(REQUEST);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.notes();
     world.advance(TIMEOUT - REQUEST);
     assert_eq!(resets(&world), (0, 1, None));
     assert!(world.notes().iter().any(|note| note.contains("TdrReason 9")));
     assert_eq!([device, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
-    let called = script.borrow_mut().ddis();
+    let called = script.borrow().ddis();
     assert_eq!(
         called[2..],
         ["reset_engine 0", "reset_from_timeout", "memory_evicted", "restart_from_timeout"]
@@ -296,7 +296,7 @@ fn per_engine_tdr_stands_on_three_ddis() {
     covers!("TDR-017");
     for missing in PerEngineTdrDdis::all().iter() {
         let (_, script) = scripted(Config::default());
-        script.borrow_mut().ddis = PerEngineTdrDdis::all() - missing;
+        script.borrow().ddis = PerEngineTdrDdis::all() - missing;
         let world = scripted_by(Config::default(), &script);
         assert_eq!(world.kernel.start_failures().len(), 1, "{missing:?}");
         // Without the cap the DDIs are not needed.
@@ -395,7 +395,7 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
         let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 0);
-        script.borrow_mut().call_back("submit_command", vec![Callback::Stuck { nanos }]);
+        script.borrow().call_back("submit_command", vec![Callback::Stuck { nanos }]);
         world.submit(context, &[]);
         assert_eq!(resets(&world).2, bugcheck, "{nanos}");
     }
@@ -405,11 +405,11 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
 fn errors_of_the_scheduler_class_are_bugchecks() {
     covers!("TDR-033");
     let failed =
-        |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World<Scripted>, Handle, Handle)| {
+        |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World, Handle, Handle)| {
             let (mut world, script) = scripted(with_caps(caps));
             let device = world.device();
             let context = world.context(device, 0);
-            script.borrow_mut().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
+            script.borrow().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
             act(&mut world, device, context);
             let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
             assert!(bugcheck.why.contains(name), "{bugcheck:?}");
@@ -418,7 +418,7 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
             found
         };
     let caps = AdapterConfig::default().caps;
-    let submit = |world: &mut World<Scripted>, _: Handle, context: Handle| {
+    let submit = |world: &mut World, _: Handle, context: Handle| {
         world.submit(context, &[]);
     };
     assert_eq!(failed(caps, "submit_command", "SubmitCommand", submit).0, 0x119);
@@ -461,13 +461,13 @@ fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() 
     world.submit(contexts[1], &[]);
     world.submit(contexts[2], &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     world.advance(REQUEST);
-    script.borrow_mut().take();
+    script.borrow().take();
     // The second context's work is also submitted, and blocks the engine.
     let collateral =
         Callback::InvalidateHwContext { context: HwContext(1), reason: Invalidation::Collateral };
-    script.borrow_mut().call_back("reset_hw_engine", vec![collateral]);
+    script.borrow().call_back("reset_hw_engine", vec![collateral]);
     world.advance(TIMEOUT - REQUEST);
-    let called = script.borrow_mut().ddis();
+    let called = script.borrow().ddis();
     assert_eq!(
         called[2..],
         ["reset_hw_engine 0", "resume_hw_engine 0", "submit_command"],
@@ -482,7 +482,7 @@ fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() 
     let [device, other] = [0; 2].map(|_| world.device());
     let context = world.context_with(device, 0, C::HW_QUEUE_SUPPORTED);
     world.submit(context, &[Hang]);
-    script.borrow_mut().resume_fails = true;
+    script.borrow().resume_fails = true;
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (0, 1, None));
     assert_eq!([device, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
@@ -496,7 +496,7 @@ fn a_timeout_that_the_hardware_reports_needs_no_waiting() {
         let other = world.device();
         let context = world.context(other, OTHER.node);
         let timeout = Interrupt::GpuEngineTimeout { engine: ENGINE };
-        script.borrow_mut().call_back("submit_command", vec![interrupt(timeout)]);
+        script.borrow().call_back("submit_command", vec![interrupt(timeout)]);
         world.submit(context, &[]);
         assert_eq!(resets(&world), (expected, 0, None));
     }
@@ -511,7 +511,7 @@ fn an_engine_without_preemption_times_out_after_the_delay_alone() {
     assert_eq!(resets(&world), (0, 0, None));
     world.advance(1);
     assert_eq!(resets(&world), (1, 0, None));
-    assert!(!script.borrow_mut().ddis().contains(&"preempt_command".to_owned()));
+    assert!(!script.borrow().ddis().contains(&"preempt_command".to_owned()));
 }
 
 #[test]
@@ -538,7 +538,7 @@ fn a_bugcheck_stops_the_host_once() {
 fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
     for moment in [0, REQUEST, TIMEOUT - MS, TIMEOUT + 100 * MS, TIMEOUT + 600 * MS] {
         let (mut world, script) = scripted(paging_on(OTHER.node));
-        script.borrow_mut().dependents = Some(1 << OTHER.node);
+        script.borrow().dependents = Some(1 << OTHER.node);
         let (_, _) = hung(&mut world, 0);
         let device = world.device();
         let dependent = world.context(device, OTHER.node);

@@ -31,21 +31,21 @@ fn vm(number: u32) -> VmConfig {
 }
 
 /// LUIDs of the adapters that the process sees, relative to the first LUID.
-fn seen<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<u32> {
+fn seen(world: &mut World) -> Vec<u32> {
     let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 34 }) else { panic!() };
     list.into_iter().map(|Adapter { luid: one, .. }| one.low - luid(0).low).collect()
 }
 
-fn opens<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, number: u32) -> NtStatus {
+fn opens(world: &mut World, number: u32) -> NtStatus {
     world.status(Call::OpenAdapterFromLuid { luid: luid(number) })
 }
 
-fn attach(world: &mut World<Scripted>, script: &ScriptRef, vm: u32) -> Vec<String> {
+fn attach(world: &mut World, script: &ScriptRef, vm: u32) -> Vec<String> {
     world.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
     calls(script, &TOLD)
 }
 
-fn notes<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> String {
+fn notes(world: &mut World) -> String {
     let texts: Vec<_> = world.effects.notes.drain(..).map(|note| note.text).collect();
     texts.join("\n")
 }
@@ -61,7 +61,7 @@ fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
 fn a_vm_has_one_worker_process_on_each_adapter_that_renders_nothing() {
     covers!("GPV-003");
     let (mut world, script) = scripted(with_vms(2, vec![]));
-    script.borrow_mut().take();
+    script.borrow().take();
     assert_eq!(attach(&mut world, &script, 1), [created(1, 0, 1), created(1, 1, 1)].concat());
     assert_eq!(attach(&mut world, &script, 2), [created(2, 0, 2), created(2, 1, 2)].concat());
     // Work of its processes is submitted for them, not for the worker process.
@@ -71,7 +71,7 @@ fn a_vm_has_one_worker_process_on_each_adapter_that_renders_nothing() {
         let context = world.context(device, 0);
         world.submit(context, &[]);
     }
-    let log = script.borrow_mut().take();
+    let log = script.borrow().take();
     assert!(log.iter().all(|line| !line.contains("VirtualMachineWorker")), "{log:?}");
     assert!(
         log.iter().all(|line| !(line.starts_with("create_device") && line.ends_with(" of 1"))),
@@ -90,7 +90,7 @@ fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
     let nameless = ProcessId(23);
     world.input(Input::ProcessAttached { process: nameless, vm: VmId(1), pid: 9, name: String::new() });
     calls(&script, &["create_process"]);
-    let told = |process: ProcessId, adapter: u32, world: &mut World<Scripted>| {
+    let told = |process: ProcessId, adapter: u32, world: &mut World| {
         world.process = process;
         world.device_on(luid(adapter));
         calls(&script, &["create_process"])
@@ -115,9 +115,9 @@ fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
     world.guest(1, G);
     let device = world.device_on(luid(0));
     world.context(device, 0);
-    script.borrow_mut().take();
+    script.borrow().take();
     world.input(Input::VmDetached { vm: VmId(1) });
-    let log = script.borrow_mut().take();
+    let log = script.borrow().take();
     let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
     assert!(at("destroy_context") < at("destroy_process 0 1"), "{log:?}");
     let ends: Vec<_> =
@@ -144,7 +144,7 @@ fn a_new_vm_gets_no_stopped_adapter_and_an_old_vm_ends_there_cleanly() {
 #[test]
 fn a_driver_that_refuses_the_worker_process_does_not_serve_the_vm() {
     let (mut world, script) = scripted(with_vms(2, vec![]));
-    script.borrow_mut().failing = Some(("create_process", NtStatus::NO_MEMORY));
+    script.borrow().failing = Some(("create_process", NtStatus::NO_MEMORY));
     assert_eq!(attach(&mut world, &script, 1), created(1, 1, 1));
     assert!(notes(&mut world).contains("VM 1 (vm-1) has no adapter 0: DxgkDdiCreateProcess"));
     world.guest(1, G);

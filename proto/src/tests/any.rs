@@ -136,7 +136,7 @@ any_struct! {
         operation, base, size, allocation, allocation_offset, allocation_size, protection, destination
     }
     Adapter { handle, luid, sources }
-    CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value }
+    CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value, no_wait }
     PageFaultState { flags, gpu_address }
 }
 

@@ -153,6 +153,7 @@ messages! {
         3 slot: Option<u32>,
         4 gpu_address: u64,
         5 paging_fence_value: u64,
+        6 no_wait: bool,
     }
     PageFaultState PageFaultStateRead { 1 flags: u32, 2 gpu_address: u64, }
 }

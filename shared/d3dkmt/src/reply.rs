@@ -126,6 +126,8 @@ pub struct CreatedSyncObject {
     pub gpu_address: u64,
     /// The GPU address is valid once the device's paging fence has this value; 0: at once (FEN-062).
     pub paging_fence_value: u64,
+    /// This handle may not wait: NoWait, or an NT handle without SYNC_OBJECT_WAIT (FEN-069).
+    pub no_wait: bool,
 }
 
 /// `D3DKMT_DEVICEPAGEFAULT_STATE`, as far as it is known.

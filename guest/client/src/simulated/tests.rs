@@ -47,7 +47,11 @@ fn create_fence(session: &Session<SimulatedPort>, slot: u32, value: u64, flags: 
     let creating = session.create_sync_object(DEVICE, fence_info(value, flags), false, None);
     let created = serve(session, creating, |_, _| {
         session.port().memory().store(slot, value);
-        created(slot)
+        let mut reply = created(slot);
+        if let Reply::SyncObject(created) = &mut reply {
+            created.no_wait = flags & SyncObjectFlags::NO_WAIT.bits() != 0;
+        }
+        reply
     });
     created.expect("creates")
 }
@@ -66,6 +70,7 @@ fn created(slot: u32) -> Reply {
         slot,
         gpu_address: 0,
         paging_fence_value: 0,
+        no_wait: false,
     })
 }
 

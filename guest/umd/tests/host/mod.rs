@@ -228,9 +228,11 @@ impl Peer {
     /// Answers the next call, a create, with a fence in this slot.
     pub fn answer_create(&mut self, slot: u32, value: u64) {
         let (request, call) = self.call();
-        assert!(matches!(call, Call::CreateSynchronizationObject { .. }), "{call:?}");
+        let Call::CreateSynchronizationObject { info, .. } = call else { panic!("{call:?}") };
         self.store(slot, value);
-        self.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(slot)));
+        let no_wait = info.flags.contains(SyncObjectFlags::NO_WAIT);
+        let created = CreatedSyncObject { no_wait, ..created(slot) };
+        self.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created));
     }
 
     /// The next call, which must be a CPU wait. Returns its request and event.

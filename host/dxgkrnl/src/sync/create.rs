@@ -197,6 +197,7 @@ impl Kernel {
             slot,
             gpu_address,
             paging_fence_value: 0,
+            no_wait: flags.contains(SyncObjectFlags::NO_WAIT),
         })
     }
 

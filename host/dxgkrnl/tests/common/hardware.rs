@@ -42,7 +42,7 @@ pub fn wait(fence: &CreatedSyncObject, value: u64) -> isa::Packet {
     isa::Packet::FenceWait { gpu_address: fence.gpu_address, value }
 }
 
-impl<M: Miniport> World<M> {
+impl World {
     pub fn hw_context(&mut self, device: Handle, node_ordinal: u32) -> Handle {
         self.context_with(device, node_ordinal, CreateContextFlags::HW_QUEUE_SUPPORTED)
     }

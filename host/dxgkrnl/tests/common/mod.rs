@@ -19,8 +19,8 @@ use scenario::checker::{Checker, InputSummary};
 
 pub const P: ProcessId = ProcessId(1);
 
-pub struct World<M: Miniport = SimulatedMiniport> {
-    pub kernel: Kernel<M>,
+pub struct World {
+    pub kernel: Kernel,
     pub now: u64,
     pub process: ProcessId,
     /// Effects since the last `take`.
@@ -42,10 +42,8 @@ impl World {
     pub fn with_config(config: Config) -> Self {
         Self::with_miniport(config, SimulatedMiniport::default())
     }
-}
 
-impl<M: Miniport> World<M> {
-    pub fn with_miniport(config: Config, miniport: M) -> Self {
+    pub fn with_miniport(config: Config, miniport: impl Miniport + Send + 'static) -> Self {
         let mut world = World {
             kernel: Kernel::new(config, miniport),
             now: 0,
@@ -105,7 +103,7 @@ impl<M: Miniport> World<M> {
         }
     }
 
-    fn step(&mut self, told: &InputSummary, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
+    fn step(&mut self, told: &InputSummary, step: impl FnOnce(&mut Kernel, u64, &mut Effects)) {
         let mut effects = Effects::default();
         step(&mut self.kernel, self.now, &mut effects);
         match self.filling {

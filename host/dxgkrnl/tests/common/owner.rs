@@ -9,7 +9,7 @@ use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmConfig, VmId};
 use kmd::SimulatedMiniport;
 
 pub struct World {
-    pub kernel: Kernel<SimulatedMiniport>,
+    pub kernel: Kernel,
     pub request: u64,
 }
 

@@ -1,9 +1,8 @@
 //! A miniport around the simulated one: it records the DDI calls, and misbehaves as the test configures it.
 #![allow(dead_code)]
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use d3dkmt::{FeatureId, NtStatus, isa};
 use dxgkrnl::ddi::*;
@@ -54,7 +53,15 @@ pub struct Script {
     inside: bool,
 }
 
-pub type ScriptRef = Rc<RefCell<Script>>;
+#[derive(Clone)]
+pub struct ScriptRef(Arc<Mutex<Script>>);
+
+impl ScriptRef {
+    /// Panics instead of waiting: one thread drives both the kernel and the test.
+    pub fn borrow(&self) -> MutexGuard<'_, Script> {
+        self.0.try_lock().expect("the script is not borrowed")
+    }
+}
 
 pub struct Scripted {
     script: ScriptRef,
@@ -62,8 +69,8 @@ pub struct Scripted {
 }
 
 /// A world over a scripted miniport, and the state that the test shares with it.
-pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
-    let script = Rc::new(RefCell::new(Script {
+pub fn scripted(config: Config) -> (World, ScriptRef) {
+    let script = ScriptRef(Arc::new(Mutex::new(Script {
         log: Vec::new(),
         submissions: Vec::new(),
         scheduling_logs: Vec::new(),
@@ -84,11 +91,11 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
         ddis: PerEngineTdrDdis::all(),
         edges: Vec::new(),
         inside: false,
-    }));
+    })));
     (scripted_by(config, &script), script)
 }
 
-pub fn scripted_by(config: Config, script: &ScriptRef) -> World<Scripted> {
+pub fn scripted_by(config: Config, script: &ScriptRef) -> World {
     let miniport = Scripted { script: script.clone(), simulated: SimulatedMiniport::default() };
     World::with_miniport(config, miniport)
 }
@@ -132,14 +139,14 @@ impl Script {
 
 /// Log lines since the last call, of DDIs whose names begin with one of these.
 pub fn calls(script: &ScriptRef, names: &[&str]) -> Vec<String> {
-    let mut calls = script.borrow_mut().take();
+    let mut calls = script.borrow().take();
     calls.retain(|call| names.iter().any(|name| call.starts_with(name)));
     calls
 }
 
 /// Makes these callbacks at once, through a fault input that this miniport otherwise ignores.
-pub fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
-    script.borrow_mut().call_back("page_fault", callbacks);
+pub fn inject(world: &mut World, script: &ScriptRef, callbacks: Vec<Callback>) {
+    script.borrow().call_back("page_fault", callbacks);
     let engine = EngineId { adapter: 0, node: 0 };
     world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0, flags: 0 }));
 }
@@ -151,7 +158,7 @@ pub fn interrupt(interrupt: Interrupt) -> Callback {
 
 impl Scripted {
     fn failing(&self, ddi: &str) -> Result<(), NtStatus> {
-        let failed = self.script.borrow_mut().failing.take_if(|(of, _)| *of == ddi);
+        let failed = self.script.borrow().failing.take_if(|(of, _)| *of == ddi);
         failed.map_or(Ok(()), |(_, status)| Err(status))
     }
 
@@ -161,14 +168,14 @@ impl Scripted {
 
     /// Begins a DDI; asserts that no other DDI is on the stack.
     fn begin(&self, ddi: &str, line: String) {
-        let mut script = self.script.borrow_mut();
+        let mut script = self.script.borrow();
         assert!(!script.inside, "{ddi} inside of another DDI");
         script.inside = true;
         script.log.extend(line.lines().map(str::to_owned));
     }
 
     fn end(&self) {
-        self.script.borrow_mut().inside = false;
+        self.script.borrow().inside = false;
     }
 
     /// Makes the test's callbacks, then calls the simulated miniport.
@@ -180,10 +187,10 @@ impl Scripted {
         simulated: impl FnOnce(&mut SimulatedMiniport, &mut Callbacks) -> T,
     ) -> T {
         self.begin(ddi, line);
-        callbacks.append(&mut self.script.borrow_mut().due(ddi));
+        callbacks.append(&mut self.script.borrow().due(ddi));
         let before = callbacks.len();
         let answer = simulated(&mut self.simulated, callbacks);
-        self.script.borrow_mut().log_interrupts(&callbacks[before..]);
+        self.script.borrow().log_interrupts(&callbacks[before..]);
         self.end();
         answer
     }
@@ -207,7 +214,7 @@ macro_rules! silent_ddis {
     ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? $([$failing:ident])? = $line:expr;)*) => {
         $(fn $ddi(&mut self, $($arg: $type),*) $(-> $answer)? {
             $(self.$failing(stringify!($ddi))?;)?
-            self.script.borrow_mut().log.push($line.to_string());
+            self.script.borrow().log.push($line.to_string());
             self.simulated.$ddi($($arg),*)
         })*
     };
@@ -225,7 +232,7 @@ macro_rules! forwarded {
 #[rustfmt::skip]
 impl Miniport for Scripted {
     fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
-        self.script.borrow_mut().edges.push(*edge);
+        self.script.borrow().edges.push(*edge);
         Vec::new()
     }
 
@@ -342,14 +349,14 @@ impl Miniport for Scripted {
         callbacks: &mut Callbacks,
     ) -> Result<(), NtStatus> {
         self.failing("submit_command")?;
-        self.script.borrow_mut().submissions.push(submission.clone());
+        self.script.borrow().submissions.push(submission.clone());
         self.told("submit_command", "submit_command".into(), callbacks, |simulated, callbacks| {
             simulated.submit_command(now, submission, callbacks)
         })
     }
 
     fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Callbacks) {
-        let mut script = self.script.borrow_mut();
+        let mut script = self.script.borrow();
         assert!(!script.inside, "the DPC runs inside a DDI");
         script.log.push("dpc".to_owned());
         if !script.forgets_dpc {
@@ -399,7 +406,7 @@ impl Miniport for Scripted {
     }
 
     fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
-        self.script.borrow_mut().scheduling_logs.push((engine, buffer));
+        self.script.borrow().scheduling_logs.push((engine, buffer));
     }
 
     fn query_engine_status(&mut self, now: Nanos, engine: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
@@ -412,7 +419,7 @@ impl Miniport for Scripted {
     }
 
     fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
-        self.script.borrow_mut().log.push("query_dependent_engine_group".to_owned());
+        self.script.borrow().log.push("query_dependent_engine_group".to_owned());
         self.script.borrow().dependents.map_or(0, |others| others | 1 << engine.node)
     }
 
@@ -437,7 +444,7 @@ impl Miniport for Scripted {
         flags: PageFaultFlags,
         callbacks: &mut Callbacks,
     ) {
-        let mut instead = self.script.borrow_mut().due("page_fault");
+        let mut instead = self.script.borrow().due("page_fault");
         if instead.is_empty() {
             self.simulated.page_fault(now, engine, gpu_address, flags, callbacks);
         }
@@ -466,17 +473,17 @@ impl Miniport for Scripted {
         callbacks: &mut Callbacks,
     ) -> DoorbellConnection {
         let answer = self.simulated.connect_doorbell(now, hw_queue, callbacks);
-        self.script.borrow_mut().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
+        self.script.borrow().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
         answer
     }
 
     fn query_adapter_info(&mut self, adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
-        self.script.borrow_mut().log.push(format!("query_adapter_info {adapter}: {:?}", query.flags));
+        self.script.borrow().log.push(format!("query_adapter_info {adapter}: {:?}", query.flags));
         self.simulated.query_adapter_info(adapter, query)
     }
 
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
-        let mut script = self.script.borrow_mut();
+        let mut script = self.script.borrow();
         script.log.push(format!("build_paging_buffer {operation:?}"));
         match &script.paging {
             _ if script.pages_by_cpu => None,
@@ -490,7 +497,7 @@ impl Miniport for Scripted {
         now: Nanos,
         create: CreatePeriodicFrameNotification,
     ) -> Result<u64, NotificationRefused> {
-        let mut script = self.script.borrow_mut();
+        let mut script = self.script.borrow();
         script.log.push(format!("create_periodic_frame_notification {create:?}"));
         match script.refuse_notification {
             Some(refused) => Err(refused),
@@ -501,7 +508,7 @@ impl Miniport for Scripted {
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
         let before = callbacks.len();
         self.simulated.deadline(now, callbacks);
-        let mut script = self.script.borrow_mut();
+        let mut script = self.script.borrow();
         callbacks.append(&mut script.due("interrupt"));
         script.log_interrupts(&callbacks[before..]);
     }

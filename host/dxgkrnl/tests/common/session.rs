@@ -55,7 +55,7 @@ struct Guest {
 }
 
 pub struct Session {
-    pub kernel: Kernel<SimulatedMiniport>,
+    pub kernel: Kernel,
     random: Random,
     now: u64,
     request: u64,
@@ -69,7 +69,7 @@ pub struct Session {
 }
 
 /// Gives steps few work units for most seeds, so that many steps leave a backlog.
-pub fn set_units(kernel: &mut Kernel<SimulatedMiniport>, seed: u64) {
+pub fn set_units(kernel: &mut Kernel, seed: u64) {
     if let Some(units) = [None, Some(1), Some(3), Some(20)][(seed % 4) as usize] {
         kernel.set_work_units_per_step(units, units);
     }

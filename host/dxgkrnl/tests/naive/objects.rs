@@ -202,6 +202,7 @@ impl Naive {
             slot: if slot_fits { slot } else { Some(u32::MAX) },
             gpu_address: if address_fits { gpu_address } else { !gpu_address },
             paging_fence_value: 0,
+            no_wait: flags.contains(F::NO_WAIT),
         })
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Guest {
 }
 
 pub struct Pair {
-    pub kernel: Kernel<SimulatedMiniport>,
+    pub kernel: Kernel,
     pub naive: Naive,
     pub(super) guests: Vec<Guest>,
     vms: Vec<u32>,
@@ -237,7 +237,7 @@ impl Pair {
             self.kernel.handle(self.kernel.now(), Input::Deadline, &mut self.effects);
             self.kernel.finish_backlog(&mut self.effects);
         }
-        let next = |kernel: &Kernel<SimulatedMiniport>| kernel.next_event().filter(|due| *due > kernel.now());
+        let next = |kernel: &Kernel| kernel.next_event().filter(|due| *due > kernel.now());
         while let Some(due) = next(&self.kernel).filter(|due| self.steps_are_small && *due <= self.now) {
             self.kernel.handle(due, Input::Deadline, &mut self.effects);
             self.kernel.finish_backlog(&mut self.effects);

@@ -14,7 +14,7 @@ use dxgkrnl::why::{Cause, Question, Verdict, Why};
 const Q: ProcessId = ProcessId(2);
 const R: ProcessId = ProcessId(3);
 
-fn why<M: Miniport>(world: &World<M>) -> Why {
+fn why(world: &World) -> Why {
     let why = world.kernel.why(&Question::default());
     // Printed for readers of the text (--nocapture).
     println!("{why}");
@@ -22,14 +22,14 @@ fn why<M: Miniport>(world: &World<M>) -> Why {
 }
 
 /// The one cause of all waits.
-fn only<M: Miniport>(world: &World<M>) -> Cause {
+fn only(world: &World) -> Cause {
     let mut why = why(world);
     assert_eq!((why.causes.len(), why.left_out), (1, 0), "{why}");
     why.causes.remove(0)
 }
 
 /// The cause of a process's wait.
-fn of<M: Miniport>(world: &World<M>, process: u32) -> Cause {
+fn of(world: &World, process: u32) -> Cause {
     let question = Question { process: Some(process), ..Question::default() };
     let mut why = world.kernel.why(&question);
     println!("{why}");
@@ -60,8 +60,8 @@ fn gone(cause: &Cause) -> Vec<(u32, &str)> {
 const NT: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::NT_SECURITY_SHARING);
 
 /// A fence of the calling process that another process also opened, with every right. Returns both handles.
-fn fence_with<M: Miniport>(
-    world: &mut World<M>,
+fn fence_with(
+    world: &mut World,
     device: Handle,
     other: (ProcessId, Handle),
 ) -> (Handle, Handle) {
@@ -69,7 +69,7 @@ fn fence_with<M: Miniport>(
     (fence, open_in(world, fence, other))
 }
 
-fn open_in<M: Miniport>(world: &mut World<M>, fence: Handle, (other, device): (ProcessId, Handle)) -> Handle {
+fn open_in(world: &mut World, fence: Handle, (other, device): (ProcessId, Handle)) -> Handle {
     let token = ShareToken([7; 16]);
     let name = None;
     let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
@@ -82,7 +82,7 @@ fn open_in<M: Miniport>(world: &mut World<M>, fence: Handle, (other, device): (P
 }
 
 /// Makes the calls of this process, then restores the calling process.
-fn acts<M: Miniport, T>(world: &mut World<M>, process: ProcessId, act: impl FnOnce(&mut World<M>) -> T) -> T {
+fn acts<T>(world: &mut World, process: ProcessId, act: impl FnOnce(&mut World) -> T) -> T {
     let me = std::mem::replace(&mut world.process, process);
     let result = act(world);
     world.process = me;

@@ -172,14 +172,14 @@ fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
     }
 }
 
-fn cpu_waits<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>) -> Vec<(u32, u64)> {
+fn cpu_waits(kernel: &Kernel) -> Vec<(u32, u64)> {
     let mut waits = Vec::new();
     kernel.pending_waits(&mut |wait| waits.extend(wait.event.map(|event| (wait.process.0, event.0))));
     waits
 }
 
 /// The report on one wait.
-fn asked<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>, (process, event): (u32, u64)) -> &'static str {
+fn asked(kernel: &Kernel, (process, event): (u32, u64)) -> &'static str {
     let question = Question { process: Some(process), event: Some(event), ..Question::default() };
     let why = kernel.why(&question);
     assert_eq!((why.causes.len(), why.waiting), (1, 1), "{why}");

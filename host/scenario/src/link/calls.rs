@@ -20,9 +20,9 @@ fn answer_of<T>(result: Result<T, NtStatus>, reply: impl FnOnce(T) -> Reply) -> 
 }
 
 fn of_fence(fence: CreatedFence<SimulatedLocation>) -> CreatedSyncObject {
-    let CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value } = fence;
+    let CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait } = fence;
     let slot = location.map(|location| location.slot());
-    CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value }
+    CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value, no_wait }
 }
 
 fn created(fence: CreatedFence<SimulatedLocation>) -> Reply {

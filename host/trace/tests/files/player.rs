@@ -1,6 +1,6 @@
 //! Playing a trace to any point, forwards and backwards, from snapshots and across losses.
 
-mod common;
+use crate::common;
 
 use common::session::{self, Random};
 use common::{Step, drivers, reader};

@@ -1,6 +1,6 @@
 //! Damaged files: intact parts are read, losses are reported exactly, and nothing panics.
 
-mod common;
+use crate::common;
 
 use common::{RECORDING, bounds, reader, record, record_in_blocks, replay, session};
 use drivers::Registry;

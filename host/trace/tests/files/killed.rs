@@ -1,6 +1,6 @@
 //! Killed recorders: all recorded data is available at any time, in the file or in the open block.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Flight recorders: the last steps, complete from a snapshot on.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! A packed trace has the same records in fewer bytes.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! The file format matches the documentation, and all inputs and effects survive a round trip.
 
-mod common;
+use crate::common;
 
 use common::{RECORDING, bounds, config, reader, record, replay, session, steps};
 use d3dkmt::{

@@ -1,6 +1,6 @@
 //! Replay: identical if nothing changed, else the first difference.
 
-mod common;
+use crate::common;
 
 use common::{config, drivers, record, replay, session, steps};
 use d3dkmt::{

@@ -1,7 +1,7 @@
 //! Records of times: a reader that does not request them reads the same trace as without.
 
-mod common;
-mod hot;
+use crate::common;
+use crate::hot;
 
 use std::path::Path;
 
