@@ -138,11 +138,7 @@ impl<P: Port> Session<P> {
         self.native_fence(&call, device).await
     }
 
-    async fn native_fence(
-        &self,
-        call: &Call,
-        device: Handle,
-    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+    async fn native_fence(&self, call: &Call, device: Handle) -> Result<CreatedFence<P::Location>, NtStatus> {
         match self.call_with_memory(call, &Wakes::None).await? {
             Reply::SyncObject(created) => {
                 let fence = self.locate(created)?;

@@ -298,7 +298,8 @@ impl<P: Port> Session<P> {
                 NtStatus::INTERNAL_ERROR
             })?),
         };
-        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } = created;
+        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, no_wait, .. } =
+            created;
         Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value, no_wait })
     }
 

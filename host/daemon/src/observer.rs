@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
 
 /// The kernel type of a daemon.

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
 
 use super::journal::SessionCursors;

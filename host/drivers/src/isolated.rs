@@ -10,17 +10,16 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use dxgkrnl::ddi::Miniport;
+use dxgkrnl::ddi::{BoxedMiniport, Miniport};
 use serde::{Deserialize, Serialize};
 
-use crate::BoxedDriver;
 use crate::registry::Make;
 
 /// Life cycle of a driver, as the module draws it.
 enum State {
-    Alive(BoxedDriver),
+    Alive(BoxedMiniport),
     /// The panic message, and the driver until it is dropped.
-    Died(String, Option<BoxedDriver>),
+    Died(String, Option<BoxedMiniport>),
     Gone,
 }
 

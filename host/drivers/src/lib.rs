@@ -36,9 +36,6 @@ pub use filter_driver::{FilterDriver, Filtered};
 pub use isolated::panic_words;
 pub use registry::{Registry, SIMULATED, UnknownDriver};
 
-/// A boxed driver. It is `Send`, because any thread of the daemon may run the kernel.
-pub type BoxedDriver = Box<dyn Miniport + Send>;
-
 /// The kernel's miniport, which dispatches each DDI to the driver of its adapter.
 pub struct Drivers {
     /// By adapter.

@@ -5,15 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use dxgkrnl::Config;
+use dxgkrnl::ddi::BoxedMiniport;
 use kmd::SimulatedMiniport;
-
-use crate::BoxedDriver;
 
 /// Name of the default driver, [`SimulatedMiniport`].
 pub const SIMULATED: &str = "simulated";
 
 /// Factory of a driver.
-pub(crate) type Make = Arc<dyn Fn() -> BoxedDriver + Send + Sync>;
+pub(crate) type Make = Arc<dyn Fn() -> BoxedMiniport + Send + Sync>;
 
 /// Drivers by name. It always contains [`SIMULATED`].
 #[derive(Clone, Default)]
@@ -51,7 +50,7 @@ impl Registry {
     ///
     /// Panics if a driver of this name is registered already.
     #[must_use]
-    pub fn with(mut self, name: &str, make: impl Fn() -> BoxedDriver + Send + Sync + 'static) -> Registry {
+    pub fn with(mut self, name: &str, make: impl Fn() -> BoxedMiniport + Send + Sync + 'static) -> Registry {
         assert!(self.names().all(|known| known != name), "there is a driver named {name:?} already");
         let others = Arc::make_mut(self.others.get_or_insert_default());
         others.insert(name.to_owned(), Arc::new(make));

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use d3dkmt::query::kind as query;
 use d3dkmt::{Handle, Luid, NtStatus, Reply};
 
-use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
+use crate::ddi::{QueryAdapterInfo, QueryAdapterInfoFlags};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::residency::SegmentGroupUse;

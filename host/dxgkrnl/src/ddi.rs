@@ -67,6 +67,7 @@ mod pending_writes;
 mod queues;
 mod recovery;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -306,6 +307,9 @@ pub struct SignalMonitoredFence {
 /// Why a command buffer is refused at submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadCommands(pub String);
+
+/// A driver that any thread of a host may run.
+pub type BoxedMiniport = Box<dyn Miniport + Send>;
 
 /// A kernel-mode driver with its hardware. The contract is in the documentation of [the module](self).
 pub trait Miniport {

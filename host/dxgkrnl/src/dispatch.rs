@@ -7,7 +7,6 @@ use alloc::vec;
 use d3dkmt::{Call, Reply, SyncObjectFlags, calls_by_topic};
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::CallResult;
 use crate::escape::EscapeHandles;

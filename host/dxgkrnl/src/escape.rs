@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EscapeFlags, Handle, NtStatus, Reply, escape, limits};
 
-use crate::ddi::{Escape, HwContext, KmdDevice, Miniport};
+use crate::ddi::{Escape, HwContext, KmdDevice};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -1,7 +1,6 @@
 //! `D3DKMTIsFeatureEnabled`: which features an adapter has, and since which version.
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::error::{CallResult, Refusal, refuse};
 use crate::kernel::Kernel;
 use alloc::format;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::{DeviceExecutionState, NtStatus};
 
 use super::fault::Fault;
-use crate::ddi::{Miniport, PageFaultFlags};
+use crate::ddi::PageFaultFlags;
 use crate::effects::{Effects, Note};
 use crate::error::{Refusal, refuse};
 use crate::history::Ending;

@@ -19,7 +19,7 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, WakeTarget};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
-use crate::ddi::{Callback, Miniport, interrupt_type};
+use crate::ddi::{BoxedMiniport, Callback, Miniport, interrupt_type};
 use crate::driver::Driver;
 use crate::driver::happens_before::HappensBeforeLog;
 use crate::driver::start;
@@ -74,7 +74,7 @@ impl Kernel {
         Self::over(config, Box::new(miniport))
     }
 
-    fn over(config: Config, mut miniport: Box<dyn Miniport + Send>) -> Self {
+    fn over(config: Config, mut miniport: BoxedMiniport) -> Self {
         let edges = HappensBeforeLog::new(&config);
         miniport.start(&config);
         start::set_scheduling_logs(&config, &mut *miniport);
@@ -344,7 +344,7 @@ impl Kernel {
     pub(crate) fn call_ddi(
         &mut self,
         effects: &mut Effects,
-        ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+        ddi: impl FnOnce(&mut dyn Miniport, Nanos, &mut Vec<Callback>),
     ) {
         self.call_driver(Caller::Ddi, effects, ddi);
     }
@@ -354,7 +354,7 @@ impl Kernel {
     pub(crate) fn call_isr(
         &mut self,
         effects: &mut Effects,
-        isr: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+        isr: impl FnOnce(&mut dyn Miniport, Nanos, &mut Vec<Callback>),
     ) {
         self.call_driver(Caller::Isr, effects, isr);
     }
@@ -364,10 +364,10 @@ impl Kernel {
         &mut self,
         caller: Caller,
         effects: &mut Effects,
-        ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+        ddi: impl FnOnce(&mut dyn Miniport, Nanos, &mut Vec<Callback>),
     ) {
         let mut callbacks = self.miniport.take_callbacks();
-        ddi(&mut self.miniport, self.now, &mut callbacks);
+        ddi(&mut *self.miniport, self.now, &mut callbacks);
         self.note_late_vsync(&callbacks, effects);
         self.vidsch.work_mut().add_callbacks(&mut callbacks, caller);
         self.miniport.keep_callbacks(callbacks);
@@ -378,7 +378,7 @@ impl Kernel {
     pub(crate) fn run_ddi(
         &mut self,
         effects: &mut Effects,
-        ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
+        ddi: impl FnOnce(&mut dyn Miniport, Nanos, &mut Vec<Callback>),
     ) {
         self.call_ddi(effects, ddi);
         self.process_callbacks(effects);

@@ -4,7 +4,6 @@ use d3dkmt::{Call, SignalFlags};
 
 use super::planted::PlantedBug;
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::{Answer, Effects, FenceStore};
 use crate::kernel::Kernel;
 use crate::process::HandleTarget;

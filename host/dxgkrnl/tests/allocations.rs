@@ -9,7 +9,6 @@ use d3dkmt::{
     KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
@@ -31,11 +30,7 @@ pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {
 }
 
 /// The resource, its global handle, and the allocation; NULL for those that the call does not create.
-pub(crate) fn create(
-    world: &mut World,
-    device: Handle,
-    flags: F,
-) -> (Handle, Handle, Handle) {
+pub(crate) fn create(world: &mut World, device: Handle, flags: F) -> (Handle, Handle, Handle) {
     match world.ok(Call::CreateAllocation { create: Box::new(creation(device, flags)) }) {
         Reply::Allocations { resource, shared_handle, allocations } => {
             assert_eq!(allocations.len(), 1);

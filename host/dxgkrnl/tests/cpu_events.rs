@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, calls, inject, interrupt, scripted};
+use crate::common::scripted::{ScriptRef, calls, inject, interrupt, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, EventId, GuestEvent, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo,
@@ -54,11 +54,7 @@ fn from_dpc(world: &mut World, script: &ScriptRef, callbacks: Vec<Callback>) {
 }
 
 /// Lets the driver signal these; returns the events set and the number of contract violations.
-fn driver_signals(
-    world: &mut World,
-    script: &ScriptRef,
-    signals: &[SignalEvent],
-) -> (Vec<EventId>, u64) {
+fn driver_signals(world: &mut World, script: &ScriptRef, signals: &[SignalEvent]) -> (Vec<EventId>, u64) {
     let (woken, violations) = signaled(world, script, signals);
     (woken.into_iter().map(|target| target.event().expect("the event of a wait")).collect(), violations)
 }
@@ -77,11 +73,7 @@ fn driver_signals_guest(
     (woken.into_iter().map(guest).collect(), violations)
 }
 
-fn signaled(
-    world: &mut World,
-    script: &ScriptRef,
-    signals: &[SignalEvent],
-) -> (Vec<WakeTarget>, u64) {
+fn signaled(world: &mut World, script: &ScriptRef, signals: &[SignalEvent]) -> (Vec<WakeTarget>, u64) {
     world.effects.events.clear();
     let before = world.kernel.snapshot().contract_violations;
     from_dpc(world, script, signals.iter().flat_map(|signal| called_back(0, *signal)).collect());

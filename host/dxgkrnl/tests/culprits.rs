@@ -8,7 +8,6 @@ use crate::common::scripted::scripted;
 use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
 const OK: NtStatus = NtStatus::SUCCESS;

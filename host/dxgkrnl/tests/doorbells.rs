@@ -6,7 +6,7 @@ use covers::covers;
 
 use crate::allocations::{create, destroy};
 use crate::common::hardware::*;
-use crate::common::scripted::{Scripted, calls, inject, scripted};
+use crate::common::scripted::{calls, inject, scripted};
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, bring, map, told};
 use d3dkmt::{Call, CreateAllocationFlags, Handle, NtStatus, Reply, SignalFlags, isa};

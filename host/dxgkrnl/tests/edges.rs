@@ -5,7 +5,7 @@ use dxgkrnl::ddi::{Agent, HappensBefore, HwContext};
 use dxgkrnl::{AdapterConfig, Config, ProcessId};
 
 use crate::common::hardware::{busy, write};
-use crate::common::scripted::{ScriptRef, Scripted, scripted};
+use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{P, World};
 
 fn looking() -> (World, ScriptRef) {

@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
+use crate::common::scripted::{ScriptRef, calls, scripted};
 use crate::common::{P, World};
 use d3dkmt::escape::{kind, tdr_debug_control as tdr};
 use d3dkmt::{

@@ -3,11 +3,10 @@
 use covers::covers;
 
 use crate::allocations::{HEAP, create, destroy, open};
-use crate::common::scripted::{ScriptRef, Scripted, scripted};
+use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{P, World};
 use crate::paging::queue;
 use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;

@@ -7,7 +7,6 @@ use crate::common::hardware::{busy, write};
 use d3dkmt::escape::kind;
 use d3dkmt::{Call, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ProcessId;
-use dxgkrnl::ddi::Miniport;
 
 const OK: NtStatus = NtStatus::SUCCESS;
 const MS: u64 = 1_000_000;

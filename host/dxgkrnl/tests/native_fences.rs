@@ -3,12 +3,12 @@
 use covers::covers;
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
+use crate::common::scripted::{ScriptRef, calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
 };
-use dxgkrnl::ddi::{Callback, EngineId, Interrupt, Miniport, NativeFenceId, SignaledNativeFences};
+use dxgkrnl::ddi::{Callback, EngineId, Interrupt, NativeFenceId, SignaledNativeFences};
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
@@ -33,11 +33,7 @@ fn stored(fence: &CreatedSyncObject, value: u64) -> Callback {
     Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value }
 }
 
-fn open_native(
-    world: &mut World,
-    device: Handle,
-    token: ShareToken,
-) -> Result<CreatedSyncObject, NtStatus> {
+fn open_native(world: &mut World, device: Handle, token: ShareToken) -> Result<CreatedSyncObject, NtStatus> {
     let flags = SyncObjectFlags::empty();
     match world.call(Call::OpenNativeFence { device, token, flags, engine_affinity: 0 }) {
         (OK, Reply::SyncObject(opened)) => Ok(opened),

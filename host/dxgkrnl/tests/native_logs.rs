@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::common::World;
 use crate::common::hardware::*;
-use crate::common::scripted::{Scripted, calls, inject, scripted};
+use crate::common::scripted::{calls, inject, scripted};
 use dxgkrnl::ddi::{
     Callback, EngineId, HwQueueId, Interrupt, NATIVE_FENCE_LOG_ENTRIES, NativeFenceId, NativeFenceLogEntry,
     NativeFenceLogHeader, NativeFenceLogType, NativeFenceLogWrite, SignaledNativeFences,

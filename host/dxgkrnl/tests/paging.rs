@@ -9,7 +9,6 @@ use d3dkmt::{
     isa::Packet::{Busy, FenceWrite},
     limits,
 };
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Fault, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
@@ -19,11 +18,7 @@ const PAGING_NS: u64 = 100_000;
 const ZERO: u64 = 4;
 const UNMAP: u32 = 1;
 
-pub(crate) fn queue(
-    world: &mut World,
-    device: Handle,
-    priority: i32,
-) -> (Handle, CreatedSyncObject) {
+pub(crate) fn queue(world: &mut World, device: Handle, priority: i32) -> (Handle, CreatedSyncObject) {
     match world.ok(Call::CreatePagingQueue { device, priority, physical_adapter: 0 }) {
         Reply::PagingQueue { queue, fence } => (queue, fence),
         other => panic!("{other:?}"),

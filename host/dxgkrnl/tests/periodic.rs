@@ -8,7 +8,7 @@ use d3dkmt::{
     Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo,
     SyncObjectType as T, limits,
 };
-use dxgkrnl::ddi::{Callback, Interrupt, Miniport, NotificationRefused};
+use dxgkrnl::ddi::{Callback, Interrupt, NotificationRefused};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TargetConfig};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;

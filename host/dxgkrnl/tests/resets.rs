@@ -10,9 +10,7 @@ use d3dkmt::{
     Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
     SyncObjectFlags as F,
 };
-use dxgkrnl::ddi::{
-    Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, Miniport, PageFaultFlags,
-};
+use dxgkrnl::ddi::{Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, PageFaultFlags};
 use dxgkrnl::policy::{FaultedDevicePoisons, PoisonedFence};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, Policy, ProcessId, VidSchCaps};
 

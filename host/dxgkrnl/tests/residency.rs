@@ -3,12 +3,11 @@
 use covers::covers;
 
 use crate::allocations::{HEAP, create, creation, destroy, open};
-use crate::common::scripted::{ScriptRef, Scripted, scripted};
+use crate::common::scripted::{ScriptRef, scripted};
 use crate::common::{P, World};
 use crate::gpu_memory::{Mapped, PAGING_NS, map, told};
 use crate::paging::queue;
 use d3dkmt::{Call, CreateAllocationFlags as F, CreatedSyncObject, Handle, NtStatus, Reply, limits};
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Fault, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;

@@ -7,7 +7,7 @@ use crate::common::{P, World, without_timeouts};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, FeatureId, Handle, NtStatus, Reply, SignalFlags};
-use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags};
+use dxgkrnl::ddi::{EngineState, Interrupt, PageFaultFlags};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Features, Input, NodeConfig, VidSchCaps};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;

@@ -4,7 +4,7 @@ use covers::covers;
 
 use crate::common::World;
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
+use crate::common::scripted::{ScriptRef, calls, inject, scripted};
 use d3dkmt::isa::Packet::Hang;
 use dxgkrnl::ddi::{Callback, EngineId, HwContext, Interrupt};
 use dxgkrnl::{Config, Fault, Input};

@@ -2,12 +2,12 @@
 
 use covers::covers;
 
-use crate::common::scripted::{ScriptRef, Scripted, interrupt, paging_on, scripted, scripted_by};
+use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{P, World};
 use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus};
-use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
+use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, PerEngineTdrDdis};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
 const OK: NtStatus = NtStatus::SUCCESS;
@@ -404,19 +404,18 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
 #[test]
 fn errors_of_the_scheduler_class_are_bugchecks() {
     covers!("TDR-033");
-    let failed =
-        |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World, Handle, Handle)| {
-            let (mut world, script) = scripted(with_caps(caps));
-            let device = world.device();
-            let context = world.context(device, 0);
-            script.borrow().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
-            act(&mut world, device, context);
-            let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
-            assert!(bugcheck.why.contains(name), "{bugcheck:?}");
-            let found = (bugcheck.code, bugcheck.parameters[0]);
-            assert_eq!(world.execution_state(device), STOPPED);
-            found
-        };
+    let failed = |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World, Handle, Handle)| {
+        let (mut world, script) = scripted(with_caps(caps));
+        let device = world.device();
+        let context = world.context(device, 0);
+        script.borrow().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
+        act(&mut world, device, context);
+        let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
+        assert!(bugcheck.why.contains(name), "{bugcheck:?}");
+        let found = (bugcheck.code, bugcheck.parameters[0]);
+        assert_eq!(world.execution_state(device), STOPPED);
+        found
+    };
     let caps = AdapterConfig::default().caps;
     let submit = |world: &mut World, _: Handle, context: Handle| {
         world.submit(context, &[]);

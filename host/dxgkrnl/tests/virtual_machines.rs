@@ -3,7 +3,7 @@
 use covers::covers;
 
 use crate::common::World;
-use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
+use crate::common::scripted::{ScriptRef, calls, scripted};
 use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
 use dxgkrnl::{
     AdapterConfig, Config, Fault, Input, ProcessId, VmConfig, VmId, virtualization_flags::FORCE_SECURE,

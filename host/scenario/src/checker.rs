@@ -22,7 +22,6 @@ use d3dkmt::{
     AcquireOutcome, Call, CallEffect, EscapeFlags, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
     WaitFromCpuFlags, WaitOutcome, isa,
 };
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::policy::CpuSignal as CpuSignalPolicy;
 use dxgkrnl::{Answer, DmaOp, Effects, Input, Kernel, ProcessId};
 
@@ -323,12 +322,7 @@ impl Checker {
         }
     }
 
-    fn check_no_effects_after_end(
-        &mut self,
-        told: &InputSummary,
-        effects: &Effects,
-        kernel: &Kernel,
-    ) {
+    fn check_no_effects_after_end(&mut self, told: &InputSummary, effects: &Effects, kernel: &Kernel) {
         if !matches!(told.kind, InputKind::Gone { .. } | InputKind::GoneMany) {
             return;
         }

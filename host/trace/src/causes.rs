@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use d3dkmt::{Call, Handle};
-use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos, ProcessId};
 
 use crate::steps::Step;

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use d3dkmt::{EventId, Handle};
-use drivers::Drivers;
 use dxgkrnl::{Effects, Kernel, Nanos, ProcessId, duration};
 
 /// A point of a trace.

@@ -297,6 +297,7 @@ pub fn created(slot: u32) -> CreatedSyncObject {
         slot: Some(slot),
         gpu_address,
         paging_fence_value: 0,
+        no_wait: false,
     }
 }
 

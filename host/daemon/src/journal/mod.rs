@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use drivers::{Drivers, Registry};
+use drivers::Registry;
 use dxgkrnl::{Config, Kernel, ProcessId};
 use proto::limits::TOKEN_BYTES;
 use rustix::fs::{FlockOperation, flock};

@@ -133,12 +133,7 @@ fn replay_one(
     Ok(())
 }
 
-fn restored(
-    config: &Config,
-    drivers: &Registry,
-    state: &[u8],
-    digest: u64,
-) -> Result<Kernel, String> {
+fn restored(config: &Config, drivers: &Registry, state: &[u8], digest: u64) -> Result<Kernel, String> {
     let fresh = Drivers::new(drivers, config);
     let restored = catch_unwind(AssertUnwindSafe(|| Kernel::restore(config.clone(), fresh, state)));
     let kernel = match restored {

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{DmaOp, Effects, Input, Kernel, MemoryRef, Nanos, ProcessId, StagingBuffer};
 use proto::channel::ToGuest;
 use proto::convert::{answer_to_frame, wake_to_frame};

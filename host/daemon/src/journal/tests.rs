@@ -1,6 +1,7 @@
 //! Folders, locks and segments.
 
 use d3dkmt::Call;
+use drivers::Drivers;
 use dxgkrnl::{Effects, Input, VmId};
 use trace::state_path;
 

@@ -14,7 +14,6 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use drivers::Drivers;
 use dxgkrnl::Kernel;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
@@ -94,7 +93,7 @@ fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use drivers::Registry;
+    use drivers::{Drivers, Registry};
     use dxgkrnl::{Config, Effects, Input, ProcessId, VmId};
 
     use super::*;

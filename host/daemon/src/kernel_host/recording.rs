@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use drivers::Drivers;
 use dxgkrnl::{Input, Kernel, Nanos};
 use trace::{Recorder, Times, TraceError};
 use tracing::Level;
@@ -93,11 +92,7 @@ impl Recording {
     }
 
     /// Records a kernel that is already running: its state comes first.
-    pub fn from_here(
-        path: &Path,
-        kernel: &Kernel,
-        log: &Arc<LogLines>,
-    ) -> Result<Recording, TraceError> {
+    pub fn from_here(path: &Path, kernel: &Kernel, log: &Arc<LogLines>) -> Result<Recording, TraceError> {
         let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
         let mut recording = Recording::over(recorder, None, log);
         recording.snapshot(kernel.now(), kernel);

@@ -53,8 +53,7 @@ impl Views<'_> {
     pub fn say<R: Message + Default>(&self, say: impl Fn(&KernelCopy<'_>) -> R) -> Result<R, String> {
         let host_state = self.kernel_host.lock();
         let now = self.kernel_host.timer.now();
-        let say =
-            |kernel: &Kernel| say(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
+        let say = |kernel: &Kernel| say(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
         #[cfg(target_env = "gnu")]
         if !is_small(&host_state.kernel)
             && let Ok(child) = Child::fork(|| say(&host_state.kernel).encode_to_vec())

@@ -4,7 +4,6 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 
 impl Kernel {

@@ -8,17 +8,16 @@ mod iommu;
 mod order;
 pub(crate) mod start;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::take;
 use core::ops::{Deref, DerefMut};
 
 use crate::Nanos;
-use crate::ddi::{Callback, Miniport};
+use crate::ddi::{BoxedMiniport, Callback, Miniport};
 
 /// The miniport with its cached deadline.
 pub(crate) struct Driver {
-    miniport: Box<dyn Miniport + Send>,
+    miniport: BoxedMiniport,
     /// The cached deadline; `None` if the miniport has to be asked.
     due: Option<Option<Nanos>>,
     /// Empty lists of callbacks, kept for their memory.
@@ -27,7 +26,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub fn new(miniport: Box<dyn Miniport + Send>) -> Self {
+    pub fn new(miniport: BoxedMiniport) -> Self {
         Driver { miniport, due: None, callbacks: Vec::new(), dpc_callbacks: Vec::new() }
     }
 

@@ -1,7 +1,7 @@
 //! Reports signals and waits to drivers in the order in which they take effect.
 
 use crate::ProcessId;
-use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId, Miniport};
+use crate::ddi::{Agent, HappensBefore, HwContext, HwQueueId};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::legacy::is_acquired;

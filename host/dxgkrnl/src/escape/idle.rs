@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Call, NtStatus};
 
 use super::EscapeHandles;
-use crate::ddi::{EngineId, Miniport, RunningContext};
+use crate::ddi::{EngineId, RunningContext};
 use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::ids::earliest;

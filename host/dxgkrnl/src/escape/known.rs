@@ -14,7 +14,6 @@ use d3dkmt::{CpuEventUsage, Handle, NtStatus, Reply, escape::known};
 
 use super::Subject;
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu_event::{CPU_EVENT_BYTES, CpuEvent, CpuEvents};
 use crate::ProcessId;
-use crate::ddi::{
-    CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdProcess, Miniport, ProcessKind, SignalEvent,
-};
+use crate::ddi::{CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdProcess, ProcessKind, SignalEvent};
 use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;

@@ -5,7 +5,7 @@ use alloc::format;
 use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType, limits};
 
 use super::notification::Notification;
-use crate::ddi::{CreatePeriodicFrameNotification, Miniport, NotificationRefused};
+use crate::ddi::{CreatePeriodicFrameNotification, NotificationRefused};
 use crate::effects::{Effects, Note};
 use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;

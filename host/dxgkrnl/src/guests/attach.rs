@@ -9,7 +9,7 @@ use d3dkmt::{NtStatus, limits};
 use super::virtual_machine::VirtualMachine;
 use crate::config::HOST_NAME;
 use crate::config::virtualization_flags::FORCE_PARAVIRTUALIZATION;
-use crate::ddi::{KmdProcess, Miniport, NewProcess, ProcessKind, VirtualMachineData};
+use crate::ddi::{KmdProcess, NewProcess, ProcessKind, VirtualMachineData};
 use crate::effects::{Effects, HostEvent};
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::known::KnownGuests;
-use crate::ddi::{KmdDevice, KmdProcess, Miniport, NewProcess, ProcessKind};
+use crate::ddi::{KmdDevice, KmdProcess, NewProcess, ProcessKind};
 use crate::effects::Effects;
 use crate::error::Refusal;
 use crate::kernel::Kernel;

@@ -9,7 +9,7 @@ use d3dkmt::{Handle, SyncObjectFlags, limits};
 
 use super::{Ending, Remembered};
 use crate::ProcessId;
-use crate::ddi::{HwQueueId, Miniport, PendingWrite};
+use crate::ddi::{HwQueueId, PendingWrite};
 use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::vidsch::Packet;

@@ -11,6 +11,7 @@
 //! Builds with different tables can behave alike and replay each other's traces, but cannot start from each other's
 //! state. So the layout has its own version.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -18,7 +19,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Kernel;
-use crate::ddi::Miniport;
+use crate::ddi::{BoxedMiniport, Miniport};
 use crate::driver::happens_before::HappensBeforeLog;
 use crate::events::Events;
 use crate::guests::Guests;
@@ -127,7 +128,15 @@ impl Kernel {
     ///
     /// `config` has to be the saved kernel's configuration. The bytes are trusted: a caller that stores them where
     /// others can change them needs a checksum.
-    pub fn restore(config: Config, miniport: M, state: &[u8]) -> Result<Self, NotRestored> {
+    pub fn restore(
+        config: Config,
+        miniport: impl Miniport + Send + 'static,
+        state: &[u8],
+    ) -> Result<Self, NotRestored> {
+        Self::restore_over(config, Box::new(miniport), state)
+    }
+
+    fn restore_over(config: Config, miniport: BoxedMiniport, state: &[u8]) -> Result<Self, NotRestored> {
         let damaged = |error: postcard::Error| NotRestored::Damaged(error.to_string());
         let (version, state) = postcard::take_from_bytes::<u32>(state).map_err(damaged)?;
         if version != SEMANTIC_VERSION {
@@ -143,7 +152,7 @@ impl Kernel {
         if !rest.is_empty() {
             return Err(NotRestored::Damaged("extra bytes follow the state".into()));
         }
-        let mut kernel = Kernel::new(config, miniport);
+        let mut kernel = Kernel::over(config, miniport);
         saved.into(&mut kernel);
         kernel.miniport.restore(&driver).map_err(NotRestored::Driver)?;
         Ok(kernel)

@@ -6,7 +6,7 @@ use alloc::format;
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType};
 
 use super::{LocalFence, NativeFence, NewFence, OnAdapter};
-use crate::ddi::{LocalNativeFenceId, Miniport, NativeFenceId, NewNativeFence, OpenedNativeFence};
+use crate::ddi::{LocalNativeFenceId, NativeFenceId, NewNativeFence, OpenedNativeFence};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

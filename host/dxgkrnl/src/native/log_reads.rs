@@ -4,9 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::log::NativeFenceLogs;
-use crate::ddi::{
-    EngineId, HwQueueId, Miniport, NATIVE_FENCE_LOG_ENTRIES, NativeFenceLogType, NativeFenceLogWrite,
-};
+use crate::ddi::{EngineId, HwQueueId, NATIVE_FENCE_LOG_ENTRIES, NativeFenceLogType, NativeFenceLogWrite};
 use crate::effects::Effects;
 use crate::error::{Refusal, refuse};
 use crate::kernel::Kernel;

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectFlags;
 
-use crate::ddi::{CurrentValueUpdate, EngineId, Miniport, NativeFenceId, SignaledNativeFences};
+use crate::ddi::{CurrentValueUpdate, EngineId, NativeFenceId, SignaledNativeFences};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;

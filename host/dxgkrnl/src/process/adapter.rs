@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, device_state_type, limits};
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

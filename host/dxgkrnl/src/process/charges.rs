@@ -5,7 +5,6 @@ use d3dkmt::{Handle, NtStatus, SyncObjectType};
 use super::HandleTarget;
 use super::memory::{Counted, PROCESS_BYTES};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::error::{Refusal, refuse};
 use crate::events::cpu_event::CPU_EVENT_BYTES;
 use crate::kernel::Kernel;

@@ -6,7 +6,7 @@ use d3dkmt::{DeviceExecutionState, Handle, Reply};
 
 use super::HandleTarget;
 use super::end::{EndOfProcess, EndStage};
-use crate::ddi::{Agent, HappensBefore, Miniport};
+use crate::ddi::{Agent, HappensBefore};
 use crate::effects::Effects;
 use crate::error::CallResult;
 use crate::history::Ending;

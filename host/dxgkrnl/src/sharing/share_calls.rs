@@ -11,7 +11,6 @@ use d3dkmt::{
 
 use super::{Global, Named, Share, Shared, denied_by_rights, folded, require_readable};
 use crate::config::HOST_NAME;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -7,7 +7,6 @@ use d3dkmt::{Handle, NtStatus, SyncObjectType};
 
 use super::legacy::{Acquire, Kind, MutexOwner, is_acquired};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};

@@ -8,7 +8,7 @@ use d3dkmt::{
 
 use super::open::{Open, OpenPlace, check_flags, is_mapped};
 use crate::ProcessId;
-use crate::ddi::{HappensBefore, Miniport};
+use crate::ddi::HappensBefore;
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -10,7 +10,6 @@ use d3dkmt::{
 
 use super::keyed_mutex::{ACQUIRE_BYTES, KeyedMutex, MutexOpen, PendingAcquire, State, UNIT_NS, Until};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

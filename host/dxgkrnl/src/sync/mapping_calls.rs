@@ -7,7 +7,7 @@ use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
 
 use super::mapping::{FenceMapping, Mapping};
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::effects::Effects;
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;

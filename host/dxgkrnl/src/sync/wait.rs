@@ -14,7 +14,7 @@ use d3dkmt::{
 };
 
 use crate::ProcessId;
-use crate::ddi::{Agent, Miniport};
+use crate::ddi::Agent;
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

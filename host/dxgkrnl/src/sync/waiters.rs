@@ -13,7 +13,6 @@ use super::ordered::Entry;
 use super::reached::{EndOfWaits, Reached, Waiter, WaiterScan, What};
 use super::waits::WaitOwner;
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::DestroyedWait;

@@ -22,7 +22,6 @@ use alloc::format;
 
 use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
 
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;

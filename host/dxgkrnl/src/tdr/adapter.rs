@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use d3dkmt::DeviceExecutionState;
 
 use super::{Cause, Loss, Watch};
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::OnEngine;

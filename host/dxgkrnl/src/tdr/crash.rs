@@ -4,7 +4,6 @@ use alloc::format;
 use alloc::string::String;
 
 use super::bugcheck::Bugcheck;
-use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 

@@ -10,7 +10,6 @@ use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
 use super::Recovery;
 use super::loss::{Loss, LossOfFences, LossOfQueues, LostDevice, LostFences};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, invalid};
 use crate::history::Ending;

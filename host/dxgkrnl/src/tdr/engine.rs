@@ -9,7 +9,7 @@ use d3dkmt::{CreateContextFlags, DeviceExecutionState};
 
 use super::hardware::LostWork;
 use super::{Cause, Loss, Watch};
-use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, RunningContext, engine_bit};
+use crate::ddi::{EngineId, Invalidation, ResetFailed, RunningContext, engine_bit};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;

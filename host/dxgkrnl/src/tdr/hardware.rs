@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use super::{Cause, Recovery};
 use crate::Nanos;
-use crate::ddi::{EngineId, HwQueueId, Invalidation, Miniport};
+use crate::ddi::{EngineId, HwQueueId, Invalidation};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::{HwQueue, HwSubmission, Submitted};

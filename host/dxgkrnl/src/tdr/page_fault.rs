@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 
 use super::{Cause, Loss, Recovery};
-use crate::ddi::{EngineId, FaultedWork, Miniport, PageFaultFlags};
+use crate::ddi::{EngineId, FaultedWork, PageFaultFlags};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;

@@ -13,7 +13,6 @@ use alloc::{format, vec};
 
 use d3dkmt::{Call, SyncObjectFlags};
 
-use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::ids::ProcessId;
 use crate::kernel::Kernel;

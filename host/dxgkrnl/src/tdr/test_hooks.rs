@@ -19,7 +19,7 @@ use d3dkmt::NtStatus;
 use d3dkmt::escape::tdr_debug_control as control;
 
 use super::{Cause, Recovery};
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::effects::Effects;
 use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::back_off::PATIENCE_NS;
 use super::{Cause, Recovery, Watch};
-use crate::ddi::{EngineId, HwContext, Miniport, RunningContext};
+use crate::ddi::{EngineId, HwContext, RunningContext};
 use crate::effects::Effects;
 use crate::ids::earliest;
 use crate::kernel::Kernel;

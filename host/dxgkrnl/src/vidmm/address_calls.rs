@@ -8,7 +8,7 @@ use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncOb
 
 use super::address::{GpuVaUpdate, PageChange, VaUpdate};
 use crate::ProcessId;
-use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
+use crate::ddi::{PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;

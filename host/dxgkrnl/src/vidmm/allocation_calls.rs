@@ -11,7 +11,6 @@ use d3dkmt::{
 
 use super::allocation::{Allocation, AllocationOpen, Resource, ResourceOpen};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, NtStatus, Reply, limits};
 
 use crate::ProcessId;
-use crate::ddi::{HappensBefore, Miniport};
+use crate::ddi::HappensBefore;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 

@@ -7,7 +7,7 @@ use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncO
 
 use super::paging::{MappedFence, PagingQueue, Pending};
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitoredFence};
+use crate::ddi::{EngineId, PagingOperation, PagingWork, SignalMonitoredFence};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -22,7 +22,7 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
-use crate::ddi::{Miniport, PagingWork};
+use crate::ddi::PagingWork;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, NtStatus, limits};
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::error::{Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::AllocationOpen;

@@ -3,7 +3,7 @@
 use alloc::format;
 
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::dma::DmaOp;
 use crate::effects::Effects;
 use crate::kernel::Kernel;

@@ -9,7 +9,7 @@ use super::context::Context;
 use super::suspension::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
-use crate::ddi::{BadCommands, EngineId, HappensBefore, HwContext, Miniport};
+use crate::ddi::{BadCommands, EngineId, HappensBefore, HwContext};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;

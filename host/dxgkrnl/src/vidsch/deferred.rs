@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use super::backlog::{Task, Turn};
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::history::Ending;
 use crate::kernel::Kernel;

@@ -10,7 +10,7 @@ use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
 use super::ready::{First, Level, ReadyPosition};
 use super::ready_command::ReadyCommand;
 use super::{Packet, Queue, Task};
-use crate::ddi::{EngineId, HwContext, Miniport, Submission};
+use crate::ddi::{EngineId, HwContext, Submission};
 use crate::effects::Effects;
 use crate::history::Ending;
 use crate::kernel::Kernel;

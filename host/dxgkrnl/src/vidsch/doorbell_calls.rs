@@ -10,7 +10,7 @@ use super::HwQueue;
 use super::doorbell::{Doorbell, DoorbellStatus};
 use crate::ProcessId;
 use crate::ddi::{
-    Agent, BadCommands, DisconnectReason, DoorbellConnection, EngineId, HappensBefore, HwQueueId, Miniport,
+    Agent, BadCommands, DisconnectReason, DoorbellConnection, EngineId, HappensBefore, HwQueueId,
 };
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};

@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use d3dkmt::{SignalFlags, SyncObjectFlags};
 
 use super::{Packet, Signal};
-use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 use crate::policy::GpuWait;
 use crate::sync::waits::{WaitItem, WaitOwner};

@@ -12,8 +12,7 @@ use super::context_calls::PACKETS_BYTES;
 use super::hw_queue::HwQueue;
 use super::{DroppedPackets, HwSubmission, Packet, Signal};
 use crate::ddi::{
-    Agent, BadCommands, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission, Miniport,
-    NewHwQueue,
+    Agent, BadCommands, EngineId, HappensBefore, HwContext, HwQueueId, HwQueueSubmission, NewHwQueue,
 };
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};

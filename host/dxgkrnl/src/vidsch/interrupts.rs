@@ -8,7 +8,7 @@ use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::engine::Submitted;
-use crate::ddi::{Agent, Callback, EngineId, HwQueueId, Interrupt, Miniport};
+use crate::ddi::{Agent, Callback, EngineId, HwQueueId, Interrupt};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::{DmaOp, MemoryRef, ProcessId};

@@ -7,7 +7,6 @@ use d3dkmt::{Handle, NtStatus, Reply};
 
 use super::priority::CLASS_NORMAL;
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::error::{CallResult, invalid, refuse};
 use crate::kernel::Kernel;
 

@@ -6,7 +6,7 @@ use super::backlog::{DroppedPackets, Task};
 use super::queue::{Packet, Queue, commands};
 use super::work::{DeferredCallback, Work};
 use crate::ProcessId;
-use crate::ddi::{Agent, EngineId, HappensBefore, HwContext, Miniport};
+use crate::ddi::{Agent, EngineId, HappensBefore, HwContext};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 

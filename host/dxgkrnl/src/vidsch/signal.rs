@@ -7,7 +7,6 @@ use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, c
 
 use super::{Broadcast, Packet, Signal};
 use crate::ProcessId;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::CreateContextFlags;
 
 use super::suspension::Suspension;
-use crate::ddi::{DisconnectReason, EngineId, HwContext, Miniport, Suspend};
+use crate::ddi::{DisconnectReason, EngineId, HwContext, Suspend};
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 use crate::{Nanos, ProcessId};

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use d3dkmt::Handle;
 
 use super::snapshot::{AllocationState, ResourceState};
-use crate::ddi::Miniport;
 use crate::kernel::Kernel;
 use crate::vidmm::allocation::{AllocationOpen, ResourceOpen};
 

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use d3dkmt::ShareToken;
 
-use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::Kernel;
 use crate::process::{HandleTarget, SyncRef};

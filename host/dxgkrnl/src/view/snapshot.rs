@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use crate::ddi::{DxgCpuEvent, EngineId, EngineState, Miniport, PendingFaults};
+use crate::ddi::{DxgCpuEvent, EngineId, EngineState, PendingFaults};
 use crate::kernel::Kernel;
 use crate::sharing::Shared;
 use crate::sync::keyed_mutex::{State, Until};

@@ -9,7 +9,7 @@ use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 use crate::DoorbellStatus;
 use crate::ProcessId;
 use crate::ddi::{
-    Agent, EngineId, EngineState, HwContext, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader,
+    Agent, EngineId, EngineState, HwContext, HwQueueId, NativeFenceId, NativeFenceLogHeader,
     NativeFenceStorage,
 };
 use crate::kernel::Kernel;

@@ -6,7 +6,6 @@ use d3dkmt::{
     SyncObjectFlags, isa,
 };
 use dxgkrnl::Input;
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::views::{HwQueueView, NativeFenceView};
 
 use super::World;

@@ -87,7 +87,7 @@ impl Naive {
                     slot,
                     gpu_address,
                     paging_fence_value: 0,
-                    no_wait: flags.contains(SyncObjectFlags::NO_WAIT),
+                    no_wait: flags.contains(F::NO_WAIT),
                 };
                 self.push_open(process, Some(device), adapter, object, flags, &created);
                 Reply::SyncObject(created)

@@ -8,7 +8,6 @@ mod progress;
 use crate::common::World;
 use d3dkmt::{Call, Handle, ShareToken, SyncObjectFlags, access};
 use dxgkrnl::ProcessId;
-use dxgkrnl::ddi::Miniport;
 use dxgkrnl::why::{Cause, Question, Verdict, Why};
 
 const Q: ProcessId = ProcessId(2);
@@ -60,11 +59,7 @@ fn gone(cause: &Cause) -> Vec<(u32, &str)> {
 const NT: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::NT_SECURITY_SHARING);
 
 /// A fence of the calling process that another process also opened, with every right. Returns both handles.
-fn fence_with(
-    world: &mut World,
-    device: Handle,
-    other: (ProcessId, Handle),
-) -> (Handle, Handle) {
+fn fence_with(world: &mut World, device: Handle, other: (ProcessId, Handle)) -> (Handle, Handle) {
     let fence = world.fence_with(device, 0, NT).object;
     (fence, open_in(world, fence, other))
 }

@@ -107,7 +107,8 @@ fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
     // Two signals are missing: no single one releases it.
     let both = world.pending(device, &[(fences[3], 1), (fences[3], 2), (fences[0], 9)], false);
     let state = world.kernel.save().unwrap();
-    let restored = || Kernel::restore(world.kernel.config().clone(), Default::default(), &state).ok();
+    let restored =
+        || Kernel::restore(world.kernel.config().clone(), kmd::SimulatedMiniport::default(), &state).ok();
     let asked = |event: d3dkmt::EventId| {
         let question = Question { event: Some(event.0), ..Question::default() };
         world.kernel.why_and_what_if(&question, restored).causes.remove(0)

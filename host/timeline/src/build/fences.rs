@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Handle, SyncObjectType};
-use drivers::Filtered;
 use dxgkrnl::{Kernel, ProcessId};
 
-use crate::observe::Observer;
 use crate::timeline::{Fence, FenceId, OPENS_KEPT};
 
 #[derive(Default)]

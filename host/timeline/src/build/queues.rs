@@ -7,14 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use d3dkmt::Handle;
-use drivers::Filtered;
 use dxgkrnl::ddi::{Agent, EngineId};
 use dxgkrnl::{Kernel, Nanos, ProcessId};
 
 use super::Options;
 use super::names::Names;
 use super::rows::Rows;
-use crate::observe::Observer;
 use crate::timeline::{FenceId, Moment, NONE, Outcome, Packet, PacketKind, Run, TrackId};
 
 struct Queued {

@@ -109,7 +109,7 @@ fn the_file_is_what_the_documentation_says() {
 
 /// The bytes of the example in docs/TRACE.md; `None` where it says `..`.
 fn documented() -> Vec<Option<u8>> {
-    let text = include_str!("../../../docs/TRACE.md");
+    let text = include_str!("../../../../docs/TRACE.md");
     let example = text.split("```hex\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let byte = |word: &str| match word {
         ".." => Some(None),
@@ -360,20 +360,21 @@ fn reply() -> impl Strategy<Value = Reply> {
     let adapter = (any::<u32>(), any::<(u32, i32, u32)>()).prop_map(|(handle, (low, high, sources))| {
         Adapter { handle: Handle(handle), luid: Luid { low, high }, sources }
     });
-    let created = (any::<[u32; 2]>(), option::of(0..u32::MAX - 1), any::<[u64; 2]>());
+    let created = (any::<[u32; 2]>(), option::of(0..u32::MAX - 1), any::<[u64; 2]>(), any::<bool>());
     prop_oneof![
         Just(Reply::None),
         vec(adapter, 0..4).prop_map(Reply::Adapters),
         vec(any::<u8>(), 0..20_000).prop_map(Reply::AdapterInfo),
         any::<u32>().prop_map(|handle| Reply::Device(Handle(handle))),
         any::<u32>().prop_map(Reply::DeviceState),
-        created.prop_map(|(handles, slot, [gpu_address, paging_fence_value])| Reply::SyncObject(
+        created.prop_map(|(handles, slot, [gpu_address, paging_fence_value], no_wait)| Reply::SyncObject(
             CreatedSyncObject {
                 object: Handle(handles[0]),
                 shared_handle: Handle(handles[1]),
                 slot,
                 gpu_address,
-                paging_fence_value
+                paging_fence_value,
+                no_wait
             }
         )),
         Just(Reply::Wait(WaitOutcome::Registered)),

@@ -11,7 +11,7 @@ use super::graph::Node;
 use super::index::WaitIndex;
 use super::names::HANDLES_TOLD_MAX;
 use super::report::{Gone, Missing, Owner, Question, Source, Waiter, WaiterKind};
-use crate::ddi::{Miniport, WorkState};
+use crate::ddi::WorkState;
 use crate::sync::keyed_mutex::{State, Until};
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::{Packet, Queue};

@@ -9,7 +9,7 @@ use d3dkmt::{Handle, SignalFlags, SyncObjectType};
 use super::graph::{Dependencies, Leaf, Node, WHOLE};
 use super::index::WaitIndex;
 use crate::ProcessId;
-use crate::ddi::{EngineId, EngineState, EngineWork, HwQueueId, Miniport, PendingWrite, WorkState};
+use crate::ddi::{EngineId, EngineState, EngineWork, HwQueueId, PendingWrite, WorkState};
 use crate::policy::ForeignMutexRelease;
 use crate::sync::keyed_mutex::State;
 use crate::sync::legacy::{Acquire, Kind, MutexOwner};

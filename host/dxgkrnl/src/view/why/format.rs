@@ -10,7 +10,7 @@ use super::graph::{DependencyPath, Node};
 use super::index::WaitIndex;
 use super::report::{Missing, Source, Step, StepKind};
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport, WorkState};
+use crate::ddi::{EngineId, WorkState};
 use crate::sync::legacy::Kind;
 use crate::sync::waits::WaitOwner;
 use crate::vidsch::Packet;

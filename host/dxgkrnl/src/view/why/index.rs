@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use d3dkmt::SyncObjectFlags;
 
 use super::graph::{Node, WHOLE};
-use crate::ddi::{EngineId, EngineWork, HwQueueId, Miniport, PendingWrite};
+use crate::ddi::{EngineId, EngineWork, HwQueueId, PendingWrite};
 use crate::kernel::Kernel;
 use crate::sync::Open;
 use crate::sync::waits::WaitOwner;

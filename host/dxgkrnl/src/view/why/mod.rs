@@ -39,7 +39,7 @@ pub use report::{
 };
 
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::kernel::Kernel;
 
 /// Waiters that are examined at most, the longest wait first.

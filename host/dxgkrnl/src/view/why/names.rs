@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, SyncObjectType};
 
 use super::report::{Object, Owner};
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::EngineId;
 use crate::kernel::Kernel;
 use crate::sharing::Shared;
 use crate::{AdapterConfig, ProcessId};

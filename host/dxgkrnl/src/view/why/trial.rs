@@ -10,7 +10,6 @@ use super::graph::Node;
 use super::report::{Cause, Release, Why};
 use super::{Question, Trial};
 use crate::Input;
-use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use d3dkmt::isa::{CommandBuffer, Packet, decode};
-use drivers::{BoxedDriver, Registry};
+use drivers::Registry;
 use dxgkrnl::Nanos;
+use dxgkrnl::ddi::BoxedMiniport;
 use kmd::SimulatedMiniport;
 use kmd::engine_tracer::{Agent, Begun, CommandId, Ending, EngineEvent, Message, Report};
 
@@ -51,7 +52,7 @@ pub const WITNESSED: &str = "simulated, traced";
 
 impl Log {
     /// Returns a simulated driver that records its engine events in this log.
-    pub fn driver(&self) -> BoxedDriver {
+    pub fn driver(&self) -> BoxedMiniport {
         let number = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             state.tracers += 1;
