@@ -45,7 +45,7 @@ impl Level {
         [Level::Off, Level::Errors, Level::All].get(word as usize).copied()
     }
 
-    fn says(self, severity: Severity) -> bool {
+    fn passes(self, severity: Severity) -> bool {
         match self {
             Level::Off | Level::Silent => false,
             Level::Errors => severity >= Severity::Hazard,
@@ -98,13 +98,13 @@ fn tier(adapter: &AdapterConfig) -> FenceBarrierTier {
 
 /// Flags of a fence for the validator, from the process's description, or the defaults without one.
 pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFlags {
-    use list_escape::FenceFlags as Said;
-    let said = described.unwrap_or(Said::ALLOW_COMMAND_LIST_BARRIERS | Said::ALLOW_QUEUE_AND_CPU_SYNC);
+    use list_escape::FenceFlags as Flags;
+    let flags = described.unwrap_or(Flags::ALLOW_COMMAND_LIST_BARRIERS | Flags::ALLOW_QUEUE_AND_CPU_SYNC);
     FenceFlags {
-        shared: said.intersects(Said::SHARED | Said::SHARED_CROSS_ADAPTER),
-        allow_command_list_barriers: said.contains(Said::ALLOW_COMMAND_LIST_BARRIERS),
-        allow_queue_and_cpu_sync: said.contains(Said::ALLOW_QUEUE_AND_CPU_SYNC),
-        unknown: said.bits() & !Said::all().bits(),
+        shared: flags.intersects(Flags::SHARED | Flags::SHARED_CROSS_ADAPTER),
+        allow_command_list_barriers: flags.contains(Flags::ALLOW_COMMAND_LIST_BARRIERS),
+        allow_queue_and_cpu_sync: flags.contains(Flags::ALLOW_QUEUE_AND_CPU_SYNC),
+        unknown: flags.bits() & !Flags::all().bits(),
     }
 }
 
@@ -150,15 +150,15 @@ fn queue_type(engine: EngineType) -> QueueType {
 impl Layer {
     /// Queues the messages that the level lets through, and returns them.
     fn keep<'m>(&mut self, messages: impl Iterator<Item = &'m Message>) -> Vec<&'m Message> {
-        let said: Vec<_> = messages.filter(|message| self.level.says(message.severity)).collect();
-        for message in &said {
+        let passed: Vec<_> = messages.filter(|message| self.level.passes(message.severity)).collect();
+        for message in &passed {
             if self.kept.len() < limits::DEBUG_MESSAGES_PER_PROCESS_MAX {
                 self.kept.push_back((*message).clone());
             } else {
                 self.lost = self.lost.saturating_add(1);
             }
         }
-        said
+        passed
     }
 }
 
@@ -235,7 +235,7 @@ impl DebugLayers {
         for (number, desc) in resources.of(space) {
             self.created(space, number, desc, callbacks);
         }
-        for gpu_address in native.places(space) {
+        for gpu_address in native.addresses(space) {
             self.fence_opened(space, gpu_address, native, callbacks);
         }
     }
@@ -251,11 +251,12 @@ impl DebugLayers {
         let Some(layer) = self.layer(space) else { return };
         let Some((described, value)) = native.described((space.0, space.1, gpu_address)) else { return };
         let flags = fence_flags(described.map(|(flags, _)| flags));
-        let given = described.map(|(_, name)| name).filter(|name| !name.as_ref().is_empty());
-        let name = given.map_or_else(|| alloc::format!("{gpu_address:#x}"), |name| name.as_ref().into());
+        let described_name = described.map(|(_, name)| name).filter(|name| !name.as_ref().is_empty());
+        let name =
+            described_name.map_or_else(|| alloc::format!("{gpu_address:#x}"), |name| name.as_ref().into());
         if let Err(message) = layer.device.add_fence(gpu_address, flags, &name, value) {
-            let said = layer.keep(core::iter::once(&message));
-            said.iter().for_each(|message| note(space, message.to_string(), callbacks));
+            let kept = layer.keep(core::iter::once(&message));
+            kept.iter().for_each(|message| note(space, message.to_string(), callbacks));
         }
     }
 
@@ -268,16 +269,16 @@ impl DebugLayers {
     pub fn created(&mut self, space: Space, number: u32, desc: &ResourceDesc, callbacks: &mut Vec<Callback>) {
         let Some(layer) = self.layer(space) else { return };
         if let Err(message) = layer.device.add_resource(number, *desc) {
-            let said = layer.keep(core::iter::once(&message));
-            said.iter().for_each(|message| note(space, message.to_string(), callbacks));
+            let kept = layer.keep(core::iter::once(&message));
+            kept.iter().for_each(|message| note(space, message.to_string(), callbacks));
         }
     }
 
     pub fn destroyed(&mut self, space: Space, number: u32, callbacks: &mut Vec<Callback>) {
         let Some(layer) = self.layer(space) else { return };
         let message = layer.device.remove_resource(number);
-        let said = layer.keep(message.iter());
-        said.iter().for_each(|message| note(space, message.to_string(), callbacks));
+        let kept = layer.keep(message.iter());
+        kept.iter().for_each(|message| note(space, message.to_string(), callbacks));
     }
 
     /// Checks a submission that starts. Returns all of its messages if an engine tracer is installed, else none.
@@ -296,11 +297,11 @@ impl DebugLayers {
         if let Some(before) = layer.submissions.insert((by.engine, by.queue), outcome.submission) {
             layer.device.retire(before);
         }
-        let said = layer.keep(outcome.messages.iter());
-        for message in said.iter().take(NOTES_PER_SUBMISSION_MAX) {
+        let kept = layer.keep(outcome.messages.iter());
+        for message in kept.iter().take(NOTES_PER_SUBMISSION_MAX) {
             note(space, message.to_string(), callbacks);
         }
-        if let Some(more) = said.len().checked_sub(NOTES_PER_SUBMISSION_MAX).filter(|more| *more > 0) {
+        if let Some(more) = kept.len().checked_sub(NOTES_PER_SUBMISSION_MAX).filter(|more| *more > 0) {
             note(space, alloc::format!("and {more} more messages of this submission"), callbacks);
         }
         if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
@@ -338,7 +339,7 @@ impl DebugLayers {
         while let Some(message) = layer.kept.front() {
             let record = record(message).encode();
             match data.get_mut(at..at + record.len()) {
-                Some(place) => place.copy_from_slice(&record),
+                Some(slot) => slot.copy_from_slice(&record),
                 None if count == 0 => return Err(NtStatus::BUFFER_TOO_SMALL),
                 None => break,
             }

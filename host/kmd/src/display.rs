@@ -59,7 +59,9 @@ impl Displays {
             Some(time_ns) if time_ns <= vsync_ns => time_ns,
             _ => return Err(NotificationRefused::InvalidParameter),
         };
-        let of_target = |one: &&Notification| (one.adapter, one.vidpn_target) == (adapter, vidpn_target);
+        let of_target = |notification: &&Notification| {
+            (notification.adapter, notification.vidpn_target) == (adapter, vidpn_target)
+        };
         if self.notifications.values().filter(of_target).count() >= limits::PERIODIC_FENCES_PER_TARGET_MAX {
             return Err(NotificationRefused::NoMemory);
         }
@@ -67,8 +69,8 @@ impl Displays {
         let vsyncs = (now.saturating_add(time_ns) / vsync_ns).saturating_add(1);
         let due = vsyncs.checked_mul(vsync_ns).map_or(Nanos::MAX, |vsync| vsync - time_ns);
         self.created += 1;
-        let one = Notification { adapter, vidpn_target, notification_id, vsync_ns, due };
-        self.notifications.insert(self.created, one);
+        let notification = Notification { adapter, vidpn_target, notification_id, vsync_ns, due };
+        self.notifications.insert(self.created, notification);
         Ok(self.created)
     }
 
@@ -77,24 +79,28 @@ impl Displays {
     }
 
     pub fn stop(&mut self, adapter: u32) {
-        self.notifications.retain(|_, one| one.adapter != adapter);
+        self.notifications.retain(|_, notification| notification.adapter != adapter);
     }
 
     pub fn next_due(&self) -> Option<Nanos> {
-        self.notifications.values().map(|one| one.due).min()
+        self.notifications.values().map(|notification| notification.due).min()
     }
 
     /// Raises the interrupt of the earliest notification that is due by `now`, if there is one.
     pub fn notify(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        let first = self.notifications.values_mut().filter(|one| one.due <= now).min_by_key(|one| one.due);
-        let Some(one) = first else { return };
-        let missed = (now - one.due) / one.vsync_ns;
-        one.due += missed.saturating_sub(MISSED_MAX) * one.vsync_ns;
-        let Notification { adapter, vidpn_target, notification_id, .. } = *one;
+        let first = self
+            .notifications
+            .values_mut()
+            .filter(|notification| notification.due <= now)
+            .min_by_key(|notification| notification.due);
+        let Some(notification) = first else { return };
+        let missed = (now - notification.due) / notification.vsync_ns;
+        notification.due += missed.saturating_sub(MISSED_MAX) * notification.vsync_ns;
+        let Notification { adapter, vidpn_target, notification_id, .. } = *notification;
         let interrupt = Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id };
         callbacks.push(Callback::NotifyInterrupt(interrupt));
-        match one.due.checked_add(one.vsync_ns) {
-            Some(due) => one.due = due,
+        match notification.due.checked_add(notification.vsync_ns) {
+            Some(due) => notification.due = due,
             // The next vsync is beyond the range of Nanos.
             None => self.notifications.retain(|_, other| other.notification_id != notification_id),
         }

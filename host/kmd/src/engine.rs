@@ -282,8 +282,8 @@ impl Engine {
 
     /// Aborts the running buffer and returns it.
     fn abort(&mut self, callbacks: &mut Vec<Callback>) -> Result<Option<Job>, ResetFailed> {
-        if let Some(left) = self.faults.resets_failing.checked_sub(1) {
-            self.faults.resets_failing = left;
+        if let Some(remaining) = self.faults.resets_failing.checked_sub(1) {
+            self.faults.resets_failing = remaining;
             return Err(ResetFailed);
         }
         let aborted = self.running.take();
@@ -384,8 +384,8 @@ impl Engine {
     }
 
     fn acknowledge(&mut self, context: HwContext, callbacks: &mut Vec<Callback>) {
-        let owed = self.suspended.get_mut(&context).map(core::mem::take).unwrap_or_default();
-        for suspend_fence in owed {
+        let suspend_fences = self.suspended.get_mut(&context).map(core::mem::take).unwrap_or_default();
+        for suspend_fence in suspend_fences {
             let engine = self.id;
             let interrupt = Interrupt::SuspendContextCompleted { engine, context, suspend_fence };
             self.interrupt(interrupt, callbacks);
@@ -407,8 +407,8 @@ impl Engine {
         self.drop_running(|job| job.hw_queue() == Some(hw_queue), ddi);
     }
 
-    fn drop_running(&mut self, gone: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
-        if self.running.as_ref().is_some_and(gone) {
+    fn drop_running(&mut self, is_dropped: impl Fn(&Job) -> bool, ddi: &mut DdiCall<'_>) {
+        if self.running.as_ref().is_some_and(is_dropped) {
             self.running = None;
             self.lists.abort(ddi.callbacks);
         }
@@ -424,10 +424,10 @@ impl Engine {
 
     /// Suspends a context: no buffer of it starts until it is resumed. `Pending` if one runs.
     pub fn suspend(&mut self, context: HwContext, suspend_fence: u64) -> Suspend {
-        let owed = self.suspended.entry(context).or_default();
+        let suspend_fences = self.suspended.entry(context).or_default();
         match &self.running {
             Some(job) if job.context == context => {
-                owed.push(suspend_fence);
+                suspend_fences.push(suspend_fence);
                 Suspend::Pending
             }
             _ => Suspend::Suspended,
@@ -441,11 +441,11 @@ impl Engine {
     }
 
     /// Checks the hardware waits for a fence against its current value, and starts a buffer whose wait is satisfied.
-    pub fn look_at_waits(&mut self, fence: NativeFenceId, ddi: &mut DdiCall<'_>) {
+    pub fn check_waits(&mut self, fence: NativeFenceId, ddi: &mut DdiCall<'_>) {
         let Some(current) = ddi.shared.native.value(fence) else { return };
-        let places: Vec<_> = ddi.shared.native.places_of(fence).collect();
+        let locations: Vec<_> = ddi.shared.native.locations_of(fence).collect();
         for (_, process, gpu_address) in
-            places.into_iter().filter(|(adapter, ..)| *adapter == self.id.adapter)
+            locations.into_iter().filter(|(adapter, ..)| *adapter == self.id.adapter)
         {
             let mut reached = |job: &mut Job| {
                 let Some((_, value, observed)) = job.waits_for.filter(|(_, value, _)| current >= *value)
@@ -464,8 +464,8 @@ impl Engine {
                 }
                 true
             };
-            self.queue.look_at_waits((process, gpu_address), &mut reached);
-            self.saved.look_at_waits((process, gpu_address), &mut reached);
+            self.queue.check_waits((process, gpu_address), &mut reached);
+            self.saved.check_waits((process, gpu_address), &mut reached);
         }
         self.start_next(ddi);
     }
@@ -499,7 +499,7 @@ impl Engine {
     pub fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
         match self.faults.interrupts_lost.checked_sub(1) {
             None => callbacks.push(Callback::NotifyInterrupt(interrupt)),
-            Some(left) => self.faults.interrupts_lost = left,
+            Some(remaining) => self.faults.interrupts_lost = remaining,
         }
     }
 

@@ -103,21 +103,21 @@ impl EngineTracers {
         self.last
     }
 
-    pub fn saw(&self, seen: impl FnOnce() -> EngineEvent) {
+    pub fn emit(&self, event: impl FnOnce() -> EngineEvent) {
         if let Some(tracer) = &mut *self.tracer.borrow_mut() {
-            tracer(seen());
+            tracer(event());
         }
     }
 
     pub fn started(&self, number: u64, packet: u32, at: Nanos) {
-        self.saw(|| EngineEvent::Started { number, packet, at });
+        self.emit(|| EngineEvent::Started { number, packet, at });
     }
 
     pub fn ended(&self, number: u64, packet: u32, at: Nanos) {
-        self.saw(|| EngineEvent::Ended { number, packet, at });
+        self.emit(|| EngineEvent::Ended { number, packet, at });
     }
 
     pub fn over(&self, number: u64, at: Nanos, ending: Ending) {
-        self.saw(|| EngineEvent::Over { number, at, ending });
+        self.emit(|| EngineEvent::Over { number, at, ending });
     }
 }

@@ -89,7 +89,7 @@ impl SimulatedMiniport {
     ) -> Option<R> {
         let ddi = &mut DdiCall { clock, shared: &mut self.shared, callbacks };
         let result = act(self.engines.get_mut(&id)?, ddi);
-        look_at_waits(&mut self.engines, ddi);
+        check_waits(&mut self.engines, ddi);
         Some(result)
     }
 
@@ -102,7 +102,7 @@ impl SimulatedMiniport {
     ) {
         let ddi = &mut DdiCall { clock, shared: &mut self.shared, callbacks };
         self.engines.values_mut().for_each(|engine| act(engine, ddi));
-        look_at_waits(&mut self.engines, ddi);
+        check_waits(&mut self.engines, ddi);
     }
 
     /// Submits command buffers that the engine fetched from a ring.
@@ -127,11 +127,11 @@ impl SimulatedMiniport {
 }
 
 /// Checks hardware waits on each fence whose value changed, until no fence changes any more.
-fn look_at_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>) {
+fn check_waits(engines: &mut BTreeMap<EngineId, Engine>, ddi: &mut DdiCall<'_>) {
     while let Some(fence) = ddi.shared.native.touched.pop_front() {
         let adapter = ddi.shared.native.adapter_of(fence);
         for (_, engine) in engines.iter_mut().filter(|(id, _)| Some(id.adapter) == adapter) {
-            engine.look_at_waits(fence, ddi);
+            engine.check_waits(fence, ddi);
         }
     }
 }
@@ -441,18 +441,18 @@ impl Miniport for SimulatedMiniport {
         buffers: Vec<Vec<u8>>,
         callbacks: &mut Vec<Callback>,
     ) {
-        let seen = self.shared.ring(hw_queue, buffers);
-        self.fetch(now, hw_queue, seen, callbacks);
+        let noticed_buffers = self.shared.ring(hw_queue, buffers);
+        self.fetch(now, hw_queue, noticed_buffers, callbacks);
     }
 
     fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
-        let seen = self.shared.notified(hw_queue);
-        self.fetch(now, hw_queue, seen, callbacks);
+        let noticed_buffers = self.shared.notified(hw_queue);
+        self.fetch(now, hw_queue, noticed_buffers, callbacks);
     }
 
     fn held_bytes(&self, adapter: u32, process: ProcessId) -> usize {
-        let here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
-        here.map(|(_, engine)| engine.held_bytes(process)).sum()
+        let engines = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
+        engines.map(|(_, engine)| engine.held_bytes(process)).sum()
     }
 
     fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
@@ -488,14 +488,14 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn happens_before(&mut self, edge: &HappensBefore) -> Vec<String> {
-        let told = self.shared.races.edge(edge);
-        self.shared.tell_races(None);
-        told
+        let report_lines = self.shared.races.edge(edge);
+        self.shared.trace_races(None);
+        report_lines
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
         if let Some(fence) = self.shared.native.written_elsewhere(storage, value) {
-            self.shared.tell_stored(fence, None, value);
+            self.shared.record_stored(fence, None, value);
         }
     }
 
@@ -520,7 +520,7 @@ impl Miniport for SimulatedMiniport {
     ) {
         for update in updates {
             self.shared.native.update_current_value(update);
-            self.shared.tell_stored(update.fence, None, update.value);
+            self.shared.record_stored(update.fence, None, update.value);
         }
         self.with_engines(now, callbacks, |_, _| {});
     }

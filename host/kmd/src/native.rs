@@ -40,7 +40,7 @@ pub(crate) struct NativeFences {
     /// Fence mapped at each location, and whether engines may store there.
     mapped: BTreeMap<GpuLocation, (NativeFenceId, bool)>,
     /// Locations where each fence is mapped.
-    places: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
+    locations: BTreeMap<NativeFenceId, BTreeSet<GpuLocation>>,
     /// Debug-layer descriptions by location. A description survives when the kernel closes and reopens the fence.
     described: BTreeMap<GpuLocation, (NativeFenceId, Described)>,
     /// Locations with a description of each fence.
@@ -74,8 +74,8 @@ impl NativeFences {
 
     pub fn destroy(&mut self, fence: NativeFenceId) {
         let Some(state) = self.fences.remove(&fence) else { return };
-        for place in self.described_at.remove(&fence).unwrap_or_default() {
-            self.described.remove(&place);
+        for location in self.described_at.remove(&fence).unwrap_or_default() {
+            self.described.remove(&location);
         }
         if let Some(memory) = self.memory.get_mut(&state.storage) {
             memory.1 -= 1;
@@ -93,67 +93,67 @@ impl NativeFences {
 
     pub fn open(&mut self, opened: &OpenedNativeFence) {
         let Some(fence) = self.fences.get(&opened.fence) else { return };
-        let place = (fence.adapter, opened.process, opened.gpu_address);
-        self.locals.insert(opened.local, place);
-        self.unmap(place);
-        self.mapped.insert(place, (opened.fence, opened.writable));
-        self.places.entry(opened.fence).or_default().insert(place);
+        let location = (fence.adapter, opened.process, opened.gpu_address);
+        self.locals.insert(opened.local, location);
+        self.unmap(location);
+        self.mapped.insert(location, (opened.fence, opened.writable));
+        self.locations.entry(opened.fence).or_default().insert(location);
     }
 
     /// Closes a local handle and returns where it was mapped.
     pub fn close(&mut self, local: LocalNativeFenceId) -> Option<GpuLocation> {
-        let place = self.locals.remove(&local)?;
-        self.unmap(place);
-        Some(place)
+        let location = self.locals.remove(&local)?;
+        self.unmap(location);
+        Some(location)
     }
 
-    fn unmap(&mut self, place: GpuLocation) {
-        let Some((fence, _)) = self.mapped.remove(&place) else { return };
-        if let Some(places) = self.places.get_mut(&fence) {
-            places.remove(&place);
-            if places.is_empty() {
-                self.places.remove(&fence);
+    fn unmap(&mut self, location: GpuLocation) {
+        let Some((fence, _)) = self.mapped.remove(&location) else { return };
+        if let Some(locations) = self.locations.get_mut(&fence) {
+            locations.remove(&location);
+            if locations.is_empty() {
+                self.locations.remove(&fence);
             }
         }
     }
 
     /// Locations where a fence is mapped, in all processes.
-    pub fn places_of(&self, fence: NativeFenceId) -> impl Iterator<Item = GpuLocation> {
-        self.places.get(&fence).into_iter().flatten().copied()
+    pub fn locations_of(&self, fence: NativeFenceId) -> impl Iterator<Item = GpuLocation> {
+        self.locations.get(&fence).into_iter().flatten().copied()
     }
 
     /// Stores a process's description of the fence that is mapped there. False if none is.
-    pub fn describe(&mut self, place: GpuLocation, described: Described) -> bool {
-        let Some((fence, _)) = self.mapped.get(&place) else { return false };
+    pub fn describe(&mut self, location: GpuLocation, described: Described) -> bool {
+        let Some((fence, _)) = self.mapped.get(&location) else { return false };
         let fence = *fence;
-        if let Some((before, _)) = self.described.insert(place, (fence, described))
-            && let Some(places) = self.described_at.get_mut(&before)
+        if let Some((before, _)) = self.described.insert(location, (fence, described))
+            && let Some(locations) = self.described_at.get_mut(&before)
         {
-            places.remove(&place);
+            locations.remove(&location);
         }
-        self.described_at.entry(fence).or_default().insert(place);
+        self.described_at.entry(fence).or_default().insert(location);
         true
     }
 
     /// Description and value of the fence that is mapped there.
-    pub fn described(&self, place: GpuLocation) -> Option<(Option<Described>, u64)> {
-        let (fence, _) = self.mapped.get(&place)?;
-        let said = self.described.get(&place).filter(|(of, _)| of == fence);
-        Some((said.map(|(_, described)| *described), self.value(*fence)?))
+    pub fn described(&self, location: GpuLocation) -> Option<(Option<Described>, u64)> {
+        let (fence, _) = self.mapped.get(&location)?;
+        let description = self.described.get(&location).filter(|(of, _)| of == fence);
+        Some((description.map(|(_, described)| *described), self.value(*fence)?))
     }
 
     /// GPU addresses of the fences of a process on an adapter.
-    pub fn places(&self, (adapter, process): (u32, ProcessId)) -> impl Iterator<Item = u64> + use<'_> {
+    pub fn addresses(&self, (adapter, process): (u32, ProcessId)) -> impl Iterator<Item = u64> + use<'_> {
         let first = (adapter, process, 0)..=(adapter, process, u64::MAX);
         self.mapped.range(first).map(|((_, _, gpu_address), _)| *gpu_address)
     }
 
     /// Locations where a fence's storage is mapped, except `but`.
-    pub fn also_at(&self, fence: NativeFenceId, but: Option<GpuLocation>) -> Vec<GpuLocation> {
+    pub fn storage_locations(&self, fence: NativeFenceId, except: Option<GpuLocation>) -> Vec<GpuLocation> {
         let Some(state) = self.fences.get(&fence) else { return Vec::new() };
         let sharers = self.sharers.get(&state.storage).into_iter().flatten();
-        let places = sharers.flat_map(|fence| self.places_of(*fence));
-        places.filter(|place| Some(*place) != but).collect()
+        let locations = sharers.flat_map(|fence| self.locations_of(*fence));
+        locations.filter(|location| Some(*location) != except).collect()
     }
 
     pub fn at(&self, adapter: u32, process: ProcessId, gpu_address: u64) -> Option<NativeFenceId> {

@@ -248,17 +248,17 @@ impl Clients {
 
     fn echo(&self, escape: Escape<'_>) -> Result<(), NtStatus> {
         let Escape { process, device, context, flags, data } = escape;
-        let places = data.get_mut(..ECHO_BYTES).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        let reply = data.get_mut(..ECHO_BYTES).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
         let kind = match process.and_then(|process| self.processes.get(&process)).map(|(kind, _)| kind) {
             None | Some(ProcessKind::Host) => 0,
             Some(ProcessKind::VirtualMachineWorker { .. }) => 1,
             Some(ProcessKind::VirtualMachine { .. }) => 2u32,
         };
-        places[4..8].copy_from_slice(&flags.bits().to_le_bytes());
-        places[8..16].copy_from_slice(&process.map_or(0, |process| process.0).to_le_bytes());
-        places[16..24].copy_from_slice(&device.map_or(0, |device| device.0).to_le_bytes());
-        places[24..28].copy_from_slice(&u32::from(context.is_some()).to_le_bytes());
-        places[28..32].copy_from_slice(&kind.to_le_bytes());
+        reply[4..8].copy_from_slice(&flags.bits().to_le_bytes());
+        reply[8..16].copy_from_slice(&process.map_or(0, |process| process.0).to_le_bytes());
+        reply[16..24].copy_from_slice(&device.map_or(0, |device| device.0).to_le_bytes());
+        reply[24..28].copy_from_slice(&u32::from(context.is_some()).to_le_bytes());
+        reply[28..32].copy_from_slice(&kind.to_le_bytes());
         Ok(())
     }
 

@@ -108,16 +108,16 @@ impl Doorbells {
 
 impl Shared {
     /// Reports the races that were found to the engine tracer.
-    pub fn tell_races(&mut self, adapter: Option<u32>) {
+    pub fn trace_races(&mut self, adapter: Option<u32>) {
         for (name, report) in self.races.take_found() {
-            self.tracers.saw(|| EngineEvent::Race { adapter, name, report });
+            self.tracers.emit(|| EngineEvent::Race { adapter, name, report });
         }
     }
 
     /// Reports a native fence's new value to the debug layers of all processes that map it, except at `but`.
-    pub fn tell_stored(&mut self, fence: NativeFenceId, but: Option<GpuLocation>, value: u64) {
+    pub fn record_stored(&mut self, fence: NativeFenceId, except: Option<GpuLocation>, value: u64) {
         if self.debug.is_any() {
-            for (adapter, process, gpu_address) in self.native.also_at(fence, but) {
+            for (adapter, process, gpu_address) in self.native.storage_locations(fence, except) {
                 self.debug.stored((adapter, process), gpu_address, value);
             }
         }

@@ -27,7 +27,7 @@ use crate::page_table::{self, PageTables};
 use crate::resources::{Resources, Space};
 
 /// Most reports of one submission that are logged.
-const REPORTS_TOLD_MAX: usize = 16;
+const REPORT_LINES_MAX: usize = 16;
 /// Most ranges whose resource name is kept.
 const NAMES_MAX: usize = 1 << 12;
 
@@ -82,14 +82,16 @@ impl Surroundings<'_> {
     }
 
     /// GPU addresses of a resource; none if it is not there.
-    fn whole(&self, resource: u32) -> Vec<(u64, u64)> {
+    fn resource_range(&self, resource: u32) -> Vec<(u64, u64)> {
         let desc = self.find(resource);
         desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
     }
 
     /// GPU addresses of the subresources that a barrier names.
-    fn subresources(&self, one: &TextureBarrier) -> Vec<(u64, u64)> {
-        self.find(one.resource).map(|desc| barrier_ranges(desc, &one.subresources)).unwrap_or_default()
+    fn subresources(&self, barrier: &TextureBarrier) -> Vec<(u64, u64)> {
+        self.find(barrier.resource)
+            .map(|desc| barrier_ranges(desc, &barrier.subresources))
+            .unwrap_or_default()
     }
 
     /// Memory behind a range of GPU addresses; zero pages are left out.
@@ -102,7 +104,11 @@ impl Surroundings<'_> {
             }
             PageTableEntry::Zero | PageTableEntry::NoAccess => None,
         };
-        pieces.unwrap_or_default().into_iter().filter_map(|one| range(one.page, one.end - one.base)).collect()
+        pieces
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|piece| range(piece.page, piece.end - piece.base))
+            .collect()
     }
 }
 
@@ -133,33 +139,33 @@ impl Races {
                 self.checker.cpu_access(process.0, range, true);
             }
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
-            HappensBefore::Gone(who) => {
-                self.checker.forget(race_agent(who));
-                match who {
+            HappensBefore::Gone(agent) => {
+                self.checker.forget(race_agent(agent));
+                match agent {
                     Agent::Process(process) => self.names.retain(|(space, _), _| *space != process.0),
                     Agent::Context(_) | Agent::HwQueue(_) => {
-                        self.queues.remove(&queue(who).unwrap_or_default());
+                        self.queues.remove(&queue(agent).unwrap_or_default());
                     }
                 }
             }
         }
-        self.told()
+        self.take_report_lines()
     }
 
-    fn told(&mut self) -> Vec<String> {
+    fn take_report_lines(&mut self) -> Vec<String> {
         let (reports, dropped) = self.checker.take_reports();
         self.found = reports.iter().map(|report| (self.name(report), report.clone())).collect();
-        let told = reports.iter().take(REPORTS_TOLD_MAX).map(|report| self.text(report));
-        let more = dropped + reports.len().saturating_sub(REPORTS_TOLD_MAX) as u64;
-        told.chain((more > 0).then(|| format!("race: and {more} more"))).collect()
+        let lines = reports.iter().take(REPORT_LINES_MAX).map(|report| self.text(report));
+        let more = dropped + reports.len().saturating_sub(REPORT_LINES_MAX) as u64;
+        lines.chain((more > 0).then(|| format!("race: and {more} more"))).collect()
     }
 
     /// Name of the resource that was last seen at the report's range; empty if unknown.
     fn name(&self, report: &Report) -> String {
         let Range { space, start, .. } = report.range;
-        let known = self.names.range(..=(space, start)).next_back();
-        let known = known.filter(|((of, _), (end, _))| *of == space && *end > start);
-        known.map(|(_, (_, name))| name.as_ref().into()).unwrap_or_default()
+        let entry = self.names.range(..=(space, start)).next_back();
+        let entry = entry.filter(|((of, _), (end, _))| *of == space && *end > start);
+        entry.map(|(_, (_, name))| name.as_ref().into()).unwrap_or_default()
     }
 
     fn text(&self, report: &Report) -> String {
@@ -192,8 +198,8 @@ impl Races {
             self.packet(by, command, &packet, around);
         }
         let (adapter, process) = around.space;
-        let told = self.told().into_iter();
-        callbacks.extend(told.map(|text| Callback::DebugPrint { adapter, process: Some(process), text }));
+        let lines = self.take_report_lines().into_iter();
+        callbacks.extend(lines.map(|text| Callback::DebugPrint { adapter, process: Some(process), text }));
         (by, submission)
     }
 
@@ -221,7 +227,7 @@ impl Races {
                             self.barrier(by, &one.barrier, around.subresources(&one), around);
                         }
                         Some(Translated::Buffer(one)) => {
-                            self.barrier(by, &one.barrier, around.whole(one.resource), around);
+                            self.barrier(by, &one.barrier, around.resource_range(one.resource), around);
                         }
                         None => {}
                     }
@@ -267,7 +273,7 @@ impl Races {
             }
             BarrierGroup::Buffer(barriers) => {
                 for one in barriers.iter() {
-                    self.barrier(by, &one.barrier, around.whole(one.resource), around);
+                    self.barrier(by, &one.barrier, around.resource_range(one.resource), around);
                 }
             }
             // A ranged barrier counts as one on the whole resource.
@@ -275,7 +281,7 @@ impl Races {
                 for one in barriers.iter() {
                     match one.resource {
                         0 => self.checker.barrier(by, &one.barrier, None),
-                        resource => self.barrier(by, &one.barrier, around.whole(resource), around),
+                        resource => self.barrier(by, &one.barrier, around.resource_range(resource), around),
                     }
                 }
             }

@@ -48,7 +48,7 @@ impl Commands {
     }
 
     /// The packets that were not taken yet.
-    pub fn left(&self) -> impl Iterator<Item = Packet> {
+    pub fn remaining(&self) -> impl Iterator<Item = Packet> {
         let rest = Reader::resumed(&self.bytes, self.offset).map_while(Result::ok);
         self.ahead.iter().map(|(_, packet)| packet.clone()).chain(rest.map(|packet| packet.to_owned()))
     }
@@ -75,9 +75,9 @@ impl Commands {
     }
 
     pub fn take(&mut self) -> Option<Numbered> {
-        let taken = self.ahead.pop_front().or_else(|| self.read())?;
-        self.last = taken.0;
-        Some(taken)
+        let next = self.ahead.pop_front().or_else(|| self.read())?;
+        self.last = next.0;
+        Some(next)
     }
 
     /// Puts packets in front of all others; they are taken next, in this order.

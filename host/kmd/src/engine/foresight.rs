@@ -71,7 +71,7 @@ impl Job {
         let stored = self.scope.iter().flat_map(|scope| scope.stores());
         let stored =
             stored.map(|FenceValue { gpu_address, value }| PendingWrite::Store { gpu_address, value });
-        stored.chain(of_packets(self.commands.left())).collect()
+        stored.chain(of_packets(self.commands.remaining())).collect()
     }
 }
 

@@ -153,13 +153,13 @@ impl Lines {
 
     /// Calls `reached` for each buffer that waits at this address of the process, oldest first. A buffer for which it
     /// returns true waits no longer. A preempted buffer may wait behind others of its line.
-    pub fn look_at_waits(&mut self, place: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
-        for (number, line) in self.waiting.get(&place).cloned().unwrap_or_default() {
+    pub fn check_waits(&mut self, address: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
+        for (number, line) in self.waiting.get(&address).cloned().unwrap_or_default() {
             let jobs = self.lines.get_mut(&line).into_iter().flatten();
             let Some((_, job)) = jobs.into_iter().find(|(one, _)| *one == number) else { continue };
             if reached(job) {
                 job.waits_for = None;
-                self.forget_wait(place, number);
+                self.forget_wait(address, number);
                 self.enlist(line);
             }
         }
@@ -196,11 +196,11 @@ impl Lines {
         }
     }
 
-    fn forget_wait(&mut self, place: WaitAddress, number: i64) {
-        if let Some(numbers) = self.waiting.get_mut(&place) {
+    fn forget_wait(&mut self, address: WaitAddress, number: i64) {
+        if let Some(numbers) = self.waiting.get_mut(&address) {
             numbers.remove(&number);
             if numbers.is_empty() {
-                self.waiting.remove(&place);
+                self.waiting.remove(&address);
             }
         }
     }
@@ -265,11 +265,11 @@ impl Saved {
         Some(job)
     }
 
-    fn forget_wait(&mut self, place: WaitAddress, submission_fence_id: u64) {
-        if let Some(ids) = self.waiting.get_mut(&place) {
+    fn forget_wait(&mut self, address: WaitAddress, submission_fence_id: u64) {
+        if let Some(ids) = self.waiting.get_mut(&address) {
             ids.remove(&submission_fence_id);
             if ids.is_empty() {
-                self.waiting.remove(&place);
+                self.waiting.remove(&address);
             }
         }
     }
@@ -294,14 +294,14 @@ impl Saved {
         self.jobs.values()
     }
 
-    /// As [`Lines::look_at_waits`].
-    pub fn look_at_waits(&mut self, place: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
-        for id in self.waiting.get(&place).cloned().unwrap_or_default() {
+    /// As [`Lines::check_waits`].
+    pub fn check_waits(&mut self, address: WaitAddress, mut reached: impl FnMut(&mut Job) -> bool) {
+        for id in self.waiting.get(&address).cloned().unwrap_or_default() {
             if let Some(job) = self.jobs.get_mut(&id)
                 && reached(job)
             {
                 job.waits_for = None;
-                self.forget_wait(place, id);
+                self.forget_wait(address, id);
             }
         }
     }

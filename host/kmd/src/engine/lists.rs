@@ -9,7 +9,7 @@ use dxgkrnl::policy::IllegalCommand;
 
 use super::{Engine, Job};
 use crate::engine_tracer::Ending;
-use crate::list::{Pace, Progress, Trouble, begins_scope, is_of_lists};
+use crate::list::{ListError, Pace, Progress, begins_scope, is_of_lists};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 
@@ -40,21 +40,21 @@ impl Engine {
         &mut self,
         job: &mut Job,
         ddi: &mut DdiCall<'_>,
-    ) -> Result<Option<Nanos>, Trouble> {
-        let holds = self.is_to_stop(job);
+    ) -> Result<Option<Nanos>, ListError> {
+        let is_stopping = self.is_to_stop(job);
         while let Some(mut scope) = job.scope.take() {
-            while !holds && scope.fill_window() && scope.has_room() && job.lists_go_on() {
+            while !is_stopping && scope.fill_window() && scope.has_room() && job.lists_go_on() {
                 let Some((number, packet)) = job.commands.take() else { break };
                 self.lists.read(number, packet, &mut scope, job.process, ddi.shared);
             }
-            let progress = self.lists.advance(&mut scope, job.buffer(), holds, ddi)?;
-            let more = !holds && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());
+            let progress = self.lists.advance(&mut scope, job.buffer(), is_stopping, ddi)?;
+            let more = !is_stopping && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());
             if more || !scope.is_empty() {
                 job.scope = Some(scope);
             }
             match progress {
                 Progress::Store(store) => self.store(job, store, ddi),
-                Progress::Signal(store) => self.store_looked_at(job, store, ddi),
+                Progress::Signal(store) => self.store_checked(job, store, ddi),
                 Progress::Until(_) | Progress::Rests if more => {}
                 Progress::Until(until) => return Ok(Some(until)),
                 Progress::Rests => return Ok(None),
@@ -65,8 +65,8 @@ impl Engine {
 
     /// Stops the buffer at a boundary: writes its caches back, then saves it or queues it again.
     pub(super) fn set_aside(&mut self, job: Job, ddi: &mut DdiCall<'_>) {
-        if let Err(trouble) = self.lists.end(Pace::AtOnce, job.process, ddi) {
-            return self.fail(trouble, job, ddi);
+        if let Err(error) = self.lists.end(Pace::AtOnce, job.process, ddi) {
+            return self.fail(error, job, ddi);
         }
         if self.preempting.is_some() && job.is_preemptible() {
             self.saved.insert(job);
@@ -84,26 +84,26 @@ impl Engine {
     }
 
     /// Aborts a buffer that cannot continue, and reports the fault.
-    pub(super) fn fail(&mut self, trouble: Trouble, mut job: Job, ddi: &mut DdiCall<'_>) {
-        let ending = match trouble {
-            Trouble::PageFault(fault) => Ending::PageFault(fault.gpu_address),
-            Trouble::Illegal => Ending::Illegal,
+    pub(super) fn fail(&mut self, error: ListError, mut job: Job, ddi: &mut DdiCall<'_>) {
+        let ending = match error {
+            ListError::PageFault(fault) => Ending::PageFault(fault.gpu_address),
+            ListError::Illegal => Ending::Illegal,
         };
         ddi.shared.tracers.over(job.number, ddi.clock, ending);
-        match trouble {
-            Trouble::PageFault(fault) => self.fault(job, fault, ddi),
-            Trouble::Illegal if self.illegal_command == IllegalCommand::Hangs => {
+        match error {
+            ListError::PageFault(fault) => self.fault(job, fault, ddi),
+            ListError::Illegal if self.illegal_command == IllegalCommand::Hangs => {
                 job.until = None;
                 self.running = Some(job);
             }
-            Trouble::Illegal if job.is_preemptible() => {
+            ListError::Illegal if job.is_preemptible() => {
                 self.lists.abort(ddi.callbacks);
                 let (engine, faulted_fence_id) = (self.id, job.submission_fence_id);
                 self.completed = faulted_fence_id;
                 self.interrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }, ddi.callbacks);
             }
             // Hardware queues have no other fault interrupt than 12.
-            Trouble::Illegal => {
+            ListError::Illegal => {
                 self.fault(job, PageFault { gpu_address: 0, flags: PageFaultFlags::empty() }, ddi);
             }
         }

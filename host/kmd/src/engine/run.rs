@@ -28,7 +28,7 @@ impl Engine {
                 return self.run_on_at(until, job);
             }
             job.begun = true;
-            self.look_at(&mut job, ddi);
+            self.observe_start(&mut job, ddi);
         }
         while job.has_more() {
             if job.is_preemptible() && !job.is_busy() {
@@ -48,7 +48,7 @@ impl Engine {
                 return;
             }
             match self.run_lists(&mut job, ddi) {
-                Err(trouble) => return self.fail(trouble, job, ddi),
+                Err(error) => return self.fail(error, job, ddi),
                 Ok(Some(until)) => return self.run_on_at(until, job),
                 Ok(None) => {}
             }
@@ -70,7 +70,7 @@ impl Engine {
                 job.until = goes_on;
                 self.running = Some(job);
             }
-            Err(trouble) => self.fail(trouble, job, ddi),
+            Err(error) => self.fail(error, job, ddi),
         }
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Passes a buffer that starts to the debug layer, the race detector and the engine tracer.
-    fn look_at(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
+    fn observe_start(&self, job: &mut Job, ddi: &mut DdiCall<'_>) {
         let (space, queue) = ((self.id.adapter, job.process), agent(job.origin, job.context));
         let Shared { debug, races, page_tables: tables, resources, tracers, .. } = &mut *ddi.shared;
         if !debug.is_on(space) && !races.is_on(self.id.adapter) {
@@ -109,8 +109,8 @@ impl Engine {
             resources: resources.of(space).map(|(number, desc)| (number, *desc)).collect(),
             messages,
         };
-        tracers.saw(|| EngineEvent::Begun(Box::new(begun)));
-        ddi.shared.tell_races(Some(self.id.adapter));
+        tracers.emit(|| EngineEvent::Begun(Box::new(begun)));
+        ddi.shared.trace_races(Some(self.id.adapter));
     }
 
     /// Runs one packet, or begins a scope with it. `None` if the buffer now runs, waits or has failed.
@@ -197,7 +197,7 @@ impl Engine {
                 job.until = goes_on;
                 self.running = Some(job);
             }
-            Err(trouble) => self.fail(trouble, job, ddi),
+            Err(error) => self.fail(error, job, ddi),
         }
         None
     }
@@ -258,16 +258,16 @@ impl Engine {
         }
         let is_marker =
             |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
-        let mut left = Vec::new();
+        let mut markers_out = Vec::new();
         while job.commands.peek().is_some_and(is_marker) {
             match job.commands.take() {
                 Some((_, Packet::MarkerIn { gpu_address, value })) => {
                     self.store(job, FenceValue { gpu_address, value }, ddi);
                 }
-                later => left.extend(later),
+                later => markers_out.extend(later),
             }
         }
-        job.commands.put_back(left.into_iter());
+        job.commands.put_back(markers_out.into_iter());
     }
 
     /// Stores a fence value: first the value, then the log entry, then the interrupt (FEN-121).
@@ -278,11 +278,11 @@ impl Engine {
         ddi: &mut DdiCall<'_>,
     ) {
         ddi.shared.debug.stored((self.id.adapter, job.process), gpu_address, value);
-        self.store_looked_at(job, FenceValue { gpu_address, value }, ddi);
+        self.store_checked(job, FenceValue { gpu_address, value }, ddi);
     }
 
     /// As `store`, for a SignalBarrier: the process's debug layer already checked it with the list.
-    pub(super) fn store_looked_at(
+    pub(super) fn store_checked(
         &mut self,
         job: &Job,
         FenceValue { gpu_address, value }: FenceValue,
@@ -299,7 +299,7 @@ impl Engine {
         });
         match stored {
             Stored::Native { fence, interrupts } => {
-                ddi.shared.tell_stored(fence, Some((engine.adapter, process, gpu_address)), value);
+                ddi.shared.record_stored(fence, Some((engine.adapter, process, gpu_address)), value);
                 let logged = job.hw_queue().filter(|hw_queue| ddi.shared.has_logs(*hw_queue));
                 if let Some(hw_queue) = logged {
                     let log = NativeFenceLogType::Signals;

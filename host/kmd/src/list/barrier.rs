@@ -96,16 +96,19 @@ impl Barrier {
         })
     }
 
-    fn texture<'a>(one: &isa::TextureBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
-        let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources).into());
-        let discard = one.flags.contains(TextureFlags::DISCARD);
-        let barrier = Barrier::of(&one.barrier).on(one.resource, ranges.unwrap_or_default());
+    fn texture<'a>(
+        isa_barrier: &isa::TextureBarrier,
+        find: impl Fn(u32) -> Option<&'a ResourceDesc>,
+    ) -> Self {
+        let ranges = find(isa_barrier.resource).map(|desc| ranges_of(desc, &isa_barrier.subresources).into());
+        let discard = isa_barrier.flags.contains(TextureFlags::DISCARD);
+        let barrier = Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, ranges.unwrap_or_default());
         Barrier { discard, ..barrier }
     }
 
-    fn buffer<'a>(one: &isa::BufferBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
-        let whole = find(one.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
-        Barrier::of(&one.barrier).on(one.resource, whole.into_iter().collect())
+    fn buffer<'a>(isa_barrier: &isa::BufferBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let whole = find(isa_barrier.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
+        Barrier::of(&isa_barrier.barrier).on(isa_barrier.resource, whole.into_iter().collect())
     }
 
     /// Calls `take` for each barrier of a group, in order.
@@ -117,13 +120,13 @@ impl Barrier {
         match group {
             BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).for_each(take),
             BarrierGroup::Texture(barriers) => {
-                barriers.iter().map(|one| Barrier::texture(one, &find)).for_each(take);
+                barriers.iter().map(|isa_barrier| Barrier::texture(isa_barrier, &find)).for_each(take);
             }
             BarrierGroup::Buffer(barriers) => {
-                barriers.iter().map(|one| Barrier::buffer(one, &find)).for_each(take);
+                barriers.iter().map(|isa_barrier| Barrier::buffer(isa_barrier, &find)).for_each(take);
             }
             BarrierGroup::Ranged(barriers) => {
-                barriers.iter().map(|one| Barrier::ranged(one, &find)).for_each(take);
+                barriers.iter().map(|isa_barrier| Barrier::ranged(isa_barrier, &find)).for_each(take);
             }
             BarrierGroup::Unknown { .. } => {}
         }

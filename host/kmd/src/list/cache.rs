@@ -156,7 +156,7 @@ impl Caches {
         let Some(cache) = self.caches.get_mut(&bit) else { unreachable!("it was made above") };
         let line = Line { end, offset: cache.used, dirty, age: self.lines_made };
         cache.used += end - begin;
-        let place = mover.place(cache.staging_buffer, line.offset);
+        let memory = mover.staging_ref(cache.staging_buffer, line.offset);
         match cache.lines.range_mut(..begin).next_back() {
             // Extends the previous line, which ends here.
             Some((at, last))
@@ -166,7 +166,7 @@ impl Caches {
             }
             _ => cache.insert(begin, line),
         }
-        Ok(place)
+        Ok(memory)
     }
 
     /// Evicts the oldest ranges of each cache that has too many.
@@ -183,7 +183,7 @@ impl Caches {
             let Some((_, begin)) = cache.ages.first().copied() else { break };
             let Some(line) = cache.remove(begin) else { break };
             if line.dirty {
-                mover.store(mover.place(cache.staging_buffer, line.offset), begin, line.end - begin)?;
+                mover.store(mover.staging_ref(cache.staging_buffer, line.offset), begin, line.end - begin)?;
             }
         }
         Ok(())
@@ -211,20 +211,20 @@ impl Caches {
         let mut at = begin;
         while at < end {
             let found = self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at));
-            let (place, until) = match found {
+            let (memory, until) = match found {
                 Ok((line_begin, line)) => {
                     let staging_buffer = self.caches[&cache_of(access)].staging_buffer;
-                    (mover.place(staging_buffer, line.offset + (at - line_begin)), line.end.min(end))
+                    (mover.staging_ref(staging_buffer, line.offset + (at - line_begin)), line.end.min(end))
                 }
                 Err(next) => {
                     let until = next.unwrap_or(end).min(end);
-                    let place = self.new_line(access, (at, until), false, mover)?;
-                    mover.load(at, until - at, place)?;
-                    (place, until)
+                    let memory = self.new_line(access, (at, until), false, mover)?;
+                    mover.load(at, until - at, memory)?;
+                    (memory, until)
                 }
             };
             if let Some(to) = to {
-                mover.copy(place, ahead(to, at - begin), until - at);
+                mover.copy(memory, ahead(to, at - begin), until - at);
             }
             at = until;
         }
@@ -241,8 +241,8 @@ impl Caches {
         let cache = self.caches.get(&cache_of(access));
         match cache.map_or(Err(None), |cache| cache.at(begin).map(|line| (cache.staging_buffer, line))) {
             Ok((staging_buffer, (line_begin, line))) => {
-                let place = mover.place(staging_buffer, line.offset + (begin - line_begin));
-                Ok((Some(place), line.end.min(end) - begin))
+                let memory = mover.staging_ref(staging_buffer, line.offset + (begin - line_begin));
+                Ok((Some(memory), line.end.min(end) - begin))
             }
             Err(next) => {
                 let until = next.unwrap_or(end).min(end);
@@ -285,7 +285,7 @@ impl Caches {
             let Some(cache) = self.caches.get_mut(&bit) else { continue };
             let Some(line) = cache.lines.get_mut(&begin) else { continue };
             line.dirty = false;
-            mover.store(mover.place(cache.staging_buffer, line.offset), begin, line.end - begin)?;
+            mover.store(mover.staging_ref(cache.staging_buffer, line.offset), begin, line.end - begin)?;
         }
         Ok(true)
     }

@@ -22,7 +22,7 @@ use dxgkrnl::{ComputeOp, EngineType, Nanos};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::Trouble;
+use super::ListError;
 use super::cache::{Caches, DEPTH_STENCIL, Range};
 use super::memory::{DISCARDED, Mover};
 use crate::page_table::{Access, PageFault};
@@ -50,16 +50,16 @@ struct ScopeSet {
     /// Umbrella scopes are expanded.
     scopes: BarrierSync,
     /// The access uses an umbrella scope, as root calls do: only a barrier with the whole umbrella blocks it (BAR-094).
-    whole: bool,
+    umbrella: bool,
 }
 
 impl ScopeSet {
     fn of(scope: BarrierSync) -> Self {
-        ScopeSet { scopes: scope.expanded(), whole: !BarrierSync::SCOPES.contains(scope) }
+        ScopeSet { scopes: scope.expanded(), umbrella: !BarrierSync::SCOPES.contains(scope) }
     }
 
     fn is_held_by(self, sync_after: BarrierSync) -> bool {
-        if self.whole { sync_after.contains(self.scopes) } else { sync_after.intersects(self.scopes) }
+        if self.umbrella { sync_after.contains(self.scopes) } else { sync_after.intersects(self.scopes) }
     }
 }
 
@@ -108,12 +108,12 @@ pub(super) struct Command {
     /// Index of the first touch that only reads.
     source: Option<usize>,
     /// Distinct scope sets of its touches, or those of its kind if it touches nothing.
-    places: SmallVec<[ScopeSet; 2]>,
+    scope_sets: SmallVec<[ScopeSet; 2]>,
     /// Union of their scopes.
     scopes: BarrierSync,
     ordered: Vec<Ordered>,
     /// Why it cannot start, if it cannot.
-    flaw: Option<Trouble>,
+    flaw: Option<ListError>,
     /// Staging buffers with the bytes that it read: one, or one for each destination that is its own source.
     read: Vec<u32>,
     stage: Stage,
@@ -204,19 +204,19 @@ impl Command {
         (engine, reading): (EngineType, ScopeReading),
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) -> Self {
-        let mut flaw = (!is_legal(engine, kind)).then_some(Trouble::Illegal);
+        let mut flaw = (!is_legal(engine, kind)).then_some(ListError::Illegal);
         let mut touches = SmallVec::<[Touch; 2]>::with_capacity(uses.len());
-        let mut places = SmallVec::<[ScopeSet; 2]>::new();
+        let mut scope_sets = SmallVec::<[ScopeSet; 2]>::new();
         let mut is_at = |scope: BarrierSync| {
-            let place = ScopeSet::of(scope);
-            if !places.contains(&place) {
-                places.push(place);
+            let scope_set = ScopeSet::of(scope);
+            if !scope_sets.contains(&scope_set) {
+                scope_sets.push(scope_set);
             }
         };
         for item in uses {
             let (scope, access) = (item.scope(kind), item.access);
             let Some(desc) = find(item.resource).filter(|_| !scope.is_empty()) else {
-                flaw = flaw.or(Some(Trouble::Illegal));
+                flaw = flaw.or(Some(ListError::Illegal));
                 continue;
             };
             match range_of(desc, item) {
@@ -227,18 +227,18 @@ impl Command {
                 }
                 Err(gpu_address) => {
                     let flags = if item.writes() { PageFaultFlags::WRITE } else { PageFaultFlags::empty() };
-                    flaw = flaw.or(Some(Trouble::PageFault(PageFault { gpu_address, flags })));
+                    flaw = flaw.or(Some(ListError::PageFault(PageFault { gpu_address, flags })));
                 }
             }
         }
         if touches.is_empty() {
             is_at(scope_of(kind));
         }
-        let scopes = places.iter().fold(BarrierSync::NONE, |sum, place| sum | place.scopes);
+        let scopes = scope_sets.iter().fold(BarrierSync::NONE, |sum, scope_set| sum | scope_set.scopes);
         let ordered = ordered(&touches);
         let source = touches.iter().position(|touch| !touch.writes);
         if source.is_none() && needs_source(kernel) && touches.len() > OWN_SOURCES_PER_COMMAND_MAX {
-            flaw = flaw.or(Some(Trouble::Illegal));
+            flaw = flaw.or(Some(ListError::Illegal));
         }
         Command {
             kind,
@@ -247,7 +247,7 @@ impl Command {
             duration_ns,
             touches,
             source,
-            places,
+            scope_sets,
             scopes,
             ordered,
             flaw,
@@ -271,17 +271,17 @@ impl Command {
 
     /// Whether any barrier with one of its scopes in SyncAfter blocks it, because it uses no umbrella scope.
     pub fn meets_all_alike(&self) -> bool {
-        self.places.iter().all(|place| !place.whole)
+        self.scope_sets.iter().all(|scope_set| !scope_set.umbrella)
     }
 
     /// Whether a barrier with this SyncAfter blocks it: one use is enough.
     pub fn is_held_by(&self, sync_after: BarrierSync) -> bool {
-        self.places.iter().any(|place| place.is_held_by(sync_after))
+        self.scope_sets.iter().any(|scope_set| scope_set.is_held_by(sync_after))
     }
 
     /// Whether a barrier with this SyncBefore waits for it: the barrier names all scopes of one of its uses.
     pub fn is_waited_for(&self, sync_before: BarrierSync) -> bool {
-        self.places.iter().any(|place| sync_before.contains(place.scopes))
+        self.scope_sets.iter().any(|scope_set| sync_before.contains(scope_set.scopes))
     }
 
     /// Whether [`Command::is_in_order_with`] can be true for it.
@@ -319,7 +319,7 @@ impl Command {
         clock: Nanos,
         caches: &mut Caches,
         mover: &mut Mover<'_>,
-    ) -> Result<Nanos, Trouble> {
+    ) -> Result<Nanos, ListError> {
         if let Some(flaw) = self.flaw {
             return Err(flaw);
         }
@@ -380,7 +380,7 @@ impl Command {
         let is_source = needs_source(self.kernel) && (own || self.read.is_empty());
         let to = is_source.then(|| {
             self.read.push(mover.new_staging_buffer());
-            mover.place(self.read[self.read.len() - 1], 0)
+            mover.staging_ref(self.read[self.read.len() - 1], 0)
         });
         let whole = !touch.writes || self.kernel == Kernel::Sum;
         let bytes = if whole { length(touch.range) } else { self.written(&touch) };
@@ -396,7 +396,7 @@ impl Command {
 
     /// Writes the cached part of a destination.
     fn write(&mut self, to: Touch, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
-        let from = self.source_staging_buffer().map(|from| mover.place(from, 0));
+        let from = self.source_staging_buffer().map(|from| mover.staging_ref(from, 0));
         if self.kernel == Kernel::Sum && (self.source.is_none() || self.destinations == 0) {
             let source = self.source().unwrap_or(&to);
             from.into_iter().for_each(|sum| fold(sum, words_to_fold(source.range), mover));
@@ -428,7 +428,7 @@ pub(super) fn discard(range: Range, caches: &mut Caches, mover: &mut Mover<'_>) 
     caches.drop_ranges(&[range]);
     let ((begin, end), _) = split(range, length(range) & !3);
     let staging_buffer = mover.new_staging_buffer();
-    let garbage = mover.place(staging_buffer, 0);
+    let garbage = mover.staging_ref(staging_buffer, 0);
     mover.fill(garbage, end - begin, DISCARDED);
     mover.store(garbage, begin, end - begin)?;
     mover.release(staging_buffer);

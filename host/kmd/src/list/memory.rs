@@ -38,8 +38,8 @@ pub(super) type ByteRun = (Option<MemoryRef>, u64);
 /// The runs of a range: nearly always one.
 pub(super) type ByteRuns = SmallVec<[ByteRun; 1]>;
 
-pub(super) fn ahead(place: MemoryRef, bytes: u64) -> MemoryRef {
-    match place {
+pub(super) fn ahead(memory: MemoryRef, bytes: u64) -> MemoryRef {
+    match memory {
         MemoryRef::Memory { process, address } => MemoryRef::Memory { process, address: address + bytes },
         MemoryRef::StagingBuffer { staging_buffer, offset } => {
             MemoryRef::StagingBuffer { staging_buffer, offset: offset + bytes }
@@ -62,11 +62,11 @@ impl StagingBuffers {
 }
 
 fn part(Piece { base, end, page }: Piece<PageTableEntry>) -> ByteRun {
-    let place = match page {
+    let memory = match page {
         PageTableEntry::Memory { owner, address, .. } => Some(MemoryRef::Memory { process: owner, address }),
         PageTableEntry::Zero | PageTableEntry::NoAccess => None,
     };
-    (place, end - base)
+    (memory, end - base)
 }
 
 fn staging_buffer(engine: EngineId, number: u32) -> StagingBuffer {
@@ -82,7 +82,7 @@ impl Mover<'_> {
         number
     }
 
-    pub fn place(&self, number: u32, offset: u64) -> MemoryRef {
+    pub fn staging_ref(&self, number: u32, offset: u64) -> MemoryRef {
         MemoryRef::StagingBuffer { staging_buffer: staging_buffer(self.engine, number), offset }
     }
 
@@ -178,7 +178,7 @@ impl Mover<'_> {
         self.fill(to, words, 0);
         if words < bytes {
             let zeros = self.new_staging_buffer();
-            self.copy(self.place(zeros, 0), ahead(to, words), bytes - words);
+            self.copy(self.staging_ref(zeros, 0), ahead(to, words), bytes - words);
             self.release(zeros);
         }
     }

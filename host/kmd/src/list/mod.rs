@@ -48,15 +48,15 @@ pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
 
 /// Why a submission cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Trouble {
+pub(crate) enum ListError {
     PageFault(PageFault),
     /// The engine does not support the command, or the resource does not exist.
     Illegal,
 }
 
-impl From<PageFault> for Trouble {
+impl From<PageFault> for ListError {
     fn from(fault: PageFault) -> Self {
-        Trouble::PageFault(fault)
+        ListError::PageFault(fault)
     }
 }
 
@@ -145,11 +145,11 @@ impl Lists {
         &mut self,
         scope: &mut Scope,
         buffer: Buffer,
-        holds: bool,
+        is_stopping: bool,
         ddi: &mut DdiCall<'_>,
-    ) -> Result<Progress, Trouble> {
+    ) -> Result<Progress, ListError> {
         loop {
-            if !holds && let Some(store) = self.start_all(scope, buffer, ddi)? {
+            if !is_stopping && let Some(store) = self.start_all(scope, buffer, ddi)? {
                 return Ok(store);
             }
             let Some(done) = self.pick(&scope.window, scope.window.first_done(ddi.clock)) else { break };
@@ -181,7 +181,7 @@ impl Lists {
         scope: &mut Scope,
         buffer: Buffer,
         ddi: &mut DdiCall<'_>,
-    ) -> Result<Option<Progress>, Trouble> {
+    ) -> Result<Option<Progress>, ListError> {
         let clock = ddi.clock;
         loop {
             if let Some(ready) = scope.window.first_ready() {
@@ -221,7 +221,7 @@ impl Lists {
         &mut self,
         process: ProcessId,
         ddi: &mut DdiCall<'_>,
-    ) -> Result<Option<Nanos>, Trouble> {
+    ) -> Result<Option<Nanos>, ListError> {
         let (mut mover, caches) = self.mover(process, ddi);
         let is_done = caches.write_back(Pace::OfBandwidth, BarrierAccess::COMMON, None, &mut mover)?;
         Ok((!is_done).then(|| mover.next()))
@@ -234,7 +234,7 @@ impl Lists {
         pace: Pace,
         process: ProcessId,
         ddi: &mut DdiCall<'_>,
-    ) -> Result<Option<Nanos>, Trouble> {
+    ) -> Result<Option<Nanos>, ListError> {
         let (mut mover, caches) = self.mover(process, ddi);
         let is_done = caches.end(pace, &mut mover)?;
         Ok((!is_done).then(|| mover.next()))
@@ -264,9 +264,9 @@ impl Lists {
 fn store_time(clock: Nanos, gpu_address: u64, mover: &mut Mover<'_>) -> Result<(), PageFault> {
     let staging_buffer = mover.new_staging_buffer();
     for (offset, word) in [(0, clock as u32), (4, (clock >> 32) as u32)] {
-        mover.fill(mover.place(staging_buffer, offset), 4, word);
+        mover.fill(mover.staging_ref(staging_buffer, offset), 4, word);
     }
-    mover.store(mover.place(staging_buffer, 0), gpu_address, 8)?;
+    mover.store(mover.staging_ref(staging_buffer, 0), gpu_address, 8)?;
     mover.release(staging_buffer);
     Ok(())
 }

@@ -58,8 +58,8 @@ impl Slots {
     }
 
     /// Slots whose table entry satisfies `wanted`.
-    fn of<T>(table: &[T], wanted: impl Fn(&T) -> bool) -> Slots {
-        Slots(table.iter().rev().fold(0, |slots, entry| slots << 1 | u64::from(wanted(entry))))
+    fn of<T>(table: &[T], is_in: impl Fn(&T) -> bool) -> Slots {
+        Slots(table.iter().rev().fold(0, |slots, entry| slots << 1 | u64::from(is_in(entry))))
     }
 }
 
@@ -173,10 +173,10 @@ impl Window {
         if command.comes_last() {
             return self.commands.or(self.barriers);
         }
-        let holds = |slot: &usize| self.scopes.get(*slot).is_some_and(|after| command.is_held_by(*after));
-        let mut before = self.that_meet(command.scopes()).and(self.barriers);
+        let blocks = |slot: &usize| self.scopes.get(*slot).is_some_and(|after| command.is_held_by(*after));
+        let mut before = self.intersecting(command.scopes()).and(self.barriers);
         if !command.meets_all_alike() {
-            before = before.filter(holds).collect();
+            before = before.filter(blocks).collect();
         }
         if command.is_ordered() {
             let in_order =
@@ -190,13 +190,13 @@ impl Window {
         let waits_for = |slot: &usize| {
             self.command(*slot).is_some_and(|command| command.is_waited_for(barrier.sync_before))
         };
-        let met = self.that_meet(barrier.sync_before);
-        let commands: Slots = met.and(self.commands).filter(waits_for).collect();
-        met.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
+        let overlapping = self.intersecting(barrier.sync_before);
+        let commands: Slots = overlapping.and(self.commands).filter(waits_for).collect();
+        overlapping.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
     }
 
     /// Nodes that have one of these scopes.
-    fn that_meet(&self, scopes: BarrierSync) -> Slots {
+    fn intersecting(&self, scopes: BarrierSync) -> Slots {
         Slots::of(&self.scopes, |own| own.intersects(scopes))
     }
 

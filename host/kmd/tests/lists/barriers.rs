@@ -90,10 +90,10 @@ fn cached_reads_stay_until_a_barrier_names_their_type() {
         let [from, read, first, second] = [0, 1, 2, 3].map(|number| gpu.buffer(number * 64, 64));
         gpu.set_word(0, 9);
         let to = |to| [Use::whole(read, A::SHADER_RESOURCE), Use::whole(to, A::UNORDERED_ACCESS)];
-        let look = |at| work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &to(at));
+        let read_to = |at| work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &to(at));
         let back = words((S::COPY, S::ALL), (A::COPY_DEST, access_after));
         let order = global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS)));
-        gpu.run(&[look(first), order, copy(from, read, 0), on_buffer(read, back), look(second)]);
+        gpu.run(&[read_to(first), order, copy(from, read, 0), on_buffer(read, back), read_to(second)]);
         assert_eq!((gpu.word(64), gpu.word(128)), (9, 0));
         gpu.word(192)
     };
@@ -342,12 +342,12 @@ fn a_clear_of_an_unordered_access_view_is_not_in_the_scope_of_shaders() {
         let mut gpu = Gpu::new(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
         let clear = [Use::whole(a, A::UNORDERED_ACCESS)];
-        let look = [Use::whole(a, A::SHADER_RESOURCE), Use::whole(b, A::UNORDERED_ACCESS)];
+        let reads = [Use::whole(a, A::SHADER_RESOURCE), Use::whole(b, A::UNORDERED_ACCESS)];
         let access = (A::UNORDERED_ACCESS, A::SHADER_RESOURCE);
         gpu.run(&[
             work(WorkKind::ClearUnorderedAccess, Kernel::Fill, 5, 100, &clear),
             on_buffer(a, words((sync_before, S::COMPUTE_SHADING), access)),
-            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &reads),
         ]);
         gpu.word(64)
     };
@@ -361,12 +361,12 @@ fn a_barrier_waits_for_the_one_that_holds_up_what_it_waits_for() {
         let mut gpu = Gpu::new(1);
         let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
         gpu.set_word(0, 5);
-        let look = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+        let reads = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
         gpu.run(&[
             copy(a, b, 100),
             global(words((S::COPY, S::RESOLVE), (A::COPY_DEST, A::RESOLVE_SOURCE))),
             global(words((second, S::COMPUTE_SHADING), (A::NO_ACCESS, A::SHADER_RESOURCE))),
-            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &reads),
         ]);
         assert_eq!(gpu.word(128), expected);
     }
@@ -379,7 +379,7 @@ fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
         let mut gpu = Gpu::new(1);
         let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
         gpu.set_word(0, 5);
-        let look = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+        let reads = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
         let none = (A::NO_ACCESS, A::NO_ACCESS);
         gpu.run(&[
             copy(a, b, 100),
@@ -388,7 +388,7 @@ fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
                 if same { b } else { a },
                 words((S::COPY, S::DRAW), (A::COPY_DEST, A::SHADER_RESOURCE)),
             ),
-            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &reads),
         ]);
         assert_eq!(gpu.word(128), expected);
     }

@@ -10,7 +10,7 @@ use crate::gpu::{COPY_ENGINE, DEVICE, Gpu, copy, fill, global, words};
 
 /// The fields of a record that tests compare.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct DebugMessage {
     rule: u32,
     severity: u32,
     command: u32,
@@ -23,7 +23,7 @@ fn set(gpu: &mut Gpu, level: u32) -> NtStatus {
 }
 
 /// The messages and the number of lost ones.
-fn read(gpu: &mut Gpu, bytes: usize) -> Result<(Vec<Said>, u64), NtStatus> {
+fn read(gpu: &mut Gpu, bytes: usize) -> Result<(Vec<DebugMessage>, u64), NtStatus> {
     let mut data = vec![0xEE; bytes];
     data[..4].copy_from_slice(&8u32.to_le_bytes());
     match gpu.escape(Some(DEVICE), &mut data) {
@@ -31,21 +31,21 @@ fn read(gpu: &mut Gpu, bytes: usize) -> Result<(Vec<Said>, u64), NtStatus> {
         status => return Err(status),
     }
     let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
-    let (mut at, mut said) = (16, Vec::new());
+    let (mut at, mut messages) = (16, Vec::new());
     for _ in 0..word(4) {
         assert!(word(at) % 8 == 0 && word(at) >= 40 + word(at + 32) && word(at + 36) == 0);
         let text = data[at + 40..at + 40 + word(at + 32) as usize].to_vec();
         let text = String::from_utf8(text).unwrap();
         let (rule, severity) = (word(at + 4), word(at + 12));
-        said.push(Said { rule, severity, command: word(at + 20), resource: word(at + 28), text });
+        messages.push(DebugMessage { rule, severity, command: word(at + 20), resource: word(at + 28), text });
         at += word(at) as usize;
     }
-    Ok((said, u64::from_le_bytes(data[8..16].try_into().unwrap())))
+    Ok((messages, u64::from_le_bytes(data[8..16].try_into().unwrap())))
 }
 
 fn rules(gpu: &mut Gpu) -> Vec<(u32, u32, u32)> {
-    let (said, _) = read(gpu, 1 << 16).unwrap();
-    said.iter().map(|said| (said.rule, said.severity, said.command)).collect()
+    let (messages, _) = read(gpu, 1 << 16).unwrap();
+    messages.iter().map(|message| (message.rule, message.severity, message.command)).collect()
 }
 
 /// A valid barrier with a warning: AccessBefore is COMMON.
@@ -62,9 +62,9 @@ fn it_is_off_until_a_process_turns_it_on_and_says_what_is_wrong_with_a_list() {
     assert_eq!((read(&mut gpu, 1 << 12), gpu.notes.len()), (Err(NtStatus::INVALID_PARAMETER), 0));
     assert_eq!((set(&mut gpu, 3), set(&mut gpu, 2)), (NtStatus::INVALID_PARAMETER, NtStatus::SUCCESS));
     gpu.run(&race);
-    let (said, lost) = read(&mut gpu, 1 << 12).unwrap();
-    assert_eq!((said.len(), lost), (1, 0));
-    let hazard = &said[0];
+    let (messages, lost) = read(&mut gpu, 1 << 12).unwrap();
+    assert_eq!((messages.len(), lost), (1, 0));
+    let hazard = &messages[0];
     assert_eq!((hazard.severity, hazard.command, hazard.resource), (2, 1, a), "{hazard:?}");
     assert_eq!(gpu.notes.len(), 1);
     assert!(gpu.notes[0].contains(&hazard.text), "{:?}", gpu.notes);
@@ -81,9 +81,9 @@ fn levels_say_all_or_what_is_worse_than_a_warning() {
     for (level, expected) in [(2, vec![(1, 1), (3, 2)]), (1, vec![(3, 2)])] {
         set(&mut gpu, level);
         gpu.submit(crate::gpu::ENGINE, 1, &list);
-        let said: Vec<_> =
+        let reported: Vec<_> =
             rules(&mut gpu).into_iter().map(|(_, severity, command)| (severity, command)).collect();
-        assert_eq!(said, expected);
+        assert_eq!(reported, expected);
         gpu.advance(1000);
     }
     set(&mut gpu, 0);
@@ -100,14 +100,14 @@ fn it_judges_by_the_queue_and_when_its_turn_comes() {
     gpu.submit(COPY_ENGINE, 2, &[copy(a, b, 1), global(draw), copy(b, a, 1)]);
     assert_eq!(rules(&mut gpu), [], "it has not begun");
     gpu.advance(100);
-    let said = rules(&mut gpu);
+    let reported = rules(&mut gpu);
     assert!(
-        said.iter().any(|(rule, severity, command)| (*rule, *severity, *command) == (40, 3, 1)),
-        "{said:?}"
+        reported.iter().any(|(rule, severity, command)| (*rule, *severity, *command) == (40, 3, 1)),
+        "{reported:?}"
     );
     gpu.submit(crate::gpu::ENGINE, 3, &[copy(a, b, 1), global(draw), copy(b, a, 1)]);
-    let said = rules(&mut gpu);
-    assert!(said.iter().all(|(rule, ..)| *rule != 40), "{said:?}");
+    let reported = rules(&mut gpu);
+    assert!(reported.iter().all(|(rule, ..)| *rule != 40), "{reported:?}");
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn so_many_messages_are_kept_and_more_are_counted() {
         assert_eq!(gpu.notes.len(), 17, "sixteen, and how many more: {:#?}", gpu.notes);
     }
     loop {
-        let (said, lost) = read(&mut gpu, 1000).unwrap();
+        let (messages, lost) = read(&mut gpu, 1000).unwrap();
         assert_eq!(lost as usize, once * times - kept);
-        if said.is_empty() {
+        if messages.is_empty() {
             break;
         }
-        assert!(said.len() > 1);
-        all += said.len();
+        assert!(messages.len() > 1);
+        all += messages.len();
     }
     assert_eq!(all, kept);
     gpu.run(&list);
@@ -172,7 +172,7 @@ fn a_driver_below_wddm_3_has_no_enhanced_barriers() {
         let mut gpu = Gpu::with(1, &config);
         assert_eq!(set(&mut gpu, 2), NtStatus::SUCCESS);
         gpu.run(&[warned()]);
-        let said = rules(&mut gpu);
-        assert_eq!(said.iter().any(|(rule, ..)| *rule == R001), expected, "{wddm_version}: {said:?}");
+        let reported = rules(&mut gpu);
+        assert_eq!(reported.iter().any(|(rule, ..)| *rule == R001), expected, "{wddm_version}: {reported:?}");
     }
 }

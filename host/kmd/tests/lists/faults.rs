@@ -81,11 +81,11 @@ fn a_fault_loses_what_is_in_caches_and_the_engine_goes_on() {
     let mut gpu = Gpu::new(2);
     gpu.entry(1, 1, PageTableEntry::NoAccess);
     let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
-    let gone = gpu.buffer(PAGE, 64);
+    let unmapped = gpu.buffer(PAGE, 64);
     let id = gpu.submit(
         ENGINE,
         1,
-        &[fill(a, 5, 10), full(), fill(b, 6, 10), full(), fill(gone, 7, 10), fill(a, 8, 10)],
+        &[fill(a, 5, 10), full(), fill(b, 6, 10), full(), fill(unmapped, 7, 10), fill(a, 8, 10)],
     );
     let next = gpu.submit(ENGINE, 2, &[copy(a, b, 10)]);
     gpu.advance(100);

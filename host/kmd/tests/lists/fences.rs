@@ -53,14 +53,14 @@ fn debug(gpu: &mut Gpu) {
 }
 
 /// Rule numbers and texts of the messages.
-fn said(gpu: &mut Gpu) -> Vec<(u32, String)> {
+fn messages(gpu: &mut Gpu) -> Vec<(u32, String)> {
     let mut data = list_escape::read_messages(1 << 14);
     assert_eq!(gpu.escape(Some(DEVICE), &mut data), NtStatus::SUCCESS);
     list_escape::messages(&data).into_iter().map(|message| (message.rule, message.text)).collect()
 }
 
 fn rules(gpu: &mut Gpu) -> Vec<u32> {
-    said(gpu).into_iter().map(|(rule, _)| rule).collect()
+    messages(gpu).into_iter().map(|(rule, _)| rule).collect()
 }
 
 fn signal(gpu_address: u64, value: u64) -> Packet {
@@ -74,10 +74,10 @@ fn wait(gpu_address: u64, value: u64) -> Packet {
 #[test]
 fn unsignaled_wait_for_a_command_list_fence_is_reported() {
     covers!("BAR-119");
-    for said_first in [true, false] {
+    for is_described_first in [true, false] {
         let mut gpu = Gpu::new(1);
         add(&mut gpu, OUT);
-        if said_first {
+        if is_described_first {
             assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
             debug(&mut gpu);
         } else {
@@ -87,9 +87,12 @@ fn unsignaled_wait_for_a_command_list_fence_is_reported() {
         gpu.submit(ENGINE, 1, &[signal(OUT, 1), wait(OUT, 1)]);
         assert_eq!(rules(&mut gpu), []);
         gpu.submit(ENGINE, 1, &[wait(OUT, 2)]);
-        let said = said(&mut gpu);
-        assert_eq!(said.len(), 1);
-        assert!(said[0].0 == 102 && said[0].1.contains("fence \"handshake\", which stands at 1"), "{said:?}");
+        let messages = messages(&mut gpu);
+        assert_eq!(messages.len(), 1);
+        assert!(
+            messages[0].0 == 102 && messages[0].1.contains("fence \"handshake\", which stands at 1"),
+            "{messages:?}"
+        );
     }
 }
 
@@ -196,8 +199,8 @@ fn a_wait_for_zero_is_worth_a_warning() {
     debug(&mut gpu);
     let waits = |value| [wait(OUT, value), Packet::FenceWait { gpu_address: BACK, value }];
     gpu.submit(ENGINE, 1, &waits(0));
-    let told = said(&mut gpu);
-    assert_eq!(told.iter().map(|(rule, _)| *rule).collect::<Vec<_>>(), [108, 108], "{told:?}");
+    let messages = messages(&mut gpu);
+    assert_eq!(messages.iter().map(|(rule, _)| *rule).collect::<Vec<_>>(), [108, 108], "{messages:?}");
     assert!(gpu.notes[0].contains("R-108 warning #1424"), "{:?}", gpu.notes);
     gpu.submit(ENGINE, 1, &[signal(OUT, 1), signal(BACK, 1)]);
     gpu.submit(ENGINE, 1, &waits(1));

@@ -56,10 +56,10 @@ fn the_engine_says_when_the_next_command_ends() {
 fn starts_at_once(waiting: usize) -> bool {
     let mut gpu = Gpu::new(1);
     let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
-    let look = [Use::whole(c, A::SHADER_RESOURCE), Use::range(b, A::UNORDERED_ACCESS, 32, 4)];
+    let unblocked = [Use::whole(c, A::SHADER_RESOURCE), Use::range(b, A::UNORDERED_ACCESS, 32, 4)];
     let mut packets = vec![copy(a, a, 1000), global(words((S::COPY, S::COPY), (A::NO_ACCESS, A::NO_ACCESS)))];
     packets.extend(vec![copy(a, a, 0); waiting]);
-    packets.push(work(WorkKind::Dispatch, Kernel::Copy, 0, 5000, &look));
+    packets.push(work(WorkKind::Dispatch, Kernel::Copy, 0, 5000, &unblocked));
     gpu.set_word(128, 1);
     gpu.submit(ENGINE, 1, &packets);
     gpu.advance(500);

@@ -96,11 +96,11 @@ fn across_queues(fence: bool) -> Vec<String> {
 #[test]
 fn queues_need_a_fence_between_them() {
     assert_eq!(across_queues(true), [] as [String; 0]);
-    let told = across_queues(false);
-    assert_eq!(told.len(), 1);
+    let reports = across_queues(false);
+    assert_eq!(reports.len(), 1);
     let fence =
         "missing: a fence that queue 1 signals behind its access and queue 2 waits for before its own";
-    assert!(told[0].ends_with(fence), "{}", told[0]);
+    assert!(reports[0].ends_with(fence), "{}", reports[0]);
 }
 
 #[test]
@@ -113,10 +113,10 @@ fn unlock_that_races_with_an_engine_read_is_reported() {
     edge(&mut gpu, HappensBefore::Submitted { process: P, queue });
     gpu.run(&[copy(from, to, 10)]);
     assert_eq!(gpu.notes, [] as [String; 0], "what was written before the submission comes before it");
-    let told = edge(&mut gpu, touched);
+    let reports = edge(&mut gpu, touched);
     assert!(
-        told[0].contains("a fence that queue 1 signals behind its access and p1's CPU waits for"),
-        "{told:?}"
+        reports[0].contains("a fence that queue 1 signals behind its access and p1's CPU waits for"),
+        "{reports:?}"
     );
 }
 

@@ -81,7 +81,8 @@ impl Command {
         caches: &Caches,
         mover: &mut Mover<'_>,
     ) -> Result<u64, PageFault> {
-        let Some(words) = self.source_staging_buffer().map(|staging_buffer| mover.place(staging_buffer, 0))
+        let Some(words) =
+            self.source_staging_buffer().map(|staging_buffer| mover.staging_ref(staging_buffer, 0))
         else {
             return Ok(end - begin);
         };
@@ -154,7 +155,7 @@ impl Command {
         let staging_buffer = match self.kernel {
             Kernel::Fill => {
                 let staging_buffer = mover.new_staging_buffer();
-                mover.fill(mover.place(staging_buffer, 0), 4, self.operand);
+                mover.fill(mover.staging_ref(staging_buffer, 0), 4, self.operand);
                 staging_buffer
             }
             Kernel::None | Kernel::Copy | Kernel::Add | Kernel::Xor | Kernel::Sum => {
@@ -163,7 +164,7 @@ impl Command {
                 staging_buffer
             }
         };
-        mover.store(mover.place(staging_buffer, 0), to, 4)?;
+        mover.store(mover.staging_ref(staging_buffer, 0), to, 4)?;
         mover.release(staging_buffer);
         Ok(())
     }
@@ -177,7 +178,7 @@ fn one_word(
     mover: &mut Mover<'_>,
 ) -> Result<(MemoryRef, u32), PageFault> {
     let staging_buffer = mover.new_staging_buffer();
-    let (word, end) = (mover.place(staging_buffer, 0), address + 4);
+    let (word, end) = (mover.staging_ref(staging_buffer, 0), address + 4);
     let mut at = address;
     while at < end {
         let (from, bytes) = caches.first_part(touch.access, (at, end), mover)?;
