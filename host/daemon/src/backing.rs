@@ -222,9 +222,9 @@ impl ProcessBacking {
         let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));
         let end = end.with_context(|| format!("{pages} pages at {address:#x} are no pages of a process"))?;
         let before = self.pieces.range(..end).next_back();
-        if let Some((other, backing)) = before.filter(|(other, backing)| *other + backing.bytes() > address) {
+        if let Some((start, backing)) = before.filter(|(start, backing)| *start + backing.bytes() > address) {
             anyhow::bail!(
-                "{pages} pages at {address:#x} overlap the {:#x} bytes backing at {other:#x}",
+                "{pages} pages at {address:#x} overlap the {:#x} bytes backing at {start:#x}",
                 backing.bytes()
             );
         }

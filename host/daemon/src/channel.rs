@@ -77,8 +77,8 @@ pub struct Channel {
     client: Option<Arc<ClientProcess>>,
     /// Until Hello is accepted.
     pending_connection: Option<PendingConnection>,
-    /// Its Welcome is sent once the daemon has resumed. May be out of date: see [`Self::is_unwelcomed`].
-    unwelcomed: bool,
+    /// Its Welcome is sent once the daemon has resumed. May be out of date: see [`Self::awaits_welcome`].
+    may_await_welcome: bool,
     /// One-way calls since the client was last sent their number.
     one_way: u64,
     /// Calls of this turn. Between turns: calls that wait for the kernel's unfinished work of this process.
@@ -86,7 +86,7 @@ pub struct Channel {
     /// Bytes that they were decoded from.
     calls_bytes: usize,
     /// Whether the last turn stopped before everything received was processed, as far as is known.
-    more: bool,
+    has_more_calls: bool,
     /// The protocol violation that follows those calls.
     broken: Option<ProtocolError>,
     /// If the daemon asks for times: the timestamps of the next call.
@@ -117,11 +117,11 @@ impl Channel {
             count: 0,
             sink: Some(sink),
             client: None,
-            unwelcomed: false,
+            may_await_welcome: false,
             one_way: 0,
             calls: VecDeque::new(),
             calls_bytes: 0,
-            more: false,
+            has_more_calls: false,
             broken: None,
             next_times: None,
             clock,
@@ -166,7 +166,7 @@ impl Channel {
 
     /// Whether the last turn stopped before everything received was processed. The next one needs no more bytes.
     pub fn has_more(&self) -> bool {
-        self.more
+        self.has_more_calls
     }
 
     /// Bytes received and not processed.
@@ -179,12 +179,12 @@ impl Channel {
     /// may still be held back: [`Channel::idle`] sends them.
     pub fn turn(&mut self) -> Result<bool, ProtocolError> {
         self.kernel_host.yield_to_waiters();
-        let more = self.work_off_frames(CALLS_PER_TURN_MAX);
+        let has_more = self.work_off_frames(CALLS_PER_TURN_MAX);
         self.frames.release();
-        self.more = *more.as_ref().unwrap_or(&false);
-        let more = more?;
+        self.has_more_calls = *has_more.as_ref().unwrap_or(&false);
+        let has_more = has_more?;
         let is_cut_off = self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
-        if is_cut_off && !self.is_unwelcomed() { Err(ProtocolError::NotReading) } else { Ok(more) }
+        if is_cut_off && !self.awaits_welcome() { Err(ProtocolError::NotReading) } else { Ok(has_more) }
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
@@ -199,20 +199,20 @@ impl Channel {
             let decoded = self.decode_frames(frames_max, &mut calls);
             self.calls_bytes = before - self.frames.pending();
             match decoded {
-                Ok(more) => may_have_more = more,
+                Ok(has_more) => may_have_more = has_more,
                 // Calls before a protocol violation are still made.
                 Err(broken) => self.broken = Some(broken),
             }
             if let Some(client) = &self.client {
                 self.kernel_host.prefetch(client.id, &calls);
                 client.calls.add(calls.len() as u64);
-                self.one_way += calls.iter().filter(|made| made.request == 0).count() as u64;
+                self.one_way += calls.iter().filter(|call| call.request == 0).count() as u64;
             }
         }
         if let Some(client) = &self.client {
-            while let Some(made) = calls.pop_front() {
-                if let Some(kept) = self.kernel_host.call(client.id, made, &mut self.flush_list) {
-                    calls.push_front(kept);
+            while let Some(call) = calls.pop_front() {
+                if let Some(deferred) = self.kernel_host.call(client.id, call, &mut self.flush_list) {
+                    calls.push_front(deferred);
                     break;
                 }
                 // Wakes of other clients are never held back for the rest of this batch.
@@ -248,7 +248,7 @@ impl Channel {
         calls: &mut VecDeque<ReceivedCall>,
     ) -> Result<bool, ProtocolError> {
         for _ in 0..frames_max {
-            let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
+            let awaits_welcome = self.may_await_welcome && self.awaits_welcome();
             let frame = self.count;
             if self.client.is_none() && self.frames.missing() > HELLO_BYTES_MAX {
                 return Err(ProtocolError::LongHello);
@@ -267,7 +267,7 @@ impl Channel {
                     self.hello(&hello)?;
                 }
                 (None, _) => return Err(ProtocolError::NoHello),
-                (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
+                (Some(_), _) if awaits_welcome => return Err(ProtocolError::BeforeWelcome { frame }),
                 (Some(client), to_host::Body::Received(received)) => {
                     self.kernel_host.sessions().acknowledge(client.id, received)
                 }
@@ -306,9 +306,9 @@ impl Channel {
         let client = self.client.insert(client);
         self.pending_connection = None;
         if self.kernel_host.resumption().is_resuming() {
-            self.unwelcomed = true;
-            let back = self.kernel_host.resumption().is_back(client, sink, greeting);
-            back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
+            self.may_await_welcome = true;
+            let returned = self.kernel_host.resumption().is_back(client, sink, greeting);
+            returned.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
         } else {
             let greeted = self.kernel_host.sessions().greet(client, sink, greeting);
             greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
@@ -316,9 +316,9 @@ impl Channel {
     }
 
     /// Whether its Hello is accepted and its Welcome not yet sent.
-    fn is_unwelcomed(&mut self) -> bool {
-        self.unwelcomed &= self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
-        self.unwelcomed
+    fn awaits_welcome(&mut self) -> bool {
+        self.may_await_welcome &= self.client.as_ref().is_some_and(|client| !client.outbox.is_connected());
+        self.may_await_welcome
     }
 
     fn is_stream_of(&self, client: &ClientProcess) -> Result<(), ProtocolError> {

@@ -162,9 +162,9 @@ impl Outbox {
         sink
     }
 
-    /// Registers an event: from here on it is set through `way`.
-    pub fn register_event(&self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
-        self.lock().registered.register(name, way)
+    /// Registers an event: from here on it is set through `sink`.
+    pub fn register_event(&self, name: EventId, sink: EventSink) -> Result<(), RegisterError> {
+        self.lock().registered.register(name, sink)
     }
 
     pub fn has_registered(&self, name: EventId) -> bool {

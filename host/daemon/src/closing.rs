@@ -97,8 +97,8 @@ impl Closers {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         lane.waiting.push_back(closing);
         if !lane.has_thread {
-            let own = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("closer".into()).spawn(move || own.run(peer));
+            let closers = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("closer".into()).spawn(move || closers.run(peer));
             // Without a thread it stays queued until the client's next close, so that this thread does not wait.
             lane.has_thread = thread.is_ok();
         }
@@ -232,22 +232,22 @@ mod tests {
     struct Held {
         closers: Arc<Closers>,
         /// Descriptor numbers whose close has begun.
-        begun: Receiver<i32>,
-        go_on: Sender<()>,
+        closing: Receiver<i32>,
+        resume: Sender<()>,
     }
 
     fn held() -> Held {
-        let (began, begun) = channel();
-        let (go_on, wait) = channel();
+        let (close_sender, closing) = channel();
+        let (resume, wait) = channel();
         let wait = Mutex::new(Some(wait));
         let closers = Closers::that_close(move |descriptor| {
-            began.send(descriptor.as_raw_fd()).unwrap();
+            close_sender.send(descriptor.as_raw_fd()).unwrap();
             let wait = wait.lock().unwrap().take();
             if let Some(wait) = wait {
                 let _: Result<(), _> = wait.recv();
             }
         });
-        Held { closers, begun, go_on }
+        Held { closers, closing, resume }
     }
 
     fn event(peer: Peer, share: Option<Share>, closers: &Arc<Closers>) -> ClientFd {
@@ -258,19 +258,19 @@ mod tests {
 
     #[test]
     fn a_blocking_close_delays_neither_its_caller_nor_another_client() {
-        let Held { closers, begun, go_on } = held();
+        let Held { closers, closing, resume } = held();
         let budget = Budget::new("descriptors", "have more", 100);
         let slow = event(SLOW, Some(budget.take(SLOW, 1).unwrap()), &closers);
         let number = slow.as_fd().as_raw_fd();
         drop(slow);
-        assert_eq!(begun.recv().unwrap(), number, "its thread is in the close, and this one is not");
+        assert_eq!(closing.recv().unwrap(), number, "its thread is in the close, and this one is not");
         drop(event(SLOW, Some(budget.take(SLOW, 1).unwrap()), &closers));
         drop(event(QUICK, None, &closers));
-        assert!(begun.recv().is_ok(), "another client's is closed");
+        assert!(closing.recv().is_ok(), "another client's is closed");
         assert_eq!(closers.lanes.lock()[&SLOW].waiting.len(), 1);
         assert_eq!(budget.figures().1, 2, "what waits is in its client's share");
-        go_on.send(()).unwrap();
-        assert!(begun.recv().is_ok());
+        resume.send(()).unwrap();
+        assert!(closing.recv().is_ok());
         while !closers.lanes.lock().is_empty() {
             std::thread::yield_now();
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn no_message_of_a_client_is_read_while_too_many_of_its_descriptors_wait_to_be_closed() {
-        let Held { closers, begun, go_on } = held();
+        let Held { closers, closing, resume } = held();
         let pair =
             || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let ((ours, theirs), (others, other)) = (pair(), pair());
@@ -287,13 +287,13 @@ mod tests {
             (ClientFd::socket(ours, SLOW, None, &closers), ClientFd::socket(others, QUICK, None, &closers));
         // One is being closed, and the limit is waiting.
         (0..=CLOSING_PER_PEER_MAX).for_each(|_| drop(event(SLOW, None, &closers)));
-        assert!(begun.recv().is_ok());
+        assert!(closing.recv().is_ok());
         for end in [&theirs, &other] {
             send(end, b"x", SendFlags::empty()).unwrap();
         }
         assert_eq!(slow.receive(&mut [0; 8]).unwrap_err(), Errno::MFILE);
         assert_eq!(quick.receive(&mut [0; 8]).unwrap().0, 1);
-        go_on.send(()).unwrap();
+        resume.send(()).unwrap();
         while !closers.lanes.lock().is_empty() {
             std::thread::yield_now();
         }
@@ -303,20 +303,20 @@ mod tests {
     #[test]
     fn a_socket_is_closed_by_a_thread_only_if_something_is_unread_in_it() {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
-            let Held { closers, begun, go_on } = held();
+            let Held { closers, closing, resume } = held();
             let pair = || socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
             let (ours, _theirs) = pair();
             drop(ClientFd::socket(ours, SLOW, None, &closers));
-            assert!(begun.try_recv().is_err() && closers.lanes.lock().is_empty());
+            assert!(closing.try_recv().is_err() && closers.lanes.lock().is_empty());
             let (ours, theirs) = pair();
             // A packet of no bytes counts, and hides another behind it.
             let bytes: &[u8] = if kind == SocketType::SEQPACKET { b"" } else { b"x" };
             send(&theirs, bytes, SendFlags::empty()).unwrap();
             let number = ours.as_raw_fd();
             drop(ClientFd::socket(ours, SLOW, None, &closers));
-            assert_eq!(begun.recv().unwrap(), number);
+            assert_eq!(closing.recv().unwrap(), number);
             assert!(send(&theirs, b"y", SendFlags::NOSIGNAL).is_err(), "it is hung up already");
-            go_on.send(()).unwrap();
+            resume.send(()).unwrap();
         }
     }
 }

@@ -42,11 +42,11 @@ impl Control for Service {
         let (kernel_host, vms) = (self.kernel_host.clone(), self.vms.clone());
         let causes_max = request.into_inner().causes;
         read_state(move || {
-            let state = kernel_host.views().say(|looked| {
-                let state = of_snapshot(&looked.kernel.snapshot());
+            let state = kernel_host.views().read(|view| {
+                let state = of_snapshot(&view.kernel.snapshot());
                 let Some(most) = causes_max else { return state };
-                let question = Question { now: looked.now, most: most as usize, ..Question::default() };
-                let WhyReply { waiting, causes, .. } = to_reply(&looked.kernel.why(&question), false);
+                let question = Question { now: view.now, most: most as usize, ..Question::default() };
+                let WhyReply { waiting, causes, .. } = to_reply(&view.kernel.why(&question), false);
                 Inspection { waiting: Some(waiting), causes, ..state }
             })?;
             Ok(around(&kernel_host, &vms, state))
@@ -92,11 +92,11 @@ impl Control for Service {
         let (kernel_host, request) = (self.kernel_host.clone(), request.into_inner());
         let question = question(&kernel_host, &request).map_err(Status::invalid_argument)?;
         read_state(move || {
-            kernel_host.views().say(|looked| {
-                let question = Question { now: looked.now, ..question.clone() };
+            kernel_host.views().read(|view| {
+                let question = Question { now: view.now, ..question.clone() };
                 let why = match request.without_trials {
-                    true => looked.kernel.why(&question),
-                    false => looked.why_and_what_if(&question),
+                    true => view.kernel.why(&question),
+                    false => view.why_and_what_if(&question),
                 };
                 to_reply(&why, request.picture)
             })
@@ -118,20 +118,21 @@ impl Control for Service {
 
 /// Reads the state on a blocking thread, because a large state takes long.
 async fn read_state<R: Send + 'static>(
-    look: impl FnOnce() -> Result<R, String> + Send + 'static,
+    read: impl FnOnce() -> Result<R, String> + Send + 'static,
 ) -> Result<Response<R>, Status> {
-    let looked =
-        tokio::task::spawn_blocking(look).await.map_err(|error| Status::internal(error.to_string()))?;
-    looked.map(Response::new).map_err(Status::internal)
+    let answer =
+        tokio::task::spawn_blocking(read).await.map_err(|error| Status::internal(error.to_string()))?;
+    answer.map(Response::new).map_err(Status::internal)
 }
 
 /// The question of `gpupv why`, except for the time.
 fn question(kernel_host: &KernelHost, request: &WhyRequest) -> Result<Question, String> {
-    let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
-    let most = request.most.map_or(asked.most, |most| most as usize);
+    let question =
+        Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
+    let most = request.most.map_or(question.most, |most| most as usize);
     let named = Some(&request.process).filter(|process| !process.is_empty());
     let process = named.map(|process| kernel_host.views().process(process)).transpose()?;
-    Ok(Question { most, process: process.map(|process| process.0), ..asked })
+    Ok(Question { most, process: process.map(|process| process.0), ..question })
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.
@@ -169,7 +170,7 @@ pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::tr
 /// Connects to the control socket in a daemon's directory; it also serves health and reflection.
 pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Channel> {
     let path: PathBuf = directory.join(SOCKET_NAME);
-    let shown = path.display().to_string();
+    let socket = path.display().to_string();
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {
         let path = path.clone();
         async move {
@@ -180,7 +181,7 @@ pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Chann
     let endpoint = tonic::transport::Endpoint::from_static("http://gpupv.invalid");
     endpoint.connect_with_connector(connector).await.with_context(|| {
         format!(
-            "no daemon answers on {shown}: start one with `gpupv serve`, or name its folder with --directory"
+            "no daemon answers on {socket}: start one with `gpupv serve`, or name its folder with --directory"
         )
     })
 }

@@ -35,12 +35,17 @@ impl EventChannels {
         self.0.lock_or_abort()
     }
 
-    /// Registers an event of a process; returns the token that its stream must present. `kept` counts the registered
-    /// events of the VM's processes.
-    pub fn announce(&self, client: &Arc<ClientProcess>, name: EventId, kept: usize) -> anyhow::Result<Token> {
+    /// Registers an event of a process; returns the token that its stream must present. `registered` counts the events
+    /// of the VM's processes.
+    pub fn announce(
+        &self,
+        client: &Arc<ClientProcess>,
+        name: EventId,
+        registered: usize,
+    ) -> anyhow::Result<Token> {
         anyhow::ensure!(
-            kept < EVENT_CHANNELS_PER_VM_MAX,
-            "{kept} events of the VM are registered, the limit"
+            registered < EVENT_CHANNELS_PER_VM_MAX,
+            "{registered} events of the VM are registered, the limit"
         );
         let token = random()?;
         let mut waiting = self.lock();
@@ -67,18 +72,18 @@ pub struct EventChannelEndpoint {
     token: Vec<u8>,
     /// `Some` until its token is received.
     pending_connection: Option<PendingConnection>,
-    of: Option<(Arc<ClientProcess>, EventId)>,
+    event: Option<(Arc<ClientProcess>, EventId)>,
 }
 
 impl EventChannelEndpoint {
     pub fn new(vm: Arc<VmShared>, connection: Connection) -> Self {
         let pending_connection = Some(accepted_from(&vm, &connection));
-        EventChannelEndpoint { vm, connection, token: Vec::new(), pending_connection, of: None }
+        EventChannelEndpoint { vm, connection, token: Vec::new(), pending_connection, event: None }
     }
 
     /// Reads the token's bytes; an error is a protocol violation.
     fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        anyhow::ensure!(self.of.is_none(), "the guest sent bytes after the token of an event channel");
+        anyhow::ensure!(self.event.is_none(), "the guest sent bytes after the token of an event channel");
         self.token.extend_from_slice(bytes);
         anyhow::ensure!(
             self.token.len() <= TOKEN_BYTES,
@@ -93,13 +98,13 @@ impl EventChannelEndpoint {
         self.pending_connection = None;
         // False if it was unregistered meanwhile: nothing will be sent, and guestd closes the stream.
         if client.outbox.connect_event_channel(name, self.connection.clone()) {
-            self.of = Some((client, name));
+            self.event = Some((client, name));
         }
         Ok(())
     }
 
     fn end(&mut self) {
-        if let Some((client, name)) = self.of.take() {
+        if let Some((client, name)) = self.event.take() {
             client.outbox.event_channel_gone(name, &self.connection);
         }
     }
@@ -121,7 +126,7 @@ impl Endpoint for EventChannelEndpoint {
     }
 
     fn writable(&mut self) {
-        if let Some((client, _)) = &self.of {
+        if let Some((client, _)) = &self.event {
             client.outbox.flush();
         }
     }

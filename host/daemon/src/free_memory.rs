@@ -87,22 +87,22 @@ impl TrimRequest {
 
 /// The thread that trims the allocator. Dropping it stops it.
 pub(super) struct FreeMemory {
-    ended: Arc<TrimRequest>,
+    requests: Arc<TrimRequest>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FreeMemory {
-    pub fn start(ended: Arc<TrimRequest>) -> std::io::Result<FreeMemory> {
-        let told = Arc::clone(&ended);
-        let thread = std::thread::Builder::new().name("free-memory".into()).spawn(move || told.run())?;
-        let _ = ended.thread.set(thread.thread().clone());
-        Ok(FreeMemory { ended, thread: Some(thread) })
+    pub fn start(requests: Arc<TrimRequest>) -> std::io::Result<FreeMemory> {
+        let trimmer = Arc::clone(&requests);
+        let thread = std::thread::Builder::new().name("free-memory".into()).spawn(move || trimmer.run())?;
+        let _ = requests.thread.set(thread.thread().clone());
+        Ok(FreeMemory { requests, thread: Some(thread) })
     }
 }
 
 impl Drop for FreeMemory {
     fn drop(&mut self) {
-        self.ended.stops.store(true, Ordering::Relaxed);
+        self.requests.stops.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();

@@ -151,7 +151,11 @@ impl GuestdEndpoint {
             }
             Body::NtHandleHeld(bytes) => {
                 let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
-                self.vm.kernel_host.nt_handles().seen(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
+                self.vm
+                    .kernel_host
+                    .nt_handles()
+                    .insert_open(self.vm.id, token)
+                    .map(|()| Reply::NtHandleHeld(true))
             }
             Body::Resume(ResumeProcess { process, pid, token }) => {
                 let process = ProcessId(process);
@@ -160,8 +164,8 @@ impl GuestdEndpoint {
                 resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
             }
             Body::MakeNtHandle(process) => self.client(process).and_then(|_| {
-                let made = self.vm.kernel_host.nt_handles().make(self.vm.id);
-                made.map(|token| Reply::NtHandle(token.0.to_vec()))
+                let token = self.vm.kernel_host.nt_handles().make(self.vm.id);
+                token.map(|token| Reply::NtHandle(token.0.to_vec()))
             }),
             Body::NtHandleClosed(bytes) => {
                 let token =
@@ -254,8 +258,8 @@ impl GuestdEndpoint {
     fn register_event(&self, event: &RegisteredEvent) -> anyhow::Result<Token> {
         let client = self.client(event.process)?;
         let of_vm = self.vm.kernel_host.sessions().clients_of(self.vm.id);
-        let kept = of_vm.iter().map(|client| client.outbox.kept_count()).sum();
-        self.vm.event_channels.announce(&client, EventId(event.event), kept)
+        let registered = of_vm.iter().map(|client| client.outbox.kept_count()).sum();
+        self.vm.event_channels.announce(&client, EventId(event.event), registered)
     }
 
     /// Checks pages of guest RAM for a process of this VM.

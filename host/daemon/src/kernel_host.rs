@@ -144,7 +144,7 @@ pub struct KernelHost {
     drivers: Registry,
     async_submission: AtomicBool,
     /// Notified when something that may have had much memory is freed.
-    pub(super) ended: Arc<TrimRequest>,
+    pub(super) trim_request: Arc<TrimRequest>,
     /// Copy of the kernel's backlog flag after the last step, read without the kernel lock.
     has_backlog: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
@@ -253,7 +253,7 @@ impl KernelHost {
             budgets: Budgets::of_this_process(),
             log,
             async_submission: AtomicBool::new(options.async_submission),
-            ended: Arc::default(),
+            trim_request: Arc::default(),
             has_backlog: AtomicBool::new(false),
             observer: options.observer.clone(),
         }))
@@ -285,7 +285,7 @@ impl KernelHost {
             };
             let words =
                 format!("the kernel model panicked, which is a bug of gpupv; the daemon aborts; {trace}");
-            self.log.own(Level::ERROR, words);
+            self.log.push_daemon_line(Level::ERROR, words);
             self.log.say_all();
             std::process::abort();
         }
@@ -493,9 +493,9 @@ impl KernelHost {
         if let Some(timing) = &mut timing {
             timing.handled();
         }
-        let step = |host_state: &mut HostState, effects: &Effects, tell: fn(&mut Taps, Step<'_>)| {
+        let step = |host_state: &mut HostState, effects: &Effects, notify: fn(&mut Taps, Step<'_>)| {
             let HostState { taps, kernel, .. } = host_state;
-            tell(taps, Step { now, effects, kernel, owed: None });
+            notify(taps, Step { now, effects, kernel, owed: None });
         };
         step(host_state, &effects, Taps::handled);
         host_state.cut_off_over_limit();
@@ -523,14 +523,14 @@ impl KernelHost {
             self.has_backlog.store(has_backlog, Ordering::Relaxed);
             // The unfinished work is done.
             if !has_backlog {
-                self.ended.request();
+                self.trim_request.request();
             }
         }
         let due = host_state.kernel.next_deadline();
         if due != host_state.armed {
             host_state.armed = due;
             if let Err(error) = self.timer.arm(due) {
-                self.log.own(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
+                self.log.push_daemon_line(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
             }
         }
     }

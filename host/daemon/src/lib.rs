@@ -146,7 +146,7 @@ impl Daemon {
             Durable::Interval(_) | Durable::None | Durable::Block => None,
         };
         let timer_thread = Some(TimerThread::start(kernel_host.clone())?);
-        let free_memory = Some(FreeMemory::start(kernel_host.ended.clone())?);
+        let free_memory = Some(FreeMemory::start(kernel_host.trim_request.clone())?);
         let (local, directory) = (Some(local), options.directory);
         Ok(Daemon {
             kernel_host,
@@ -194,11 +194,13 @@ impl Daemon {
 
     /// Cuts a process off as a lost transport would, without a Goodbye; it is detached when this returns. No error if
     /// it is already gone.
-    pub fn cut(&self, process: ProcessId) {
+    pub fn cut_off(&self, process: ProcessId) {
         let Some(client) = self.kernel_host.sessions().client(process) else { return };
         client.outbox.cut_off();
         match &self.local {
-            Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == client.vm) => local.cut(process),
+            Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == client.vm) => {
+                local.cut_off(process)
+            }
             _ => {
                 self.kernel_host.sessions().detach(process);
             }

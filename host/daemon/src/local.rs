@@ -154,7 +154,7 @@ struct Loop {
     /// `None` if the system does not support it.
     setter: Option<Arc<Setter>>,
     /// Listeners removed from the epoll set while descriptors are used up.
-    resting: Vec<u64>,
+    unwatched_listeners: Vec<u64>,
     /// Connections that are not read for now: see `local/deferred_reads.rs`.
     deferred: DeferredReads,
     /// Set while the daemon waits for clients of the daemon before it.
@@ -188,7 +188,7 @@ impl LocalLoop {
             awake_ns: 0,
             scratch: vec![0; READ_BYTES],
             setter: setter(),
-            resting: Vec::new(),
+            unwatched_listeners: Vec::new(),
             deferred: DeferredReads::default(),
             returning: None,
         };
@@ -219,7 +219,7 @@ impl LocalLoop {
     }
 
     /// Detaches a local process and closes its descriptors.
-    pub fn cut(&self, process: ProcessId) {
+    pub fn cut_off(&self, process: ProcessId) {
         self.command(Command::Cut(process));
     }
 
@@ -267,12 +267,12 @@ fn refuse(connection: &ClientFd, error: &anyhow::Error) -> anyhow::Result<bool> 
 
 impl Loop {
     fn watch_own(&mut self) -> anyhow::Result<()> {
-        let own = [
+        let own_sources = [
             (COMMANDS_KEY, Source::Commands, self.event_channel.as_fd()),
             (CLOCK_KEY, Source::Clock, self.kernel_host.clock_watch.descriptor()),
             (PENDING_KEY, Source::PendingConnections, self.kernel_host.pending_connections.descriptor()),
         ];
-        for (key, source, descriptor) in own {
+        for (key, source, descriptor) in own_sources {
             epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
             self.sources.insert(key, source);
         }
@@ -314,7 +314,7 @@ impl Loop {
         }
         if may_sleep && events.is_empty() {
             // Descriptors may be available again although no client of this daemon is gone.
-            let limit = match (self.deferred.is_empty(), self.resting.is_empty()) {
+            let limit = match (self.deferred.is_empty(), self.unwatched_listeners.is_empty()) {
                 (false, _) => Some(deferred_reads::PAUSE),
                 (true, false) => Some(REST),
                 (true, true) => None,
@@ -433,7 +433,7 @@ impl Loop {
                     });
                     // Level-triggered: otherwise it would be ready again at once.
                     if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
-                        self.resting.push(key);
+                        self.unwatched_listeners.push(key);
                     }
                     return;
                 }
@@ -443,15 +443,15 @@ impl Loop {
 
     fn accepted(&mut self, vm: VmId, peer: Peer, connection: OwnedFd) -> anyhow::Result<()> {
         let Budgets { descriptors, closers, .. } = &self.kernel_host.budgets;
-        let (share, over) = match descriptors.take(peer, 1) {
+        let (share, refusal) = match descriptors.take(peer, 1) {
             Ok(share) => (Some(share), None),
-            Err(over) => (None, Some(over)),
+            Err(refusal) => (None, Some(refusal)),
         };
         let connection = Arc::new(ClientFd::socket(connection, peer, share, closers));
-        if let Some(over) = over {
-            let over = over.into();
-            let _ = refuse(&connection, &over);
-            return Err(over);
+        if let Some(refusal) = refusal {
+            let refusal = refusal.into();
+            let _ = refuse(&connection, &refusal);
+            return Err(refusal);
         }
         let pending_connection = Some(self.pending_connection(peer, &connection));
         self.add(Source::Broker { vm, peer, connection, process: None, share: None, pending_connection })
@@ -736,8 +736,8 @@ impl Loop {
         };
         channel.idle();
         match result {
-            Ok(Some(left)) => {
-                if left || last_reads.is_some() {
+            Ok(Some(has_more)) => {
+                if has_more || last_reads.is_some() {
                     self.turns.join(vm, key);
                 }
             }
@@ -783,15 +783,15 @@ impl Loop {
             let _ = epoll::delete(&*self.epoll, descriptor);
         }
         drop(source);
-        if !self.resting.is_empty() {
+        if !self.unwatched_listeners.is_empty() {
             self.accept_again();
         }
     }
 
     /// Watches resting listeners again. One that cannot be watched yet stays at rest.
     fn accept_again(&mut self) {
-        let Loop { sources, epoll, resting, .. } = self;
-        resting.retain(|key| {
+        let Loop { sources, epoll, unwatched_listeners, .. } = self;
+        unwatched_listeners.retain(|key| {
             let Some(Source::Listener { listener, .. }) = sources.get(key) else { return false };
             let data = epoll::EventData::new_u64(*key);
             epoll::add(&**epoll, &listener.descriptor, data, INTEREST).is_err()

@@ -33,7 +33,7 @@ struct Line {
 #[derive(Default)]
 struct Count {
     /// Warnings, and lines that only `--verbose` shows.
-    said: [u32; 2],
+    written: [u32; 2],
     left_out: u64,
 }
 
@@ -41,7 +41,7 @@ struct Count {
 struct State {
     queue: VecDeque<Line>,
     /// When the counted second began.
-    begun: Nanos,
+    second_start: Nanos,
     of_peer: BTreeMap<Peer, Count>,
     /// Lines left out of clients that are not in the table, and of the daemon itself.
     left_out: u64,
@@ -75,28 +75,28 @@ impl State {
     fn client_line(&mut self, now: Nanos, peer: Peer, level: Level, line: impl FnOnce() -> String) {
         if now >= self.second_ends() {
             self.end_second();
-            self.begun = now;
+            self.second_start = now;
         }
         let is_full = self.queue.len() >= LOG_LINES_QUEUED_MAX;
         if self.of_peer.len() >= PEERS_IN_LOG_MAX && !self.of_peer.contains_key(&peer) {
             self.left_out += 1;
             return;
         }
-        let Count { said, left_out } = self.of_peer.entry(peer).or_default();
-        let (said, most) = match level {
-            Level::DEBUG | Level::TRACE => (&mut said[1], DEBUG_LINES_PER_SECOND_MAX),
-            _ => (&mut said[0], LOG_LINES_PER_SECOND_MAX),
+        let Count { written, left_out } = self.of_peer.entry(peer).or_default();
+        let (written, lines_max) = match level {
+            Level::DEBUG | Level::TRACE => (&mut written[1], DEBUG_LINES_PER_SECOND_MAX),
+            _ => (&mut written[0], LOG_LINES_PER_SECOND_MAX),
         };
-        if is_full || *said >= most {
+        if is_full || *written >= lines_max {
             *left_out += 1;
             return;
         }
-        *said += 1;
+        *written += 1;
         self.queue.push_back(Line { level, text: line() });
     }
 
     fn second_ends(&self) -> Nanos {
-        self.begun + NANOS_PER_SECOND
+        self.second_start + NANOS_PER_SECOND
     }
 
     fn has_left_out(&self) -> bool {
@@ -126,24 +126,24 @@ impl LogLines {
     /// Logs a warning about a client.
     pub fn warn(&self, peer: Peer, line: impl FnOnce() -> String) {
         if tracing::enabled!(Level::WARN) {
-            self.say(Level::WARN, peer, line);
+            self.push_client_line(Level::WARN, peer, line);
         }
     }
 
     /// Logs a line about a client that only `--verbose` shows.
     pub fn debug(&self, peer: Peer, line: impl FnOnce() -> String) {
         if tracing::enabled!(Level::DEBUG) {
-            self.say(Level::DEBUG, peer, line);
+            self.push_client_line(Level::DEBUG, peer, line);
         }
     }
 
-    fn say(&self, level: Level, peer: Peer, line: impl FnOnce() -> String) {
+    fn push_client_line(&self, level: Level, peer: Peer, line: impl FnOnce() -> String) {
         self.state.lock().client_line(monotonic(), peer, level, line);
         self.changed.notify_one();
     }
 
     /// Logs a line about the daemon itself, not caused by a client: rare, and limited only by the queue.
-    pub fn own(&self, level: Level, text: String) {
+    pub fn push_daemon_line(&self, level: Level, text: String) {
         let mut state = self.state.lock();
         if state.queue.len() < LOG_LINES_QUEUED_MAX {
             state.queue.push_back(Line { level, text });
@@ -157,7 +157,7 @@ impl LogLines {
     /// Logs a line about the daemon itself, and sends it as a note.
     pub fn announce(&self, level: Level, now: Nanos, text: String) {
         self.note(NoteLine { now, process: None, text: text.clone() });
-        self.own(level, text);
+        self.push_daemon_line(level, text);
     }
 
     /// Sends a note to subscribers of the control service.
@@ -218,8 +218,8 @@ pub(crate) struct LogThread {
 
 impl LogThread {
     pub fn start(lines: Arc<LogLines>) -> std::io::Result<LogThread> {
-        let own = Arc::clone(&lines);
-        let thread = std::thread::Builder::new().name("log".into()).spawn(move || own.run())?;
+        let writer = Arc::clone(&lines);
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || writer.run())?;
         Ok(LogThread { lines, thread: Some(thread) })
     }
 }
@@ -258,13 +258,13 @@ mod tests {
         }
         state.client_line(6, QUIET, Level::WARN, || "mine".to_owned());
         assert_eq!(formatted, LOG_LINES_PER_SECOND_MAX);
-        let said = texts(&mut state);
-        assert_eq!((said.len(), said.last().map(String::as_str)), (formatted as usize + 1, Some("mine")));
+        let written = texts(&mut state);
+        assert_eq!((written.len(), written.last().map(String::as_str)), (formatted as usize + 1, Some("mine")));
         // The next second begins with the number of lines left out.
         state.client_line(5 + NANOS_PER_SECOND, NOISY, Level::WARN, || "again".to_owned());
         let left_out = 10_000 - LOG_LINES_PER_SECOND_MAX;
-        let told = format!("vm 1: {left_out} more lines were left out in one second");
-        assert_eq!(texts(&mut state), [told, "again".to_owned()]);
+        let summary = format!("vm 1: {left_out} more lines were left out in one second");
+        assert_eq!(texts(&mut state), [summary, "again".to_owned()]);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
     fn queued_lines_are_written_before_the_thread_stops() {
         let lines = Arc::new(LogLines::default());
         let thread = LogThread::start(lines.clone()).unwrap();
-        (0..100).for_each(|_| lines.own(Level::DEBUG, "a line".to_owned()));
+        (0..100).for_each(|_| lines.push_daemon_line(Level::DEBUG, "a line".to_owned()));
         drop(thread);
         assert!(lines.state.lock().queue.is_empty());
     }

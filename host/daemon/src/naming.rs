@@ -12,10 +12,10 @@ pub fn length_of_time(text: &str) -> Result<Nanos, String> {
 
 /// Finds the process with this number, or the only one with this name, among the attached ones (number and name).
 pub fn process_named<'a>(
-    wanted: &str,
+    wanted_name: &str,
     attached: impl Iterator<Item = (u32, &'a str)> + Clone,
 ) -> Result<u32, String> {
-    let is_wanted = |(number, name): &(u32, &str)| *name == wanted || number.to_string() == wanted;
+    let is_wanted = |(number, name): &(u32, &str)| *name == wanted_name || number.to_string() == wanted_name;
     let found: Vec<(u32, &str)> = attached.clone().filter(is_wanted).collect();
     let listed = |processes: &mut dyn Iterator<Item = (u32, &'a str)>| {
         let mut listed: Vec<String> =
@@ -29,12 +29,12 @@ pub fn process_named<'a>(
         [(process, _)] => Ok(process),
         [] => {
             let all = listed(&mut attached.clone());
-            Err(format!("no process {wanted:?} is attached: there are {all}"))
+            Err(format!("no process {wanted_name:?} is attached: there are {all}"))
         }
         _ => {
             let count = found.len();
-            let them = listed(&mut found.into_iter());
-            Err(format!("{count} processes are named {wanted:?}: say which by its number, of {them}"))
+            let choices = listed(&mut found.into_iter());
+            Err(format!("{count} processes are named {wanted_name:?}: say which by its number, of {choices}"))
         }
     }
 }

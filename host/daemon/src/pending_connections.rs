@@ -58,7 +58,7 @@ impl Table {
     }
 
     /// Removes the oldest of this peer, if it has too many.
-    fn one_too_many(&mut self, peer: Peer) -> Option<Waiting> {
+    fn remove_excess(&mut self, peer: Peer) -> Option<Waiting> {
         let numbers =
             self.of_peer.get(&peer).filter(|numbers| numbers.len() > PENDING_CONNECTIONS_PER_PEER_MAX)?;
         let oldest = *numbers.first()?;
@@ -122,13 +122,13 @@ impl PendingConnections {
         let deadline = now + INTRODUCTION_NS;
         table.waiting.insert(number, Waiting { peer, deadline, close: Box::new(close) });
         table.of_peer.entry(peer).or_default().insert(number);
-        let ended = table.one_too_many(peer);
+        let excess = table.remove_excess(peer);
         if is_first {
             self.arm(deadline);
         }
         drop(table);
-        if let Some(ended) = ended {
-            self.end(ended, "its peer has too many newer connections");
+        if let Some(excess) = excess {
+            self.end(excess, "its peer has too many newer connections");
         }
         PendingConnection { all: Arc::clone(self), number }
     }
@@ -152,9 +152,9 @@ impl PendingConnections {
                 return self.arm(waiting.deadline);
             }
             let number = *number;
-            let ended = table.remove(number);
+            let expired = table.remove(number);
             drop(table);
-            ended.into_iter().for_each(|ended| self.end(ended, "it did not identify itself in time"));
+            expired.into_iter().for_each(|expired| self.end(expired, "it did not identify itself in time"));
         }
     }
 
@@ -165,7 +165,7 @@ impl PendingConnections {
         };
         let spec = Itimerspec { it_interval: Timespec::default(), it_value };
         if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            self.log.own(
+            self.log.push_daemon_line(
                 Level::ERROR,
                 format!("pending connections are not closed in time: cannot arm their timer: {error}"),
             );

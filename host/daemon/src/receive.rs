@@ -143,10 +143,10 @@ mod tests {
             assert_eq!((received.bytes, received.descriptors.len()), (5, DESCRIPTORS_PER_MESSAGE_MAX));
             assert_eq!(&to[..5], b"bytes");
             send(&theirs, b"more", &many[..1]);
-            let mut behind = Vec::with_capacity(64);
-            behind.push(b'+');
-            let received = receive_behind(ours.as_fd(), &mut behind).unwrap();
-            assert_eq!((received.descriptors.len(), &behind[..]), (1, &b"+more"[..]));
+            let mut buffer = Vec::with_capacity(64);
+            buffer.push(b'+');
+            let received = receive_behind(ours.as_fd(), &mut buffer).unwrap();
+            assert_eq!((received.descriptors.len(), &buffer[..]), (1, &b"+more"[..]));
             drop(theirs);
             assert_eq!(receive(ours.as_fd(), &mut to).unwrap().bytes, 0);
         }

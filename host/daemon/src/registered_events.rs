@@ -84,27 +84,27 @@ pub enum RegisterError {
 #[derive(Debug, Default)]
 pub struct RegisteredEvents {
     events: BTreeMap<EventId, RegisteredEvent>,
-    owing: bool,
+    has_owed_wakes: bool,
 }
 
 impl RegisteredEvents {
-    pub fn register(&mut self, name: EventId, way: EventSink) -> Result<(), RegisterError> {
+    pub fn register(&mut self, name: EventId, sink: EventSink) -> Result<(), RegisterError> {
         if self.events.contains_key(&name) {
             return Err(RegisterError::Known);
         }
         if self.events.len() >= REGISTERED_EVENTS_PER_PROCESS_MAX {
             return Err(RegisterError::Full);
         }
-        self.events.insert(name, RegisteredEvent { sink: way, owed: 0, wakes: 0 });
+        self.events.insert(name, RegisteredEvent { sink, owed: 0, wakes: 0 });
         Ok(())
     }
 
     /// Connects the stream of an event channel. False if no event waits for one.
     pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
         match self.events.get_mut(&name) {
-            Some(RegisteredEvent { sink: way @ EventSink::EventChannel(None), .. }) => {
-                *way = EventSink::EventChannel(Some(connection));
-                self.owing = true;
+            Some(RegisteredEvent { sink: sink @ EventSink::EventChannel(None), .. }) => {
+                *sink = EventSink::EventChannel(Some(connection));
+                self.has_owed_wakes = true;
                 true
             }
             Some(_) | None => false,
@@ -113,26 +113,26 @@ impl RegisteredEvents {
 
     /// Unregisters an event. Returns how many wakes it was owed; `None` if it is not registered.
     pub fn unregister(&mut self, name: EventId) -> Option<u64> {
-        let kept = self.events.remove(&name)?;
-        kept.sink.end();
-        Some(kept.owed)
+        let event = self.events.remove(&name)?;
+        event.sink.end();
+        Some(event.owed)
     }
 
     /// Adds a wake to an event. False if it is not registered.
     pub fn wake(&mut self, name: EventId) -> bool {
-        let Some(kept) = self.events.get_mut(&name) else { return false };
-        kept.owed = kept.owed.saturating_add(1);
-        kept.wakes = kept.wakes.wrapping_add(1);
-        self.owing = true;
+        let Some(event) = self.events.get_mut(&name) else { return false };
+        event.owed = event.owed.saturating_add(1);
+        event.wakes = event.wakes.wrapping_add(1);
+        self.has_owed_wakes = true;
         true
     }
 
     /// Sets the events that are owed wakes, as far as there is room.
     pub fn ring(&mut self) {
-        if std::mem::take(&mut self.owing) {
-            for kept in self.events.values_mut().filter(|kept| kept.owed > 0) {
-                kept.owed -= kept.sink.set(kept.owed);
-                self.owing |= kept.owed > 0;
+        if std::mem::take(&mut self.has_owed_wakes) {
+            for event in self.events.values_mut().filter(|event| event.owed > 0) {
+                event.owed -= event.sink.set(event.owed);
+                self.has_owed_wakes |= event.owed > 0;
             }
         }
     }
@@ -155,7 +155,7 @@ impl RegisteredEvents {
 
     /// Number of wakes of each event so far.
     pub fn wakes(&self) -> impl Iterator<Item = (EventId, u64)> + '_ {
-        self.events.iter().map(|(name, kept)| (*name, kept.wakes))
+        self.events.iter().map(|(name, event)| (*name, event.wakes))
     }
 
     pub fn len(&self) -> usize {
@@ -164,7 +164,7 @@ impl RegisteredEvents {
 
     /// Closes all: the process is gone.
     pub fn end(&mut self) {
-        std::mem::take(&mut self.events).into_values().for_each(|kept| kept.sink.end());
+        std::mem::take(&mut self.events).into_values().for_each(|event| event.sink.end());
     }
 }
 
@@ -189,43 +189,43 @@ mod tests {
 
     #[test]
     fn an_event_is_set_as_often_as_it_was_woken_and_not_before_the_flush() {
-        let mut kept = RegisteredEvents::default();
+        let mut registered = RegisteredEvents::default();
         let ((first, first_seen), (second, second_seen)) = (event(), event());
-        kept.register(EventId(1), first).unwrap();
-        kept.register(EventId(2), second).unwrap();
-        assert!(kept.wake(EventId(1)) && kept.wake(EventId(2)) && kept.wake(EventId(1)));
-        assert!(!kept.wake(EventId(3)), "it is not registered");
+        registered.register(EventId(1), first).unwrap();
+        registered.register(EventId(2), second).unwrap();
+        assert!(registered.wake(EventId(1)) && registered.wake(EventId(2)) && registered.wake(EventId(1)));
+        assert!(!registered.wake(EventId(3)), "it is not registered");
         assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
-        kept.ring();
+        registered.ring();
         assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
-        kept.ring();
+        registered.ring();
         assert_eq!(count(&first_seen), 0);
-        assert_eq!(kept.unregister(EventId(1)), Some(0));
-        assert_eq!(kept.unregister(EventId(1)), None);
-        assert!(!kept.wake(EventId(1)));
+        assert_eq!(registered.unregister(EventId(1)), Some(0));
+        assert_eq!(registered.unregister(EventId(1)), None);
+        assert!(!registered.wake(EventId(1)));
     }
 
     #[test]
     fn an_event_channel_that_is_not_connected_yet_is_owed_earlier_wakes() {
-        let mut kept = RegisteredEvents::default();
-        kept.register(EventId(1), EventSink::EventChannel(None)).unwrap();
+        let mut registered = RegisteredEvents::default();
+        registered.register(EventId(1), EventSink::EventChannel(None)).unwrap();
         for _ in 0..3 {
-            assert!(kept.wake(EventId(1)));
-            kept.ring();
+            assert!(registered.wake(EventId(1)));
+            registered.ring();
         }
-        assert_eq!(kept.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
-        assert_eq!(kept.unregister(EventId(1)), Some(3), "they are left for the stream");
+        assert_eq!(registered.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
+        assert_eq!(registered.unregister(EventId(1)), Some(3), "they are left for the stream");
     }
 
     #[test]
     fn a_process_has_so_many_and_each_name_once() {
-        let mut kept = RegisteredEvents::default();
+        let mut registered = RegisteredEvents::default();
         for name in 0..REGISTERED_EVENTS_PER_PROCESS_MAX as u64 {
-            kept.register(EventId(name), EventSink::EventChannel(None)).unwrap();
+            registered.register(EventId(name), EventSink::EventChannel(None)).unwrap();
         }
-        assert_eq!(kept.register(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
-        assert_eq!(kept.register(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
-        kept.unregister(EventId(0));
-        assert_eq!(kept.register(EventId(99), EventSink::EventChannel(None)), Ok(()));
+        assert_eq!(registered.register(EventId(0), EventSink::EventChannel(None)), Err(RegisterError::Known));
+        assert_eq!(registered.register(EventId(99), EventSink::EventChannel(None)), Err(RegisterError::Full));
+        registered.unregister(EventId(0));
+        assert_eq!(registered.register(EventId(99), EventSink::EventChannel(None)), Ok(()));
     }
 }

@@ -22,7 +22,7 @@ use super::peer::Peer;
 
 #[derive(Debug, Default)]
 struct Table {
-    taken: usize,
+    used: usize,
     of_peer: BTreeMap<Peer, usize>,
 }
 
@@ -32,7 +32,7 @@ pub struct Budget {
     /// Its name, and how the daemon gets more of it.
     name: &'static str,
     remedy: &'static str,
-    most: usize,
+    total: usize,
     table: Ranked<Table>,
 }
 
@@ -47,49 +47,49 @@ pub struct Share {
 /// A client is over its share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{peer} has {has} {name}, {taken} of {most} are taken: no client may have more than twice what it leaves; {remedy}"
+    "{peer} has {held} {name}, {used} of {total} are taken: no client may have more than twice what it leaves; {remedy}"
 )]
 pub struct OverShare {
     peer: Peer,
     name: &'static str,
     remedy: &'static str,
-    has: usize,
-    taken: usize,
-    most: usize,
+    held: usize,
+    used: usize,
+    total: usize,
 }
 
 impl Budget {
-    pub fn new(name: &'static str, remedy: &'static str, most: usize) -> Arc<Budget> {
-        Arc::new(Budget { name, remedy, most, table: Ranked::new(Rank::Shares, Table::default()) })
+    pub fn new(name: &'static str, remedy: &'static str, total: usize) -> Arc<Budget> {
+        Arc::new(Budget { name, remedy, total, table: Ranked::new(Rank::Shares, Table::default()) })
     }
 
     /// Takes `count` for a client.
     pub fn take(self: &Arc<Self>, peer: Peer, count: usize) -> Result<Share, OverShare> {
-        let Budget { name, remedy, most, .. } = **self;
+        let Budget { name, remedy, total, .. } = **self;
         let mut table = self.table.lock_or_abort();
-        let (has, taken) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.taken);
-        let leaves = most.saturating_sub(taken + count);
-        if !is_fair_share((has + count) as u64, leaves as u64) {
-            return Err(OverShare { peer, name, remedy, has, taken, most });
+        let (held, used) = (table.of_peer.get(&peer).copied().unwrap_or(0), table.used);
+        let leaves = total.saturating_sub(used + count);
+        if !is_fair_share((held + count) as u64, leaves as u64) {
+            return Err(OverShare { peer, name, remedy, held, used, total });
         }
-        table.taken += count;
+        table.used += count;
         *table.of_peer.entry(peer).or_default() += count;
         Ok(Share { budget: Arc::clone(self), peer, count })
     }
 
     /// Returns the number of all, and of those taken.
     pub fn figures(&self) -> (usize, usize) {
-        (self.most, self.table.lock_or_abort().taken)
+        (self.total, self.table.lock_or_abort().used)
     }
 }
 
 impl Share {
     fn give_back(&self, count: usize) {
         let mut table = self.budget.table.lock_or_abort();
-        table.taken -= count;
-        if let Some(has) = table.of_peer.get_mut(&self.peer) {
-            *has -= count;
-            if *has == 0 {
+        table.used -= count;
+        if let Some(held) = table.of_peer.get_mut(&self.peer) {
+            *held -= count;
+            if *held == 0 {
                 table.of_peer.remove(&self.peer);
             }
         }
@@ -122,10 +122,10 @@ impl Budgets {
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count");
         let mappings =
             mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_ASSUMED_MAX);
-        Budgets::over(open_files, mappings)
+        Budgets::from_limits(open_files, mappings)
     }
 
-    fn over(open_files: usize, mappings: usize) -> Budgets {
+    fn from_limits(open_files: usize, mappings: usize) -> Budgets {
         Budgets {
             descriptors: Budget::new(
                 "descriptors",
@@ -145,7 +145,7 @@ impl Budgets {
 
 impl fmt::Display for Budgets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (descriptors, mappings) = (self.descriptors.most, self.mappings.most);
+        let (descriptors, mappings) = (self.descriptors.total, self.mappings.total);
         write!(
             f,
             "local clients: {descriptors} descriptors, {mappings} mappings, {PROCESSES_PER_VM_MAX} processes and \
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn reserved_descriptors_and_mappings_are_not_shared() {
-        let budgets = Budgets::over(100_000, 65_530);
+        let budgets = Budgets::from_limits(100_000, 65_530);
         assert_eq!(budgets.descriptors.figures().0, 100_000 - DESCRIPTORS_RESERVED);
         assert_eq!(budgets.mappings.figures().0, 65_530 - MAPPINGS_RESERVED);
-        let small = Budgets::over(1024, 100);
+        let small = Budgets::from_limits(1024, 100);
         assert_eq!((small.descriptors.figures().0, small.mappings.figures().0), (512, 50));
     }
 }

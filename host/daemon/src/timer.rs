@@ -32,7 +32,7 @@ pub struct Timer {
     epoch: AtomicU64,
     /// The time of [`Clock::Virtual`], or of a daemon that waits for its clients. Changes under the kernel lock only.
     moved_to: AtomicU64,
-    stands: AtomicBool,
+    is_stopped: AtomicBool,
 }
 
 /// Returns CLOCK_MONOTONIC in nanoseconds.
@@ -45,9 +45,9 @@ impl Timer {
     pub fn new(clock: Clock) -> std::io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let (epoch, moved_to, stands) =
+        let (epoch, moved_to, is_stopped) =
             (AtomicU64::new(monotonic()), AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Timer { descriptor, clock, epoch, moved_to, stands })
+        Ok(Timer { descriptor, clock, epoch, moved_to, is_stopped })
     }
 
     pub fn clock(&self) -> Clock {
@@ -57,23 +57,23 @@ impl Timer {
     /// Time since the daemon started. After resuming from a journal: since that journal began, without outages.
     pub fn now(&self) -> Nanos {
         match self.clock {
-            Clock::Monotonic if !self.stands.load(Ordering::Relaxed) => {
+            Clock::Monotonic if !self.is_stopped.load(Ordering::Relaxed) => {
                 monotonic().wrapping_sub(self.epoch.load(Ordering::Relaxed))
             }
             Clock::Monotonic | Clock::Virtual => self.moved_to.load(Ordering::Relaxed),
         }
     }
 
-    /// Stops time at `now`, until [`Self::go_on`] continues from there.
-    pub(super) fn stand_at(&self, now: Nanos) {
+    /// Stops time at `now`, until [`Self::resume`] continues from there.
+    pub(super) fn stop_at(&self, now: Nanos) {
         self.moved_to.store(now, Ordering::Relaxed);
-        self.stands.store(true, Ordering::Relaxed);
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn go_on(&self) {
-        let stood_at = self.moved_to.load(Ordering::Relaxed);
-        self.epoch.store(monotonic().wrapping_sub(stood_at), Ordering::Relaxed);
-        self.stands.store(false, Ordering::Relaxed);
+    pub(super) fn resume(&self) {
+        let stopped_at = self.moved_to.load(Ordering::Relaxed);
+        self.epoch.store(monotonic().wrapping_sub(stopped_at), Ordering::Relaxed);
+        self.is_stopped.store(false, Ordering::Relaxed);
     }
 
     /// Sets the time of a virtual clock; has no effect on another.
@@ -89,7 +89,7 @@ impl Timer {
     /// Arms for a time, or disarms. A time that the kernel cannot express is never reached anyway. A virtual clock is
     /// never armed.
     pub fn arm(&self, due: Option<Nanos>) -> std::io::Result<()> {
-        if self.clock == Clock::Virtual || self.stands.load(Ordering::Relaxed) {
+        if self.clock == Clock::Virtual || self.is_stopped.load(Ordering::Relaxed) {
             return Ok(());
         }
         // After resuming from a journal of another boot, the epoch is before the clock's start.

@@ -119,11 +119,11 @@ impl VmShared {
         let end = Instant::now() + timeout;
         let mut status = self.status();
         while status.state != state {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || give_up() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() || give_up() {
                 return false;
             }
-            status = status.wait_timeout(&self.changed, left.min(LOOK_AGAIN));
+            status = status.wait_timeout(&self.changed, remaining.min(LOOK_AGAIN));
         }
         true
     }
@@ -151,9 +151,9 @@ impl VmShared {
 
     /// Sets the number of a process's unprocessed bytes. If the VM is over its limit, cuts off the process that has had
     /// some the longest.
-    fn holds(&self, place: &mut Option<u64>, bytes: usize, client: &Arc<ClientProcess>) {
-        let over = self.status().held.set(place, bytes, client);
-        if let Some((client, all)) = over {
+    fn set_pending_bytes(&self, key: &mut Option<u64>, bytes: usize, client: &Arc<ClientProcess>) {
+        let cut_off = self.status().held.set(key, bytes, client);
+        if let Some((client, all)) = cut_off {
             let (id, process) = (self.id.0, client.id.0);
             tracing::warn!(
                 "vm {id}: process {process} is cut off: the VM's processes have {all} unprocessed bytes, \

@@ -49,14 +49,14 @@ pub trait Endpoint: Send {
     /// There is room again after [`crate::SendError::Full`].
     fn writable(&mut self) {}
 
-    /// Whether it has unprocessed bytes: then [`Endpoint::go_on`] is called in turns with the VM's other work, until it
+    /// Whether it has unprocessed bytes: then [`Endpoint::process_backlog`] is called in turns with the VM's other work, until it
     /// has none. Checked after each call.
     fn has_backlog(&self) -> bool {
         false
     }
 
     /// Its turn: processes a part of its backlog.
-    fn go_on(&mut self) {}
+    fn process_backlog(&mut self) {}
 
     /// The connection is closed. Called exactly once, as the last call, and not before the backlog is processed, unless
     /// the VM is gone.

@@ -82,7 +82,7 @@ impl Worker {
         let mut more = self.deliver_events() || (look_at_transmit && self.serve_transmit());
         // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
         for _ in 0..BACKLOG_TURNS_MAX {
-            if !self.go_on() || more {
+            if !self.process_next_backlog() || more {
                 break;
             }
             more = self.serve_transmit();
@@ -91,11 +91,11 @@ impl Worker {
     }
 
     /// Runs a turn of the longest waiting endpoint; false if none waits.
-    fn go_on(&mut self) -> bool {
+    fn process_next_backlog(&mut self) -> bool {
         let Some(id) = self.waiting.pop_front() else { return false };
         let Some(served) = self.endpoints.get_mut(&id) else { return true };
         served.waits = false;
-        served.endpoint.go_on();
+        served.endpoint.process_backlog();
         self.look_at_backlog(id);
         let is_over = |served: &Served| !served.waits && served.closed.is_some();
         if self.endpoints.get(&id).is_some_and(is_over)

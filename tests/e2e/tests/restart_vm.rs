@@ -75,7 +75,7 @@ async fn obey(line: &str, daemon: &Daemon, entry: &Arc<VmEntry>) -> anyhow::Resu
     let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["processes"] => Ok(daemon.kernel_host.views().snapshot().processes.len().to_string()),
-        ["waiting"] => Ok(daemon.kernel_host.resumption().waiting_to_go_on().to_string()),
+        ["waiting"] => Ok(daemon.kernel_host.resumption().deferred_work_count().to_string()),
         ["left"] => Ok(remains(&daemon.kernel_host).join("\n")),
         ["ready"] => {
             let ready = entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || false);

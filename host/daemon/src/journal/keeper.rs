@@ -71,21 +71,21 @@ impl Keeper {
         drivers: &Registry,
         program: &'static str,
     ) -> anyhow::Result<Keeper> {
-        let (sender, begun) = channel();
+        let (sender, segments) = channel();
         let (folder, config, drivers) = (folder.to_owned(), config.clone(), drivers.clone());
         let (replays, last) = (Replays { folder, config, drivers, program }, Arc::new(Last::default()));
-        let told = Arc::clone(&last);
+        let segment_state = Arc::clone(&last);
         let thread = std::thread::Builder::new()
             .name("journal-keeper".into())
-            .spawn(move || replays.keep(&begun, &told))
+            .spawn(move || replays.keep(&segments, &segment_state))
             .context("cannot start the journal's thread")?;
         Ok(Keeper { sender: Some(sender), thread: Some(thread), last })
     }
 
     /// Passes a new segment to the thread. Without it older segments stay, which does no harm.
-    pub fn begun(&self, begun: Begun) {
+    pub fn segment_begun(&self, segment: Begun) {
         if let Some(sender) = &self.sender {
-            let _ = sender.send(begun);
+            let _ = sender.send(segment);
         }
     }
 
@@ -116,22 +116,22 @@ impl Drop for Keeper {
 }
 
 impl Replays {
-    fn keep(&self, begun: &Receiver<Begun>, last: &Last) {
+    fn keep(&self, segments: &Receiver<Begun>, last: &Last) {
         // `None` is this thread alone. If the priority cannot be set, it stays as it is.
         let _ = rustix::process::setpriority_process(None, NICE);
-        while let Ok(mut newest) = begun.recv() {
+        while let Ok(mut newest) = segments.recv() {
             // Only the newest counts: all segments before it are removed at once.
-            while let Ok(newer) = begun.try_recv() {
+            while let Ok(newer) = segments.try_recv() {
                 newest = newer;
             }
             let Begun { segment, first } = newest;
-            let kept = match first {
+            let stored = match first {
                 First::Snapshot(file) => file.sync_data().map_err(Into::into),
                 First::StateBefore { step, read } => self
                     .write_state(segment, step, &read)
                     .map(|bytes| last.bytes.store(bytes, Ordering::Relaxed)),
             };
-            let on_disk = kept.and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
+            let on_disk = stored.and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
             match on_disk {
                 Ok(()) => remove_before(&self.folder, segment),
                 Err(error) => {

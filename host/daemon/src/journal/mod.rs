@@ -132,13 +132,13 @@ impl Journal {
         self.segment += 1;
         self.keeper.has_snapshot((state.len() + host.len()) as u64);
         if let Some(file) = recorder.file() {
-            self.keeper.begun(Begun { segment: self.segment, first: First::Snapshot(file) });
+            self.keeper.segment_begun(Begun { segment: self.segment, first: First::Snapshot(file) });
         }
         Ok(recorder)
     }
 
     /// Begins the next segment without a snapshot: it continues the one before it with step `first_step`.
-    pub fn go_on(
+    pub fn begin_without_snapshot(
         &mut self,
         config: &Config,
         session_cursors: &SessionCursors,
@@ -148,7 +148,7 @@ impl Journal {
         recorder.begins_with(self.keeper.state_bytes());
         self.segment += 1;
         let first = First::StateBefore { step: first_step, read: session_cursors.acknowledged() };
-        self.keeper.begun(Begun { segment: self.segment, first });
+        self.keeper.segment_begun(Begun { segment: self.segment, first });
         Ok(recorder)
     }
 
@@ -170,8 +170,8 @@ impl Journal {
 
     /// Records that `moves` DMA operations of this step are done.
     pub fn performed(&mut self, step: u64, moves: usize) {
-        let most = (1u64 << MOVES_BITS) - 1;
-        self.performed.publish(0, step << MOVES_BITS | (moves as u64).min(most));
+        let moves_max = (1u64 << MOVES_BITS) - 1;
+        self.performed.publish(0, step << MOVES_BITS | (moves as u64).min(moves_max));
     }
 
     /// Returns the token with which a process resumes its session. It cannot be guessed without the secret.

@@ -24,7 +24,7 @@ pub struct SessionCursors {
     /// Staging buffers, whose bytes only engines have: they are lost with the daemon.
     staging_buffers: BTreeSet<StagingBuffer>,
     /// Processes over [`UNREAD_BYTES_MAX`].
-    over: Vec<ProcessId>,
+    over_limit: Vec<ProcessId>,
 }
 
 impl Tap for SessionCursors {
@@ -88,7 +88,7 @@ impl SessionCursors {
             effects.events.iter().map(|event| (event.process, wake_to_frame(event.target, event.status)));
         for (process, message) in answers.chain(wakes) {
             if self.sent(process, &message) {
-                self.over.push(process);
+                self.over_limit.push(process);
             }
         }
         for moved in &effects.moves {
@@ -98,7 +98,7 @@ impl SessionCursors {
 
     /// Takes the processes that do not acknowledge what they read.
     pub fn take_over_limit(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.over)
+        std::mem::take(&mut self.over_limit)
     }
 
     fn sent(&mut self, process: ProcessId, message: &ToGuest) -> bool {
@@ -159,9 +159,9 @@ impl SessionCursors {
         process: ProcessId,
         received: u64,
     ) -> Result<impl Iterator<Item = &[u8]>, NotRetained> {
-        let (sent, kept) =
+        let (sent, unread) =
             self.cursors.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
-        let first = sent - kept;
+        let first = sent - unread;
         if !(first..=sent).contains(&received) {
             return Err(NotRetained { received, first: first + 1, last: sent });
         }
@@ -177,8 +177,8 @@ impl SessionCursors {
 
     /// Drops the cursors of processes that went with their VM, without an input of their own.
     pub fn retain_of(&mut self, kernel: &Kernel) {
-        let lives: BTreeSet<_> = kernel.processes().collect();
-        self.cursors.retain(|process, _| lives.contains(process));
+        let attached: BTreeSet<_> = kernel.processes().collect();
+        self.cursors.retain(|process, _| attached.contains(process));
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -218,7 +218,7 @@ impl SessionCursors {
             processes_begun: host.processes_begun,
             cursors: host.accounts.into_iter().map(account).collect::<Result<_, _>>()?,
             staging_buffers: host.staging_buffers.into_iter().map(staging_buffer).collect(),
-            over: Vec::new(),
+            over_limit: Vec::new(),
         })
     }
 }
@@ -276,9 +276,9 @@ mod tests {
         session_cursors.read(P, 2);
         assert!(count(&session_cursors, 1).is_err(), "it was acknowledged");
         assert_eq!(count(&session_cursors, 2), Ok(1));
-        let mut gone_on = session_cursors.clone();
-        assert_eq!(gone_on.resume_after(P, 3).map(Iterator::count), Ok(0));
-        assert!(count(&gone_on, 2).is_err(), "resuming acknowledges as well");
+        let mut resumed = session_cursors.clone();
+        assert_eq!(resumed.resume_after(P, 3).map(Iterator::count), Ok(0));
+        assert!(count(&resumed, 2).is_err(), "resuming acknowledges as well");
         session_cursors.read(P, 100);
         assert_eq!(count(&session_cursors, 3), Ok(0));
     }

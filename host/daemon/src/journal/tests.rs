@@ -51,10 +51,13 @@ impl Recorded {
     }
 
     /// Begins the next segment, as when a snapshot is due.
-    fn go_on(&mut self) {
+    fn begin_next_segment(&mut self) {
         let next_step = self.recorder.next_step();
         self.recorder.flush().unwrap();
-        self.recorder = self.journal.go_on(self.kernel.config(), &self.session_cursors, next_step).unwrap();
+        self.recorder = self
+            .journal
+            .begin_without_snapshot(self.kernel.config(), &self.session_cursors, next_step)
+            .unwrap();
     }
 
     fn call(&mut self, now: u64, request: u64) {
@@ -81,8 +84,11 @@ fn a_killed_daemon_is_resumed_from_one_segment_or_the_next() {
     assert_eq!((kernel.snapshot().digest(), now, next_step), (digest, 1001, 3));
     assert_eq!((journal.resume_token(P), session_cursors.processes_begun), (token, 1));
     assert_ne!(journal.resume_token(ProcessId(2)), token);
-    let of: Vec<_> = kernel.attached_processes().map(|of| (of.process, of.pid, of.slots)).collect();
-    assert_eq!(of, [(P, 77, 64)]);
+    let processes: Vec<_> = kernel
+        .attached_processes()
+        .map(|attached| (attached.process, attached.pid, attached.slots))
+        .collect();
+    assert_eq!(processes, [(P, 77, 64)]);
     // The next segment has the whole state without the first.
     std::mem::forget(journal.begin(&kernel, &session_cursors, next_step).unwrap());
     drop(journal);
@@ -129,9 +135,9 @@ fn a_segment_continues_the_one_before_it_and_its_state_is_computed_beside_the_da
     let too_short = std::fs::read(&first).unwrap();
     recorded.call(8, 2);
     recorded.recorder.flush().unwrap();
-    let whole = std::fs::read(&first).unwrap();
+    let content = std::fs::read(&first).unwrap();
     recorded.session_cursors.read(P, 1);
-    recorded.go_on();
+    recorded.begin_next_segment();
     recorded.call(9, 3);
     wait_for_state_of(folder.path(), 2);
     let (digest, session_cursors) = (recorded.kernel.snapshot().digest(), recorded.session_cursors.clone());
@@ -145,7 +151,7 @@ fn a_segment_continues_the_one_before_it_and_its_state_is_computed_beside_the_da
 
     // A daemon was killed before the state was on the disk.
     std::fs::rename(state_path(&second), folder.path().join("segment-00000002.gvt.state.part")).unwrap();
-    std::fs::write(&first, whole).unwrap();
+    std::fs::write(&first, content).unwrap();
     let resumed = replayed().unwrap();
     assert_eq!((resumed.kernel.snapshot().digest(), resumed.next_step), (digest, 6));
     assert!(
@@ -175,7 +181,7 @@ fn a_journal_whose_replay_differs_from_its_daemons_state_needs_a_snapshot() {
     );
     recorded.recorder.begin(7, &Input::ProcessGone { process: P }).unwrap();
     recorded.recorder.end(&effects).unwrap();
-    recorded.go_on();
+    recorded.begin_next_segment();
     while !recorded.journal.needs_snapshot() {
         std::thread::yield_now();
     }
@@ -206,9 +212,9 @@ fn a_journal_that_cannot_be_resumed_is_refused_with_the_reason_and_the_remedy() 
     assert!(busy.contains(&format!("in use by process {}", std::process::id())), "{busy}");
     recorded.killed();
 
-    let mut other = Config::default();
-    other.tdr.delay_ns += 1;
-    let refused = Journal::open(folder.path(), Durable::No, "test", &other, &Registry::default());
+    let mut changed = Config::default();
+    changed.tdr.delay_ns += 1;
+    let refused = Journal::open(folder.path(), Durable::No, "test", &changed, &Registry::default());
     let words = format!("{:#}", refused.map(|_| ()).expect_err("it is refused"));
     assert!(words.contains("another configuration") && words.contains("--config"), "{words}");
 

@@ -45,15 +45,15 @@ impl HostState {
     pub(super) fn perform_moves(&mut self, moves: &[DmaOp]) {
         let HostState { dma_executor, process_table, taps, .. } = self;
         let process_table = &*process_table;
-        let failed = &mut |one: &DmaOp, why: DmaError| process_table.move_failed(one, why);
+        let failed = &mut |op: &DmaOp, why: DmaError| process_table.move_failed(op, why);
         match (&mut taps.recording, &taps.session_cursors) {
             // A daemon that resumes from this journal skips the operations counted here.
             (Some(recording), Some(_)) => {
-                for (at, one) in moves.iter().enumerate() {
+                for (done, op) in moves.iter().enumerate() {
                     dma_executor
-                        .perform(one, &mut BackingAccess(process_table))
-                        .unwrap_or_else(|why| failed(one, why));
-                    recording.performed(at + 1);
+                        .perform(op, &mut BackingAccess(process_table))
+                        .unwrap_or_else(|why| failed(op, why));
+                    recording.performed(done + 1);
                 }
             }
             _ => dma_executor.perform_all(moves, &mut BackingAccess(process_table), failed),

@@ -30,54 +30,54 @@ pub(super) fn is_small(kernel: &Kernel) -> bool {
 
 pub(super) struct Child {
     pid: Pid,
-    said: OwnedFd,
+    output: OwnedFd,
 }
 
 impl Child {
-    /// Forks a child that writes the bytes of `say` to a pipe. `say` must take no lock and touch no descriptor.
-    pub fn fork(say: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
-        let (said, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // SAFETY: the child calls only `say`, which allocates, writes to the pipe, and exits without returning.
+    /// Forks a child that writes the bytes of `produce` to a pipe. `produce` must take no lock and touch no descriptor.
+    pub fn fork(produce: impl FnOnce() -> Vec<u8>) -> std::io::Result<Child> {
+        let (output, written) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // SAFETY: the child calls only `produce`, which allocates, writes to the pipe, and exits without returning.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()),
             0 => {
                 let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-                let write = || File::from(written).write_all(&say());
+                let write = || File::from(written).write_all(&produce());
                 let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
                 // SAFETY: `_exit` has no preconditions. It flushes and drops nothing of the parent's a second time.
                 unsafe { libc::_exit(i32::from(!matches!(written, Ok(Ok(()))))) }
             }
             pid => {
                 let pid = Pid::from_raw(pid).expect("a child has a number");
-                Ok(Child { pid, said })
+                Ok(Child { pid, output })
             }
         }
     }
 
     /// Waits for the child and returns what it wrote; `None` if it failed or was killed.
     pub fn finish(self) -> Option<Vec<u8>> {
-        let said = self.read().ok();
+        let output = self.read().ok();
         // A child that has written everything exits by itself, unless the close of one of its descriptors takes long.
-        let _ = said.is_none().then(|| kill_process(self.pid, Signal::KILL));
+        let _ = output.is_none().then(|| kill_process(self.pid, Signal::KILL));
         let child = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         let _ = is_readable(&child, Instant::now() + CHILD_MAX);
         let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
-        said.filter(|_| status.exit_status() == Some(0))
+        output.filter(|_| status.exit_status() == Some(0))
     }
 
     /// Everything that the child writes until it closes the pipe.
     fn read(&self) -> std::io::Result<Vec<u8>> {
-        let mut said = Vec::new();
-        let mut pipe = File::from(self.said.try_clone()?);
+        let mut output = Vec::new();
+        let mut pipe = File::from(self.output.try_clone()?);
         let until = Instant::now() + CHILD_MAX;
         loop {
-            if !is_readable(&self.said, until)? {
+            if !is_readable(&self.output, until)? {
                 return Err(std::io::ErrorKind::TimedOut.into());
             }
-            let before = said.len();
-            (&mut pipe).take(1 << 20).read_to_end(&mut said)?;
-            if said.len() == before {
-                return Ok(said);
+            let before = output.len();
+            (&mut pipe).take(1 << 20).read_to_end(&mut output)?;
+            if output.len() == before {
+                return Ok(output);
             }
         }
     }
@@ -85,8 +85,8 @@ impl Child {
 
 /// Waits until the descriptor is readable, or, for a pidfd, until its process has exited; false on timeout.
 fn is_readable(descriptor: &OwnedFd, until: Instant) -> std::io::Result<bool> {
-    let left = until.saturating_duration_since(Instant::now());
-    let timeout = rustix::time::Timespec::try_from(left).map_err(std::io::Error::other)?;
+    let remaining = until.saturating_duration_since(Instant::now());
+    let timeout = rustix::time::Timespec::try_from(remaining).map_err(std::io::Error::other)?;
     let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
     Ok(poll(&mut polled, Some(&timeout))? > 0)
 }
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn a_child_sees_the_state_of_the_moment_at_which_it_was_forked() {
         let mut kernel = kernel();
-        let wanted = kernel.save().unwrap();
+        let expected = kernel.save().unwrap();
         let child = Child::fork(|| kernel.save().unwrap()).unwrap();
         attach(&mut kernel, 2);
-        assert_ne!(kernel.save().unwrap(), wanted);
-        assert!(child.finish() == Some(wanted), "the child's state is another");
+        assert_ne!(kernel.save().unwrap(), expected);
+        assert!(child.finish() == Some(expected), "the child's state is another");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl NtHandleTable {
     }
 
     /// Adds a handle that a process has open, if it is new. It may name nothing yet.
-    pub(super) fn seen(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+    pub(super) fn insert_open(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         match self.0.get(&vm).is_some_and(|of_vm| of_vm.contains_key(&token)) {
             true => Ok(()),
             false => self.make(vm, token),
@@ -123,12 +123,12 @@ impl NtHandles<'_> {
     }
 
     /// Records that a process has an NT handle open; it is tracked from now on. An error if the VM has too many.
-    pub fn seen(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+    pub fn insert_open(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
         let mut host_state = self.kernel_host.lock();
         if let Some(resuming) = &mut host_state.resuming {
-            resuming.is_shown(vm, token);
+            resuming.mark_open(vm, token);
         }
-        host_state.nt_handles.seen(vm, token)
+        host_state.nt_handles.insert_open(vm, token)
     }
 }
 

@@ -57,8 +57,8 @@ impl ProcessTable {
     }
 
     /// Logs a failed DMA operation. It counts for the first process whose memory it touches.
-    pub fn move_failed(&self, one: &DmaOp, why: DmaError) {
-        self.warn(one.processes().next().unwrap_or(ProcessId(0)), || format!("{one}: {why}"));
+    pub fn move_failed(&self, op: &DmaOp, why: DmaError) {
+        self.warn(op.processes().next().unwrap_or(ProcessId(0)), || format!("{op}: {why}"));
     }
 
     /// Logs a warning about a process.
@@ -91,7 +91,7 @@ impl ProcessTable {
     }
 
     /// Sets the number after which new processes are numbered.
-    pub fn go_on_behind(&mut self, processes_begun: u32) {
+    pub fn continue_numbers_after(&mut self, processes_begun: u32) {
         self.processes_begun = processes_begun;
     }
 
@@ -224,15 +224,15 @@ mod tests {
     fn an_old_token_of_a_detached_or_returned_process_names_no_process() {
         let mut process_table = ProcessTable::default();
         let (ended, old, new) = ([1; TOKEN_BYTES], [2; TOKEN_BYTES], [3; TOKEN_BYTES]);
-        let gone = begin(&mut process_table, ended);
-        let back = begin(&mut process_table, old);
-        assert!(process_table.end(gone).is_some());
-        assert!(process_table.end(gone).is_none(), "it ends once");
+        let removed = begin(&mut process_table, ended);
+        let returning = begin(&mut process_table, old);
+        assert!(process_table.end(removed).is_some());
+        assert!(process_table.end(removed).is_none(), "it ends once");
         assert_eq!(process_table.tokens.len(), 1, "its token is not kept");
-        process_table.comes_back(back, FenceMemory::Local(Vec::new()), new).unwrap();
+        process_table.comes_back(returning, FenceMemory::Local(Vec::new()), new).unwrap();
         assert_eq!(redeemed(&mut process_table, ended), None);
         assert_eq!(redeemed(&mut process_table, old), None);
-        assert_eq!(redeemed(&mut process_table, new), Some(back));
+        assert_eq!(redeemed(&mut process_table, new), Some(returning));
     }
 
     #[test]

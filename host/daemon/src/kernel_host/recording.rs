@@ -45,24 +45,24 @@ impl HostState {
     /// Begins a journal, or resumes from one.
     pub fn open_journal(
         &mut self,
-        asked: &JournalOptions,
+        journal_options: &JournalOptions,
         options: &Options,
         timer: &Timer,
     ) -> anyhow::Result<()> {
         let (durable, config) = (options.durable.of_blocks(), &options.kernel);
         let (mut journal, replayed) =
-            Journal::open(&asked.folder, durable, PROGRAM, config, &options.drivers)?;
+            Journal::open(&journal_options.folder, durable, PROGRAM, config, &options.drivers)?;
         let first_step = replayed.as_ref().map_or(1, |replayed| replayed.next_step);
         match replayed {
             Some(replayed) => {
-                timer.stand_at(replayed.now);
+                timer.stop_at(replayed.now);
                 self.resume(replayed)?;
             }
             None => self.taps.session_cursors = Some(SessionCursors::default()),
         }
         let session_cursors = self.taps.session_cursors.get_or_insert_default();
         let recorder = journal.begin(&self.kernel, session_cursors, first_step)?;
-        let recording = Recording::over(recorder, None, &self.process_table.log);
+        let recording = Recording::with_recorder(recorder, None, &self.process_table.log);
         self.taps.recording = Some(Recording { journal: Some(journal), ..recording });
         Ok(())
     }
@@ -88,18 +88,18 @@ impl Recording {
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(Recording::over(recorder, dumps, log)))
+        Ok(Some(Recording::with_recorder(recorder, dumps, log)))
     }
 
     /// Records a kernel that is already running: its state comes first.
     pub fn from_here(path: &Path, kernel: &Kernel, log: &Arc<LogLines>) -> Result<Recording, TraceError> {
         let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
-        let mut recording = Recording::over(recorder, None, log);
+        let mut recording = Recording::with_recorder(recorder, None, log);
         recording.snapshot(kernel.now(), kernel);
         Ok(recording)
     }
 
-    fn over(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
+    fn with_recorder(recorder: Recorder, dumps: Option<PathBuf>, log: &Arc<LogLines>) -> Recording {
         let (dumped, resets, snapshots_failed, writer, unwritten) = (0, 0, 0, None, false);
         let log = Arc::clone(log);
         Recording { recorder, dumps, dumped, resets, snapshots_failed, writer, unwritten, journal: None, log }
@@ -133,7 +133,7 @@ impl Recording {
         } else {
             // The keeper's thread reads the file.
             log_error(&self.log, self.recorder.flush());
-            journal.go_on(kernel.config(), session_cursors, next_step)
+            journal.begin_without_snapshot(kernel.config(), session_cursors, next_step)
         };
         match next {
             Ok(recorder) => {
@@ -192,11 +192,11 @@ impl Recording {
         match self.dump(&path, kernel) {
             Ok(steps) => {
                 let line = format!("{why}: the last {steps} steps are in {}", path.display());
-                self.log.own(Level::WARN, line);
+                self.log.push_daemon_line(Level::WARN, line);
             }
             Err(error) => {
                 let line = format!("{why}: the flight recorder could not be dumped: {error}");
-                self.log.own(Level::ERROR, line);
+                self.log.push_daemon_line(Level::ERROR, line);
             }
         }
     }
@@ -241,14 +241,14 @@ impl Recording {
     pub fn end_at_limit(self, Step { now, kernel, .. }: Step<'_>) {
         let (log, last_step, digest) = (Arc::clone(&self.log), self.last_step(), kernel.snapshot().digest());
         let end = move || {
-            let ended = match self.recorder.finish(digest) {
+            let ending = match self.recorder.finish(digest) {
                 Ok(_) => "is complete up to that step".to_owned(),
                 Err(error) => format!("could not be finished: {error}"),
             };
-            let more = "--record-max allows more, --flight-recorder keeps the last of it";
+            let hint = "--record-max allows more, --flight-recorder keeps the last of it";
             let line = format!(
-                "the recording has reached its size limit: it ends with step #{last_step} and {ended}. \
-                 The daemon continues without recording ({more})"
+                "the recording has reached its size limit: it ends with step #{last_step} and {ending}. \
+                 The daemon continues without recording ({hint})"
             );
             log.announce(Level::WARN, now, line);
         };
@@ -294,6 +294,6 @@ impl Tap for Recording {
 #[inline]
 fn log_error(log: &LogLines, result: Result<(), TraceError>) {
     if let Err(error) = result {
-        log.own(Level::ERROR, format!("{error}; the daemon continues without recording"));
+        log.push_daemon_line(Level::ERROR, format!("{error}; the daemon continues without recording"));
     }
 }

@@ -35,11 +35,11 @@ use crate::peer::Peer;
 pub(super) struct Resuming {
     next_step: u64,
     /// Processes that have not sent Hello yet.
-    away: BTreeSet<ProcessId>,
+    awaited: BTreeSet<ProcessId>,
     /// DMA operations that the last step requested.
     moves: Vec<DmaOp>,
     /// NT handles that no process has presented yet.
-    unseen: BTreeSet<(VmId, ShareToken)>,
+    unopened: BTreeSet<(VmId, ShareToken)>,
     /// VMs whose machines are not attached yet.
     machines: BTreeSet<VmId>,
     /// Clients that have sent Hello and wait for their Welcome, with the contents of that Hello.
@@ -47,24 +47,26 @@ pub(super) struct Resuming {
     /// Work that other threads deferred until the daemon has resumed.
     deferred_work: Vec<(VmId, DeferredWork)>,
     /// Inputs to step then: a step now would run due work on memory that is not attached again.
-    put_off: Vec<Input>,
+    deferred_inputs: Vec<Input>,
 }
 
 impl Resuming {
     /// Defers an input. It replaces an earlier one of the same kind.
-    fn deferred_inputs(&mut self, input: Input) {
+    fn defer_input(&mut self, input: Input) {
         let is_newer = |other: &Input| match (other, &input) {
             (Input::SystemTime { .. }, Input::SystemTime { .. }) => true,
-            (Input::GuestFeatures { vm, .. }, Input::GuestFeatures { vm: of, .. }) => vm == of,
+            (Input::GuestFeatures { vm, .. }, Input::GuestFeatures { vm: earlier_vm, .. }) => {
+                vm == earlier_vm
+            }
             _ => false,
         };
-        self.put_off.retain(|other| !is_newer(other));
-        self.put_off.push(input);
+        self.deferred_inputs.retain(|other| !is_newer(other));
+        self.deferred_inputs.push(input);
     }
 
     /// Marks an NT handle as still open in some process.
-    pub fn is_shown(&mut self, vm: VmId, token: ShareToken) {
-        self.unseen.remove(&(vm, token));
+    pub fn mark_open(&mut self, vm: VmId, token: ShareToken) {
+        self.unopened.remove(&(vm, token));
     }
 }
 
@@ -106,24 +108,29 @@ impl HostState {
     pub(super) fn resume(&mut self, replayed: Replayed) -> anyhow::Result<()> {
         let Replayed { kernel, session_cursors, next_step, moves, .. } = replayed;
         let mut resuming = Resuming { next_step, moves, ..Resuming::default() };
-        for of in kernel.attached_processes() {
-            self.process_table.expect(ClientProcess::new(of.process, of.vm, of.pid, of.name.to_owned()))?;
-            resuming.away.insert(of.process);
+        for attached in kernel.attached_processes() {
+            self.process_table.expect(ClientProcess::new(
+                attached.process,
+                attached.vm,
+                attached.pid,
+                attached.name.to_owned(),
+            ))?;
+            resuming.awaited.insert(attached.process);
         }
         self.process_table.expect_vms(kernel.attached_vms().map(|(vm, name)| (vm, name.to_owned())));
         for (vm, token) in kernel.named_nt_handles() {
             self.nt_handles.resumed(vm, token);
-            resuming.unseen.insert((vm, token));
+            resuming.unopened.insert((vm, token));
         }
-        self.process_table.go_on_behind(session_cursors.processes_begun);
+        self.process_table.continue_numbers_after(session_cursors.processes_begun);
         (self.kernel, self.taps.session_cursors, self.resuming) =
             (kernel, Some(session_cursors), Some(resuming));
         Ok(())
     }
 
     fn resumed(&self, process: ProcessId) -> anyhow::Result<&AttachedProcess> {
-        let away = self.resuming.as_ref().is_some_and(|resuming| resuming.away.contains(&process));
-        let attached = self.process_table.get(process).filter(|_| away);
+        let is_awaited = self.resuming.as_ref().is_some_and(|resuming| resuming.awaited.contains(&process));
+        let attached = self.process_table.get(process).filter(|_| is_awaited);
         attached
             .context("this session does not go on here: the daemon has resumed without it, or never had it")
     }
@@ -178,7 +185,7 @@ impl Resumption<'_> {
             .unwrap_or_default();
         for adapter in adapters {
             let why = "the contents of its engines' caches were lost with the daemon";
-            self.kernel_host.log.own(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
+            self.kernel_host.log.push_daemon_line(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
             self.kernel_host.step(
                 &mut host_state,
                 Input::Fault(Fault::StopAdapter { adapter }),
@@ -197,8 +204,8 @@ impl Resumption<'_> {
     /// Client processes that have not returned yet.
     pub fn awaited(&self) -> Vec<AwaitedClient> {
         let host_state = self.kernel_host.lock();
-        let away = host_state.resuming.iter().flat_map(|resuming| &resuming.away);
-        let awaited = away.filter_map(|process| {
+        let awaited = host_state.resuming.iter().flat_map(|resuming| &resuming.awaited);
+        let clients = awaited.filter_map(|process| {
             let client = &host_state.process_table.get(*process)?.client;
             let has_called = host_state
                 .taps
@@ -217,7 +224,7 @@ impl Resumption<'_> {
         vm: VmId,
         pid: u32,
         process: ProcessId,
-        presented: &[u8],
+        presented_token: &[u8],
         memory: FenceMemory,
     ) -> anyhow::Result<(u32, Token)> {
         let token: Token = random()?;
@@ -226,11 +233,11 @@ impl Resumption<'_> {
         let client = &host_state.resumed(process)?.client;
         // Not a constant-time comparison: a process that could measure it is on this machine, and asks the broker for
         // each try.
-        let is_right = expected.is_some_and(|expected| expected[..] == *presented)
+        let is_right = expected.is_some_and(|expected| expected[..] == *presented_token)
             && (client.vm, client.pid) == (vm, pid);
         anyhow::ensure!(is_right, "it is not the session of this process");
-        let of = host_state.kernel.attached_processes().find(|of| of.process == process);
-        let slots = of.context("no such process")?.slots;
+        let attached = host_state.kernel.attached_processes().find(|attached| attached.process == process);
+        let slots = attached.context("no such process")?.slots;
         host_state.process_table.comes_back(process, memory, token)?;
         Ok((slots, token))
     }
@@ -252,7 +259,10 @@ impl Resumption<'_> {
             first == next,
             "a region of fence memory begins with slot {first}, the next one is {next}"
         );
-        let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
+        let slots = kernel
+            .attached_processes()
+            .find(|attached| attached.process == process)
+            .map_or(0, |attached| attached.slots);
         let end = pages.saturating_mul(SLOTS_PER_PAGE).saturating_add(first);
         anyhow::ensure!(
             end <= slots.next_multiple_of(SLOTS_PER_PAGE),
@@ -291,13 +301,16 @@ impl Resumption<'_> {
     ) -> anyhow::Result<()> {
         let process = client.id;
         let mut host_state = self.kernel_host.lock();
-        let of = host_state.kernel.attached_processes().find(|of| of.process == process);
-        let (has, slots) =
-            (host_state.resumed(process)?.memory.slots(), of.context("no such process")?.slots);
-        let whole = slots.next_multiple_of(SLOTS_PER_PAGE);
-        anyhow::ensure!(has == slots || has == whole, "it has mapped {has} of its {slots} fence slots");
+        let attached = host_state.kernel.attached_processes().find(|attached| attached.process == process);
+        let (mapped, slots) =
+            (host_state.resumed(process)?.memory.slots(), attached.context("no such process")?.slots);
+        let mapped_max = slots.next_multiple_of(SLOTS_PER_PAGE);
+        anyhow::ensure!(
+            mapped == slots || mapped == mapped_max,
+            "it has mapped {mapped} of its {slots} fence slots"
+        );
         if let Some(resuming) = &mut host_state.resuming {
-            resuming.away.remove(&process);
+            resuming.awaited.remove(&process);
             resuming.awaiting_welcome.push((client.clone(), sink, greeting));
         }
         drop(host_state);
@@ -319,8 +332,8 @@ impl Resumption<'_> {
     /// Detaches the processes of a returning VM that are not in `processes`.
     pub fn returning(&self, vm: VmId, processes: &[u32]) {
         let of_vm = self.kernel_host.sessions().clients_of(vm).into_iter();
-        let ended = of_vm.filter(|client| !processes.contains(&client.id.0));
-        ended.for_each(|client| self.kernel_host.sessions().detach(client.id));
+        let lost = of_vm.filter(|client| !processes.contains(&client.id.0));
+        lost.for_each(|client| self.kernel_host.sessions().detach(client.id));
     }
 
     /// Resumes: called when every client has returned or is gone.
@@ -329,33 +342,33 @@ impl Resumption<'_> {
         let mut host_state = self.kernel_host.lock();
         let Some(Resuming {
             moves,
-            unseen,
+            unopened,
             machines,
             awaiting_welcome: unwelcomed,
-            deferred_work: parked,
-            put_off,
+            deferred_work,
+            deferred_inputs,
             ..
         }) = host_state.resuming.take()
         else {
             return ResumeOutcome::default();
         };
         let HostState { dma_executor, process_table, .. } = &mut *host_state;
-        for one in &moves {
-            if let Err(error) = dma_executor.perform(one, &mut BackingAccess(process_table)) {
-                process_table.move_failed(one, error);
+        for op in &moves {
+            if let Err(error) = dma_executor.perform(op, &mut BackingAccess(process_table)) {
+                process_table.move_failed(op, error);
             }
         }
-        self.kernel_host.timer.go_on();
+        self.kernel_host.timer.resume();
         for vm in machines {
             let line = || format!("vm {} is not resumed: its machine has not returned", vm.0);
             self.kernel_host.log.warn(Peer::Vm(vm), line);
             self.kernel_host.step(&mut host_state, Input::VmDetached { vm }, &mut flush_list);
         }
-        let closed = unseen.len();
-        for (vm, token) in unseen {
+        let closed = unopened.len();
+        for (vm, token) in unopened {
             self.kernel_host.close_nt_handle(&mut host_state, vm, token, &mut flush_list);
         }
-        for input in put_off {
+        for input in deferred_inputs {
             self.kernel_host.step(&mut host_state, input, &mut flush_list);
         }
         // No timer was armed while time stood still.
@@ -373,25 +386,25 @@ impl Resumption<'_> {
                 not_welcomed.push(client.id);
             }
         }
-        parked.into_iter().for_each(|(_, parked)| parked());
+        deferred_work.into_iter().for_each(|(_, deferred_work)| deferred_work());
         ResumeOutcome { closed, not_welcomed }
     }
 
     /// Defers work of a VM until awaited clients have returned. False if none are awaited, or if this VM has too much
     /// deferred work; then the work is dropped.
-    pub fn defer(&self, vm: VmId, parked: DeferredWork) -> bool {
+    pub fn defer(&self, vm: VmId, work: DeferredWork) -> bool {
         let mut host_state = self.kernel_host.lock();
         let Some(resuming) = &mut host_state.resuming else { return false };
         let of_vm = resuming.deferred_work.iter().filter(|(of, _)| *of == vm).count();
         let has_room = of_vm < PROCESSES_PER_VM_MAX;
         if has_room {
-            resuming.deferred_work.push((vm, parked));
+            resuming.deferred_work.push((vm, work));
         }
         has_room
     }
 
     /// Number of deferred work items of all VMs.
-    pub fn waiting_to_go_on(&self) -> usize {
+    pub fn deferred_work_count(&self) -> usize {
         self.kernel_host.lock().resuming.as_ref().map_or(0, |resuming| resuming.deferred_work.len())
     }
 
@@ -414,7 +427,7 @@ impl KernelHost {
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
         match &mut host_state.resuming {
-            Some(resuming) => resuming.deferred_inputs(input),
+            Some(resuming) => resuming.defer_input(input),
             None => self.step(&mut host_state, input, &mut flush_list),
         }
     }
@@ -422,7 +435,7 @@ impl KernelHost {
     /// Removes a process that is gone from those awaited.
     pub(super) fn is_gone(&self, host_state: &mut HostState, process: ProcessId) {
         if let Some(resuming) = &mut host_state.resuming {
-            resuming.away.remove(&process);
+            resuming.awaited.remove(&process);
             self.notify_return();
         }
     }

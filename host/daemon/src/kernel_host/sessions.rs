@@ -298,7 +298,7 @@ impl KernelHost {
         self.budgets.closers.unmap(Peer::of(&client), backing);
         self.is_gone(host_state, process);
         self.step(host_state, Input::ProcessGone { process }, flush_list);
-        self.ended.request();
+        self.trim_request.request();
         Some(client)
     }
 }

@@ -29,10 +29,10 @@ fn work_due_before_a_call_is_no_effect_of_that_call() {
         KernelHost::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
     let (mut host_state, mut flush_list) = (kernel_host.lock(), FlushList::default());
     let (vm, process) = (VmId(1), ProcessId(1));
-    let mut tell = |input| kernel_host.step(&mut host_state, input, &mut flush_list);
-    tell(Input::VmAttached { vm, name: String::new() });
-    tell(Input::ProcessAttached { process, vm, pid: 1, name: String::new() });
-    let mut call = |call| tell(Input::Call { process, request: 1, call });
+    let mut step = |input| kernel_host.step(&mut host_state, input, &mut flush_list);
+    step(Input::VmAttached { vm, name: String::new() });
+    step(Input::ProcessAttached { process, vm, pid: 1, name: String::new() });
+    let mut call = |call| step(Input::Call { process, request: 1, call });
     let create = |initial_value| Call::CreateKeyedMutex {
         initial_value,
         private_data: Vec::new(),
@@ -45,10 +45,10 @@ fn work_due_before_a_call_is_no_effect_of_that_call() {
     steps.0.lock().unwrap().clear();
     kernel_host.timer.move_to(1_000);
     call(create(1));
-    let seen = std::mem::take(&mut *steps.0.lock().unwrap());
-    let woken: Vec<_> = seen.iter().map(|(input, _, woken)| (input.as_str(), *woken)).collect();
-    assert_eq!(woken[0], ("deadline", 1), "{seen:?}");
-    assert_eq!((woken.len(), woken[1].1), (2, 0), "{seen:?}");
+    let recorded = std::mem::take(&mut *steps.0.lock().unwrap());
+    let woken: Vec<_> = recorded.iter().map(|(input, _, woken)| (input.as_str(), *woken)).collect();
+    assert_eq!(woken[0], ("deadline", 1), "{recorded:?}");
+    assert_eq!((woken.len(), woken[1].1), (2, 0), "{recorded:?}");
 }
 
 #[test]
@@ -72,15 +72,15 @@ fn a_flush_list_sends_what_is_left_when_it_is_dropped() {
 fn a_yielding_thread_locks_after_a_waiting_one() {
     let kernel_host = KernelHost::new(&Options::default()).unwrap();
     let order = Mutex::new(Vec::new());
-    let take = |who: &'static str| {
+    let lock_as = |name: &'static str| {
         let host_state = kernel_host.lock();
-        order.lock().unwrap().push(who);
+        order.lock().unwrap().push(name);
         drop(host_state);
     };
     for _ in 0..100 {
         std::thread::scope(|scope| {
             let held = kernel_host.lock();
-            scope.spawn(|| take("waits"));
+            scope.spawn(|| lock_as("waits"));
             // On another thread: this one holds the kernel lock, which ranks after the turnstile.
             let is_free = || kernel_host.turnstile.try_lock_or_abort().is_some();
             while scope.spawn(is_free).join().unwrap() {
@@ -88,7 +88,7 @@ fn a_yielding_thread_locks_after_a_waiting_one() {
             }
             drop(held);
             kernel_host.yield_to_waiters();
-            take("gave way");
+            lock_as("gave way");
         });
         assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
     }

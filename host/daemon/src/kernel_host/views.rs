@@ -47,29 +47,29 @@ impl Views<'_> {
         self.kernel_host.lock().process_table.named(named)
     }
 
-    /// Applies `say` to the kernel's current state and time. A small state is copied in memory, a large one is read in
-    /// a forked child process, so `say` must take no lock. If drivers cannot save their state, `say` runs on the kernel
+    /// Applies `read` to the kernel's current state and time. A small state is copied in memory, a large one is read in
+    /// a forked child process, so `read` must take no lock. If drivers cannot save their state, it runs on the kernel
     /// itself.
-    pub fn say<R: Message + Default>(&self, say: impl Fn(&KernelCopy<'_>) -> R) -> Result<R, String> {
+    pub fn read<R: Message + Default>(&self, read: impl Fn(&KernelCopy<'_>) -> R) -> Result<R, String> {
         let host_state = self.kernel_host.lock();
         let now = self.kernel_host.timer.now();
-        let say = |kernel: &Kernel| say(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
+        let read = |kernel: &Kernel| read(&KernelCopy { kernel, now, drivers: &self.kernel_host.drivers });
         #[cfg(target_env = "gnu")]
         if !is_small(&host_state.kernel)
-            && let Ok(child) = Child::fork(|| say(&host_state.kernel).encode_to_vec())
+            && let Ok(child) = Child::fork(|| read(&host_state.kernel).encode_to_vec())
         {
             drop(host_state);
-            let said = child
+            let reply = child
                 .finish()
                 .ok_or("the child process that read the kernel's state failed or was killed")?;
-            return R::decode(&*said).map_err(|error| error.to_string());
+            return R::decode(&*reply).map_err(|error| error.to_string());
         }
-        let Ok(state) = host_state.kernel.save() else { return Ok(say(&host_state.kernel)) };
+        let Ok(state) = host_state.kernel.save() else { return Ok(read(&host_state.kernel)) };
         let config = host_state.kernel.config().clone();
         drop(host_state);
         Ok(match copy(&self.kernel_host.drivers, &config, &state) {
-            Some(copy) => say(&copy),
-            None => say(&self.kernel_host.lock().kernel),
+            Some(copy) => read(&copy),
+            None => read(&self.kernel_host.lock().kernel),
         })
     }
 }

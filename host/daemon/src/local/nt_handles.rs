@@ -63,12 +63,12 @@ impl Loop {
         self.nt_handles_of(vm)?;
         let token = self.kernel_host.nt_handles().make(vm)?;
         let of_vm = self.nt_handles_of(vm)?;
-        let made = of_vm.handles.make(token);
-        match &made {
+        let added = of_vm.handles.make(token);
+        match &added {
             Ok(_) => _ = of_vm.shares.insert(token, share),
             Err(_) => self.kernel_host.nt_handles().closed(vm, token),
         }
-        Ok(made?)
+        Ok(added?)
     }
 
     /// Reports NT handles whose last descriptor is closed.

@@ -13,11 +13,11 @@ pub(super) fn read(stream: &ClientFd, channel: &mut Channel, scratch: &mut [u8])
     let count = only_bytes(stream.receive(scratch))?;
     channel.take_in(&scratch[..count]);
     let is_full = count == scratch.len();
-    let more = if is_full { read_rest(stream, channel) } else { None };
-    match more {
+    let rest = if is_full { read_rest(stream, channel) } else { None };
+    match rest {
         // The next read returns the same error.
         None | Some(Err(ReadError::Ended(_))) => Ok(count),
-        Some(more) => Ok(count + more?),
+        Some(rest) => Ok(count + rest?),
     }
 }
 

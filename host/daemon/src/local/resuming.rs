@@ -43,7 +43,7 @@ impl Loop {
         let mut returning = ResumeWait::default();
         // guestd reports whether a process of a VM with a machine is alive.
         for AwaitedClient { process, pid, .. } in
-            self.kernel_host.resumption().awaited().into_iter().filter(|one| !has_machine(one.vm))
+            self.kernel_host.resumption().awaited().into_iter().filter(|client| !has_machine(client.vm))
         {
             match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
                 // It exited while no daemon ran.
@@ -91,7 +91,7 @@ impl Loop {
     pub(super) fn check_awaited(&mut self) {
         let Some(returning) = &self.returning else { return };
         let awaited = self.kernel_host.resumption().awaited();
-        if !returning.is_late && awaited.iter().any(|one| one.has_called) {
+        if !returning.is_late && awaited.iter().any(|client| client.has_called) {
             return;
         }
         for AwaitedClient { process, vm, pid, has_called } in awaited {
@@ -106,7 +106,7 @@ impl Loop {
         let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         if closed > 0 {
             let why = "no returned process has them open";
-            self.kernel_host.log.own(Level::WARN, format!("{closed} NT handles are closed: {why}"));
+            self.kernel_host.log.push_daemon_line(Level::WARN, format!("{closed} NT handles are closed: {why}"));
         }
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
@@ -192,7 +192,7 @@ impl Loop {
         let token = nt_handle::token_of(handle.as_fd());
         let token =
             token.with_context(|| format!("descriptor {} is no NT handle", handle.as_fd().as_raw_fd()))?;
-        self.kernel_host.nt_handles().seen(vm, token)?;
+        self.kernel_host.nt_handles().insert_open(vm, token)?;
         self.nt_handles_of(vm)?.handles.adopt(handle.as_fd())?;
         Ok(())
     }

@@ -18,8 +18,8 @@ pub(super) struct ChannelEndpoint {
     outstanding: usize,
     /// The process, while the VM lists it as having calls that are not made yet.
     waits: Option<ProcessId>,
-    /// Its place among the streams with unprocessed bytes.
-    held: Option<u64>,
+    /// Its key among the streams with unprocessed bytes.
+    held_key: Option<u64>,
     /// The guest has finished sending.
     finished: bool,
     closed: bool,
@@ -27,17 +27,17 @@ pub(super) struct ChannelEndpoint {
 
 impl ChannelEndpoint {
     pub(super) fn new(vm: Arc<VmShared>, channel: Channel, connection: Connection) -> Self {
-        let (outstanding, waits, held, finished, closed) = (0, None, None, false, false);
-        ChannelEndpoint { vm, channel, connection, outstanding, waits, held, finished, closed }
+        let (outstanding, waits, held_key, finished, closed) = (0, None, None, false, false);
+        ChannelEndpoint { vm, channel, connection, outstanding, waits, held_key, finished, closed }
     }
 
     fn turn(&mut self) {
         match self.channel.turn() {
-            Ok(more) => {
+            Ok(has_more) => {
                 self.give_credit();
                 self.note_held(self.channel.pending_bytes());
-                self.list(more);
-                if !more && self.finished {
+                self.list(has_more);
+                if !has_more && self.finished {
                     self.finish();
                 }
             }
@@ -61,12 +61,12 @@ impl ChannelEndpoint {
 
     /// Records the number of unprocessed bytes with the VM. Nearly always it is 0 and was 0.
     fn note_held(&mut self, bytes: usize) {
-        if bytes == 0 && self.held.is_none() {
+        if bytes == 0 && self.held_key.is_none() {
             return;
         }
         // Before Hello a stream has few bytes, and not for long.
         if let Some(client) = self.channel.client() {
-            self.vm.holds(&mut self.held, bytes, client);
+            self.vm.set_pending_bytes(&mut self.held_key, bytes, client);
         }
     }
 
@@ -126,7 +126,7 @@ impl Endpoint for ChannelEndpoint {
         !self.closed && self.channel.has_more()
     }
 
-    fn go_on(&mut self) {
+    fn process_backlog(&mut self) {
         self.turn();
         self.channel.idle();
     }

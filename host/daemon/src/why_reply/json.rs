@@ -18,7 +18,7 @@ fn cause(cause: &Cause, now: u64) -> Value {
         "verdict": cause.verdict.name(),
         "stuck": cause.verdict.is_stuck(),
         "sentence": cause.verdict.sentence(now).to_string(),
-        "about": about(cause.verdict),
+        "about": verdict_json(cause.verdict),
         "waiters_count": cause.waiters_count,
         "waiters": cause.waiters.iter().map(waiter).collect::<Vec<_>>(),
         "root": cause.root.as_ref().map(missing),
@@ -36,13 +36,13 @@ fn cause(cause: &Cause, now: u64) -> Value {
             "at_ns": one.at, "process": party(&one.party), "text": one.text,
         })).collect::<Vec<_>>(),
         "released_by": cause.release.as_ref().map(|release| json!({
-            "thing": thing(&release.thing), "value": release.value, "tried": release.tried,
+            "thing": object_json(&release.thing), "value": release.value, "tried": release.tried,
         })),
     })
 }
 
 /// The objects that a verdict names.
-fn about(verdict: Verdict) -> Value {
+fn verdict_json(verdict: Verdict) -> Value {
     match verdict {
         Verdict::Progressing { due } => json!({ "due_ns": due }),
         Verdict::WaitsFor { process } | Verdict::Frozen { process } | Verdict::NotRung { process } => {
@@ -66,19 +66,19 @@ fn party(party: &Owner) -> Value {
     })
 }
 
-fn thing(thing: &Object) -> Value {
+fn object_json(object: &Object) -> Value {
     json!({
-        "number": thing.number,
-        "kind": thing.kind,
-        "name": thing.name,
-        "handles": thing.handles.iter().map(|(process, handle)| json!({
+        "number": object.number,
+        "kind": object.kind,
+        "name": object.name,
+        "handles": object.handles.iter().map(|(process, handle)| json!({
             "process": process.0, "handle": handle.0,
         })).collect::<Vec<_>>(),
     })
 }
 
 fn missing(missing: &Missing) -> Value {
-    json!({ "thing": thing(&missing.thing), "current": missing.current, "needed": missing.needed })
+    json!({ "thing": object_json(&missing.thing), "current": missing.current, "needed": missing.needed })
 }
 
 fn waiter(waiter: &Waiter) -> Value {

@@ -71,11 +71,11 @@ impl Drawing {
 
     fn cause(&mut self, cause: &Cause, now: u64) {
         let first = cause.waiters.first();
-        let others = match cause.waiters_count {
+        let suffix = match cause.waiters_count {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        let title = first.map_or_else(String::new, |waiter| format!("{}{others}", waiter.line(now)));
+        let title = first.map_or_else(String::new, |waiter| format!("{}{suffix}", waiter.line(now)));
         for line in wrapped(&title) {
             self.heading(&line);
             self.y -= LINE;
@@ -91,7 +91,7 @@ impl Drawing {
             self.boxed(class, kind, &step.text, "");
         }
         if let (Some(back_to), Some(last)) = (cause.back_to.and_then(|at| tops.get(at)), tops.last()) {
-            self.back(last + LINE, back_to + LINE);
+            self.back_arrow(last + LINE, back_to + LINE);
         }
         if !cause.chain.is_empty() {
             self.arrow();
@@ -122,12 +122,12 @@ impl Drawing {
                 "<rect class=\"{frame}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
             ));
         }
-        let mut said = format!("<text class=\"kind\" x=\"{}\" y=\"{}\">{kind}</text>", LEFT + 16, y + 16);
+        let mut content = format!("<text class=\"kind\" x=\"{}\" y=\"{}\">{kind}</text>", LEFT + 16, y + 16);
         for (at, line) in lines.iter().enumerate() {
             let (x, y) = (LEFT + 16, y + 16 + (at + 1) * LINE);
-            let _ = write!(said, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(line));
+            let _ = write!(content, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(line));
         }
-        self.line(&said);
+        self.line(&content);
         self.y += height;
     }
 
@@ -138,7 +138,7 @@ impl Drawing {
     }
 
     /// Draws an arrow from the last box of a cycle to the one that it needs again, to the right of all.
-    fn back(&mut self, from: usize, to: usize) {
+    fn back_arrow(&mut self, from: usize, to: usize) {
         let (x, far) = (LEFT + BOX_WIDTH, LEFT + BOX_WIDTH + 36);
         let near = x + 3;
         self.line(&format!(

@@ -96,54 +96,54 @@ fn planted() -> Why {
         tdr: TdrConfig { level: 0, ..TdrConfig::default() },
         ..Config::default()
     };
-    let mut world = Planted { kernel: Kernel::new(config, SimulatedMiniport::default()), now: 0 };
+    let mut planted = Planted { kernel: Kernel::new(config, SimulatedMiniport::default()), now: 0 };
     for (vm, name) in [(1, "left"), (2, "right")] {
-        world.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
+        planted.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
     }
-    let device = world.process(1, 1, "compositor");
-    let context = world.context(1, device, 0);
-    let frame = world.fence(1, device, shared);
+    let device = planted.process(1, 1, "compositor");
+    let context = planted.context(1, device, 0);
+    let frame = planted.fence(1, device, shared);
     let (token, name) = (ShareToken([1; 16]), Some("frame".into()));
-    world.call(1, Call::ShareObjects { objects: vec![frame], desired_access: rights, name, token });
-    let theirs = world.process(2, 2, "client");
+    planted.call(1, Call::ShareObjects { objects: vec![frame], desired_access: rights, name, token });
+    let client_device = planted.process(2, 2, "client");
     let token = ShareToken([2; 16]);
-    world.call(2, Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token });
+    planted.call(2, Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token });
     let (flags, engine_affinity) = (SyncObjectFlags::empty(), 0);
-    let open = Call::OpenSyncObject { device: theirs, token, flags, engine_affinity, legacy: false };
-    let Reply::SyncObject(opened) = world.call(2, open) else { panic!() };
-    world.now = 1_000_000_000;
+    let open = Call::OpenSyncObject { device: client_device, token, flags, engine_affinity, legacy: false };
+    let Reply::SyncObject(opened) = planted.call(2, open) else { panic!() };
+    planted.now = 1_000_000_000;
     let private_data = isa::encode(&[isa::Packet::Hang]);
     let contexts = vec![context].into();
-    world.call(1, Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
-    world.gpu_signal(1, context, frame, 7);
-    world.now = 1_200_000_000;
-    world.wait(2, theirs, opened.object, 7);
+    planted.call(1, Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+    planted.gpu_signal(1, context, frame, 7);
+    planted.now = 1_200_000_000;
+    planted.wait(2, client_device, opened.object, 7);
 
-    world.now = 4_000_000_000;
-    let device = world.process(3, 0, "game");
-    let (draw, copy) = (world.context(3, device, 1), world.context(3, device, 2));
+    planted.now = 4_000_000_000;
+    let device = planted.process(3, 0, "game");
+    let (draw, copy) = (planted.context(3, device, 1), planted.context(3, device, 2));
     let none = SyncObjectFlags::empty();
-    let (drawn, copied) = (world.fence(3, device, none), world.fence(3, device, none));
-    world.gpu_wait(3, draw, copied, 1);
-    world.gpu_signal(3, draw, drawn, 1);
-    world.gpu_wait(3, copy, drawn, 1);
-    world.gpu_signal(3, copy, copied, 1);
+    let (drawn, copied) = (planted.fence(3, device, none), planted.fence(3, device, none));
+    planted.gpu_wait(3, draw, copied, 1);
+    planted.gpu_signal(3, draw, drawn, 1);
+    planted.gpu_wait(3, copy, drawn, 1);
+    planted.gpu_signal(3, copy, copied, 1);
 
-    world.now = 5_000_000_000;
-    let device = world.process(4, 0, "recorder");
-    let shot = world.fence(4, device, shared);
+    planted.now = 5_000_000_000;
+    let device = planted.process(4, 0, "recorder");
+    let shot = planted.fence(4, device, shared);
     let token = ShareToken([3; 16]);
-    world.call(4, Call::ShareObjects { objects: vec![shot], desired_access: rights, name: None, token });
-    let camera = world.process(5, 0, "camera <&\">");
+    planted.call(4, Call::ShareObjects { objects: vec![shot], desired_access: rights, name: None, token });
+    let camera = planted.process(5, 0, "camera <&\">");
     let open = Call::OpenSyncObject { device: camera, token, flags, engine_affinity, legacy: false };
-    world.call(5, open);
-    world.wait(4, device, shot, 30);
-    world.now = 5_500_000_000;
-    world.input(Input::ProcessGone { process: ProcessId(5) });
+    planted.call(5, open);
+    planted.wait(4, device, shot, 30);
+    planted.now = 5_500_000_000;
+    planted.input(Input::ProcessGone { process: ProcessId(5) });
 
-    let state = world.kernel.save().expect("the simulated driver can be saved");
-    world.kernel.why_and_what_if(&Question { now: 9_000_000_000, ..Question::default() }, || {
-        Kernel::restore(world.kernel.config().clone(), SimulatedMiniport::default(), &state).ok()
+    let state = planted.kernel.save().expect("the simulated driver can be saved");
+    planted.kernel.why_and_what_if(&Question { now: 9_000_000_000, ..Question::default() }, || {
+        Kernel::restore(planted.kernel.config().clone(), SimulatedMiniport::default(), &state).ok()
     })
 }
 
@@ -164,8 +164,8 @@ fn the_text_in_the_docs_is_the_output() {
     let page = std::fs::read_to_string(docs("WHY.md")).expect("docs are there");
     let (head, rest) = page.split_once("## What it says\n\n```text\n").expect("the example");
     let (_, tail) = rest.split_once("```\n").expect("its end");
-    let told = planted().to_string();
-    agrees("WHY.md", &format!("{head}## What it says\n\n```text\n{told}```\n{tail}"));
+    let text = planted().to_string();
+    agrees("WHY.md", &format!("{head}## What it says\n\n```text\n{text}```\n{tail}"));
 }
 
 #[test]

@@ -349,7 +349,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
             Fault::Cut(process) => {
                 self.client(process)?.busy = true;
                 if let Some(id) = self.numbers[process.index()] {
-                    self.backend.daemon().cut(id);
+                    self.backend.daemon().cut_off(id);
                 }
                 Ok(())
             }

@@ -156,7 +156,7 @@ impl Endpoint for Note {
         self.manner == Manner::PutOff && !self.held.is_empty()
     }
 
-    fn go_on(&mut self) {
+    fn process_backlog(&mut self) {
         if self.held[0] != STUCK {
             self.note(Event::Turn(self.port));
             self.held.remove(0);

@@ -104,8 +104,8 @@ fn a_cut_process_gets_no_goodbye_and_is_removed_at_once() {
         assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
         let silent = Attached::new(&place);
         for process in [client.process, silent.process] {
-            daemon.daemon().cut(ProcessId(process));
-            daemon.daemon().cut(ProcessId(process));
+            daemon.daemon().cut_off(ProcessId(process));
+            daemon.daemon().cut_off(ProcessId(process));
             assert!(daemon.kernel_host().sessions().clients().iter().all(|guest| guest.id.0 != process));
         }
         assert!(client.stream.read().is_err(), "no Goodbye");

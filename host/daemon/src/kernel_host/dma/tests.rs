@@ -38,7 +38,7 @@ const STEP_BYTES_MAX: u64 = 4 * MOVED_BYTES_PER_STEP;
 struct Seen {
     input: String,
     moved: u64,
-    touched: bool,
+    uses_memory: bool,
     answers: Vec<(ProcessId, NtStatus, Reply)>,
 }
 
@@ -58,8 +58,8 @@ impl Observer for Steps {
         self.0.lock().unwrap().push(Seen {
             input: input.to_string(),
             moved: effects.moves.iter().map(DmaOp::bytes).sum(),
-            touched: effects.moves.iter().any(|one| one.places().any(in_memory)),
-            answers: answers.map(|one| (one.process, one.status, one.reply.clone())).collect(),
+            uses_memory: effects.moves.iter().any(|op| op.places().any(in_memory)),
+            answers: answers.map(|answer| (answer.process, answer.status, answer.reply.clone())).collect(),
         });
     }
 }
@@ -100,8 +100,8 @@ impl Summing {
 
     fn call(&self, process: ProcessId, call: Call) -> Reply {
         let mut flush_list = FlushList::default();
-        let made = ReceivedCall { request: 1, call: call.clone(), timestamps: None };
-        assert!(self.kernel_host.call(process, made, &mut flush_list).is_none());
+        let received = ReceivedCall { request: 1, call: call.clone(), timestamps: None };
+        assert!(self.kernel_host.call(process, received, &mut flush_list).is_none());
         let steps = self.steps.0.lock().unwrap();
         match steps.last().unwrap().answers.last() {
             Some((by, NtStatus::SUCCESS | NtStatus::PENDING, reply)) if *by == process => reply.clone(),
@@ -214,24 +214,24 @@ impl Summing {
     }
 
     /// Advances time by `times` steps; returns the bytes moved.
-    fn go_on(&self, times: u64) -> u64 {
+    fn run_steps(&self, times: u64) -> u64 {
         self.steps.take();
         self.kernel_host.advance(times * MOVED_BYTES_PER_STEP / BYTES_PER_NS);
-        self.steps.take().iter().map(|seen| seen.moved).sum()
+        self.steps.take().iter().map(|step| step.moved).sum()
     }
 }
 
 #[test]
 fn a_call_during_a_large_move_is_answered_after_the_bytes_of_one_step() {
     let summing = Summing::new(None);
-    assert!(summing.go_on(16) >= 8 * MOVED_BYTES_PER_STEP);
+    assert!(summing.run_steps(16) >= 8 * MOVED_BYTES_PER_STEP);
     // By the clock all of it is due long ago, but the kernel has not been stepped.
     summing.kernel_host.timer.move_to(summing.kernel_host.timer.now() + 2 * SUMMED / BYTES_PER_NS);
     for _ in 0..20 {
         summing.steps.take();
         summing.call(summing.other, Call::EnumAdapters { capacity: 1 });
         let steps = summing.steps.take();
-        let inputs: Vec<_> = steps.iter().map(|seen| seen.input.split(' ').next().unwrap()).collect();
+        let inputs: Vec<_> = steps.iter().map(|step| step.input.split(' ').next().unwrap()).collect();
         assert_eq!(inputs, ["deadline", "p2"]);
         for Seen { moved, input, .. } in &steps {
             assert!((1..=STEP_BYTES_MAX).contains(moved), "{moved} bytes in a step of {input}");
@@ -244,19 +244,19 @@ fn a_call_during_a_large_move_is_answered_after_the_bytes_of_one_step() {
 #[test]
 fn pages_detached_midway_are_not_accessed_and_the_engine_continues() {
     let summing = Summing::new(None);
-    assert!(summing.go_on(16) > 0);
+    assert!(summing.run_steps(16) > 0);
     summing.kernel_host.sessions().detach_backing(summing.sums, HEAP).unwrap();
-    assert!(summing.go_on(16) > 0, "the engine continues, as hardware would");
+    assert!(summing.run_steps(16) > 0, "the engine continues, as hardware would");
     assert_eq!(summing.value(), 0);
 }
 
 #[test]
 fn a_process_that_ends_midway_leaves_the_engine_to_others() {
     let summing = Summing::new(None);
-    assert!(summing.go_on(16) > 0);
+    assert!(summing.run_steps(16) > 0);
     summing.kernel_host.sessions().detach(summing.sums);
     summing.kernel_host.advance(SUMMED / BYTES_PER_NS);
-    assert!(!summing.steps.take().iter().any(|seen| seen.touched));
+    assert!(!summing.steps.take().iter().any(|step| step.uses_memory));
     let host_state = summing.kernel_host.lock();
     assert!(host_state.kernel.engines_idle());
     assert_eq!(host_state.dma_executor.staging_buffers(), 0);
@@ -267,7 +267,7 @@ fn a_process_that_ends_midway_leaves_the_engine_to_others() {
 fn a_daemon_that_is_killed_midway_resumes_with_a_stopped_adapter() {
     let folder = tempfile::tempdir().unwrap();
     let summing = Summing::new(Some(folder.path()));
-    assert!(summing.go_on(16) > 0);
+    assert!(summing.run_steps(16) > 0);
     let digest = summing.kernel_host.lock().kernel.snapshot().digest();
     drop(summing);
     let (kernel_host, steps) = kernel_host(Some(folder.path()));
@@ -276,6 +276,6 @@ fn a_daemon_that_is_killed_midway_resumes_with_a_stopped_adapter() {
     assert_eq!(resumed.processes, 2);
     kernel_host.resumption().resume_all();
     kernel_host.advance(SUMMED / BYTES_PER_NS);
-    assert!(!steps.take().iter().any(|seen| seen.touched));
+    assert!(!steps.take().iter().any(|step| step.uses_memory));
     assert!(kernel_host.lock().kernel.engines_idle());
 }
