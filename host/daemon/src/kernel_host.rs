@@ -530,7 +530,8 @@ impl KernelHost {
         if due != host_state.armed {
             host_state.armed = due;
             if let Err(error) = self.timer.arm(due) {
-                self.log.push_daemon_line(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
+                self.log
+                    .push_daemon_line(Level::ERROR, format!("cannot arm the timer for {due:?} ns: {error}"));
             }
         }
     }

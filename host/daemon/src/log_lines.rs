@@ -259,7 +259,10 @@ mod tests {
         state.client_line(6, QUIET, Level::WARN, || "mine".to_owned());
         assert_eq!(formatted, LOG_LINES_PER_SECOND_MAX);
         let written = texts(&mut state);
-        assert_eq!((written.len(), written.last().map(String::as_str)), (formatted as usize + 1, Some("mine")));
+        assert_eq!(
+            (written.len(), written.last().map(String::as_str)),
+            (formatted as usize + 1, Some("mine"))
+        );
         // The next second begins with the number of lines left out.
         state.client_line(5 + NANOS_PER_SECOND, NOISY, Level::WARN, || "again".to_owned());
         let left_out = 10_000 - LOG_LINES_PER_SECOND_MAX;

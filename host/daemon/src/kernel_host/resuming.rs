@@ -185,7 +185,9 @@ impl Resumption<'_> {
             .unwrap_or_default();
         for adapter in adapters {
             let why = "the contents of its engines' caches were lost with the daemon";
-            self.kernel_host.log.push_daemon_line(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
+            self.kernel_host
+                .log
+                .push_daemon_line(Level::WARN, format!("adapter {adapter} is stopped: {why}"));
             self.kernel_host.step(
                 &mut host_state,
                 Input::Fault(Fault::StopAdapter { adapter }),

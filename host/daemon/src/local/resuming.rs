@@ -106,7 +106,9 @@ impl Loop {
         let ResumeOutcome { closed, not_welcomed } = self.kernel_host.resumption().resume_all();
         if closed > 0 {
             let why = "no returned process has them open";
-            self.kernel_host.log.push_daemon_line(Level::WARN, format!("{closed} NT handles are closed: {why}"));
+            self.kernel_host
+                .log
+                .push_daemon_line(Level::WARN, format!("{closed} NT handles are closed: {why}"));
         }
         let Some(ResumeWait { parked, limit, .. }) = self.returning.take() else { return };
         limit.into_iter().for_each(|key| self.forget(key));
