@@ -43,10 +43,10 @@ pub fn panic_words(payload: &(dyn Any + Send)) -> &str {
 
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let words = format!("it panicked: {}", panic_words(&*payload));
+        let message = format!("it panicked: {}", panic_words(&*payload));
         // The payload is any value that the driver threw, so its drop may panic as well.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        words
+        message
     })
 }
 
@@ -77,7 +77,7 @@ impl Isolated {
         }
     }
 
-    pub fn ask<T>(&self, dead: T, died: &Cell<bool>, ddi: impl FnOnce(&dyn Miniport) -> T) -> T {
+    pub fn query<T>(&self, dead: T, died: &Cell<bool>, ddi: impl FnOnce(&dyn Miniport) -> T) -> T {
         let answer = match &*self.0.borrow() {
             State::Alive(driver) => caught(|| ddi(&**driver)),
             State::Died(..) | State::Gone => return dead,
@@ -91,15 +91,15 @@ impl Isolated {
 
     /// Saves the driver's state for [`Isolated::restore`]. A panic while saving kills the driver as in any DDI.
     pub fn save(&self, died: &Cell<bool>) -> Result<Saved, String> {
-        let gone = match &*self.0.borrow() {
+        let saved = match &*self.0.borrow() {
             State::Alive(_) => None,
             State::Died(why, _) => Some(Saved::Died(why.clone())),
             State::Gone => Some(Saved::Gone),
         };
-        if let Some(gone) = gone {
-            return Ok(gone);
+        if let Some(saved) = saved {
+            return Ok(saved);
         }
-        self.ask(Err("it panicked while saving its state".to_owned()), died, |driver| driver.save())
+        self.query(Err("it panicked while saving its state".to_owned()), died, |driver| driver.save())
             .map(Saved::Alive)
     }
 
@@ -129,18 +129,18 @@ impl Isolated {
         if !matches!(state, State::Died(..)) {
             return None;
         }
-        let State::Died(why, left) = std::mem::replace(state, State::Gone) else { return None };
-        let _ = caught(|| drop(left));
+        let State::Died(why, driver) = std::mem::replace(state, State::Gone) else { return None };
+        let _ = caught(|| drop(driver));
         Some(why)
     }
 }
 
 fn die(state: &mut State, why: String) {
-    let left = match std::mem::replace(state, State::Gone) {
+    let driver = match std::mem::replace(state, State::Gone) {
         State::Alive(driver) => Some(driver),
         State::Died(..) | State::Gone => None,
     };
-    *state = State::Died(why, left);
+    *state = State::Died(why, driver);
 }
 
 impl Drop for Isolated {

@@ -63,7 +63,7 @@ impl Drivers {
 
     /// The next deadline of an adapter's driver.
     fn due(&self, adapter: u32) -> Option<Nanos> {
-        self.ask(Some(adapter), None, |driver| driver.next_deadline())
+        self.query(Some(adapter), None, |driver| driver.next_deadline())
     }
 
     /// Calls the driver of an adapter; `dead` is the result for a driver that has panicked.
@@ -87,26 +87,26 @@ impl Drivers {
         if let Some(adapter) = adapter
             && callbacks.len() > before
         {
-            self.look_at_callbacks(adapter, &mut callbacks[before..]);
+            self.check_callbacks(adapter, &mut callbacks[before..]);
         }
         answer
     }
 
     /// Queries the driver of an adapter.
-    fn ask<T>(&self, adapter: Option<u32>, dead: T, ddi: impl FnOnce(&dyn Miniport) -> T) -> T {
+    fn query<T>(&self, adapter: Option<u32>, dead: T, ddi: impl FnOnce(&dyn Miniport) -> T) -> T {
         match adapter.and_then(|adapter| self.drivers.get(adapter as usize)) {
-            Some(driver) => driver.ask(dead, &self.died, ddi),
+            Some(driver) => driver.query(dead, &self.died, ddi),
             None => dead,
         }
     }
 
     /// Checks callbacks of an adapter's driver. A callback about another adapter becomes a [`Callback::Violation`]. A
     /// store to a cross-adapter fence is forwarded to the drivers of the other adapters, because they share the memory.
-    fn look_at_callbacks(&mut self, adapter: u32, callbacks: &mut [Callback]) {
+    fn check_callbacks(&mut self, adapter: u32, callbacks: &mut [Callback]) {
         for callback in callbacks {
             if let Some(other) = self.routes.foreign(adapter, callback) {
-                let what = format!("it called back about {other}: {callback:?}");
-                *callback = Callback::Violation { adapter, what };
+                let problem = format!("it called back about {other}: {callback:?}");
+                *callback = Callback::Violation { adapter, what: problem };
                 continue;
             }
             let Some((storage, value)) = self.routes.shared_store(adapter, callback) else { continue };

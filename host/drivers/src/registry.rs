@@ -51,7 +51,10 @@ impl Registry {
     /// Panics if a driver of this name is registered already.
     #[must_use]
     pub fn with(mut self, name: &str, make: impl Fn() -> BoxedMiniport + Send + Sync + 'static) -> Registry {
-        assert!(self.names().all(|known| known != name), "there is a driver named {name:?} already");
+        assert!(
+            self.names().all(|registered| registered != name),
+            "there is a driver named {name:?} already"
+        );
         let others = Arc::make_mut(self.others.get_or_insert_default());
         others.insert(name.to_owned(), Arc::new(make));
         self

@@ -80,16 +80,16 @@ impl Routes {
 
     pub fn fence_opened(&mut self, opened: &OpenedNativeFence) {
         let Some((adapter, storage)) = self.fences.get(&opened.fence) else { return };
-        let place = (*adapter, opened.process, opened.gpu_address);
-        self.locals.insert(opened.local, place);
+        let location = (*adapter, opened.process, opened.gpu_address);
+        self.locals.insert(opened.local, location);
         if opened.writable {
-            self.mapped.insert(place, *storage);
+            self.mapped.insert(location, *storage);
         }
     }
 
     pub fn fence_closed(&mut self, local: LocalNativeFenceId) {
-        if let Some(place) = self.locals.remove(&local) {
-            self.mapped.remove(&place);
+        if let Some(location) = self.locals.remove(&local) {
+            self.mapped.remove(&location);
         }
     }
 
@@ -117,11 +117,11 @@ impl Routes {
     /// to the kernel.
     pub fn foreign(&self, adapter: u32, callback: &Callback) -> Option<String> {
         let other = |of: u32| (of != adapter).then(|| format!("adapter {of}"));
-        let known = |of: Option<u32>, what: &str| {
+        let foreign_object = |of: Option<u32>, what: &str| {
             of.filter(|of| *of != adapter).map(|of| format!("a {what} of adapter {of}"))
         };
-        let queue = |hw_queue: &HwQueueId| known(self.hw_queue(*hw_queue), "hardware queue");
-        let context = |context: &HwContext| known(self.context(*context), "context");
+        let queue = |hw_queue: &HwQueueId| foreign_object(self.hw_queue(*hw_queue), "hardware queue");
+        let context = |context: &HwContext| foreign_object(self.context(*context), "context");
         match callback {
             Callback::NotifyInterrupt(interrupt) => other(interrupt.adapter()).or_else(|| match interrupt {
                 Interrupt::SuspendContextCompleted { context: of, .. } => context(of),
@@ -132,7 +132,7 @@ impl Routes {
                 },
                 Interrupt::NativeFenceSignaled { signaled, .. } => match signaled {
                     SignaledNativeFences::These(fences) => {
-                        fences.iter().find_map(|fence| known(self.fence(*fence), "native fence"))
+                        fences.iter().find_map(|fence| foreign_object(self.fence(*fence), "native fence"))
                     }
                     SignaledNativeFences::Logged { hw_queue } => hw_queue.as_ref().and_then(queue),
                     SignaledNativeFences::All { .. } => None,

@@ -35,7 +35,7 @@ pub struct Access {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Known {
+struct AgentState {
     agent: Agent,
     clock: Clock,
     /// Barrier state of a queue; for a process only its counter is used.
@@ -46,7 +46,7 @@ struct Known {
 #[derive(Default, Serialize, Deserialize)]
 pub struct Checker {
     numbers: BTreeMap<Agent, u32>,
-    agents: Vec<Option<Known>>,
+    agents: Vec<Option<AgentState>>,
     /// Clock that each submission starts with, until it begins.
     submitted: BTreeMap<(u64, u64), Clock>,
     /// Clock of each signaled value, by fence.
@@ -54,7 +54,7 @@ pub struct Checker {
     cells: Cells,
     reports: Vec<Report>,
     /// Pairs of commands that were reported already, for the current submissions.
-    said: BTreeSet<(u32, CommandId, u32, CommandId)>,
+    reported: BTreeSet<(u32, CommandId, u32, CommandId)>,
     dropped: u64,
     forgotten: u64,
 }
@@ -96,14 +96,14 @@ impl Checker {
     pub fn begin(&mut self, queue: u64, submission: u64) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
         let submitted = self.submitted.remove(&(queue, submission));
-        let known = self.known(number);
-        known.frontier.begin();
-        let begun = known.frontier.begun;
-        known.clock.raise(number, begun);
+        let state = self.agent_state(number);
+        state.frontier.begin();
+        let begun = state.frontier.begun;
+        state.clock.raise(number, begun);
         if let Some(submitted) = submitted {
-            known.clock.join(&submitted);
+            state.clock.join(&submitted);
         }
-        self.said.clear();
+        self.reported.clear();
     }
 
     /// A submission was dropped before it began.
@@ -112,16 +112,16 @@ impl Checker {
     }
 
     /// A barrier in the current submission of a queue, for the memory of a resource or for all memory.
-    pub fn barrier(&mut self, queue: u64, barrier: &Barrier, place: Option<Range>) {
+    pub fn barrier(&mut self, queue: u64, barrier: &Barrier, range: Option<Range>) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        let Some(waited) = self.known(number).frontier.barrier(barrier, place) else { return };
-        let Some(range) = place else { return };
+        let Some(waited) = self.agent_state(number).frontier.barrier(barrier, range) else { return };
+        let Some(range) = range else { return };
         let (before, after) = (types(barrier.access_before), types(barrier.access_after));
         for write in self.cells.in_range(range).filter_map(|cell| cell.write.as_mut()) {
             let flushed = before.intersects(write.access & BarrierAccess::WRITES);
             if write.agent == number
                 && flushed
-                && write.ways().any(|scopes| waited.covers(scopes, write.number))
+                && write.scope_sets().any(|scopes| waited.covers(scopes, write.number))
             {
                 write.visible |= after;
             }
@@ -131,7 +131,7 @@ impl Checker {
     /// The next command of a queue, with all its accesses.
     pub fn command(&mut self, queue: u64, command: CommandId, accesses: &[Access]) {
         let Some(number) = self.number(Agent::Queue(queue)) else { return };
-        self.known(number).frontier.count += 1;
+        self.agent_state(number).frontier.count += 1;
         for access in accesses {
             self.access(number, command, access);
         }
@@ -140,7 +140,7 @@ impl Checker {
     /// A CPU access by a process, now.
     pub fn cpu_access(&mut self, process: u32, range: Range, writes: bool) {
         let Some(number) = self.number(Agent::Process(process)) else { return };
-        self.known(number).frontier.count += 1;
+        self.agent_state(number).frontier.count += 1;
         let (scopes, others) = (BarrierSync::NONE, BarrierSync::NONE);
         let access = Access { range, scopes, others, access: BarrierAccess::COMMON, writes };
         self.access(number, CommandId::default(), &access);
@@ -170,7 +170,7 @@ impl Checker {
         // The wait can rely only on the first signal that reached the value.
         let Some(clock) = signals.and_then(|signals| signals.range(value..).next()) else { return };
         let clock = clock.1.clone();
-        self.known(number).clock.join(&clock);
+        self.agent_state(number).clock.join(&clock);
     }
 
     /// A fence was destroyed.
@@ -187,8 +187,8 @@ impl Checker {
         let Some(number) = self.numbers.remove(&agent) else { return };
         self.agents[number as usize] = None;
         self.cells.forget_agent(number);
-        for known in self.agents.iter_mut().flatten() {
-            known.clock.forget(number);
+        for state in self.agents.iter_mut().flatten() {
+            state.clock.forget(number);
         }
         let signals = self.fences.values_mut().flat_map(BTreeMap::values_mut);
         signals.chain(self.submitted.values_mut()).for_each(|clock| clock.forget(number));
@@ -198,7 +198,7 @@ impl Checker {
         if let Some(number) = self.numbers.get(&agent) {
             return Some(*number);
         }
-        let known = Known { agent, clock: Clock::default(), frontier: Frontier::default() };
+        let state = AgentState { agent, clock: Clock::default(), frontier: Frontier::default() };
         let at = match self.agents.iter().position(Option::is_none) {
             Some(free) => free,
             None if self.agents.len() < AGENTS_MAX => {
@@ -210,20 +210,20 @@ impl Checker {
                 return None;
             }
         };
-        self.agents[at] = Some(known);
+        self.agents[at] = Some(state);
         self.numbers.insert(agent, at as u32);
         Some(at as u32)
     }
 
-    fn known(&mut self, number: u32) -> &mut Known {
+    fn agent_state(&mut self, number: u32) -> &mut AgentState {
         self.agents[number as usize].as_mut().expect("each number belongs to an agent")
     }
 
     /// Clock of all accesses of an agent so far.
     fn published(&mut self, number: u32) -> Clock {
-        let known = self.known(number);
-        let mut clock = known.clock.clone();
-        clock.raise(number, known.frontier.count);
+        let state = self.agent_state(number);
+        let mut clock = state.clock.clone();
+        clock.raise(number, state.frontier.count);
         clock
     }
 
@@ -232,11 +232,11 @@ impl Checker {
         if range.start >= range.end {
             return;
         }
-        let Checker { agents, cells, reports, said, dropped, .. } = self;
-        let known = agents[number as usize].as_ref().expect("each number belongs to an agent");
+        let Checker { agents, cells, reports, reported, dropped, .. } = self;
+        let state = agents[number as usize].as_ref().expect("each number belongs to an agent");
         let stamp = Stamp {
             agent: number,
-            number: known.frontier.count,
+            number: state.frontier.count,
             scopes: scopes.expanded(),
             others,
             access,
@@ -244,19 +244,19 @@ impl Checker {
             command,
             visible: BarrierAccess::empty(),
         };
-        cells.access(range, stamp, |place, cell| {
+        cells.access(range, stamp, |cell_range, cell| {
             let reads = cell.reads.iter().filter(|_| writes);
             for earlier in cell.write.iter().chain(reads) {
-                let Some(conflict) = known.conflict(number, earlier, &stamp) else { continue };
+                let Some(conflict) = state.conflict(number, earlier, &stamp) else { continue };
                 let pair = (earlier.agent, earlier.command, number, command);
-                let report = report(agents, place, earlier, &stamp, conflict);
-                say(reports, said, dropped, pair, report);
+                let report = report(agents, cell_range, earlier, &stamp, conflict);
+                add_report(reports, reported, dropped, pair, report);
             }
         });
     }
 }
 
-impl Known {
+impl AgentState {
     /// The conflict between an earlier access and one of this agent, if any.
     fn conflict(&self, number: u32, earlier: &Stamp, later: &Stamp) -> Option<Conflict> {
         if earlier.agent != number {
@@ -271,21 +271,22 @@ impl Known {
         if both_render && earlier.writes && later.writes {
             return None;
         }
-        let before = |scopes| later.ways().any(|by| self.frontier.is_before(scopes, earlier.number, by));
-        if !earlier.ways().any(before) {
+        let before =
+            |scopes| later.scope_sets().any(|by| self.frontier.is_before(scopes, earlier.number, by));
+        if !earlier.scope_sets().any(before) {
             return Some(Conflict::Unordered);
         }
-        let seen = !earlier.writes
+        let is_visible = !earlier.writes
             || later.access == BarrierAccess::COMMON
             || earlier.access == later.access
             || earlier.visible.contains(later.access)
-            || self.frontier.is_seen(earlier.access, earlier.number, later.access);
-        (!seen).then_some(Conflict::NotVisible)
+            || self.frontier.is_visible(earlier.access, earlier.number, later.access);
+        (!is_visible).then_some(Conflict::NotVisible)
     }
 }
 
 fn report(
-    agents: &[Option<Known>],
+    agents: &[Option<AgentState>],
     range: Range,
     earlier: &Stamp,
     later: &Stamp,
@@ -315,19 +316,20 @@ fn report(
 }
 
 /// Adds a report. Two commands that conflict on several ranges are one report.
-fn say(
+fn add_report(
     reports: &mut Vec<Report>,
-    said: &mut BTreeSet<(u32, CommandId, u32, CommandId)>,
+    reported: &mut BTreeSet<(u32, CommandId, u32, CommandId)>,
     dropped: &mut u64,
     pair: (u32, CommandId, u32, CommandId),
     report: Report,
 ) {
-    if !said.insert(pair) {
-        let same = |known: &&mut Report| {
-            (known.earlier, known.later, known.conflict) == (report.earlier, report.later, report.conflict)
+    if !reported.insert(pair) {
+        let same = |existing: &&mut Report| {
+            (existing.earlier, existing.later, existing.conflict)
+                == (report.earlier, report.later, report.conflict)
         };
-        if let Some(known) = reports.iter_mut().rev().find(same) {
-            known.times += 1;
+        if let Some(existing) = reports.iter_mut().rev().find(same) {
+            existing.times += 1;
         }
         return;
     }

@@ -16,7 +16,7 @@ type Row = [u64; BITS];
 /// The first half of a split barrier.
 #[derive(Serialize, Deserialize)]
 struct Split {
-    place: Option<Range>,
+    range: Option<Range>,
     waited: Row,
 }
 
@@ -29,8 +29,8 @@ pub(crate) struct Frontier {
     pub begun: u64,
     /// `after[t][s]`: later commands in scope t wait for the commands of scope s up to this number.
     after: Box<[Row; BITS]>,
-    /// `seen[r][t]`: accesses of type r see the writes of type t up to this number.
-    seen: Box<[Row; BITS]>,
+    /// `visible[r][t]`: accesses of type r see the writes of type t up to this number.
+    visible: Box<[Row; BITS]>,
     splits: Vec<Split>,
 }
 
@@ -46,10 +46,10 @@ impl Waited {
 }
 
 fn bits(mask: u32) -> impl Iterator<Item = usize> {
-    let mut left = mask;
+    let mut remaining = mask;
     core::iter::from_fn(move || {
-        let bit = left.trailing_zeros();
-        left &= left.wrapping_sub(1);
+        let bit = remaining.trailing_zeros();
+        remaining &= remaining.wrapping_sub(1);
         (bit < u32::BITS).then_some(bit as usize)
     })
 }
@@ -72,7 +72,7 @@ pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
 impl Default for Frontier {
     fn default() -> Self {
         let rows = || Box::new([[0; BITS]; BITS]);
-        Frontier { count: 0, begun: 0, after: rows(), seen: rows(), splits: Vec::new() }
+        Frontier { count: 0, begun: 0, after: rows(), visible: rows(), splits: Vec::new() }
     }
 }
 
@@ -90,32 +90,32 @@ impl Frontier {
     }
 
     /// Whether a global barrier made the write of command `number` visible to accesses of type `by`.
-    pub fn is_seen(&self, written: BarrierAccess, number: u64, by: BarrierAccess) -> bool {
+    pub fn is_visible(&self, written: BarrierAccess, number: u64, by: BarrierAccess) -> bool {
         let written = written & BarrierAccess::WRITES;
         number <= self.begun
-            || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.seen[r][t] >= number))
+            || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.visible[r][t] >= number))
     }
 
     /// Applies a barrier. Returns what it has waited for, or `None` for the first half of a split barrier and for a
     /// second half without a first.
-    pub fn barrier(&mut self, barrier: &Barrier, place: Option<Range>) -> Option<Waited> {
+    pub fn barrier(&mut self, barrier: &Barrier, range: Option<Range>) -> Option<Waited> {
         let waited = if barrier.sync_before == BarrierSync::SPLIT {
-            let at = self.splits.iter().position(|split| split.place == place)?;
+            let at = self.splits.iter().position(|split| split.range == range)?;
             self.splits.swap_remove(at).waited
         } else {
             self.wait_for(barrier.sync_before.expanded())
         };
         if barrier.sync_after == BarrierSync::SPLIT {
             if self.splits.len() < SPLITS_MAX {
-                self.splits.push(Split { place, waited });
+                self.splits.push(Split { range, waited });
             }
             return None;
         }
         for t in bits(barrier.sync_after.expanded().bits()) {
             raise(&mut self.after[t], &waited);
         }
-        if place.is_none() {
-            self.see_all(barrier, &waited);
+        if range.is_none() {
+            self.make_all_visible(barrier, &waited);
         }
         Some(Waited(waited))
     }
@@ -133,11 +133,11 @@ impl Frontier {
 
     /// A global barrier makes every write visible that it waited for. The scope of an access type is not known here, so
     /// this uses the greatest number; the order of the two accesses is checked separately.
-    fn see_all(&mut self, barrier: &Barrier, waited: &Row) {
+    fn make_all_visible(&mut self, barrier: &Barrier, waited: &Row) {
         let until = waited.iter().copied().max().unwrap_or(self.begun);
         for r in bits(types(barrier.access_after).bits()) {
             for t in bits((types(barrier.access_before) & BarrierAccess::WRITES).bits()) {
-                self.seen[r][t] = self.seen[r][t].max(until);
+                self.visible[r][t] = self.visible[r][t].max(until);
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     /// The sets of scopes, each of which represents the access.
-    pub fn ways(&self) -> impl Iterator<Item = BarrierSync> + use<> {
+    pub fn scope_sets(&self) -> impl Iterator<Item = BarrierSync> + use<> {
         core::iter::once(self.scopes).chain(self.others.iter())
     }
 }
@@ -82,8 +82,8 @@ impl Cells {
         self.cells.len()
     }
 
-    /// Calls `look` for every cell of a range, then records the access there.
-    pub fn access(&mut self, range: Range, stamp: Stamp, mut look: impl FnMut(Range, &Cell)) {
+    /// Calls `visit` for every cell of a range, then records the access there.
+    pub fn access(&mut self, range: Range, stamp: Stamp, mut visit: impl FnMut(Range, &Cell)) {
         self.split_at(range.space, range.start);
         self.split_at(range.space, range.end);
         let mut at = range.start;
@@ -92,7 +92,7 @@ impl Cells {
             if *start > at {
                 gaps.push((at, *start));
             }
-            look(Range { start: *start, end: cell.end, ..range }, cell);
+            visit(Range { start: *start, end: cell.end, ..range }, cell);
             self.forgotten += cell.record(stamp) as u64;
             at = cell.end;
         }

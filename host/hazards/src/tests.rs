@@ -44,7 +44,7 @@ fn submission(checker: &mut Checker, number: u64, steps: &[Step]) {
                 let command = CommandId { submission: number, packet: packet as u32 };
                 checker.command(1, command, accesses);
             }
-            Step::Barrier(barrier, place) => checker.barrier(1, barrier, *place),
+            Step::Barrier(barrier, range) => checker.barrier(1, barrier, *range),
         }
     }
 }
@@ -158,16 +158,16 @@ fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
     let copy = |number| Step::Command(vec![write(number, A::COPY_DEST, S::COPY)]);
     let dispatch = |number| Step::Command(vec![read(number, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
     let mut checker = Checker::default();
-    let place = Some(buffer(1));
-    let whole = [copy(1), Step::Barrier(begin, place), copy(2), Step::Barrier(end, place), dispatch(1)];
+    let range = Some(buffer(1));
+    let whole = [copy(1), Step::Barrier(begin, range), copy(2), Step::Barrier(end, range), dispatch(1)];
     submission(&mut checker, 1, &whole);
     assert_eq!(reports(&mut checker), []);
     // A copy between the two halves is not ordered.
     submission(&mut checker, 2, &[whole.as_slice(), &[dispatch(2)]].concat());
     assert_eq!(reports(&mut checker).len(), 1);
     // Either half alone orders nothing.
-    submission(&mut checker, 3, &[copy(1), Step::Barrier(begin, place), dispatch(1)]);
-    submission(&mut checker, 4, &[copy(1), Step::Barrier(end, place), dispatch(1)]);
+    submission(&mut checker, 3, &[copy(1), Step::Barrier(begin, range), dispatch(1)]);
+    submission(&mut checker, 4, &[copy(1), Step::Barrier(end, range), dispatch(1)]);
     assert_eq!(reports(&mut checker).len(), 2);
 }
 
