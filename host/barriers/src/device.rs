@@ -42,22 +42,26 @@ impl Device {
     /// Adds a resource. Its number must not be 0 or in use, and its description must be checked. Refuses an initial
     /// layout that is not permitted, and too many subresources.
     pub fn add_resource(&mut self, id: u32, desc: ResourceDesc) -> Result<(), Message> {
-        let refuse = |rule, text| Err(Messages::one(rule, Some(id), text));
-        let (layout, who) = (desc.initial_layout, Named::new(id, &desc));
+        let refuse = |rule, text| Err(Messages::new_message(rule, Some(id), text));
+        let (layout, subject) = (desc.initial_layout, Named::new(id, &desc));
         if id == 0 || self.resources.contains_key(&id) {
-            return refuse(Rule::Command, format_args!("{who}: the number is 0 or in use"));
+            return refuse(Rule::Command, format_args!("{subject}: the number is 0 or in use"));
         }
         if !desc.is_texture() && layout != BarrierLayout::UNDEFINED {
             return refuse(
                 Rule::R068,
-                format_args!("{who}: InitialLayout is {layout:?}; buffers have none: it must be UNDEFINED"),
+                format_args!(
+                    "{subject}: InitialLayout is {layout:?}; buffers have none: it must be UNDEFINED"
+                ),
             );
         }
         let legacy = [BarrierLayout::UNDEFINED, BarrierLayout::COMMON];
         if !self.capabilities.enhanced_barriers && !legacy.contains(&layout) {
             return refuse(
                 Rule::R001,
-                format_args!("{who}: InitialLayout is {layout:?}, but the device has no enhanced barriers"),
+                format_args!(
+                    "{subject}: InitialLayout is {layout:?}, but the device has no enhanced barriers"
+                ),
             );
         }
         let total = self.subresources + desc.subresources() as usize;
@@ -65,7 +69,7 @@ impl Device {
             let max = SUBRESOURCES_PER_DEVICE_MAX;
             return refuse(
                 Rule::Command,
-                format_args!("{who}: the device would have {total} subresources, at most {max}"),
+                format_args!("{subject}: the device would have {total} subresources, at most {max}"),
             );
         }
         self.subresources = total;
@@ -79,9 +83,10 @@ impl Device {
         self.subresources -= resource.desc.subresources() as usize;
         let begun = resource.actual.subs().iter().any(|sub| sub.split.is_some());
         begun.then(|| {
-            let who = Named::new(id, &resource.desc);
-            let text = format_args!("{who} is destroyed with a split barrier that was begun and never ended");
-            Message { severity: Severity::Warning, ..Messages::one(Rule::Command, Some(id), text) }
+            let subject = Named::new(id, &resource.desc);
+            let text =
+                format_args!("{subject} is destroyed with a split barrier that was begun and never ended");
+            Message { severity: Severity::Warning, ..Messages::new_message(Rule::Command, Some(id), text) }
         })
     }
 
@@ -118,7 +123,7 @@ impl Device {
             let text = format_args!(
                 "fence {name:?}: the device has {FENCES_PER_DEVICE_MAX} fences, the most there may be"
             );
-            return Err(Messages::one(Rule::Command, None, text));
+            return Err(Messages::new_message(Rule::Command, None, text));
         }
         self.fences.insert(address, flags, name.into(), value);
         Ok(())
@@ -171,7 +176,7 @@ impl Device {
 
     /// Numbers of resources, subresources, fences, and submissions in chains of fences: all 0 when everything is
     /// removed.
-    pub fn left(&self) -> [usize; 4] {
+    pub fn remaining(&self) -> [usize; 4] {
         [self.resources.len(), self.subresources, self.fences.len(), self.fences.in_flight()]
     }
 }

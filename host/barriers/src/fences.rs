@@ -32,10 +32,10 @@ impl FenceFlags {
 
     /// Checks that a fence can have these flags.
     pub fn check(self) -> Result<(), Message> {
-        let refused = |rule, text| Err(Messages::one(rule, None, text));
+        let refused = |rule, text| Err(Messages::new_message(rule, None, text));
         if self.unknown != 0 {
-            let known = "SHARED, SHARED_CROSS_ADAPTER, NON_MONITORED and two previews";
-            let text = format_args!("a fence has flags {:#x}; there are only {known}", self.unknown);
+            let allowed = "SHARED, SHARED_CROSS_ADAPTER, NON_MONITORED and two previews";
+            let text = format_args!("a fence has flags {:#x}; there are only {allowed}", self.unknown);
             return refused(Rule::R107, text);
         }
         if self.allow_queue_and_cpu_sync && !self.allow_command_list_barriers {
@@ -60,7 +60,7 @@ impl FenceFlags {
         let right = "create it with ALLOW_QUEUE_AND_CPU_SYNC";
         let text =
             format_args!("fence {name:?} is for command lists alone: no queue or event can use it; {right}");
-        Err(Messages::one(Rule::R100, None, text))
+        Err(Messages::new_message(Rule::R100, None, text))
     }
 
     /// `GetCompletedValue` of a fence with this value.

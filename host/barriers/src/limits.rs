@@ -5,7 +5,7 @@ pub const MESSAGES_PER_RULE_MAX: usize = 64;
 /// Subresources of all resources of a device.
 pub const SUBRESOURCES_PER_DEVICE_MAX: usize = 1 << 18;
 /// Subresource checks of one submission. A barrier on a whole texture whose subresources differ counts one for each.
-pub const LOOKS_PER_SUBMISSION_MAX: usize = 1 << 18;
+pub const VISITS_PER_SUBMISSION_MAX: usize = 1 << 18;
 /// Uses of a subresource between two barriers that are compared with each new use. Hazards with older uses are not
 /// reported.
 pub const USES_COMPARED_MAX: usize = 32;

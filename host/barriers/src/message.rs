@@ -108,7 +108,7 @@ impl Messages {
     }
 
     /// A message that belongs to no command list.
-    pub(crate) fn one(rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) -> Message {
+    pub(crate) fn new_message(rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) -> Message {
         Message {
             rule,
             id: rule.message_id(),
@@ -150,13 +150,13 @@ impl Reporter {
 
     /// Reports a message that is determined at record time.
     #[cold]
-    pub fn say(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
-        self.say_in(Phase::Record, rule, resource, text);
+    pub fn emit(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
+        self.emit_in(Phase::Record, rule, resource, text);
     }
 
     /// Reports a message of the given phase.
     #[cold]
-    pub fn say_in(&mut self, phase: Phase, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
+    pub fn emit_in(&mut self, phase: Phase, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
         self.put(phase, (rule, rule.severity()), resource, text);
     }
 
@@ -182,11 +182,11 @@ impl Reporter {
         if self.record_only && phase == Phase::Submission {
             return;
         }
-        if let Some(said) = &mut self.group {
-            if said.contains(&(rule, phase)) {
+        if let Some(reported) = &mut self.group {
+            if reported.contains(&(rule, phase)) {
                 return;
             }
-            said.push((rule, phase));
+            reported.push((rule, phase));
         }
         if !self.messages.admit(rule, severity) {
             return;
@@ -196,7 +196,7 @@ impl Reporter {
             severity,
             place: self.place,
             list_name: self.list_name.clone(),
-            ..Messages::one(rule, resource, text)
+            ..Messages::new_message(rule, resource, text)
         };
         self.messages.kept.push(message);
     }

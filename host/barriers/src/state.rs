@@ -189,7 +189,7 @@ impl State {
     }
 
     /// Number of records that `select` and `join` would visit.
-    pub fn looks(&self, total: u32, picks: &Picks) -> usize {
+    pub fn visits(&self, total: u32, picks: &Picks) -> usize {
         match &self.0 {
             Subs::Alike(_) if picks.count() == total as usize => 1,
             Subs::Alike(_) => total as usize,

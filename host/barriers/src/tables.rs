@@ -46,8 +46,8 @@ pub fn syncs_of(access: A) -> S {
 
 /// [`syncs_of`] an access, with the scopes that a policy adds.
 pub fn syncs_by(access: A, reading: ScopeReading) -> S {
-    let others = WorkKind::ALL.iter().map(|kind| other_scopes(*kind, access, reading));
-    others.fold(syncs_of(access), |syncs, other| syncs | other)
+    let alternatives = WorkKind::ALL.iter().map(|kind| other_scopes(*kind, access, reading));
+    alternatives.fold(syncs_of(access), |syncs, other| syncs | other)
 }
 
 /// The graphics shader scopes of an inline ray query, see [`Policy::inline_ray_query`].

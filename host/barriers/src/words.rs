@@ -64,14 +64,14 @@ impl Judge<'_> {
     pub fn barrier(&self, report: &mut Reporter, barrier: &Barrier, is_global: bool) {
         if barrier.sync_before == S::SPLIT && barrier.sync_after == S::SPLIT {
             let right = "a split barrier begins with SyncAfter SPLIT and ends with another barrier of SyncBefore SPLIT";
-            report.say(
+            report.emit(
                 Rule::R083,
                 self.id(),
                 format_args!("SyncBefore and SyncAfter are both SPLIT; {right}"),
             );
         }
         if is_global && (barrier.sync_before | barrier.sync_after).contains(S::SPLIT) {
-            report.say(
+            report.emit(
                 Rule::R051,
                 None,
                 format_args!("a global barrier cannot be split; split one of a texture"),
@@ -86,7 +86,7 @@ impl Judge<'_> {
         }
         if barrier.access_before == A::COMMON && barrier.sync_before != S::NONE {
             let right = "name the types that were used";
-            report.say(
+            report.emit(
                 Rule::R021,
                 self.id(),
                 format_args!("AccessBefore is COMMON, which flushes every type of write; {right}"),
@@ -97,7 +97,7 @@ impl Judge<'_> {
     fn sync_word(&self, report: &mut Reporter, Words { side, sync, .. }: &Words) {
         if sync.unknown() != 0 {
             let unknown = sync.unknown();
-            report.say(
+            report.emit(
                 Rule::R011,
                 self.id(),
                 format_args!(
@@ -108,7 +108,7 @@ impl Judge<'_> {
         }
         if sync.contains(S::SPLIT) && *sync != S::SPLIT {
             let others = Bits(*sync - S::SPLIT);
-            report.say(
+            report.emit(
                 Rule::R014,
                 self.id(),
                 format_args!("Sync{side} has {others} beside SPLIT; SPLIT must be its only bit"),
@@ -120,7 +120,7 @@ impl Judge<'_> {
         if access.unknown() != 0 {
             let unknown = access.unknown();
             let bits = access.bits();
-            report.say(
+            report.emit(
                 Rule::R012,
                 self.id(),
                 format_args!("Access{side} {bits:#x} has the bits {unknown:#x}, which are not defined"),
@@ -128,7 +128,7 @@ impl Judge<'_> {
         }
         if access.contains(A::NO_ACCESS) && *access != A::NO_ACCESS {
             let others = Bits(*access - A::NO_ACCESS);
-            report.say(
+            report.emit(
                 Rule::R019,
                 self.id(),
                 format_args!("Access{side} has {others} beside NO_ACCESS; NO_ACCESS must be its only bit"),
@@ -141,7 +141,7 @@ impl Judge<'_> {
         };
         if access.contains(A::GLOBAL) && !global_may_be {
             let right = "it belongs in AccessAfter of SignalBarrier and AccessBefore of WaitBarrier";
-            report.say(Rule::R078, self.id(), format_args!("Access{side} has GLOBAL; {right}"));
+            report.emit(Rule::R078, self.id(), format_args!("Access{side} has GLOBAL; {right}"));
         }
         self.resource_access(report, *access, Some(*side));
     }
@@ -149,16 +149,16 @@ impl Judge<'_> {
     /// Checks an access against the resource's heap and flags.
     fn resource_access(&self, report: &mut Reporter, access: A, side: Option<Side>) {
         let Some((id, desc)) = self.resource else { return };
-        let who = Named::new(id, desc);
+        let subject = Named::new(id, desc);
         let side = AccessSite(side);
         let rtas = d3dkmt::isa::ResourceFlags::RAYTRACING_ACCELERATION_STRUCTURE;
         if access.intersects(tables::RTAS) && !desc.flags.contains(rtas) {
             let bits = Bits(access & tables::RTAS);
             let right = "create it with the flag RAYTRACING_ACCELERATION_STRUCTURE";
-            report.say(
+            report.emit(
                 Rule::R029,
                 Some(id),
-                format_args!("{side} is {bits}, but {who} is no acceleration structure; {right}"),
+                format_args!("{side} is {bits}, but {subject} is no acceleration structure; {right}"),
             );
         }
         let usual = access - A::NO_ACCESS - A::GLOBAL;
@@ -169,10 +169,10 @@ impl Judge<'_> {
                 HeapType::Upload | HeapType::Default => (Rule::R066, "an upload heap"),
             };
             let (wrong, right) = (Bits(wrong), Bits(tables::accesses_of_heap(desc.heap)));
-            report.say(
+            report.emit(
                 rule,
                 Some(id),
-                format_args!("{side} is {wrong}, but {who} is in {heap}, where only {right} can be"),
+                format_args!("{side} is {wrong}, but {subject} is in {heap}, where only {right} can be"),
             );
         }
     }
@@ -191,7 +191,7 @@ impl Judge<'_> {
     fn none_without_access(&self, report: &mut Reporter, rule: Rule, (sync, side): (Side, Side), access: A) {
         let is = Bits(access);
         let right = "it must be NO_ACCESS, or the sync must name the work that accesses";
-        report.say(rule, self.id(), format_args!("Sync{sync} is NONE and Access{side} is {is}; {right}"));
+        report.emit(rule, self.id(), format_args!("Sync{sync} is NONE and Access{side} is {is}; {right}"));
     }
 
     /// Checks sync and access of one side against each other.
@@ -212,7 +212,7 @@ impl Judge<'_> {
             if required {
                 report.error(Rule::R028, self.id(), text);
             } else {
-                report.say(Rule::R028, self.id(), text);
+                report.emit(Rule::R028, self.id(), text);
             }
         }
         if sync.contains(S::SPLIT) {
@@ -224,10 +224,10 @@ impl Judge<'_> {
     /// Checks that each access has one of its syncs.
     fn sync_of_access(&self, report: &mut Reporter, Words { side, sync, access }: &Words) {
         let expanded = sync.expanded();
-        let mut left = access.bits() & A::all().bits();
-        while left != 0 {
-            let bit = A::from_bits_retain(left & left.wrapping_neg());
-            left &= left - 1;
+        let mut remaining = access.bits() & A::all().bits();
+        while remaining != 0 {
+            let bit = A::from_bits_retain(remaining & remaining.wrapping_neg());
+            remaining &= remaining - 1;
             let right = tables::syncs_by(bit, self.policy.scope_reading);
             if right.intersects(expanded) {
                 continue;
@@ -240,7 +240,7 @@ impl Judge<'_> {
                 continue;
             }
             let (bit, right, is) = (Bits(bit), Bits(right), Bits(*sync));
-            report.say(
+            report.emit(
                 Rule::R022,
                 self.id(),
                 format_args!(
@@ -253,13 +253,13 @@ impl Judge<'_> {
     /// Checks sync and access against the queue type.
     fn queue_lists(&self, report: &mut Reporter, Words { side, sync, access }: &Words) {
         let queue = self.queue;
-        let known = S::all() & *sync;
-        let foreign = known - tables::syncs_of_queue(queue);
+        let known_bits = S::all() & *sync;
+        let foreign = known_bits - tables::syncs_of_queue(queue);
         if !foreign.is_empty() {
             let graphics = tables::syncs_of_queue(QueueType::Direct).contains(foreign);
             let rule = if queue == QueueType::Compute && graphics { Rule::R085 } else { Rule::R040 };
             let (foreign, right) = (Bits(foreign), Bits(tables::syncs_of_queue(queue)));
-            report.say(
+            report.emit(
                 rule,
                 self.id(),
                 format_args!("Sync{side} {foreign} cannot be on a {queue:?} list, which has {right}"),
@@ -269,7 +269,7 @@ impl Judge<'_> {
         let foreign = (A::all() & *access) - anywhere - tables::accesses_of_queue(queue);
         if !foreign.is_empty() {
             let (foreign, right) = (Bits(foreign), Bits(tables::accesses_of_queue(queue)));
-            report.say(
+            report.emit(
                 access_rule(queue, foreign.0),
                 self.id(),
                 format_args!("Access{side} {foreign} cannot be on a {queue:?} list, which has {right}"),
@@ -282,7 +282,7 @@ impl Judge<'_> {
         let TextureBarrier { barrier, layout_before, layout_after, flags, .. } = *texture;
         let unknown = flags.bits() & !TextureFlags::all().bits();
         if unknown != 0 {
-            report.say(
+            report.emit(
                 Rule::R035,
                 self.id(),
                 format_args!(
@@ -291,7 +291,7 @@ impl Judge<'_> {
             );
         }
         if flags.contains(TextureFlags::DISCARD) && layout_before != L::UNDEFINED {
-            report.say(
+            report.emit(
                 Rule::R033,
                 self.id(),
                 format_args!("DISCARD with LayoutBefore {layout_before:?}; LayoutBefore must be UNDEFINED"),
@@ -321,7 +321,7 @@ impl Judge<'_> {
             QueueType::Direct if compute => Rule::R086,
             _ => Rule::R036,
         };
-        report.say(
+        report.emit(
             rule,
             self.id(),
             format_args!(
@@ -337,7 +337,7 @@ impl Judge<'_> {
             if *access != A::NO_ACCESS {
                 let is = Bits(*access);
                 let right = "with the layout of one side UNDEFINED that side's access must be NO_ACCESS";
-                report.say(
+                report.emit(
                     Rule::R031,
                     Some(id),
                     format_args!("Layout{side} is UNDEFINED and Access{side} is {is}; {right}"),
@@ -349,12 +349,12 @@ impl Judge<'_> {
         let wrong = (A::all() & *access) - A::NO_ACCESS - A::GLOBAL - allowed;
         if !wrong.is_empty() {
             let rule = if is_generic_read(layout) && wrong.writes() { Rule::R093 } else { Rule::R030 };
-            let (wrong, right, who) = (Bits(wrong), Bits(allowed), Named::new(id, desc));
-            report.say(
+            let (wrong, right, subject) = (Bits(wrong), Bits(allowed), Named::new(id, desc));
+            report.emit(
                 rule,
                 Some(id),
                 format_args!(
-                    "Access{side} {wrong} of {who} cannot be in Layout{side} {layout:?}, which allows {right}"
+                    "Access{side} {wrong} of {subject} cannot be in Layout{side} {layout:?}, which allows {right}"
                 ),
             );
         }
@@ -364,7 +364,7 @@ impl Judge<'_> {
         let accessible = L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE;
         if self.queue == QueueType::Compute && (before == accessible || after == accessible) {
             let right = "a direct queue must do it";
-            report.say(
+            report.emit(
                 Rule::R037,
                 self.id(),
                 format_args!("a compute list cannot change {before:?} to {after:?}; {right}"),
@@ -372,7 +372,7 @@ impl Judge<'_> {
         }
         if self.queue == QueueType::Copy {
             let right = "on a copy list all textures stay in COMMON";
-            report.say(
+            report.emit(
                 Rule::R038,
                 self.id(),
                 format_args!("a copy list cannot change {before:?} to {after:?}; {right}"),
@@ -380,9 +380,9 @@ impl Judge<'_> {
         }
         let Some((id, desc)) = self.resource else { return };
         if desc.has_simultaneous_access() && after != L::COMMON {
-            let who = Named::new(id, desc);
+            let subject = Named::new(id, desc);
             let right = "textures with simultaneous access stay in COMMON";
-            report.say(Rule::R084, Some(id), format_args!("LayoutAfter of {who} is {after:?}; {right}"));
+            report.emit(Rule::R084, Some(id), format_args!("LayoutAfter of {subject} is {after:?}; {right}"));
         }
     }
 
@@ -393,7 +393,7 @@ impl Judge<'_> {
         let access_wrong = !(access - anywhere - tables::accesses_of_queue(queue)).is_empty();
         if access_wrong {
             let (is, right) = (Bits(access), Bits(tables::accesses_of_queue(queue)));
-            report.say(
+            report.emit(
                 access_rule(queue, access),
                 self.id(),
                 format_args!("access {is} cannot be on a {queue:?} list, which has {right}"),
@@ -402,7 +402,7 @@ impl Judge<'_> {
             && !(tables::syncs_of_queue(queue) & S::SCOPES).intersects(scope.expanded())
         {
             let (is, right) = (Bits(scope), Bits(tables::syncs_of_queue(queue)));
-            report.say(
+            report.emit(
                 Rule::R040,
                 self.id(),
                 format_args!("work in the scope {is} cannot be on a {queue:?} list, which has {right}"),

@@ -12,38 +12,40 @@ impl Walk<'_> {
     /// Checks layout and flags only: asserts do not cover a missing sync or flush.
     pub(super) fn assert_access(&mut self, id: u32, subresource: u32, access: BarrierAccess) {
         let Some(picks) = self.asserted(id, subresource) else { return };
-        self.on_each(id, picks, |report, at, who, sub| {
-            if let Some(flag) = tables::access_without_flag(access, who.desc) {
+        self.on_each(id, picks, |report, at, subject, sub| {
+            if let Some(flag) = tables::access_without_flag(access, subject.desc) {
                 let is = Bits(access);
-                let text = format_args!("{who} cannot be accessed by {is}: it must be created with {flag}");
-                return report.say(Rule::R074, Some(id), text);
+                let text =
+                    format_args!("{subject} cannot be accessed by {is}: it must be created with {flag}");
+                return report.emit(Rule::R074, Some(id), text);
             }
-            if !who.desc.is_texture() {
+            if !subject.desc.is_texture() {
                 return;
             }
-            let single = access.iter().map(|bit| tables::layouts_for(bit, who.desc, at.policy));
+            let single = access.iter().map(|bit| tables::layouts_for(bit, subject.desc, at.policy));
             let allowed = single.fold(tables::LayoutSet::ALL, tables::LayoutSet::and);
             let unknown = sub.possible.and(allowed);
             let phase = if unknown.is_empty() { Phase::Record } else { Phase::Submission };
             if unknown.is_empty() || (sub.layout != L::UNDEFINED && !allowed.contains(sub.layout)) {
                 let (is, right, layout) = (Bits(access), Layouts(allowed), Shown(sub.layout));
                 let text = format_args!(
-                    "{who} cannot be accessed by {is} in the layout {layout}; it can in {right}"
+                    "{subject} cannot be accessed by {is} in the layout {layout}; it can in {right}"
                 );
-                report.say_in(phase, Rule::R074, Some(id), text);
+                report.emit_in(phase, Rule::R074, Some(id), text);
             }
         });
     }
 
     pub(super) fn assert_layout(&mut self, id: u32, subresource: u32, layout: L) {
         let Some(picks) = self.asserted(id, subresource) else { return };
-        self.on_each(id, picks, |report, _, who, sub| {
-            let known = !sub.possible.contains(layout);
+        self.on_each(id, picks, |report, _, subject, sub| {
+            let contradicted = !sub.possible.contains(layout);
             let differs = sub.layout != L::UNDEFINED && sub.layout != layout;
-            if who.desc.is_texture() && (known || differs) {
-                let (phase, is) = (if known { Phase::Record } else { Phase::Submission }, Shown(sub.layout));
-                let text = format_args!("{who} is said to be in {layout:?}; it is in {is}");
-                report.say_in(phase, Rule::R075, Some(id), text);
+            if subject.desc.is_texture() && (contradicted || differs) {
+                let (phase, is) =
+                    (if contradicted { Phase::Record } else { Phase::Submission }, Shown(sub.layout));
+                let text = format_args!("{subject} is said to be in {layout:?}; it is in {is}");
+                report.emit_in(phase, Rule::R075, Some(id), text);
             }
         });
     }
@@ -53,10 +55,11 @@ impl Walk<'_> {
         self.fenced = Fenced::No;
         let resource = self.resources.get(&id);
         let Some(resource) = resource.filter(|resource| resource.resident) else {
-            let what = if resource.is_some() { "evicted" } else { "destroyed" };
-            let text =
-                format_args!("resource {id} was {what} before the assert ran; keep it until the GPU is done");
-            self.report.say_in(Phase::Submission, Rule::R076, Some(id), text);
+            let event = if resource.is_some() { "evicted" } else { "destroyed" };
+            let text = format_args!(
+                "resource {id} was {event} before the assert ran; keep it until the GPU is done"
+            );
+            self.report.emit_in(Phase::Submission, Rule::R076, Some(id), text);
             return None;
         };
         let total = resource.desc.subresources();
@@ -64,9 +67,9 @@ impl Walk<'_> {
             return Some(Picks::flat(0, total));
         }
         if subresource >= total {
-            let who = Named::new(id, &resource.desc);
-            let text = format_args!("an assert of subresource {subresource} of {who}: it has {total}");
-            self.report.say(Rule::Command, Some(id), text);
+            let subject = Named::new(id, &resource.desc);
+            let text = format_args!("an assert of subresource {subresource} of {subject}: it has {total}");
+            self.report.emit(Rule::Command, Some(id), text);
             return None;
         }
         Some(Picks::flat(subresource, 1))

@@ -13,7 +13,7 @@ impl At<'_> {
     pub fn barrier(
         &self,
         report: &mut Reporter,
-        who: Named<'_>,
+        subject: Named<'_>,
         sub: &mut Sub,
         barrier: &Barrier,
         layouts: Option<(L, L)>,
@@ -21,49 +21,49 @@ impl At<'_> {
         if sub.legacy != LegacyState::COMMON {
             let state = sub.legacy;
             let right = "a ResourceBarrier must bring it to COMMON first";
-            report.say_in(
+            report.emit_in(
                 Phase::Submission,
                 Rule::R070,
-                Some(who.id),
-                format_args!("{who} is in the legacy state {state:?}; {right}"),
+                Some(subject.id),
+                format_args!("{subject} is in the legacy state {state:?}; {right}"),
             );
             sub.legacy = LegacyState::COMMON;
         }
-        let ended = self.split_end(report, who, sub, barrier, layouts);
+        let ended = self.split_end(report, subject, sub, barrier, layouts);
         if !ended {
             if self.fenced == Fenced::No {
-                self.order(report, who, sub, barrier);
-                self.known_access(report, who, sub, barrier);
+                self.order(report, subject, sub, barrier);
+                self.known_access(report, subject, sub, barrier);
             }
-            self.missing_scope(report, who, sub, barrier, layouts);
+            self.missing_scope(report, subject, sub, barrier, layouts);
             let taken_over =
                 self.fenced == Fenced::Wait && matches!(sub.fence_layout, Some(FenceLayout::Signaled(_)));
             if let Some((before, _)) = layouts.filter(|_| !taken_over) {
-                self.layout_before(report, who, sub, before);
+                self.layout_before(report, subject, sub, before);
             }
         }
         if self.fenced != Fenced::No
             && let Some(layouts) = layouts
         {
-            self.fence_layouts(report, who, sub, layouts);
+            self.fence_layouts(report, subject, sub, layouts);
         }
         self.remember(sub, barrier, layouts);
     }
 
     /// Checks SyncBefore against the last barrier and earlier uses (R-041 to R-045).
-    fn order(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
+    fn order(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, barrier: &Barrier) {
         let before = barrier.sync_before;
         let Some(last) = &sub.last else {
             if before == S::NONE && sub.touched {
                 let mine = sub.uses.iter().any(|used| used.list == self.list);
                 let phase = if mine { Phase::Record } else { Phase::Submission };
                 let right = "name the scope of that use";
-                report.say_in(
+                report.emit_in(
                     phase,
                     Rule::R045,
-                    Some(who.id),
+                    Some(subject.id),
                     format_args!(
-                        "SyncBefore is NONE, but {who} was used before in this ExecuteCommandLists; {right}"
+                        "SyncBefore is NONE, but {subject} was used before in this ExecuteCommandLists; {right}"
                     ),
                 );
             }
@@ -72,21 +72,21 @@ impl At<'_> {
         let phase = self.phase(last.list);
         if last.sync_after == S::NONE && !last.of_fence {
             let right = "NONE promises that nothing follows in the same ExecuteCommandLists";
-            return report.say_in(
+            return report.emit_in(
                 phase,
                 Rule::R043,
-                Some(who.id),
-                format_args!("the barrier of {who} before this one had SyncAfter NONE; {right}"),
+                Some(subject.id),
+                format_args!("the barrier of {subject} before this one had SyncAfter NONE; {right}"),
             );
         }
         if before == S::NONE {
             let after = Bits(last.sync_after);
-            return report.say_in(
+            return report.emit_in(
                 phase,
                 Rule::R045,
-                Some(who.id),
+                Some(subject.id),
                 format_args!(
-                    "SyncBefore is NONE, but {who} had a barrier before in this ExecuteCommandLists; \
+                    "SyncBefore is NONE, but {subject} had a barrier before in this ExecuteCommandLists; \
                               it must contain that one's SyncAfter {after}"
                 ),
             );
@@ -94,12 +94,12 @@ impl At<'_> {
         let missing = last.sync_after.expanded() - before.expanded();
         if !missing.is_empty() {
             let (is, after, missing) = (Bits(before), Bits(last.sync_after), Bits(missing));
-            report.say_in(
+            report.emit_in(
                 phase,
                 Rule::R041,
-                Some(who.id),
+                Some(subject.id),
                 format_args!(
-                    "SyncBefore {is} of {who} must contain SyncAfter {after} of the barrier before; \
+                    "SyncBefore {is} of {subject} must contain SyncAfter {after} of the barrier before; \
                               it lacks {missing}"
                 ),
             );
@@ -107,26 +107,28 @@ impl At<'_> {
     }
 
     /// Checks AccessBefore against the last AccessAfter, and against the writes since (R-048).
-    fn known_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
+    fn known_access(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, barrier: &Barrier) {
         let before = barrier.access_before;
         if let Some(last) = sub.last.filter(|last| !last.of_fence) {
-            let known = self.known(last.access_after);
-            let right = match known {
+            let permitted = self.permitted_accesses(last.access_after);
+            let right = match permitted {
                 A::COMMON => true,
                 A::NO_ACCESS => before == A::NO_ACCESS,
                 _ if before == A::COMMON || before == A::NO_ACCESS => true,
                 _ => match self.policy.access_before {
-                    AccessBefore::Within => known.contains(before),
+                    AccessBefore::Within => permitted.contains(before),
                     AccessBefore::Equal => last.access_after == before,
                 },
             };
             if !right {
-                let (is, known) = (Bits(before), Bits(known));
-                return report.say_in(
+                let (is, permitted) = (Bits(before), Bits(permitted));
+                return report.emit_in(
                     self.phase(last.list),
                     Rule::R048,
-                    Some(who.id),
-                    format_args!("AccessBefore of {who} is {is}, but the barrier before left it at {known}"),
+                    Some(subject.id),
+                    format_args!(
+                        "AccessBefore of {subject} is {is}, but the barrier before left it at {permitted}"
+                    ),
                 );
             }
         }
@@ -136,12 +138,12 @@ impl At<'_> {
         let unflushed = sub.uses.iter().find(|used| used.writes && !before.contains(used.access));
         if let Some(used) = unflushed {
             let (is, written, command) = (Bits(before), Bits(used.access), used.command);
-            report.say_in(
+            report.emit_in(
                 self.phase(used.list),
                 Rule::R048,
-                Some(who.id),
+                Some(subject.id),
                 format_args!(
-                    "AccessBefore of {who} is {is}, but command {command} of list {} wrote it by {written}: \
+                    "AccessBefore of {subject} is {is}, but command {command} of list {} wrote it by {written}: \
                               that is not flushed; add {written}",
                     used.list
                 ),
@@ -150,7 +152,7 @@ impl At<'_> {
     }
 
     /// The accesses that an AccessAfter permits: a depth test reads what the same stage writes.
-    pub(super) fn known(&self, after: A) -> A {
+    pub(super) fn permitted_accesses(&self, after: A) -> A {
         let ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder;
         if ordered && after.contains(A::DEPTH_STENCIL_WRITE) { after | A::DEPTH_STENCIL_READ } else { after }
     }
@@ -159,7 +161,7 @@ impl At<'_> {
     fn missing_scope(
         &self,
         report: &mut Reporter,
-        who: Named<'_>,
+        subject: Named<'_>,
         sub: &Sub,
         barrier: &Barrier,
         layouts: Option<(L, L)>,
@@ -174,12 +176,12 @@ impl At<'_> {
         if let Some(used) = found {
             let (missing, is, command) =
                 (Bits(used.scope.expanded() - scopes), Bits(barrier.sync_before), used.command);
-            report.say_in(
+            report.emit_in(
                 self.phase(used.list),
                 Rule::R027,
-                Some(who.id),
+                Some(subject.id),
                 format_args!(
-                    "SyncBefore {is} does not wait for command {command} of list {}, which uses {who} in the \
+                    "SyncBefore {is} does not wait for command {command} of list {}, which uses {subject} in the \
                               scope {missing}; add it",
                     used.list
                 ),
@@ -188,28 +190,28 @@ impl At<'_> {
     }
 
     /// Checks LayoutBefore against the known layout (R-047, R-089).
-    pub(super) fn layout_before(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, before: L) {
+    pub(super) fn layout_before(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, before: L) {
         if before == L::UNDEFINED {
             return;
         }
         if !sub.possible.contains(before) {
             let Some(layout) = only(sub.possible) else {
                 let text = format_args!(
-                    "LayoutBefore of {who} is {before:?}, in which it could not be used as it was"
+                    "LayoutBefore of {subject} is {before:?}, in which it could not be used as it was"
                 );
-                return report.say(Rule::R047, Some(who.id), text);
+                return report.emit(Rule::R047, Some(subject.id), text);
             };
-            let text = format_args!("LayoutBefore of {who} is {before:?}, but its layout is {layout:?}");
-            return report.say(Rule::R047, Some(who.id), text);
+            let text = format_args!("LayoutBefore of {subject} is {before:?}, but its layout is {layout:?}");
+            return report.emit(Rule::R047, Some(subject.id), text);
         }
         if sub.layout != L::UNDEFINED && sub.layout != before {
             let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, Shown(sub.layout));
             let whence = if sub.moved { "a list before this one" } else { "an earlier ExecuteCommandLists" };
-            report.say_in(
+            report.emit_in(
                 Phase::Submission,
                 rule,
-                Some(who.id),
-                format_args!("LayoutBefore of {who} is {before:?}, but {whence} left it in {layout}"),
+                Some(subject.id),
+                format_args!("LayoutBefore of {subject} is {before:?}, but {whence} left it in {layout}"),
             );
         }
     }

@@ -20,12 +20,12 @@ impl Walk<'_> {
             return;
         }
         if let Some(waiter) = self.fences.signal(self.scope, gpu_address, value) {
-            let here = self.scope;
+            let submission = self.scope;
             let text = format_args!(
-                "submission {waiter} waits for value {value} of the fence at {gpu_address:#x}, which submission {here} \
+                "submission {waiter} waits for value {value} of the fence at {gpu_address:#x}, which submission {submission} \
                  signals only after it: the chain leaves a queue and comes back; split the submission that waits"
             );
-            self.report.say_in(Phase::Submission, Rule::R106, None, text);
+            self.report.emit_in(Phase::Submission, Rule::R106, None, text);
         }
     }
 
@@ -46,7 +46,7 @@ impl Walk<'_> {
         let has = self.capabilities.fence_barriers != FenceBarrierTier::NotSupported;
         if !has {
             let text = format_args!("the device has no fence barriers; use Signal and Wait of queues");
-            self.report.say(Rule::R096, None, text);
+            self.report.emit(Rule::R096, None, text);
         }
         has
     }
@@ -59,7 +59,7 @@ impl Walk<'_> {
         }
         let name = &fence.name;
         let text = format_args!("fence {name:?} must be created with ALLOW_COMMAND_LIST_BARRIERS");
-        self.report.say(Rule::Command, None, text);
+        self.report.emit(Rule::Command, None, text);
         false
     }
 
@@ -72,11 +72,11 @@ impl Walk<'_> {
         match fences.get(gpu_address) {
             Some(fence) => {
                 let text = format_args!("a wait for 0 of fence {:?} never waits", fence.name);
-                report.say(Rule::R108, None, text);
+                report.emit(Rule::R108, None, text);
             }
             None => {
                 let text = format_args!("a wait for 0 of the fence at {gpu_address:#x} never waits");
-                report.say(Rule::R108, None, text);
+                report.emit(Rule::R108, None, text);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Walk<'_> {
                 "at tier 1 WaitBarrier cannot wait for fence {name:?}, which has \
                                      ALLOW_QUEUE_AND_CPU_SYNC"
             );
-            return self.report.say(Rule::R097, None, text);
+            return self.report.emit(Rule::R097, None, text);
         }
         if self.phase == Phase::Record {
             return;
@@ -107,13 +107,13 @@ impl Walk<'_> {
                 "WaitBarrier for {value} of fence {name:?}, which stands at {is}: nobody else may signal \
                                      it, so a SignalBarrier must have come before"
             );
-            self.report.say_in(Phase::Submission, Rule::R102, None, text);
+            self.report.emit_in(Phase::Submission, Rule::R102, None, text);
         } else if early {
             let text = format_args!(
                 "fence {name:?} was signaled in this ExecuteCommandLists and is now waited for with \
                                      {value}: somebody else must signal it meanwhile; split the submission"
             );
-            self.report.say_in(Phase::Submission, Rule::R106, None, text);
+            self.report.emit_in(Phase::Submission, Rule::R106, None, text);
         }
     }
 }
@@ -123,7 +123,7 @@ impl At<'_> {
     pub(super) fn fence_layouts(
         &self,
         report: &mut Reporter,
-        who: Named<'_>,
+        subject: Named<'_>,
         sub: &mut Sub,
         (before, after): (L, L),
     ) {
@@ -133,10 +133,10 @@ impl At<'_> {
             && before != signaled
         {
             let text = format_args!(
-                "LayoutBefore of {who} is {before:?}; it must be UNDEFINED, or {signaled:?} as the \
+                "LayoutBefore of {subject} is {before:?}; it must be UNDEFINED, or {signaled:?} as the \
                                      SignalBarrier left it"
             );
-            report.say_in(Phase::Submission, Rule::R105, Some(who.id), text);
+            report.emit_in(Phase::Submission, Rule::R105, Some(subject.id), text);
         }
         if before == after {
             // A WaitBarrier without a layout change still takes the layout over.
@@ -156,8 +156,9 @@ impl At<'_> {
         };
         if rule_broken {
             let right = "the other of the two must come between";
-            let text = format_args!("two of {name} one after the other change the layout of {who}; {right}");
-            report.say_in(Phase::Submission, Rule::R104, Some(who.id), text);
+            let text =
+                format_args!("two of {name} one after the other change the layout of {subject}; {right}");
+            report.emit_in(Phase::Submission, Rule::R104, Some(subject.id), text);
         }
         sub.fence_layout = Some(now);
     }

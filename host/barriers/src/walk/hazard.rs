@@ -15,7 +15,7 @@ impl At<'_> {
     pub(super) fn hazards(
         &self,
         report: &mut Reporter,
-        who: Named<'_>,
+        subject: Named<'_>,
         sub: &Sub,
         kind: WorkKind,
         used: Used,
@@ -29,14 +29,15 @@ impl At<'_> {
         let Used { list, command, .. } = *earlier;
         let (phase, before, after) = (self.phase(list), Bits(earlier.scope), Bits(used.scope));
         if rule == Rule::R064 {
-            let text = format_args!("the copy reads and writes the same bytes of {who}; they must not meet");
-            return report.say_in(phase, rule, Some(who.id), text);
+            let text =
+                format_args!("the copy reads and writes the same bytes of {subject}; they must not meet");
+            return report.emit_in(phase, rule, Some(subject.id), text);
         }
         let text = format_args!(
-            "{kind:?} touches {who} by {is} after command {command} of list {list} did by {was}, with no barrier between \
+            "{kind:?} touches {subject} by {is} after command {command} of list {list} did by {was}, with no barrier between \
              them; one of {before} -> {after}, {was} -> {is} would order them"
         );
-        report.say_in(phase, rule, Some(who.id), text);
+        report.emit_in(phase, rule, Some(subject.id), text);
     }
 
     fn rule(&self, kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {

@@ -16,7 +16,7 @@ impl Walk<'_> {
     pub(super) fn legacy_barriers(&mut self, barriers: Elements<'_, LegacyBarrier>) {
         self.fenced = Fenced::No;
         if barriers.is_empty() {
-            self.report.say(Rule::R003, None, format_args!("ResourceBarrier with no barriers does nothing"));
+            self.report.emit(Rule::R003, None, format_args!("ResourceBarrier with no barriers does nothing"));
         }
         for (number, barrier) in barriers.iter().enumerate() {
             self.report.place.barrier = Some(number as u32);
@@ -59,40 +59,40 @@ impl Walk<'_> {
             ALL_SUBRESOURCES => Picks::flat(0, total),
             index if index < total => Picks::flat(index, 1),
             index => {
-                let who = Named::new(id, &resource.desc);
-                let text = format_args!("subresource {index} of {who}: it has {total}");
-                return self.report.say(Rule::R007, Some(id), text);
+                let subject = Named::new(id, &resource.desc);
+                let text = format_args!("subresource {index} of {subject}: it has {total}");
+                return self.report.emit(Rule::R007, Some(id), text);
             }
         };
-        self.on_each(id, picks, |report, _, who, sub| transition(report, who, sub, flags, states));
+        self.on_each(id, picks, |report, _, subject, sub| transition(report, subject, sub, flags, states));
     }
 }
 
 fn transition(
     report: &mut Reporter,
-    who: Named<'_>,
+    subject: Named<'_>,
     sub: &mut Sub,
     flags: LegacyFlags,
     (before, after): (LegacyState, LegacyState),
 ) {
     let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
-    if who.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
+    if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
         let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
         let layout = Shown(sub.layout);
         let right = "an enhanced barrier must bring it to COMMON first";
-        let text = format_args!("{who} is in the layout {layout}; {right}");
-        report.say_in(phase, Rule::R071, Some(who.id), text);
+        let text = format_args!("{subject} is in the layout {layout}; {right}");
+        report.emit_in(phase, Rule::R071, Some(subject.id), text);
         return;
     }
-    let known = sub.legacy != LegacyState::COMMON || before == LegacyState::COMMON;
-    if known && sub.legacy != before && !flags.contains(LegacyFlags::END_ONLY) {
+    let is_state_known = sub.legacy != LegacyState::COMMON || before == LegacyState::COMMON;
+    if is_state_known && sub.legacy != before && !flags.contains(LegacyFlags::END_ONLY) {
         let is = sub.legacy;
-        let text = format_args!("StateBefore of {who} is {before:?}, but it is in {is:?}");
-        report.say_in(Phase::Submission, Rule::Command, Some(who.id), text);
+        let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
+        report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
     }
     if flags.contains(LegacyFlags::END_ONLY) && !sub.legacy_begun {
-        let text = format_args!("the transition of {who} ends here but never began (BEGIN_ONLY)");
-        report.say_in(Phase::Submission, Rule::R052, Some(who.id), text);
+        let text = format_args!("the transition of {subject} ends here but never began (BEGIN_ONLY)");
+        report.emit_in(Phase::Submission, Rule::R052, Some(subject.id), text);
     }
     sub.uses.clear();
     sub.last = None;
@@ -104,13 +104,13 @@ fn transition(
 
 impl At<'_> {
     /// Checks a use of a resource in a legacy state other than COMMON.
-    pub(super) fn legacy_use(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, used: Used) {
+    pub(super) fn legacy_use(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, used: Used) {
         let allowed = equivalent(sub.legacy).access;
         if !allowed.contains(used.access) {
             let (is, state, right) = (Bits(used.access), sub.legacy, Bits(allowed));
             let text =
-                format_args!("{who} is used by {is} in the legacy state {state:?}, which allows {right}");
-            report.say_in(Phase::Submission, Rule::Command, Some(who.id), text);
+                format_args!("{subject} is used by {is} in the legacy state {state:?}, which allows {right}");
+            report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
         }
     }
 }

@@ -11,7 +11,7 @@ mod uses;
 
 use crate::device::Outcome;
 use crate::fences::Fences;
-use crate::limits::{LOOKS_PER_SUBMISSION_MAX, ROOT_PARAMETERS_MAX};
+use crate::limits::{ROOT_PARAMETERS_MAX, VISITS_PER_SUBMISSION_MAX};
 use crate::message::{CommandRef, Named, Phase, Reporter};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::Rule;
@@ -80,7 +80,7 @@ pub(crate) struct Walk<'d> {
     kinds: Kinds,
     /// Resources with split barriers that were begun here.
     begun: Vec<u32>,
-    looks: usize,
+    visits: usize,
     fenced: Fenced,
 }
 
@@ -112,7 +112,7 @@ impl<'d> Walk<'d> {
             statics: Vec::new(),
             kinds: Kinds::default(),
             begun: Vec::new(),
-            looks: 0,
+            visits: 0,
             fenced: Fenced::No,
         }
     }
@@ -148,7 +148,7 @@ impl<'d> Walk<'d> {
         self.statics.clear();
         if queue != self.own_queue {
             let own = self.own_queue;
-            self.report.say_in(
+            self.report.emit_in(
                 Phase::Submission,
                 Rule::Command,
                 None,
@@ -217,7 +217,7 @@ impl<'d> Walk<'d> {
                 "LayoutBefore {layout_before:?}, LayoutAfter {layout_after:?}: layouts are 0 to 31 and UNDEFINED, \
                  the LEGACY_ ones are the runtime's own"
             );
-            self.report.say(Rule::R013, Some(resource), text);
+            self.report.emit(Rule::R013, Some(resource), text);
         }
     }
 
@@ -226,12 +226,12 @@ impl<'d> Walk<'d> {
         if !self.capabilities.enhanced_barriers {
             let text =
                 format_args!("the device does not report EnhancedBarriersSupported; use ResourceBarrier");
-            self.report.say(Rule::R001, None, text);
+            self.report.emit(Rule::R001, None, text);
             return false;
         }
         if self.flags.contains(ListFlags::BUNDLE) {
             let text = format_args!("a bundle has no barriers; record it in the list that runs the bundle");
-            self.report.say(Rule::R002, None, text);
+            self.report.emit(Rule::R002, None, text);
             return false;
         }
         true
@@ -239,7 +239,7 @@ impl<'d> Walk<'d> {
 
     fn groups(&mut self, groups: Groups<'_>) {
         if groups.is_empty() && self.fenced == Fenced::No {
-            self.report.say(Rule::R003, None, format_args!("Barrier with no groups does nothing"));
+            self.report.emit(Rule::R003, None, format_args!("Barrier with no groups does nothing"));
         }
         let mut number = 0;
         for group in groups.iter() {
@@ -252,12 +252,12 @@ impl<'d> Walk<'d> {
                 BarrierGroup::Unknown { kind, barriers } => {
                     let text =
                         format_args!("group type {kind} of {barriers} barriers: there are only 0 to 3");
-                    self.report.say(Rule::R004, None, text);
+                    self.report.emit(Rule::R004, None, text);
                     continue;
                 }
             }
             if before == number {
-                self.report.say(Rule::R003, None, format_args!("a group of no barriers does nothing"));
+                self.report.emit(Rule::R003, None, format_args!("a group of no barriers does nothing"));
             }
         }
         self.report.place.barrier = None;
@@ -289,9 +289,9 @@ impl<'d> Walk<'d> {
         }
         let Some(resource) = find(self.resources, &mut self.report, id) else { return };
         if !resource.desc.is_texture() {
-            let who = Named::new(id, &resource.desc);
-            let text = format_args!("a texture barrier names {who}; use a buffer barrier");
-            return self.report.say(Rule::R006, Some(id), text);
+            let subject = Named::new(id, &resource.desc);
+            let text = format_args!("a texture barrier names {subject}; use a buffer barrier");
+            return self.report.emit(Rule::R006, Some(id), text);
         }
         let Walk { report, policy, queue, fenced, .. } = self;
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, &resource.desc)) };
@@ -299,8 +299,8 @@ impl<'d> Walk<'d> {
         judge.texture(report, &texture);
         let Some(picks) = pick(report, Named::new(id, &resource.desc), &subresources) else { return };
         self.splits_beside(id, &picks, &barrier);
-        self.on_each(id, picks, |report, at, who, sub| {
-            at.barrier(report, who, sub, &barrier, Some((layout_before, layout_after)));
+        self.on_each(id, picks, |report, at, subject, sub| {
+            at.barrier(report, subject, sub, &barrier, Some((layout_before, layout_after)));
         });
         self.after_barrier(id, &barrier);
     }
@@ -309,17 +309,17 @@ impl<'d> Walk<'d> {
         let BufferBarrier { barrier, resource: id, offset, bytes } = buffer;
         self.kinds.barriers += 1;
         let Some(resource) = find(self.resources, &mut self.report, id) else { return };
-        let who = Named::new(id, &resource.desc);
+        let subject = Named::new(id, &resource.desc);
         if resource.desc.is_texture() {
-            let text = format_args!("a buffer barrier names {who}; use a texture barrier");
-            return self.report.say(Rule::R006, Some(id), text);
+            let text = format_args!("a buffer barrier names {subject}; use a texture barrier");
+            return self.report.emit(Rule::R006, Some(id), text);
         }
         if offset != 0 || (bytes != u64::MAX && bytes != resource.desc.bytes) {
             let all = resource.desc.bytes;
             let text = format_args!(
-                "Offset {offset:#x}, Size {bytes:#x} of {who}: Offset must be 0, Size UINT64_MAX or {all:#x}"
+                "Offset {offset:#x}, Size {bytes:#x} of {subject}: Offset must be 0, Size UINT64_MAX or {all:#x}"
             );
-            self.report.say(Rule::R010, Some(id), text);
+            self.report.emit(Rule::R010, Some(id), text);
         }
         self.whole_barrier(id, &barrier);
     }
@@ -328,7 +328,7 @@ impl<'d> Walk<'d> {
         if !self.capabilities.ranged_barriers {
             let text =
                 format_args!("ranged barriers (group type 3) are a driver's: an application has only 0 to 2");
-            return self.report.say(Rule::R004, None, text);
+            return self.report.emit(Rule::R004, None, text);
         }
         // Without a resource it affects the whole cache (BAR-013).
         if ranged.resource == 0 {
@@ -347,7 +347,7 @@ impl<'d> Walk<'d> {
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, &resource.desc)) };
         judge.barrier(report, barrier, false);
         let picks = Picks::flat(0, resource.desc.subresources());
-        self.on_each(id, picks, |report, at, who, sub| at.barrier(report, who, sub, barrier, None));
+        self.on_each(id, picks, |report, at, subject, sub| at.barrier(report, subject, sub, barrier, None));
         self.after_barrier(id, barrier);
     }
 
@@ -355,7 +355,7 @@ impl<'d> Walk<'d> {
         if barrier.sync_after == d3dkmt::isa::BarrierSync::SPLIT {
             self.begun.push(id);
         }
-        self.look_at_statics(id);
+        self.mark_late_statics(id);
     }
 
     /// Calls `call` for each selected subresource.
@@ -365,14 +365,14 @@ impl<'d> Walk<'d> {
         picks: Picks,
         mut call: impl FnMut(&mut Reporter, &At<'_>, Named<'_>, &mut Sub),
     ) {
-        let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, looks, .. } =
+        let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, visits, .. } =
             self;
         let Some(Resource { desc, actual, recorded, .. }) = resources.get_mut(&id) else { return };
         let state = if self.phase == Phase::Record { recorded } else { actual };
         let total = desc.subresources();
-        *looks += state.looks(total, &picks);
-        if *looks > LOOKS_PER_SUBMISSION_MAX {
-            return too_many_looks(report, Named::new(id, desc), state);
+        *visits += state.visits(total, &picks);
+        if *visits > VISITS_PER_SUBMISSION_MAX {
+            return too_many_visits(report, Named::new(id, desc), state);
         }
         let (queue, queue_layouts, scope, fenced) = (*queue, *queue_layouts, *scope, *fenced);
         let at = At { policy, globals, queue, queue_layouts, scope, list: report.place.list, fenced };
@@ -391,10 +391,10 @@ impl<'d> Walk<'d> {
     }
 
     /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: records a barrier after the root call that has read the data.
-    fn look_at_statics(&mut self, id: u32) {
+    fn mark_late_statics(&mut self, id: u32) {
         let command = self.report.place.command;
-        let set = self.statics.iter_mut().filter(|one| one.resource == id);
-        set.for_each(|one| one.late = Some(command));
+        let set = self.statics.iter_mut().filter(|entry| entry.resource == id);
+        set.for_each(|entry| entry.late = Some(command));
     }
 
     /// Reports a command that uses data of a root call from before such a barrier (R-077).
@@ -406,19 +406,19 @@ impl<'d> Walk<'d> {
             WorkKind::Dispatch | WorkKind::DispatchRays => root == WorkKind::SetComputeRoot,
             kind => kind == WorkKind::ExecuteIndirect,
         };
-        for one in self.statics.iter_mut().filter(|one| by(one.kind)) {
-            let Some(command) = one.late.take() else { continue };
-            let (root, parameter, id) = (one.kind, one.parameter, one.resource);
+        for entry in self.statics.iter_mut().filter(|entry| by(entry.kind)) {
+            let Some(command) = entry.late.take() else { continue };
+            let (root, parameter, id) = (entry.kind, entry.parameter, entry.resource);
             let text = format_args!(
                 "{kind:?} goes by what {root:?} of root parameter {parameter} has read of resource {id}; the barrier of command \
                  {command} came after that, and must come before it"
             );
-            self.report.say(Rule::R077, Some(id), text);
+            self.report.emit(Rule::R077, Some(id), text);
         }
     }
 
     fn set_static(&mut self, kind: WorkKind, parameter: u32, resources: impl Iterator<Item = u32>) {
-        self.statics.retain(|one| (one.kind, one.parameter) != (kind, parameter));
+        self.statics.retain(|entry| (entry.kind, entry.parameter) != (kind, parameter));
         let room = ROOT_PARAMETERS_MAX.saturating_sub(self.statics.len());
         self.statics.extend(resources.take(room).map(|resource| Static {
             kind,
@@ -435,7 +435,7 @@ impl<'d> Walk<'d> {
                 "{} barriers and no work: put them into the ExecuteCommandLists that needs them",
                 barriers + latches
             );
-            self.report.say_in(Phase::Submission, Rule::R072, None, text);
+            self.report.emit_in(Phase::Submission, Rule::R072, None, text);
         }
         self.close_splits();
     }
@@ -443,13 +443,13 @@ impl<'d> Walk<'d> {
 
 /// Reports a submission over its limit of checks. The state of an unchecked resource becomes unknown.
 #[cold]
-fn too_many_looks(report: &mut Reporter, who: Named<'_>, state: &mut State) {
+fn too_many_visits(report: &mut Reporter, subject: Named<'_>, state: &mut State) {
     state.forget();
     let text = format_args!(
-        "{who} is not looked at any more: the submission has more than {LOOKS_PER_SUBMISSION_MAX} looks at subresources; \
+        "{subject} is not looked at any more: the submission has more than {VISITS_PER_SUBMISSION_MAX} looks at subresources; \
          split it"
     );
-    report.warn(Rule::Command, Some(who.id), text);
+    report.warn(Rule::Command, Some(subject.id), text);
 }
 
 /// The resource that a barrier or command names (R-005).
@@ -460,15 +460,15 @@ fn find<'r>(
 ) -> Option<&'r mut Resource> {
     let found = resources.get_mut(&id);
     if found.is_none() {
-        let what = if id == 0 { "the resource is NULL" } else { "there is no such resource" };
-        report.say(Rule::R005, Some(id), format_args!("resource {id}: {what}; name one that exists"));
+        let problem = if id == 0 { "the resource is NULL" } else { "there is no such resource" };
+        report.emit(Rule::R005, Some(id), format_args!("resource {id}: {problem}; name one that exists"));
     }
     found
 }
 
 /// The subresources of a range (R-007 to R-009).
-fn pick(report: &mut Reporter, who: Named<'_>, range: &SubresourceRange) -> Option<Picks> {
-    let desc = who.desc;
+fn pick(report: &mut Reporter, subject: Named<'_>, range: &SubresourceRange) -> Option<Picks> {
+    let desc = subject.desc;
     let SubresourceRange { first_mip, mips, first_slice, slices, first_plane, planes } = *range;
     if mips == 0 {
         let total = desc.subresources();
@@ -478,8 +478,8 @@ fn pick(report: &mut Reporter, who: Named<'_>, range: &SubresourceRange) -> Opti
         if first_mip < total {
             return Some(Picks::flat(first_mip, 1));
         }
-        let text = format_args!("subresource {first_mip} of {who}: it has {total}");
-        report.say(Rule::R007, Some(who.id), text);
+        let text = format_args!("subresource {first_mip} of {subject}: it has {total}");
+        report.emit(Rule::R007, Some(subject.id), text);
         return None;
     }
     let inside = |first: u32, count: u32, all: u32| {
@@ -491,10 +491,10 @@ fn pick(report: &mut Reporter, who: Named<'_>, range: &SubresourceRange) -> Opti
     if !fits {
         let text = format_args!(
             "{mips} mips from {first_mip}, {slices} slices from {first_slice}, {planes} planes from {first_plane} \
-             of {who}: it has {}, {} and {}, and none of the three numbers may be 0",
+             of {subject}: it has {}, {} and {}, and none of the three numbers may be 0",
             desc.mips, desc.array_size, desc.planes
         );
-        report.say(Rule::R007, Some(who.id), text);
+        report.emit(Rule::R007, Some(subject.id), text);
         return None;
     }
     Some(Picks {

@@ -22,7 +22,7 @@ impl At<'_> {
     pub(super) fn split_end(
         &self,
         report: &mut Reporter,
-        who: Named<'_>,
+        subject: Named<'_>,
         sub: &mut Sub,
         barrier: &Barrier,
         layouts: Option<(L, L)>,
@@ -31,26 +31,28 @@ impl At<'_> {
         let Some(split) = sub.split.take() else {
             if ends {
                 let phase = sub.last.map_or(Phase::Submission, |last| self.phase(last.list));
-                let moot = is_moot(who.desc, layouts);
+                let moot = is_moot(subject.desc, layouts);
                 let rule = if moot { Rule::R056 } else { Rule::R052 };
                 let text = match moot {
                     true => format_args!(
-                        "the split of {who} ends here but did not begin in this ExecuteCommandLists: it does nothing"
+                        "the split of {subject} ends here but did not begin in this ExecuteCommandLists: it does nothing"
                     ),
-                    false => format_args!("the split of {who} ends here but never began (SyncAfter SPLIT)"),
+                    false => {
+                        format_args!("the split of {subject} ends here but never began (SyncAfter SPLIT)")
+                    }
                 };
-                report.say_in(phase, rule, Some(who.id), text);
+                report.emit_in(phase, rule, Some(subject.id), text);
             }
             return ends;
         };
         let phase = if split.scope == self.scope { self.phase(split.list) } else { Phase::Submission };
         if !ends {
             let right = "the next barrier of it must be the end, with SyncBefore SPLIT";
-            report.say_in(
+            report.emit_in(
                 phase,
                 Rule::R053,
-                Some(who.id),
-                format_args!("a split of {who} is begun; {right}"),
+                Some(subject.id),
+                format_args!("a split of {subject} is begun; {right}"),
             );
             return false;
         }
@@ -59,13 +61,13 @@ impl At<'_> {
         let same_layouts = layouts.is_none_or(|layouts| layouts == split.layouts);
         // Across several ExecuteCommandLists accesses do not matter (R-055).
         if !same_layouts || (split.scope == self.scope && !same_access) {
-            let (begun, what) = (split.layouts, if same_layouts { "accesses" } else { "layouts" });
-            report.say_in(
+            let (begun, changed) = (split.layouts, if same_layouts { "accesses" } else { "layouts" });
+            report.emit_in(
                 phase,
                 Rule::R054,
-                Some(who.id),
+                Some(subject.id),
                 format_args!(
-                    "the end of a split of {who} has other {what} than its begin (layouts {begun:?}); \
+                    "the end of a split of {subject} has other {changed} than its begin (layouts {begun:?}); \
                               both must be the same"
                 ),
             );
@@ -105,13 +107,13 @@ impl Walk<'_> {
         };
         // A split of the barrier's own subresources is reported by the barrier itself.
         if let (Some(split), None) = (open(true), open(false)) {
-            let here = split.scope == scope && split.list == self.report.place.list;
-            let phase = if here { Phase::Record } else { Phase::Submission };
-            let who = Named::new(id, desc);
+            let is_own_list = split.scope == scope && split.list == self.report.place.list;
+            let phase = if is_own_list { Phase::Record } else { Phase::Submission };
+            let subject = Named::new(id, desc);
             let text = format_args!(
-                "a split of another subresource of {who} is begun; the next barrier of the resource must be its end"
+                "a split of another subresource of {subject} is begun; the next barrier of the resource must be its end"
             );
-            self.report.say_in(phase, Rule::R053, Some(id), text);
+            self.report.emit_in(phase, Rule::R053, Some(id), text);
         }
     }
 
@@ -135,11 +137,11 @@ impl Walk<'_> {
             };
             let ended = resource.actual.subs_mut().iter_mut().map(open).fold(false, |any, one| any | one);
             if ended {
-                let who = Named::new(id, desc);
+                let subject = Named::new(id, desc);
                 let text = format_args!(
-                    "the split of {who} begins here but does not end in this ExecuteCommandLists: it does nothing"
+                    "the split of {subject} begins here but does not end in this ExecuteCommandLists: it does nothing"
                 );
-                self.report.say_in(Phase::Submission, Rule::R056, Some(id), text);
+                self.report.emit_in(Phase::Submission, Rule::R056, Some(id), text);
             }
         }
     }

@@ -99,16 +99,16 @@ fn a_wait_for_zero_is_a_warning_known_fence_or_not() {
             world.fence(true);
         }
         let outcome = world.submit(packets);
-        let said = outcome.messages.iter().filter(|message| message.rule == Rule::R108);
-        said.map(|message| (message.id, message.severity, message.text.clone())).collect::<Vec<_>>()
+        let messages = outcome.messages.iter().filter(|message| message.rule == Rule::R108);
+        messages.map(|message| (message.id, message.severity, message.text.clone())).collect::<Vec<_>>()
     };
     let hardware = |value| Packet::FenceWait { gpu_address: FENCE, value };
     for (known, name) in [(true, "fence \"progress\"".to_string()), (false, format!("fence at {FENCE:#x}"))] {
         for packet in [wait(0, vec![]), hardware(0)] {
-            let said = zero(&[packet], known);
-            assert_eq!(said.len(), 1);
-            assert_eq!((said[0].0, said[0].1), (Some(1424), Severity::Warning));
-            assert!(said[0].2.contains(&name), "{said:?}");
+            let messages = zero(&[packet], known);
+            assert_eq!(messages.len(), 1);
+            assert_eq!((messages[0].0, messages[0].1), (Some(1424), Severity::Warning));
+            assert!(messages[0].2.contains(&name), "{messages:?}");
         }
         assert_eq!(zero(&[wait(1, vec![]), hardware(1)], known), []);
     }
@@ -203,7 +203,7 @@ fn a_chain_that_comes_back_is_found() {
         allow_queue_and_cpu_sync: true,
         ..FenceFlags::default()
     };
-    let there = |value| FenceValue { gpu_address: OTHER, value };
+    let other_fence = |value| FenceValue { gpu_address: OTHER, value };
     let fences = || {
         let mut world = World::new();
         world.fence(true);
@@ -211,8 +211,8 @@ fn a_chain_that_comes_back_is_found() {
         world
     };
     // The first submission signals and then waits for a signal that the second one makes after it waited for the first.
-    let leaves = [signal(1, vec![]), Packet::WaitBarrier { fences: vec![there(1)], groups: vec![] }];
-    let returns = [wait(1, vec![]), Packet::SignalBarrier { fence: there(1), groups: vec![] }];
+    let leaves = [signal(1, vec![]), Packet::WaitBarrier { fences: vec![other_fence(1)], groups: vec![] }];
+    let returns = [wait(1, vec![]), Packet::SignalBarrier { fence: other_fence(1), groups: vec![] }];
     let mut world = fences();
     assert_eq!(rules(&world.submit(&leaves)), []);
     let message = the(&world.submit(&returns), Rule::R106);

@@ -114,18 +114,18 @@ fn first_accesses_that_need_no_barrier() {
     let kinds = WorkKind::ALL.iter();
     let kind = |name: &str| *kinds.clone().find(|kind| format!("{kind:?}") == name).expect("a kind");
     for line in FREE.lines() {
-        let (what, places) = line.split_once(':').unwrap();
-        let (name, access) = what.split_once(' ').unwrap();
+        let (kind_and_access, free_states) = line.split_once(':').unwrap();
+        let (name, access) = kind_and_access.split_once(' ').unwrap();
         let found = |world: &mut World, id| rules(&world.submit(&[uses(kind(name), id, access)]));
-        let places: Vec<&str> = places.split_whitespace().collect();
+        let free_states: Vec<&str> = free_states.split_whitespace().collect();
         let free = [
             ("COMMON", found(&mut World::new(), TEXTURE)),
             ("DIRECT_QUEUE_COMMON", found(&mut World::in_layout(L::DIRECT_QUEUE_COMMON), TEXTURE)),
             ("buffer", found(&mut World::new(), BUFFER)),
             ("shared", found(&mut World::new(), SHARED)),
         ];
-        for (place, found) in free {
-            assert_eq!(found.is_empty(), places.contains(&place), "{line} / {place}: {found:?}");
+        for (state, found) in free {
+            assert_eq!(found.is_empty(), free_states.contains(&state), "{line} / {state}: {found:?}");
         }
     }
 }

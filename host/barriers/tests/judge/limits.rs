@@ -101,7 +101,7 @@ fn chains_of_fences_are_followed_through_so_many_submissions() {
     for to in 0..limits::OPEN_WAITS_MAX as u64 + 100 {
         world.submit(&[wait(to + 1)]);
     }
-    let [.., in_flight] = world.device.left();
+    let [.., in_flight] = world.device.remaining();
     assert_eq!(in_flight, limits::OPEN_WAITS_MAX + limits::CHAIN_MAX);
 }
 
@@ -117,7 +117,7 @@ fn when_all_has_ended_nothing_is_left() {
     world.device.retire(outcome.submission);
     (TEXTURE..=RTAS).for_each(|id| drop(world.device.remove_resource(id)));
     world.device.remove_fence(FENCE);
-    assert_eq!(world.device.left(), [0; 4]);
+    assert_eq!(world.device.remaining(), [0; 4]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_submission_has_so_many_looks_at_subresources() {
     let one = TextureBarrier { subresources: SubresourceRange::one(7), ..barrier };
     // Each pair splits the subresources and checks each.
     let pair = [textures(vec![one]), textures(vec![barrier])];
-    let fit = limits::LOOKS_PER_SUBMISSION_MAX / (2 * desc.subresources() as usize + 1);
+    let fit = limits::VISITS_PER_SUBMISSION_MAX / (2 * desc.subresources() as usize + 1);
     let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
     let many =
         |pairs| std::iter::repeat_n(pair.clone(), pairs).flatten().chain([copy.clone()]).collect::<Vec<_>>();

@@ -51,8 +51,8 @@ fn a_build_without_a_write_is_an_error_where_the_page_is_followed() {
         let barriers = vec![buffer_words(RTAS, syncs, accesses)];
         let groups = vec![BarrierGroup::Buffer(barriers)];
         let outcome = World::policy(policy).submit(&[Packet::Barrier { groups }]);
-        let said = outcome.messages.iter().filter(|message| message.rule == Rule::R028);
-        said.map(|message| message.severity).collect::<Vec<_>>()
+        let messages = outcome.messages.iter().filter(|message| message.rule == Rule::R028);
+        messages.map(|message| message.severity).collect::<Vec<_>>()
     };
     for build in ["BUILD_RTAS", "COPY_RTAS"] {
         let syncs = format!("{build} -> RAYTRACING");
@@ -93,8 +93,8 @@ fn another_subresource_comes_between_the_halves_of_a_split_or_does_not() {
     let elsewhere = buffer("COPY -> VERTEX_SHADING", "COPY_DEST -> VERTEX_BUFFER");
     assert_eq!(found(by_resource, &[begin(0), elsewhere, end(0)]), []);
     for policy in [Policy::default(), by_resource] {
-        let said = found(policy, &[begin(0), other(0)]);
-        assert_eq!(said.iter().filter(|rule| **rule == Rule::R053).count(), 1, "{said:?}");
+        let broken_rules = found(policy, &[begin(0), other(0)]);
+        assert_eq!(broken_rules.iter().filter(|rule| **rule == Rule::R053).count(), 1, "{broken_rules:?}");
     }
     // A begin in the same list is reported at record time; one of an earlier submission when this one runs.
     assert_eq!(rules(&World::policy(by_resource).record(&[begin(0), other(1)])), [Rule::R053]);

@@ -28,15 +28,15 @@ fn change(resource: u32, syncs: &str, accesses: &str, layouts: (&'static str, &'
 }
 
 #[track_caller]
-fn says_nothing(world: &mut World, packets: &[Packet]) {
-    says_nothing_on(world, QueueType::Direct, packets);
+fn assert_no_messages(world: &mut World, packets: &[Packet]) {
+    assert_no_messages_on(world, QueueType::Direct, packets);
 }
 
 #[track_caller]
-fn says_nothing_on(world: &mut World, queue: QueueType, packets: &[Packet]) {
+fn assert_no_messages_on(world: &mut World, queue: QueueType, packets: &[Packet]) {
     let outcome = world.submit_to(queue, packets);
-    let said: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
-    assert!(said.is_empty(), "{said:#?}");
+    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
+    assert!(messages.is_empty(), "{messages:#?}");
 }
 
 const DEPTH: u32 = 20;
@@ -119,8 +119,8 @@ fn frame() -> Vec<Packet> {
 fn a_frame_is_right_and_so_is_the_next() {
     let mut world = frame_world();
     for _ in 0..3 {
-        says_nothing(&mut world, &frame());
-        says_nothing(&mut world, &[uses(WorkKind::Present, BACK, "COMMON")]);
+        assert_no_messages(&mut world, &frame());
+        assert_no_messages(&mut world, &[uses(WorkKind::Present, BACK, "COMMON")]);
     }
 }
 
@@ -131,7 +131,7 @@ fn each_barrier_of_the_frame_is_missed() {
     let mut looked = 0;
     for (at, _) in barriers {
         let mut world = frame_world();
-        says_nothing(&mut world, &frame);
+        assert_no_messages(&mut world, &frame);
         let without: Vec<Packet> = frame
             .iter()
             .enumerate()
@@ -180,7 +180,7 @@ fn mips_are_made_one_from_the_other() {
         ];
         packets.push(work(WorkKind::Dispatch, uses));
     }
-    says_nothing(&mut world, &packets);
+    assert_no_messages(&mut world, &packets);
     let layouts: Vec<L> = (0..4).map(|mip| world.device.layout(30, mip)).collect();
     assert_eq!(layouts, [L::SHADER_RESOURCE, L::SHADER_RESOURCE, L::SHADER_RESOURCE, L::UNORDERED_ACCESS]);
 }
@@ -192,8 +192,8 @@ fn a_copy_queue_uploads_and_a_direct_queue_draws() {
         work(WorkKind::Copy, vec![range(UPLOAD, "COPY_SOURCE", 0, 1024), of(TEXTURE, "COPY_DEST")]),
         work(WorkKind::Copy, vec![range(UPLOAD, "COPY_SOURCE", 1024, 64), range(BUFFER, "COPY_DEST", 0, 64)]),
     ];
-    says_nothing_on(&mut world, QueueType::Copy, &upload);
-    says_nothing(&mut world, &[draw(vec![of(BUFFER, "VERTEX_BUFFER"), pixel(TEXTURE)])]);
+    assert_no_messages_on(&mut world, QueueType::Copy, &upload);
+    assert_no_messages(&mut world, &[draw(vec![of(BUFFER, "VERTEX_BUFFER"), pixel(TEXTURE)])]);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_split_barrier_has_work_between_its_ends() {
         change(COLOR, "SPLIT -> PIXEL_SHADING", accesses, layouts),
         draw(vec![pixel(COLOR)]),
     ];
-    says_nothing(&mut world, &packets);
+    assert_no_messages(&mut world, &packets);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn one_memory_is_two_textures_in_turn() {
     let first =
         change(COLOR, "NONE -> RENDER_TARGET", "NO_ACCESS -> RENDER_TARGET", ("UNDEFINED", "RENDER_TARGET"));
     let target = |id| draw(vec![of(id, "RENDER_TARGET")]);
-    says_nothing(
+    assert_no_messages(
         &mut world,
         &[first.clone(), target(COLOR), alias(COLOR, BACK), target(BACK), alias(BACK, COLOR), target(COLOR)],
     );
@@ -262,7 +262,7 @@ fn acceleration_structures_are_built_and_traced() {
         Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![built])] },
         work(WorkKind::DispatchRays, vec![of(RTAS, "RTAS_READ"), of(41, "UNORDERED_ACCESS")]),
     ];
-    says_nothing(&mut world, &packets);
+    assert_no_messages(&mut world, &packets);
     assert_eq!(rules(&world.submit(&[packets[1].clone(), packets[3].clone()])), [Rule::R091]);
 }
 
@@ -276,7 +276,7 @@ fn arguments_are_counted_and_then_fetched() {
         buffer("COMPUTE_SHADING -> EXECUTE_INDIRECT", "UNORDERED_ACCESS -> INDIRECT_ARGUMENT"),
         uses(WorkKind::ExecuteIndirect, BUFFER, "INDIRECT_ARGUMENT"),
     ];
-    says_nothing(&mut world, &packets);
+    assert_no_messages(&mut world, &packets);
 }
 
 #[test]
@@ -289,10 +289,10 @@ fn compute_beside_graphics_reads_what_both_may() {
         change(COLOR, "RENDER_TARGET -> ALL", "RENDER_TARGET -> SHADER_RESOURCE", ("RENDER_TARGET", both)),
         draw(vec![pixel(COLOR)]),
     ];
-    says_nothing(&mut world, &drawn);
+    assert_no_messages(&mut world, &drawn);
     let reads = [uses(WorkKind::Dispatch, COLOR, "SHADER_RESOURCE")];
-    says_nothing_on(&mut world, QueueType::Compute, &reads);
-    says_nothing(&mut world, &[draw(vec![pixel(COLOR)])]);
+    assert_no_messages_on(&mut world, QueueType::Compute, &reads);
+    assert_no_messages(&mut world, &[draw(vec![pixel(COLOR)])]);
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_picture_is_decoded_and_shown() {
         ),
     ];
     for _ in 0..2 {
-        says_nothing_on(&mut world, QueueType::VideoDecode, &decoded);
-        says_nothing(&mut world, &[draw(vec![pixel(BACK)])]);
+        assert_no_messages_on(&mut world, QueueType::VideoDecode, &decoded);
+        assert_no_messages(&mut world, &[draw(vec![pixel(BACK)])]);
     }
 }

@@ -110,8 +110,8 @@ fn apart(packet: &Packet) -> Packet {
 
 /// Rules by command, each once.
 fn by_command(outcome: &Outcome) -> Vec<(u32, u32, Rule)> {
-    let place = |message: &Message| (message.place.list, message.place.command, message.rule);
-    let mut found: Vec<_> = outcome.messages.iter().map(place).collect();
+    let position = |message: &Message| (message.place.list, message.place.command, message.rule);
+    let mut found: Vec<_> = outcome.messages.iter().map(position).collect();
     found.sort();
     found.dedup();
     found
