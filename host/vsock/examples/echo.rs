@@ -103,12 +103,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: echo SOCKET CID GUEST_PORT".into());
     };
     let guest_port = guest_port.parse()?;
-    let (asked, asks) = channel();
+    let (waker, wakes) = channel();
     let config = DeviceConfig { guest_cid: cid.parse()?, socket: socket.into() };
-    let device = Device::serve(config, Arc::new(Ports(asked)))?;
+    let device = Device::serve(config, Arc::new(Ports(waker)))?;
     eprintln!("serving on {socket}");
     loop {
-        match asks.recv_timeout(Duration::from_secs(5)) {
+        match wakes.recv_timeout(Duration::from_secs(5)) {
             Ok(()) => {
                 let connection = Arc::new(OnceLock::new());
                 let _ = connection.set(device.connect(guest_port, Box::new(Echo(Arc::clone(&connection))))?);

@@ -229,7 +229,7 @@ impl VhostUserBackend for Backend {
         session.has_memory.store(true, Ordering::Release);
         self.shared.services.memory_changed(GuestMemory::new(self.memory.clone()));
         drop(turn);
-        session.ask_for_look();
+        session.request_transmit_check();
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl VhostUserBackend for Backend {
             LISTENER => self.wait_for_an_end(),
             _ => {}
         }
-        if session.over.load(Ordering::Acquire) {
+        if session.is_over.load(Ordering::Acquire) {
             return Err(io::Error::other("the session is over"));
         }
         match u64::from(event) {
@@ -257,9 +257,9 @@ impl VhostUserBackend for Backend {
             _ => {}
         }
         // After the wake-up is acknowledged, so that a later request wakes again.
-        let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);
-        if running.own_turn().turn(asked || usize::from(event) == TRANSMIT) {
-            session.ask_for_look();
+        let is_requested = session.check_transmit.swap(false, Ordering::AcqRel);
+        if running.own_turn().turn(is_requested || usize::from(event) == TRANSMIT) {
+            session.request_transmit_check();
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     /// Wakes the device's thread to check `stop`.
     pub wake: EventFd,
     /// Wakes the worker of the connected QEMU.
-    pub news: Arc<EventFd>,
+    pub notifier: Arc<EventFd>,
     pub stop: AtomicBool,
     pub sessions: AtomicU64,
     pub wakeups: AtomicU64,
@@ -133,7 +133,7 @@ impl Device {
             services,
             attached: Ranked::new(Rank::Attached, None),
             wake: EventFd::new(eventfd_flags())?,
-            news: Arc::new(EventFd::new(eventfd_flags())?),
+            notifier: Arc::new(EventFd::new(eventfd_flags())?),
             stop: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             wakeups: AtomicU64::new(0),

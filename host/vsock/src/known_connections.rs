@@ -2,9 +2,9 @@
 //! guest, so the next daemon reads the file and resets them. (virtio-vsock has the event "the transport was reset" for
 //! that; QEMU does not expose its queue.)
 //!
-//! The file has 8 bytes for each place: the guest's port and the host's, little-endian. A place is written before the
+//! The file has 8 bytes for each row: the guest's port and the host's, little-endian. A row is written before the
 //! guest learns of a connection, and cleared after the guest is sent its end. If a kill interrupts the write of a new
-//! place, the guest does not know the connection yet.
+//! row, the guest does not know the connection yet.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::muxer::{Change, Ports};
 
-const PLACE_BYTES: usize = 8;
+const ROW_BYTES: usize = 8;
 /// No connection has these ports (`VMADDR_PORT_ANY`).
 const NO_PORTS: Ports = Ports { peer: u32::MAX, local: u32::MAX };
 
@@ -23,7 +23,7 @@ const NO_PORTS: Ports = Ports { peer: u32::MAX, local: u32::MAX };
 pub(crate) struct Known {
     path: PathBuf,
     file: File,
-    places: HashMap<Ports, u64>,
+    rows: HashMap<Ports, u64>,
     free: Vec<u64>,
     end: u64,
 }
@@ -42,13 +42,13 @@ impl Known {
         let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let mut known = Known { path, file, places: HashMap::new(), free: Vec::new(), end: 0 };
-        for place in bytes.chunks_exact(PLACE_BYTES) {
-            let port = |at: usize| place[at..].first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
+        let mut known = Known { path, file, rows: HashMap::new(), free: Vec::new(), end: 0 };
+        for row in bytes.chunks_exact(ROW_BYTES) {
+            let port = |at: usize| row[at..].first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
             let ports = Ports { peer: port(0), local: port(4) };
-            let is_new = ports != NO_PORTS && !known.places.contains_key(&ports);
+            let is_new = ports != NO_PORTS && !known.rows.contains_key(&ports);
             match is_new {
-                true => _ = known.places.insert(ports, known.end),
+                true => _ = known.rows.insert(ports, known.end),
                 false => known.free.push(known.end),
             }
             known.end += 1;
@@ -56,28 +56,28 @@ impl Known {
         Ok(known)
     }
 
-    /// Connections that the guest may have, by place in the file.
+    /// Connections that the guest may have, by row of the file.
     pub fn ports(&self) -> Vec<Ports> {
-        let mut ports: Vec<_> = self.places.iter().map(|(ports, place)| (*place, *ports)).collect();
-        ports.sort_unstable_by_key(|(place, _)| *place);
+        let mut ports: Vec<_> = self.rows.iter().map(|(ports, row)| (*row, *ports)).collect();
+        ports.sort_unstable_by_key(|(row, _)| *row);
         ports.into_iter().map(|(_, ports)| ports).collect()
     }
 
     pub fn change(&mut self, change: Change) {
         let written = match change {
-            Change::Known(ports) if self.places.contains_key(&ports) => Ok(()),
+            Change::Known(ports) if self.rows.contains_key(&ports) => Ok(()),
             Change::Known(ports) => {
-                let place = self.free.pop().unwrap_or_else(|| {
+                let row = self.free.pop().unwrap_or_else(|| {
                     self.end += 1;
                     self.end - 1
                 });
-                self.places.insert(ports, place);
-                self.write(place, ports)
+                self.rows.insert(ports, row);
+                self.write(row, ports)
             }
-            Change::Gone(ports) => match self.places.remove(&ports) {
-                Some(place) => {
-                    self.free.push(place);
-                    self.write(place, NO_PORTS)
+            Change::Gone(ports) => match self.rows.remove(&ports) {
+                Some(row) => {
+                    self.free.push(row);
+                    self.write(row, NO_PORTS)
                 }
                 None => Ok(()),
             },
@@ -90,16 +90,16 @@ impl Known {
         }
     }
 
-    fn write(&self, place: u64, ports: Ports) -> io::Result<()> {
-        let mut bytes = [0; PLACE_BYTES];
+    fn write(&self, row: u64, ports: Ports) -> io::Result<()> {
+        let mut bytes = [0; ROW_BYTES];
         bytes[..4].copy_from_slice(&ports.peer.to_le_bytes());
         bytes[4..].copy_from_slice(&ports.local.to_le_bytes());
-        self.file.write_all_at(&bytes, place * PLACE_BYTES as u64)
+        self.file.write_all_at(&bytes, row * ROW_BYTES as u64)
     }
 
     /// Forgets all connections: the guest is gone.
     pub fn clear(&mut self) {
-        (self.places, self.free, self.end) = (HashMap::new(), Vec::new(), 0);
+        (self.rows, self.free, self.end) = (HashMap::new(), Vec::new(), 0);
         if let Err(error) = self.file.set_len(0) {
             tracing::warn!("{}: {error}", self.path.display());
         }
@@ -107,7 +107,7 @@ impl Known {
 
     /// Removes the file when the device shuts down, unless it has connections to reset for the next device.
     pub fn leave(&self) {
-        if self.places.is_empty() {
+        if self.rows.is_empty() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -135,7 +135,7 @@ mod tests {
         known.change(Change::Known(ports(4)));
         drop(known);
         let mut known = Known::open(path.clone()).unwrap();
-        assert_eq!(known.ports(), [ports(1), ports(4), ports(3)], "the place of 2 was free");
+        assert_eq!(known.ports(), [ports(1), ports(4), ports(3)], "the row of 2 was free");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
         known.leave();
         assert!(path.exists(), "a connection is still to be reset");

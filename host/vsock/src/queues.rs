@@ -111,8 +111,8 @@ impl OpenRing<'_> {
 
     /// The call to signal after chains were returned, if the guest requested it.
     pub fn call_if_wanted(&mut self) -> Option<Call> {
-        let wanted = self.on_queue(|queue, memory| queue.needs_notification(memory));
-        if wanted.unwrap_or(false) { self.call() } else { None }
+        let needs_notification = self.on_queue(|queue, memory| queue.needs_notification(memory));
+        if needs_notification.unwrap_or(false) { self.call() } else { None }
     }
 
     /// Takes the next chain out of the available ring and reads it. `None`: there is none.
@@ -154,7 +154,7 @@ fn gather(
     bytes: &mut Vec<u8>,
 ) -> Result<Header, QueueError> {
     bytes.clear();
-    let mut wanted = HEADER_BYTES;
+    let mut needed = HEADER_BYTES;
     let mut header = None;
     for descriptor in chain.take(DESCRIPTORS_PER_CHAIN_MAX) {
         let (mut address, mut left) = readable(&descriptor)?;

@@ -127,7 +127,7 @@ impl Server {
         let session = Arc::clone(&backend.running().session);
 
         let outcome = self.serve_requests(&mut daemon, &backend, &session);
-        session.over.store(true, Ordering::Release);
+        session.is_over.store(true, Ordering::Release);
         session.wake_worker();
         // Waits for the worker.
         drop(daemon);
@@ -148,8 +148,8 @@ impl Server {
     /// Sends the worker its first event, which creates the session, and binds the vrings to it.
     fn bind_worker(&self, daemon: &VhostUserDaemon<Arc<Backend>>, backend: &Backend) -> io::Result<()> {
         for epoll in daemon.get_epoll_handlers() {
-            epoll.register_listener(self.shared.news.as_raw_fd(), EventSet::IN, WAKE)?;
-            let _ = self.shared.news.write(1);
+            epoll.register_listener(self.shared.notifier.as_raw_fd(), EventSet::IN, WAKE)?;
+            let _ = self.shared.notifier.write(1);
             let session = &backend.running().session;
             for (index, ring) in session.rings.iter().enumerate() {
                 ring.attach(index, session, &epoll, backend.memory.clone());

@@ -46,13 +46,13 @@ pub(crate) struct Session {
     pub complaints: Arc<Complaints>,
     worker_thread: ThreadId,
     request_thread: OnceLock<ThreadId>,
-    news: Arc<EventFd>,
+    notifier: Arc<EventFd>,
     /// The tx ring may hold packets whose kick was missed.
-    pub look_at_transmit: AtomicBool,
+    pub check_transmit: AtomicBool,
     /// QEMU has sent a memory table, and services were notified.
     pub has_memory: AtomicBool,
     /// The worker is to stop.
-    pub over: AtomicBool,
+    pub is_over: AtomicBool,
 }
 
 /// State of packets to the guest.
@@ -78,7 +78,7 @@ struct Aftermath {
     calls: [Option<Call>; 2],
     fault: Option<QueueError>,
     /// Packets and buffers are left: the worker continues.
-    goes_on: bool,
+    has_more_packets: bool,
 }
 
 impl Session {
@@ -109,10 +109,10 @@ impl Session {
             complaints: Arc::clone(&shared.complaints),
             worker_thread: std::thread::current().id(),
             request_thread: OnceLock::new(),
-            news: Arc::clone(&shared.news),
-            look_at_transmit: AtomicBool::new(false),
+            notifier: Arc::clone(&shared.notifier),
+            check_transmit: AtomicBool::new(false),
             has_memory: AtomicBool::new(false),
-            over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -133,15 +133,15 @@ impl Session {
         if let Some(fault) = aftermath.fault {
             self.complaints.ring("rx", &fault);
         }
-        if aftermath.goes_on || (has_events && std::thread::current().id() != self.worker_thread) {
+        if aftermath.has_more_packets || (has_events && std::thread::current().id() != self.worker_thread) {
             self.wake_worker();
         }
         outcome
     }
 
     /// Reads the state without moving packets.
-    pub fn peek<R>(&self, look: impl FnOnce(&Outbound) -> R) -> R {
-        look(&self.outbound.lock())
+    pub fn peek<R>(&self, read: impl FnOnce(&Outbound) -> R) -> R {
+        read(&self.outbound.lock())
     }
 
     /// Moves events and arrivals to the worker.
@@ -157,16 +157,16 @@ impl Session {
 
     pub fn wake_worker(&self) {
         // Fails only when the counter is full; then the worker is awake.
-        let _ = self.news.write(1);
+        let _ = self.notifier.write(1);
     }
 
     pub fn take_wake(&self) {
-        let _ = self.news.read();
+        let _ = self.notifier.read();
     }
 
     /// Makes the worker read the tx ring without a kick.
-    pub fn ask_for_look(&self) {
-        self.look_at_transmit.store(true, Ordering::Release);
+    pub fn request_transmit_check(&self) {
+        self.check_transmit.store(true, Ordering::Release);
         self.wake_worker();
     }
 
@@ -271,7 +271,7 @@ impl Outbound {
             ring.refuse_kicks();
         }
         self.starving = starving;
-        aftermath.goes_on = !starving && self.muxer.has_packet();
+        aftermath.has_more_packets = !starving && self.muxer.has_packet();
         if taken > 0 {
             aftermath.calls[0] = ring.call_if_wanted();
             self.signals += u64::from(aftermath.calls[0].is_some());

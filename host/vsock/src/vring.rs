@@ -52,11 +52,11 @@ struct Shared {
     /// The guest corrupted the ring, or it is not in guest memory. Written with `vring` held.
     broken: AtomicBool,
     /// QEMU asked for a size that is not a power of two. Written by QEMU's requests only.
-    misfit: AtomicBool,
+    has_invalid_size: AtomicBool,
     /// Position of the ring when it was stopped.
     stopped_at: Ranked<Option<u16>>,
     kicks: AtomicU64,
-    place: OnceLock<RingBinding>,
+    binding: OnceLock<RingBinding>,
 }
 
 /// The session and epoll of a vring. Weak, because the other side owns the vring.
@@ -106,9 +106,9 @@ impl Ring {
         epoll: &Arc<VringEpollHandler<Arc<Backend>>>,
         memory: MemoryTable,
     ) {
-        let place =
+        let binding =
             RingBinding { index, memory, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
-        let _ = self.0.place.set(place);
+        let _ = self.0.binding.set(binding);
     }
 
     /// Locks the vring, if it runs. While it is open it does not stop.
@@ -139,17 +139,17 @@ impl Ring {
 
     /// Checked guest memory, as it is now.
     fn memory(&self) -> Option<<MemoryTable as GuestAddressSpace>::T> {
-        Some(self.0.place.get()?.memory.memory())
+        Some(self.0.binding.get()?.memory.memory())
     }
 
     fn judge(&self, queue: &Queue) {
         let is_inside = || self.memory().is_some_and(|memory| queue.is_valid(&*memory));
-        let fits = || !self.0.misfit.load(Ordering::Relaxed) && is_inside();
+        let fits = || !self.0.has_invalid_size.load(Ordering::Relaxed) && is_inside();
         self.0.broken.store(queue.ready() && !fits(), Ordering::Relaxed);
     }
 
     fn forget_kick(&self, kick: RawFd) {
-        let epoll = self.0.place.get().and_then(|place| place.epoll.upgrade());
+        let epoll = self.0.binding.get().and_then(|binding| binding.epoll.upgrade());
         if let Some(epoll) = epoll {
             // The number must only differ from those of vrings. A kick that is not watched is no error.
             let _ = epoll.unregister_listener(kick, EventSet::IN, QUEUES as u64 + 1);
@@ -171,10 +171,10 @@ impl VringT<MemoryTable> for Ring {
             vring: VringMutex::new(table, queue_size_max)?,
             call: Ranked::new(Rank::Call, None),
             broken: AtomicBool::new(false),
-            misfit: AtomicBool::new(false),
+            has_invalid_size: AtomicBool::new(false),
             stopped_at: Ranked::new(Rank::StoppedAt, None),
             kicks: AtomicU64::new(0),
-            place: OnceLock::new(),
+            binding: OnceLock::new(),
         })))
     }
 
@@ -223,8 +223,9 @@ impl VringT<MemoryTable> for Ring {
     fn set_queue_next_avail(&self, base: u16) {
         self.0.vring.set_queue_next_avail(base);
         let stopped_at = self.0.stopped_at.lock().take();
-        let place = self.0.place.get();
-        if let Some((session, index)) = place.and_then(|place| Some((place.session.upgrade()?, place.index)))
+        let binding = self.0.binding.get();
+        if let Some((session, index)) =
+            binding.and_then(|binding| Some((binding.session.upgrade()?, binding.index)))
         {
             session.base_set(index, stopped_at, base);
         }
@@ -242,7 +243,7 @@ impl VringT<MemoryTable> for Ring {
 
     fn set_queue_size(&self, size: u16) {
         let fits = self.0.vring.get_mut().get_queue_mut().try_set_size(size).is_ok();
-        self.0.misfit.store(!fits, Ordering::Relaxed);
+        self.0.has_invalid_size.store(!fits, Ordering::Relaxed);
     }
 
     fn set_queue_event_idx(&self, enabled: bool) {

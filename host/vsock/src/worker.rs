@@ -28,7 +28,7 @@ pub(crate) struct Worker {
     /// Endpoints with a backlog, the longest waiting first.
     waiting: VecDeque<ConnectionId>,
     /// Endpoints that received bytes since the last `idle`.
-    touched: Vec<ConnectionId>,
+    processed: Vec<ConnectionId>,
     events: Vec<Event>,
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
@@ -68,7 +68,7 @@ impl Worker {
             session,
             endpoints: HashMap::new(),
             waiting: VecDeque::new(),
-            touched: Vec::new(),
+            processed: Vec::new(),
             events: Vec::new(),
             arrivals: Vec::new(),
             packet: Vec::new(),
@@ -76,10 +76,10 @@ impl Worker {
     }
 
     /// Runs a turn of all pending work. `true`: the turn is over and there may be more.
-    pub fn turn(&mut self, look_at_transmit: bool) -> bool {
+    pub fn turn(&mut self, check_transmit: bool) -> bool {
         // Earlier events may have left packets for which the rx ring has room now.
         self.session.enter(|_| ());
-        let mut more = self.deliver_events() || (look_at_transmit && self.serve_transmit());
+        let mut more = self.deliver_events() || (check_transmit && self.serve_transmit());
         // Packets of all endpoints are handled between two turns. If packets are left over, one more turn follows.
         for _ in 0..BACKLOG_TURNS_MAX {
             if !self.process_next_backlog() || more {
@@ -96,7 +96,7 @@ impl Worker {
         let Some(served) = self.endpoints.get_mut(&id) else { return true };
         served.waits = false;
         served.endpoint.process_backlog();
-        self.look_at_backlog(id);
+        self.list_backlog(id);
         let is_over = |served: &Served| !served.waits && served.closed.is_some();
         if self.endpoints.get(&id).is_some_and(is_over)
             && let Some(Served { mut endpoint, closed: Some(reason), .. }) = self.endpoints.remove(&id)
@@ -107,7 +107,7 @@ impl Worker {
     }
 
     /// After a call of an endpoint: queues it for a turn if it has a backlog.
-    fn look_at_backlog(&mut self, id: ConnectionId) {
+    fn list_backlog(&mut self, id: ConnectionId) {
         if let Some(served) = self.endpoints.get_mut(&id)
             && !served.waits
             && served.endpoint.has_backlog()
@@ -142,8 +142,8 @@ impl Worker {
             }
         }
         self.flush();
-        let enough = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
-        if enough || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
+        let is_due = self.unnotified >= TAKEN_UNNOTIFIED_MAX;
+        if is_due || (self.unnotified > 0 && !self.unnotified_timer.start(TAKEN_UNNOTIFIED_NS)) {
             self.notify_taken();
         }
         more
@@ -196,7 +196,7 @@ impl Worker {
 
     /// Calls `idle` on endpoints that received bytes.
     fn flush(&mut self) {
-        for id in std::mem::take(&mut self.touched) {
+        for id in std::mem::take(&mut self.processed) {
             self.with_endpoint(id, |endpoint| endpoint.idle());
         }
         self.deliver_events();
@@ -244,9 +244,9 @@ impl Worker {
     fn deliver_payload(&mut self, id: ConnectionId) {
         if let Some(served) = self.endpoints.get_mut(&id) {
             served.endpoint.received(&self.packet[HEADER_BYTES..]);
-            self.look_at_backlog(id);
-            if self.touched.last() != Some(&id) && !self.touched.contains(&id) {
-                self.touched.push(id);
+            self.list_backlog(id);
+            if self.processed.last() != Some(&id) && !self.processed.contains(&id) {
+                self.processed.push(id);
             }
         }
     }
@@ -254,7 +254,7 @@ impl Worker {
     fn with_endpoint(&mut self, id: ConnectionId, call: impl FnOnce(&mut Box<dyn Endpoint>)) {
         if let Some(served) = self.endpoints.get_mut(&id) {
             call(&mut served.endpoint);
-            self.look_at_backlog(id);
+            self.list_backlog(id);
         }
     }
 
@@ -271,7 +271,7 @@ impl Worker {
 
     /// Closes every endpoint, because QEMU is gone.
     pub fn end(&mut self) {
-        self.touched.clear();
+        self.processed.clear();
         while self.deliver_events() {}
         for (_, Served { mut endpoint, .. }) in self.endpoints.drain() {
             endpoint.closed(CloseReason::Disconnected);

@@ -42,14 +42,14 @@ fn a_large_payload_comes_back_in_order_in_small_buffers() {
     guest.connect(1000, ECHO);
     let payload: Vec<u8> = (0..65536u32).map(|n| (n * 7 / 3) as u8).collect();
     guest.say(1000, ECHO, &payload);
-    let mut heard = Vec::new();
-    while heard.len() < payload.len() {
+    let mut received = Vec::new();
+    while received.len() < payload.len() {
         let (header, part) = guest.receive();
         if header.operation == Operation::RW {
-            heard.extend(part);
+            received.extend(part);
         }
     }
-    assert_eq!(heard, payload);
+    assert_eq!(received, payload);
 }
 
 #[test]
@@ -158,20 +158,20 @@ fn a_guest_without_credit_delays_no_other_connection_and_resumes() {
     guest.connect(1, RECORD);
     let connection = rig.accepted();
     connection.send(&[1; 50_000]).unwrap();
-    let mut heard: usize = (0..3).map(|_| guest.receive().1.len()).sum();
-    assert_eq!(heard, 10_000);
+    let mut received: usize = (0..3).map(|_| guest.receive().1.len()).sum();
+    assert_eq!(received, 10_000);
     connection.send(&vec![1; QUEUED_BYTES_PER_CONNECTION_MAX - 40_000]).unwrap();
     assert_eq!(connection.send(&[1]), Err(SendError::Full));
     // Another connection is not delayed.
     guest.connect(2, ECHO);
     rig.accepted();
-    while heard < 10_000 + QUEUED_BYTES_PER_CONNECTION_MAX {
+    while received < 10_000 + QUEUED_BYTES_PER_CONNECTION_MAX {
         let mut update = guest.header(Operation::CREDIT_UPDATE, 1, RECORD);
-        update.fwd_cnt = heard as u32;
+        update.fwd_cnt = received as u32;
         guest.send(update, &[]);
-        let target = (heard + 10_000).min(10_000 + QUEUED_BYTES_PER_CONNECTION_MAX);
-        while heard < target {
-            heard += guest.receive().1.len();
+        let target = (received + 10_000).min(10_000 + QUEUED_BYTES_PER_CONNECTION_MAX);
+        while received < target {
+            received += guest.receive().1.len();
         }
     }
     assert!(matches!(rig.next(), Event::Writable(1)));
@@ -187,17 +187,17 @@ fn a_guest_without_buffers_gets_queued_bytes_when_it_offers_some() {
         connection.send(&n.to_le_bytes()).unwrap();
         connection.send(&n.to_le_bytes()).unwrap();
     }
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..front_end::queue::QUEUE_SIZE {
-        heard.extend(guest.receive_and_keep_buffer().1);
+        received.extend(guest.receive_and_keep_buffer().1);
     }
-    assert!(heard.len() < 1600);
+    assert!(received.len() < 1600);
     guest.offer_buffers(front_end::queue::QUEUE_SIZE);
-    while heard.len() < 1600 {
-        heard.extend(guest.receive().1);
+    while received.len() < 1600 {
+        received.extend(guest.receive().1);
     }
     let expected: Vec<u8> = (0..200u32).flat_map(|n| [n.to_le_bytes(), n.to_le_bytes()].concat()).collect();
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
 }
 
 #[test]
@@ -247,12 +247,12 @@ fn guest_memory_is_stored_to_by_guest_address() {
     let rig = Rig::new();
     assert!(rig.device.memory().is_none());
     let guest = GuestVm::boot(&rig.socket);
-    let Event::Memory(memory) = rig.told.recv_timeout(front_end::PATIENCE).unwrap() else { panic!() };
+    let Event::Memory(memory) = rig.events.recv_timeout(front_end::PATIENCE).unwrap() else { panic!() };
     memory.check(FREE_AREA, 4096).unwrap();
     memory.store_u64(FREE_AREA + 8, 0x1122_3344_5566_7788).unwrap();
-    let seen: u64 =
+    let stored: u64 =
         vm_memory::Bytes::read_obj(&guest.memory, vm_memory::GuestAddress(FREE_AREA + 8)).unwrap();
-    assert_eq!(seen, 0x1122_3344_5566_7788);
+    assert_eq!(stored, 0x1122_3344_5566_7788);
     assert!(memory.store_u64(0, 1).is_err());
     assert!(rig.device.memory().is_some());
     drop(guest);
@@ -274,18 +274,18 @@ fn two_vms_that_send_into_each_other_do_not_deadlock() {
     for guest in &mut guests {
         guest.connect(2, RECORD);
     }
-    let talkers = guests.map(|mut guest| {
+    let senders = guests.map(|mut guest| {
         std::thread::spawn(move || {
             for round in 0..2000u32 {
                 guest.say(2, RECORD, &round.to_le_bytes());
             }
-            let mut heard = 0;
-            while heard < 8000 {
-                heard += guest.receive().1.len();
+            let mut received = 0;
+            while received < 8000 {
+                received += guest.receive().1.len();
             }
         })
     });
-    talkers.into_iter().for_each(|talker| talker.join().unwrap());
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
 }
 
 #[test]
@@ -300,17 +300,17 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
             std::thread::spawn(move || (0..5000).for_each(|_| connection.send(b"12345678").unwrap()))
         })
         .collect();
-    let (mut heard, mut told) = (Vec::new(), 0);
-    while heard.len() < 4 * 5000 * 8 {
-        heard.extend(guest.receive().1);
-        if heard.len() - told > 50_000 {
-            told = heard.len();
+    let (mut received, mut reported) = (Vec::new(), 0);
+    while received.len() < 4 * 5000 * 8 {
+        received.extend(guest.receive().1);
+        if received.len() - reported > 50_000 {
+            reported = received.len();
             let mut update = guest.header(Operation::CREDIT_UPDATE, 1, RECORD);
-            update.fwd_cnt = told as u32;
+            update.fwd_cnt = reported as u32;
             guest.send(update, &[]);
         }
     }
-    assert!(heard.chunks(8).all(|chunk| chunk == b"12345678"));
+    assert!(received.chunks(8).all(|chunk| chunk == b"12345678"));
     senders.into_iter().for_each(|sender| sender.join().unwrap());
 }
 

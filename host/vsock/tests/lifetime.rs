@@ -96,9 +96,9 @@ fn shutdown_with_a_vm_attached_closes_endpoints_and_services() {
     guest.connect(1, RECORD);
     rig.accepted();
     rig.device.shutdown();
-    let mut told: Vec<Event> = rig.told.try_iter().collect();
-    assert!(matches!(told.pop(), Some(Event::Disconnected)));
-    assert!(matches!(told.pop(), Some(Event::Closed(1, CloseReason::Disconnected))));
+    let mut events: Vec<Event> = rig.events.try_iter().collect();
+    assert!(matches!(events.pop(), Some(Event::Disconnected)));
+    assert!(matches!(events.pop(), Some(Event::Closed(1, CloseReason::Disconnected))));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn memory_tables_are_looked_up_afresh() {
     guest.send_memory_table();
     assert!(memory.store_u64(FREE_AREA, 1).is_err());
     memory.store_u64(0x8000_0000, 7).unwrap();
-    let tables = rig.told.try_iter().filter(|told| matches!(told, Event::Memory(_))).count();
+    let tables = rig.events.try_iter().filter(|event| matches!(event, Event::Memory(_))).count();
     assert_eq!(tables, 2);
 }
 
@@ -323,7 +323,9 @@ fn a_failed_setup_reports_the_reason() {
         Device::serve(config, rig.daemon.clone())
     };
     for cid in [0, 1, 2, u64::from(u32::MAX), u64::MAX] {
-        assert!(matches!(serve(cid, &rig.socket), Err(DeviceError::GuestCid(told)) if told == cid));
+        assert!(
+            matches!(serve(cid, &rig.socket), Err(DeviceError::GuestCid(refused_cid)) if refused_cid == cid)
+        );
     }
     let Err(DeviceError::Listen(ListenError::InUse { owner, .. })) = serve(9, &rig.socket) else { panic!() };
     assert!(owner.starts_with(&format!("process {}", std::process::id())), "{owner}");

@@ -87,7 +87,7 @@ fn assert_rests(device: &Device, prefix: &str) {
         (sleeps_of_threads_named(prefix), device.stats().wakeups) == before
     });
     // On a busy machine the threads may take a while to fall asleep.
-    assert!(settled.take(20).any(|rested| rested), "threads named {prefix} do not rest");
+    assert!(settled.take(20).any(|is_at_rest| is_at_rest), "threads named {prefix} do not rest");
 }
 
 #[test]
@@ -208,36 +208,36 @@ impl Endpoint for LastCall {
     }
 }
 
-fn suicidal(at_memory: bool) -> (tempfile::TempDir, std::path::PathBuf, Receiver<&'static str>) {
+fn serve_self_stopping(at_memory: bool) -> (tempfile::TempDir, std::path::PathBuf, Receiver<&'static str>) {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("vsock");
-    let (sender, told) = channel();
+    let (sender, steps) = channel();
     let device = Arc::new(Mutex::new(None));
     let services = Suicidal { device: Arc::clone(&device), at_memory, done: Mutex::new(sender) };
     let config = DeviceConfig { guest_cid: front_end::CID, socket: socket.clone() };
     *device.lock().unwrap() = Some(Device::serve(config, Arc::new(services)).unwrap());
-    (directory, socket, told)
+    (directory, socket, steps)
 }
 
 #[test]
 fn an_endpoint_may_shut_its_device_down() {
-    let (_directory, socket, told) = suicidal(false);
+    let (_directory, socket, steps) = serve_self_stopping(false);
     let mut guest = GuestVm::boot(&socket);
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"die");
     for expected in ["received", "closed", "disconnected"] {
-        assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));
+        assert_eq!(steps.recv_timeout(front_end::PATIENCE), Ok(expected));
     }
     assert!(!socket.exists());
 }
 
 #[test]
 fn a_service_may_shut_its_device_down() {
-    let (_directory, socket, told) = suicidal(true);
+    let (_directory, socket, steps) = serve_self_stopping(true);
     // The front-end's request is interrupted.
     let _ = std::panic::catch_unwind(|| GuestVm::boot(&socket));
     for expected in ["memory", "disconnected"] {
-        assert_eq!(told.recv_timeout(front_end::PATIENCE), Ok(expected));
+        assert_eq!(steps.recv_timeout(front_end::PATIENCE), Ok(expected));
     }
     assert!(!socket.exists());
 }

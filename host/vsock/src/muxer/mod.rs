@@ -193,16 +193,16 @@ impl Muxer {
     fn shutdown(&mut self, id: ConnectionId, flags: u32) {
         let Some(flow) = self.flow(id) else { return };
         let guest_finishes = flags & SHUTDOWN_SEND != 0 && flow.state != State::GuestFinished;
-        let deaf = flags & SHUTDOWN_RECEIVE != 0;
-        let told = flow.state == State::BothFinished;
-        if guest_finishes && !told {
+        let stops_receiving = flags & SHUTDOWN_RECEIVE != 0;
+        let both_finished = flow.state == State::BothFinished;
+        if guest_finishes && !both_finished {
             flow.state = match flow.state {
                 State::HostFinished => State::BothFinished,
                 _ => State::GuestFinished,
             };
             self.events.push(Event::PeerFinished(id));
         }
-        if deaf {
+        if stops_receiving {
             self.peer_stops_receiving(id);
         }
         if self.flow(id).is_some_and(|flow| flow.is_spent()) {
@@ -306,11 +306,11 @@ impl Muxer {
             }
             return Err(SendError::Full);
         }
-        let taken = room.min(bytes.len());
-        flow.outgoing.extend(&bytes[..taken]);
-        self.account(held, held + taken);
+        let queued = room.min(bytes.len());
+        flow.outgoing.extend(&bytes[..queued]);
+        self.account(held, held + queued);
         self.refresh(id);
-        Ok(taken)
+        Ok(queued)
     }
 
     /// Accounts for a connection that has `after` bytes queued instead of `before`.
@@ -617,12 +617,12 @@ impl Muxer {
         let shared_bytes = self.shared_bytes;
         let Some(flow) = self.flow(id).filter(|flow| flow.refused_bytes > 0) else { return };
         let (held, wanted, starves) = (flow.outgoing.len(), flow.refused_bytes, flow.starves);
-        let enough = if starves { QUEUED_BYTES_OWN / 2 } else { QUEUED_BYTES_PER_CONNECTION_MAX / 2 };
-        if QUEUED_BYTES_PER_CONNECTION_MAX - held < wanted.max(enough) {
+        let room_min = if starves { QUEUED_BYTES_OWN / 2 } else { QUEUED_BYTES_PER_CONNECTION_MAX / 2 };
+        if QUEUED_BYTES_PER_CONNECTION_MAX - held < wanted.max(room_min) {
             return;
         }
         let room = room(held, shared_bytes);
-        if room < wanted || (starves && room < enough) {
+        if room < wanted || (starves && room < room_min) {
             // Its own queue has enough room, but others use the shared bytes.
             flow.starves = true;
             if !starves {
@@ -652,8 +652,8 @@ impl Muxer {
 
 /// Bytes that a connection with `held` queued bytes may add, of its own and of the shared ones.
 fn room(held: usize, shared_bytes: usize) -> usize {
-    let own = QUEUED_BYTES_OWN.saturating_sub(held);
-    (own + (QUEUED_BYTES_SHARED_MAX - shared_bytes)).min(QUEUED_BYTES_PER_CONNECTION_MAX - held)
+    let own_room = QUEUED_BYTES_OWN.saturating_sub(held);
+    (own_room + (QUEUED_BYTES_SHARED_MAX - shared_bytes)).min(QUEUED_BYTES_PER_CONNECTION_MAX - held)
 }
 
 fn beyond_own(held: usize) -> usize {

@@ -127,8 +127,8 @@ fn credit_beyond_what_was_sent_or_behind_earlier_credit_is_ignored() {
     let id = open(&mut muxer, Credit::Automatic);
     muxer.send(id, &[1; 100_000]).unwrap();
     packets(&mut muxer);
-    for lie in [65537, u32::MAX, 0x8000_0000] {
-        let claim = Header { fwd_cnt: lie, buf_alloc: u32::MAX, ..packet(Operation::CREDIT_UPDATE) };
+    for length in [65537, u32::MAX, 0x8000_0000] {
+        let claim = Header { fwd_cnt: length, buf_alloc: u32::MAX, ..packet(Operation::CREDIT_UPDATE) };
         muxer.receive(&claim).unwrap();
         assert_eq!(packets(&mut muxer), []);
     }
@@ -166,9 +166,9 @@ fn automatic_credit_is_sent_every_quarter_of_the_window() {
     assert_eq!(events(&mut muxer), [Event::Received(id)]);
     assert!(!muxer.has_packet());
     muxer.receive(&Header { len: 1, ..packet(Operation::RW) }).unwrap();
-    let told = packets(&mut muxer);
-    assert_eq!(told[0].0.operation, Operation::CREDIT_UPDATE);
-    assert_eq!((told[0].0.fwd_cnt, told[0].0.buf_alloc), (CREDIT_UPDATE_BYTES, WINDOW_BYTES));
+    let updates = packets(&mut muxer);
+    assert_eq!(updates[0].0.operation, Operation::CREDIT_UPDATE);
+    assert_eq!((updates[0].0.fwd_cnt, updates[0].0.buf_alloc), (CREDIT_UPDATE_BYTES, WINDOW_BYTES));
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn a_full_queue_is_reported_and_later_its_room() {
     let mut muxer = Muxer::new(CID);
     let id = open(&mut muxer, Credit::Automatic);
     muxer.send(id, &[0; QUEUED_BYTES_PER_CONNECTION_MAX]).unwrap();
-    let wanted = QUEUED_BYTES_PER_CONNECTION_MAX * 3 / 4;
-    assert_eq!(muxer.send(id, &vec![0; wanted]), Err(SendError::Full));
+    let sent = QUEUED_BYTES_PER_CONNECTION_MAX * 3 / 4;
+    assert_eq!(muxer.send(id, &vec![0; sent]), Err(SendError::Full));
     let mut fwd_cnt = 0;
     for _ in 0..3 {
         assert_eq!(events(&mut muxer), []);
@@ -257,7 +257,7 @@ fn a_full_queue_is_reported_and_later_its_room() {
         muxer.receive(&Header { fwd_cnt, ..packet(Operation::CREDIT_UPDATE) }).unwrap();
     }
     assert_eq!(events(&mut muxer), [Event::Writable(id)]);
-    muxer.send(id, &vec![0; wanted]).unwrap();
+    muxer.send(id, &vec![0; sent]).unwrap();
 }
 
 #[test]

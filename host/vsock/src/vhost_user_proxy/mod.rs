@@ -72,7 +72,7 @@ impl From<io::Error> for End {
 }
 
 /// The source of an event.
-enum News {
+enum ProxyEvent {
     Qemu,
     Daemon,
 }
@@ -138,18 +138,18 @@ impl Held<'_> {
     fn hold(&mut self) -> Result<(), End> {
         self.connect()?;
         loop {
-            match self.news()? {
-                News::Qemu => {
+            match self.wait_for_event()? {
+                ProxyEvent::Qemu => {
                     let message = Message::read(&self.qemu)?.ok_or(End::QemuGone)?;
                     self.pass_on(message)?;
                 }
-                News::Daemon => self.replace()?,
+                ProxyEvent::Daemon => self.replace()?,
             }
         }
     }
 
     /// Waits until QEMU sends a request, or one side is gone.
-    fn news(&self) -> Result<News, End> {
+    fn wait_for_event(&self) -> Result<ProxyEvent, End> {
         let daemon = self.daemon.as_ref().map(|daemon| PollFd::new(daemon, PollFlags::IN));
         let mut sources: Vec<_> =
             [PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.qemu, PollFlags::IN)]
@@ -159,9 +159,9 @@ impl Held<'_> {
         rustix::io::retry_on_intr(|| poll(&mut sources, None)).map_err(io::Error::from)?;
         match &sources[..] {
             [wake, ..] if !wake.revents().is_empty() => Err(End::Stopped),
-            [_, qemu, ..] if !qemu.revents().is_empty() => Ok(News::Qemu),
+            [_, qemu, ..] if !qemu.revents().is_empty() => Ok(ProxyEvent::Qemu),
             // A device sends nothing unasked: its socket has closed.
-            _ => Ok(News::Daemon),
+            _ => Ok(ProxyEvent::Daemon),
         }
     }
 
@@ -187,7 +187,7 @@ impl Held<'_> {
             }
             reply.write(&self.qemu)?;
         }
-        self.setup.told(message);
+        self.setup.store(message);
         Ok(())
     }
 
@@ -257,8 +257,8 @@ impl Held<'_> {
             _ => {}
         }
         if let Some(watch) = watch {
-            let mut news = [const { MaybeUninit::<u8>::uninit() }; 4096];
-            while rustix::io::read(watch, &mut news).is_ok_and(|(news, _)| !news.is_empty()) {}
+            let mut events = [const { MaybeUninit::<u8>::uninit() }; 4096];
+            while rustix::io::read(watch, &mut events).is_ok_and(|(events, _)| !events.is_empty()) {}
         }
         Ok(())
     }
@@ -269,13 +269,13 @@ impl Held<'_> {
             // QEMU has negotiated no features yet, and may still query all. Its messages are replayed.
             return self.replay_messages(daemon);
         }
-        let has = [
+        let accepted = [
             (Request::GET_FEATURES, self.setup.features()),
             (Request::GET_PROTOCOL_FEATURES, self.setup.protocol_features()),
         ];
-        for (request, taken) in has {
+        for (request, features) in accepted {
             let offered = self.exchange(daemon, &Message::new(request, Vec::new()))?;
-            let missing = taken & !offered.map_or(0, |offered| offered.u64_at(0));
+            let missing = features & !offered.map_or(0, |offered| offered.u64_at(0));
             if missing != 0 {
                 let words =
                     format!("the new daemon's device lacks features {missing:#x} that QEMU has accepted");
@@ -291,8 +291,8 @@ impl Held<'_> {
     }
 
     fn replay_messages(&self, daemon: &UnixStream) -> io::Result<()> {
-        for again in self.setup.again()? {
-            let message = again.message();
+        for replayed in self.setup.replay_messages()? {
+            let message = replayed.message();
             let reply = self.exchange(daemon, message)?;
             if let Some(status @ 1..) = reply.map(|reply| reply.u64_at(0)) {
                 let words =

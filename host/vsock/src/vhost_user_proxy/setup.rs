@@ -42,7 +42,7 @@ const OF_RING: [Request; 7] = [
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     /// The last message of each request and ring; ring 0 for the device.
-    said: BTreeMap<(Request, u64), Message>,
+    messages: BTreeMap<(Request, u64), Message>,
 }
 
 /// The ring that a message is about.
@@ -59,15 +59,15 @@ fn ring_of(message: &Message) -> Option<u64> {
 
 impl Setup {
     /// Stores a message that a device has handled.
-    pub fn told(&mut self, message: Message) {
+    pub fn store(&mut self, message: Message) {
         match ring_of(&message) {
             // The ring is stopped: it starts again with another kick.
             Some(ring) if message.request == Request::GET_VRING_BASE => {
-                self.said.remove(&(Request::SET_VRING_KICK, ring));
+                self.messages.remove(&(Request::SET_VRING_KICK, ring));
             }
-            Some(ring) => _ = self.said.insert((message.request, ring), message),
+            Some(ring) => _ = self.messages.insert((message.request, ring), message),
             None if OF_DEVICE.contains(&message.request) => {
-                self.said.insert((message.request, 0), message);
+                self.messages.insert((message.request, 0), message);
             }
             // Queries, and writes to a configuration space that is read-only.
             None => {}
@@ -75,7 +75,7 @@ impl Setup {
     }
 
     fn value_of(&self, request: Request) -> u64 {
-        self.said.get(&(request, 0)).map_or(0, |message| message.u64_at(0))
+        self.messages.get(&(request, 0)).map_or(0, |message| message.u64_at(0))
     }
 
     /// Features that QEMU has accepted.
@@ -90,35 +90,36 @@ impl Setup {
 
     /// Returns all messages that bring a device to the state of the last one, in order. Running rings start at their
     /// current position in guest memory.
-    pub fn again(&self) -> io::Result<Vec<ReplayedMessage<'_>>> {
-        let of_device = OF_DEVICE.iter().filter_map(|request| self.said.get(&(*request, 0)));
-        let mut again: Vec<_> = of_device.map(ReplayedMessage::AsSaid).collect();
-        let rings = self.said.keys().filter(|(request, _)| OF_RING.contains(request)).map(|(_, ring)| *ring);
+    pub fn replay_messages(&self) -> io::Result<Vec<ReplayedMessage<'_>>> {
+        let of_device = OF_DEVICE.iter().filter_map(|request| self.messages.get(&(*request, 0)));
+        let mut messages: Vec<_> = of_device.map(ReplayedMessage::AsSaid).collect();
+        let rings =
+            self.messages.keys().filter(|(request, _)| OF_RING.contains(request)).map(|(_, ring)| *ring);
         let rings = rings.collect::<std::collections::BTreeSet<_>>();
         for ring in rings {
             for request in OF_RING {
-                match self.said.get(&(request, ring)) {
+                match self.messages.get(&(request, ring)) {
                     Some(_) if request == Request::SET_VRING_BASE && self.runs(ring) => {
                         let mut payload = (ring as u32).to_le_bytes().to_vec();
                         payload.extend(u32::from(self.used_index(ring)?).to_le_bytes());
-                        again.push(ReplayedMessage::Base(Message::new(request, payload)));
+                        messages.push(ReplayedMessage::Base(Message::new(request, payload)));
                     }
-                    Some(message) => again.push(ReplayedMessage::AsSaid(message)),
+                    Some(message) => messages.push(ReplayedMessage::AsSaid(message)),
                     None => {}
                 }
             }
         }
-        Ok(again)
+        Ok(messages)
     }
 
     fn runs(&self, ring: u64) -> bool {
-        self.said.contains_key(&(Request::SET_VRING_KICK, ring))
+        self.messages.contains_key(&(Request::SET_VRING_KICK, ring))
     }
 
     /// Eventfds of running rings. A killed device may have read a kick without reading the ring, or filled a ring
     /// without a call. So each is signaled once more; a spurious one is harmless.
     pub fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let events = self.said.iter().filter(|((request, ring), _)| {
+        let events = self.messages.iter().filter(|((request, ring), _)| {
             matches!(*request, Request::SET_VRING_KICK | Request::SET_VRING_CALL) && self.runs(*ring)
         });
         events.flat_map(|(_, message)| &message.descriptors).map(AsFd::as_fd)
@@ -126,7 +127,7 @@ impl Setup {
 
     /// Reads a device's position from a ring's used index.
     fn used_index(&self, ring: u64) -> io::Result<u16> {
-        let address = self.said.get(&(Request::SET_VRING_ADDR, ring));
+        let address = self.messages.get(&(Request::SET_VRING_ADDR, ring));
         let address = address.map_or(0, |message| message.u64_at(USED_ADDRESS_OFFSET));
         let outside = || {
             let words = format!("the used ring of queue {ring} at {address:#x} is outside guest memory");
@@ -142,7 +143,7 @@ impl Setup {
 
     /// Returns the file and offset of an address of QEMU's.
     fn in_memory(&self, address: u64) -> Option<(&OwnedFd, u64)> {
-        let table = self.said.get(&(Request::SET_MEM_TABLE, 0))?;
+        let table = self.messages.get(&(Request::SET_MEM_TABLE, 0))?;
         let regions = (0..table.descriptors.len()).map(|at| {
             let field = |number: usize| table.u64_at(8 + at * REGION_BYTES + number * 8);
             (&table.descriptors[at], field(1), field(2), field(3))

@@ -28,7 +28,7 @@ pub enum Event {
 
 /// The behaviour of connections to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Manner {
+pub enum Behavior {
     /// Records received bytes.
     Record,
     /// Records received bytes, with manual credit.
@@ -60,56 +60,56 @@ pub const REFUSED: u32 = 99;
 pub const STUCK: u8 = 0xff;
 
 pub struct Daemon {
-    told: Mutex<Sender<Event>>,
+    events: Mutex<Sender<Event>>,
     /// Connections to which port [`RECORD`] relays bytes, by guest port.
     pub relays: Mutex<HashMap<u32, Connection>>,
 }
 
 impl Services for Daemon {
     fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>> {
-        let manner = match request.local_port {
-            RECORD => Manner::Record,
-            HOARD => Manner::Hoard,
-            ECHO => Manner::Echo,
-            GATHER => Manner::Gather,
-            ABORT => Manner::Abort,
-            ABORT_IN_ACCEPT => Manner::AbortInAccept,
-            PANIC => Manner::Panic,
-            PUT_OFF => Manner::PutOff,
+        let behavior = match request.local_port {
+            RECORD => Behavior::Record,
+            HOARD => Behavior::Hoard,
+            ECHO => Behavior::Echo,
+            GATHER => Behavior::Gather,
+            ABORT => Behavior::Abort,
+            ABORT_IN_ACCEPT => Behavior::AbortInAccept,
+            PANIC => Behavior::Panic,
+            PUT_OFF => Behavior::PutOff,
             _ => return None,
         };
-        if manner == Manner::AbortInAccept {
+        if behavior == Behavior::AbortInAccept {
             connection.reset();
         }
         let relay = self.relays.lock().unwrap().get(&request.peer_port).cloned();
-        let told = self.told.lock().unwrap().clone();
-        told.send(Event::Accepted(connection.clone())).unwrap();
+        let events = self.events.lock().unwrap().clone();
+        events.send(Event::Accepted(connection.clone())).unwrap();
         let port = request.peer_port;
-        Some(Box::new(Note { told, port, manner, connection: Some(connection), relay, held: Vec::new() }))
+        Some(Box::new(Note { events, port, behavior, connection: Some(connection), relay, held: Vec::new() }))
     }
 
     fn memory_changed(&self, memory: GuestMemory) {
-        self.told.lock().unwrap().send(Event::Memory(memory)).unwrap();
+        self.events.lock().unwrap().send(Event::Memory(memory)).unwrap();
     }
 
     fn disconnected(&self) {
-        self.told.lock().unwrap().send(Event::Disconnected).unwrap();
+        self.events.lock().unwrap().send(Event::Disconnected).unwrap();
     }
 }
 
 pub struct Note {
-    pub told: Sender<Event>,
+    pub events: Sender<Event>,
     pub port: u32,
-    pub manner: Manner,
+    pub behavior: Behavior,
     pub connection: Option<Connection>,
     pub relay: Option<Connection>,
     pub held: Vec<u8>,
 }
 
 impl Note {
-    fn note(&self, told: Event) {
+    fn note(&self, event: Event) {
         // The test may be over.
-        let _ = self.told.send(told);
+        let _ = self.events.send(event);
     }
 }
 
@@ -123,26 +123,26 @@ impl Endpoint for Note {
             let _ = relay.send(bytes);
             return;
         }
-        match self.manner {
-            Manner::Record | Manner::Hoard => self.note(Event::Received(self.port, bytes.to_vec())),
-            Manner::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
-            Manner::PutOff | Manner::Gather => self.held.extend(bytes),
-            Manner::Abort | Manner::AbortInAccept => self.connection.as_ref().unwrap().reset(),
-            Manner::Panic => panic!("a bug of an endpoint, made by a test"),
+        match self.behavior {
+            Behavior::Record | Behavior::Hoard => self.note(Event::Received(self.port, bytes.to_vec())),
+            Behavior::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
+            Behavior::PutOff | Behavior::Gather => self.held.extend(bytes),
+            Behavior::Abort | Behavior::AbortInAccept => self.connection.as_ref().unwrap().reset(),
+            Behavior::Panic => panic!("a bug of an endpoint, made by a test"),
         }
     }
 
     fn idle(&mut self) {
-        if self.manner == Manner::Gather {
+        if self.behavior == Behavior::Gather {
             self.connection.as_ref().unwrap().send(&std::mem::take(&mut self.held)).unwrap();
         }
-        if self.manner == Manner::Record && self.relay.is_none() {
+        if self.behavior == Behavior::Record && self.relay.is_none() {
             self.note(Event::Idle(self.port));
         }
     }
 
     fn peer_finished(&mut self) {
-        if self.manner == Manner::Echo {
+        if self.behavior == Behavior::Echo {
             self.connection.as_ref().unwrap().finish();
         }
         self.note(Event::PeerFinished(self.port));
@@ -153,7 +153,7 @@ impl Endpoint for Note {
     }
 
     fn has_backlog(&self) -> bool {
-        self.manner == Manner::PutOff && !self.held.is_empty()
+        self.behavior == Behavior::PutOff && !self.held.is_empty()
     }
 
     fn process_backlog(&mut self) {
@@ -168,7 +168,7 @@ impl Endpoint for Note {
     }
 
     fn credit(&self) -> Credit {
-        if self.manner == Manner::Hoard { Credit::Manual } else { Credit::Automatic }
+        if self.behavior == Behavior::Hoard { Credit::Manual } else { Credit::Automatic }
     }
 }
 
@@ -176,7 +176,7 @@ impl Endpoint for Note {
 pub struct Rig {
     pub device: Device,
     pub daemon: Arc<Daemon>,
-    pub told: Receiver<Event>,
+    pub events: Receiver<Event>,
     pub sender: Sender<Event>,
     pub socket: PathBuf,
     _directory: Option<tempfile::TempDir>,
@@ -199,20 +199,20 @@ impl Rig {
     }
 
     fn serve(guest_cid: u64, socket: PathBuf) -> Self {
-        let (sender, told) = channel();
+        let (sender, events) = channel();
         let daemon =
-            Arc::new(Daemon { told: Mutex::new(sender.clone()), relays: Mutex::new(HashMap::new()) });
+            Arc::new(Daemon { events: Mutex::new(sender.clone()), relays: Mutex::new(HashMap::new()) });
         let config = DeviceConfig { guest_cid, socket: socket.clone() };
         let device = Device::serve(config, Arc::clone(&daemon) as Arc<dyn Services>).unwrap();
-        Self { device, daemon, told, sender, socket, _directory: None }
+        Self { device, daemon, events, sender, socket, _directory: None }
     }
 
     /// Returns the next recorded call, skipping memory tables and idle calls.
     pub fn next(&self) -> Event {
         loop {
-            match self.told.recv_timeout(front_end::PATIENCE).expect("nothing was recorded") {
+            match self.events.recv_timeout(front_end::PATIENCE).expect("nothing was recorded") {
                 Event::Memory(_) | Event::Idle(_) => {}
-                told => return told,
+                event => return event,
             }
         }
     }
@@ -226,9 +226,9 @@ impl Rig {
 
     pub fn note(&self, port: u32) -> Box<Note> {
         Box::new(Note {
-            told: self.sender.clone(),
+            events: self.sender.clone(),
             port,
-            manner: Manner::Record,
+            behavior: Behavior::Record,
             connection: None,
             relay: None,
             held: Vec::new(),

@@ -18,7 +18,7 @@ enum Step {
         flags: u32,
         buf_alloc: u32,
         fwd_cnt: u32,
-        oddity: u8,
+        invalid_field: u8,
     },
     Decide(bool, bool),
     Connect(u32),
@@ -38,15 +38,15 @@ fn step() -> impl Strategy<Value = Step> {
     let local = prop_oneof![10..12u32, (0..3u32).prop_map(|n| FIRST_LOCAL_PORT + n)];
     let chunk = (0..9u16, 1..4u32, local, number(), 0..5u32, number(), number(), any::<u8>());
     prop_oneof![
-        12 => chunk.prop_map(|(operation, peer, local, len, flags, buf_alloc, fwd_cnt, oddity)| {
-            Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, oddity }
+        12 => chunk.prop_map(|(operation, peer, local, len, flags, buf_alloc, fwd_cnt, invalid_field)| {
+            Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, invalid_field }
         }),
         4 => any::<(bool, bool)>().prop_map(|(yes, manual)| Step::Decide(yes, manual)),
         1 => (1..4u32).prop_map(Step::Connect),
-        6 => (any::<usize>(), 0..300_000usize).prop_map(|(which, len)| Step::Send(which, len)),
+        6 => (any::<usize>(), 0..300_000usize).prop_map(|(index, len)| Step::Send(index, len)),
         1 => any::<usize>().prop_map(Step::Finish),
         1 => any::<usize>().prop_map(Step::Reset),
-        2 => (any::<usize>(), number()).prop_map(|(which, len)| Step::Consumed(which, len)),
+        2 => (any::<usize>(), number()).prop_map(|(index, len)| Step::Consumed(index, len)),
         4 => (1..9000usize).prop_map(Step::Drain),
         1 => Just(Step::Restart),
     ]
@@ -58,7 +58,7 @@ struct Model {
     offered: VecDeque<ConnectionId>,
     /// Connections with an endpoint in the daemon.
     alive: Vec<ConnectionId>,
-    over: HashSet<ConnectionId>,
+    closed: HashSet<ConnectionId>,
     /// By ports: bytes sent, bytes that the guest reported as taken, its buffer size.
     credit: HashMap<Ports, (u32, u32, u32)>,
 }
@@ -78,11 +78,11 @@ impl Model {
                 | Event::Writable(id) => id,
                 Event::Closed(id, _) => {
                     self.alive.retain(|other| *other != id);
-                    assert!(self.over.insert(id), "closed twice");
+                    assert!(self.closed.insert(id), "closed twice");
                     continue;
                 }
             };
-            assert!(!self.over.contains(&id), "{event:?} after closed");
+            assert!(!self.closed.contains(&id), "{event:?} after closed");
         }
     }
 
@@ -114,8 +114,8 @@ impl Model {
     }
 }
 
-fn pick(ids: &[ConnectionId], which: usize) -> Option<ConnectionId> {
-    if ids.is_empty() { None } else { Some(ids[which % ids.len()]) }
+fn pick(ids: &[ConnectionId], index: usize) -> Option<ConnectionId> {
+    if ids.is_empty() { None } else { Some(ids[index % ids.len()]) }
 }
 
 fn drain(muxer: &mut Muxer, model: &mut Model, room: usize) {
@@ -133,11 +133,11 @@ fn drain(muxer: &mut Muxer, model: &mut Model, room: usize) {
 
 fn take_step(muxer: &mut Muxer, model: &mut Model, step: &Step) {
     match *step {
-        Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, oddity } => {
+        Step::Packet { operation, peer, local, len, flags, buf_alloc, fwd_cnt, invalid_field } => {
             let header = Header {
-                src_cid: if oddity == 1 { 7 } else { CID },
-                dst_cid: if oddity == 2 { 7 } else { HOST_CID },
-                socket_type: if oddity == 3 { 2 } else { TYPE_STREAM },
+                src_cid: if invalid_field == 1 { 7 } else { CID },
+                dst_cid: if invalid_field == 2 { 7 } else { HOST_CID },
+                socket_type: if invalid_field == 3 { 2 } else { TYPE_STREAM },
                 src_port: peer,
                 dst_port: local,
                 operation: Operation(operation),
@@ -160,7 +160,7 @@ fn take_step(muxer: &mut Muxer, model: &mut Model, step: &Step) {
                 muxer.decide(id, yes.then_some(credit));
                 if !yes {
                     model.alive.retain(|other| *other != id);
-                    model.over.insert(id);
+                    model.closed.insert(id);
                 }
             }
         }
@@ -169,15 +169,15 @@ fn take_step(muxer: &mut Muxer, model: &mut Model, step: &Step) {
                 model.alive.push(id);
             }
         }
-        Step::Send(which, len) => {
-            if let Some(id) = pick(&model.alive, which) {
+        Step::Send(index, len) => {
+            if let Some(id) = pick(&model.alive, index) {
                 let _ = muxer.send(id, &vec![0; len]);
             }
         }
-        Step::Finish(which) => pick(&model.alive, which).into_iter().for_each(|id| muxer.finish(id)),
-        Step::Reset(which) => pick(&model.alive, which).into_iter().for_each(|id| muxer.reset(id)),
-        Step::Consumed(which, len) => {
-            pick(&model.alive, which).into_iter().for_each(|id| muxer.consumed(id, len));
+        Step::Finish(index) => pick(&model.alive, index).into_iter().for_each(|id| muxer.finish(id)),
+        Step::Reset(index) => pick(&model.alive, index).into_iter().for_each(|id| muxer.reset(id)),
+        Step::Consumed(index, len) => {
+            pick(&model.alive, index).into_iter().for_each(|id| muxer.consumed(id, len));
         }
         Step::Drain(room) => drain(muxer, model, room),
         Step::Restart => muxer.close_all(CloseReason::GuestRestarted),
@@ -268,30 +268,30 @@ fn fair() -> impl Strategy<Value = Fair> {
 struct FairGuest {
     buf_alloc: u32,
     rx: u32,
-    taken: u32,
+    consumed: u32,
     tx: u32,
     peer_fwd: u32,
     peer_alloc: u32,
-    heard: Vec<u8>,
-    heard_end: bool,
+    received: Vec<u8>,
+    has_end: bool,
 }
 
 impl FairGuest {
-    fn hear(&mut self, muxer: &mut Muxer, room: usize) {
+    fn receive(&mut self, muxer: &mut Muxer, room: usize) {
         while muxer.has_packet() {
             let mut payload = Vec::new();
             let header = muxer.next_packet(room, &mut payload).unwrap();
             (self.peer_fwd, self.peer_alloc) = (header.fwd_cnt, header.buf_alloc);
             self.rx = self.rx.wrapping_add(header.len);
-            assert!(self.rx.wrapping_sub(self.taken) <= self.buf_alloc, "the guest's buffer overflowed");
-            assert!(!self.heard_end || payload.is_empty(), "payload after SHUTDOWN");
-            self.heard.extend(payload);
-            self.heard_end |= header.operation == Operation::SHUTDOWN;
+            assert!(self.rx.wrapping_sub(self.consumed) <= self.buf_alloc, "the guest's buffer overflowed");
+            assert!(!self.has_end || payload.is_empty(), "payload after SHUTDOWN");
+            self.received.extend(payload);
+            self.has_end |= header.operation == Operation::SHUTDOWN;
         }
     }
 
     fn packet(&self, operation: Operation, len: u32) -> Header {
-        Header { len, buf_alloc: self.buf_alloc, fwd_cnt: self.taken, ..packet(operation) }
+        Header { len, buf_alloc: self.buf_alloc, fwd_cnt: self.consumed, ..packet(operation) }
     }
 
     fn room(&self) -> u32 {
@@ -315,17 +315,17 @@ proptest! {
         muxer.decide(id, Some(if manual { Credit::Manual } else { Credit::Automatic }));
         muxer.flow(id).unwrap().wind_counters(start, start);
         let mut guest = FairGuest {
-            buf_alloc, rx: start, taken: start, tx: start, peer_fwd: start, peer_alloc: 0,
-            heard: Vec::new(), heard_end: false,
+            buf_alloc, rx: start, consumed: start, tx: start, peer_fwd: start, peer_alloc: 0,
+            received: Vec::new(), has_end: false,
         };
-        guest.hear(&mut muxer, 4096);
-        let mut said: Vec<u8> = Vec::new();
+        guest.receive(&mut muxer, 4096);
+        let mut sent: Vec<u8> = Vec::new();
         for step in steps {
             match step {
                 Fair::HostSends(len) => {
-                    let bytes: Vec<u8> = (0..len).map(|n| (said.len() + n) as u8).collect();
+                    let bytes: Vec<u8> = (0..len).map(|n| (sent.len() + n) as u8).collect();
                     if muxer.send(id, &bytes).is_ok() {
-                        said.extend(bytes);
+                        sent.extend(bytes);
                     }
                 }
                 Fair::GuestSends(len) => {
@@ -334,23 +334,23 @@ proptest! {
                     guest.tx = guest.tx.wrapping_add(len);
                 }
                 Fair::GuestTakes(len) => {
-                    guest.taken = guest.taken.wrapping_add(len.min(guest.rx.wrapping_sub(guest.taken)));
+                    guest.consumed = guest.consumed.wrapping_add(len.min(guest.rx.wrapping_sub(guest.consumed)));
                     prop_assert_eq!(muxer.receive(&guest.packet(Operation::CREDIT_UPDATE, 0)), Ok(()));
                 }
                 Fair::HostConsumes(len) => muxer.consumed(id, len),
-                Fair::Drain(room) => guest.hear(&mut muxer, room),
+                Fair::Drain(room) => guest.receive(&mut muxer, room),
             }
         }
         muxer.finish(id);
-        while !guest.heard_end {
-            guest.hear(&mut muxer, 4096);
-            guest.taken = guest.rx;
+        while !guest.has_end {
+            guest.receive(&mut muxer, 4096);
+            guest.consumed = guest.rx;
             prop_assert_eq!(muxer.receive(&guest.packet(Operation::CREDIT_UPDATE, 0)), Ok(()));
         }
-        prop_assert!(guest.heard == said, "bytes lost or out of order");
+        prop_assert!(guest.received == sent, "bytes lost or out of order");
         // All is consumed: the guest has credit for most of the window, and a stall is impossible.
         muxer.consumed(id, u32::MAX);
-        guest.hear(&mut muxer, 4096);
+        guest.receive(&mut muxer, 4096);
         prop_assert!(guest.room() > WINDOW_BYTES / 2);
     }
 }
