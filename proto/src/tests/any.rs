@@ -172,7 +172,7 @@ macro_rules! any_reply {
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?
-        $(=> $gives:ident $given:tt)?;)+) => {
+        $(=> $value_kind:ident $value:tt)?;)+) => {
         pub(in crate::tests) fn reply() -> impl Strategy<Value = Reply> {
             Union::new([
                 Just(Reply::None).boxed(),

@@ -110,7 +110,7 @@ macro_rules! check_replies {
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?
-        $(=> $gives:ident $given:tt)?;)+) => {
+        $(=> $value_kind:ident $value:tt)?;)+) => {
         #[test]
         fn every_row_of_a_reply_has_its_message() {
             $(

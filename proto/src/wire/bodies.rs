@@ -34,7 +34,7 @@ trait Bare: Sized {
 }
 
 macro_rules! bare_scalars {
-    ($($type:ty => $module:ident, |$value:ident| $to:expr, |$given:ident, $named:ident| $from:expr;)+) => {
+    ($($type:ty => $module:ident, |$value:ident| $to:expr, |$decoded:ident, $named:ident| $from:expr;)+) => {
         $(impl Bare for $type {
             fn bare_len(&self, tag: u32) -> usize {
                 let $value = self;
@@ -52,8 +52,8 @@ macro_rules! bare_scalars {
                 context: DecodeContext,
                 $named: Named,
             ) -> Result<Result<$type, ConvertError>, DecodeError> {
-                let mut $given = Default::default();
-                pb::$module::merge(wire_type, &mut $given, buf, context)?;
+                let mut $decoded = Default::default();
+                pb::$module::merge(wire_type, &mut $decoded, buf, context)?;
                 Ok($from)
             }
         })+
@@ -61,13 +61,13 @@ macro_rules! bare_scalars {
 }
 
 bare_scalars! {
-    d3dkmt::Handle => fixed32, |value| value.0, |given, _named| Ok(d3dkmt::Handle(given));
-    EventId => uint64, |value| value.0, |given, named| if given == 0 { Err(named.bad(0)) } else { Ok(EventId(given)) };
-    u32 => uint32, |value| *value, |given, _named| Ok(given);
-    u64 => uint64, |value| *value, |given, _named| Ok(given);
-    i32 => sint32, |value| *value, |given, _named| Ok(given);
-    d3dkmt::WaitOutcome => bool, |value| *value == d3dkmt::WaitOutcome::Satisfied, |given, _named| {
-        Ok(if given { d3dkmt::WaitOutcome::Satisfied } else { d3dkmt::WaitOutcome::Registered })
+    d3dkmt::Handle => fixed32, |value| value.0, |decoded, _named| Ok(d3dkmt::Handle(decoded));
+    EventId => uint64, |value| value.0, |decoded, named| if decoded == 0 { Err(named.bad(0)) } else { Ok(EventId(decoded)) };
+    u32 => uint32, |value| *value, |decoded, _named| Ok(decoded);
+    u64 => uint64, |value| *value, |decoded, _named| Ok(decoded);
+    i32 => sint32, |value| *value, |decoded, _named| Ok(decoded);
+    d3dkmt::WaitOutcome => bool, |value| *value == d3dkmt::WaitOutcome::Satisfied, |decoded, _named| {
+        Ok(if decoded { d3dkmt::WaitOutcome::Satisfied } else { d3dkmt::WaitOutcome::Registered })
     };
 }
 
@@ -284,7 +284,7 @@ macro_rules! replies {
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?
-        $(=> $gives:ident $given:tt)?;)+) => {
+        $(=> $value_kind:ident $value:tt)?;)+) => {
         /// Length of a reply as the body of a frame.
         pub(crate) fn reply_len(reply: &Reply) -> usize {
             match reply {

@@ -82,7 +82,7 @@ pub(crate) trait Field: Sized {
 
 /// Types that prost encodes: the prost module, the conversion to its value, and the conversion back.
 macro_rules! scalars {
-    ($($type:ty => $module:ident as $raw:ty, |$value:ident| $to:expr, |$given:ident| $from:expr;)+) => {
+    ($($type:ty => $module:ident as $raw:ty, |$value:ident| $to:expr, |$decoded:ident| $from:expr;)+) => {
         $(impl Field for $type {
             type Tag = u32;
             type Read = $raw;
@@ -113,7 +113,7 @@ macro_rules! scalars {
             }
 
             #[inline]
-            fn finish($given: $raw, _: Named) -> Result<$type, ConvertError> {
+            fn finish($decoded: $raw, _: Named) -> Result<$type, ConvertError> {
                 Ok($from)
             }
         })+
@@ -121,22 +121,22 @@ macro_rules! scalars {
 }
 
 scalars! {
-    u32 => uint32 as u32, |value| *value, |given| given;
-    u64 => uint64 as u64, |value| *value, |given| given;
-    i32 => sint32 as i32, |value| *value, |given| given;
-    bool => bool as bool, |value| *value, |given| given;
-    Handle => fixed32 as u32, |value| value.0, |given| Handle(given);
-    Option<EventId> => uint64 as u64, |value| value.map_or(0, |event| event.0), |given| (given != 0).then_some(EventId(given));
-    SyncObjectType => uint32 as u32, |value| value.0, |given| SyncObjectType(given);
-    CreateAllocationFlags => uint32 as u32, |value| value.bits(), |given| CreateAllocationFlags::from_bits_retain(given);
-    CreateContextFlags => uint32 as u32, |value| value.bits(), |given| CreateContextFlags::from_bits_retain(given);
-    DestroyAllocationFlags => uint32 as u32, |value| value.bits(), |given| DestroyAllocationFlags::from_bits_retain(given);
-    EscapeFlags => uint32 as u32, |value| value.bits(), |given| EscapeFlags::from_bits_retain(given);
-    HwQueueFlags => uint32 as u32, |value| value.bits(), |given| HwQueueFlags::from_bits_retain(given);
-    KeyedMutexFlags => uint32 as u32, |value| value.bits(), |given| KeyedMutexFlags::from_bits_retain(given);
-    SignalFlags => uint32 as u32, |value| value.bits(), |given| SignalFlags::from_bits_retain(given);
-    SyncObjectFlags => uint32 as u32, |value| value.bits(), |given| SyncObjectFlags::from_bits_retain(given);
-    WaitFromCpuFlags => uint32 as u32, |value| value.bits(), |given| WaitFromCpuFlags::from_bits_retain(given);
+    u32 => uint32 as u32, |value| *value, |decoded| decoded;
+    u64 => uint64 as u64, |value| *value, |decoded| decoded;
+    i32 => sint32 as i32, |value| *value, |decoded| decoded;
+    bool => bool as bool, |value| *value, |decoded| decoded;
+    Handle => fixed32 as u32, |value| value.0, |decoded| Handle(decoded);
+    Option<EventId> => uint64 as u64, |value| value.map_or(0, |event| event.0), |decoded| (decoded != 0).then_some(EventId(decoded));
+    SyncObjectType => uint32 as u32, |value| value.0, |decoded| SyncObjectType(decoded);
+    CreateAllocationFlags => uint32 as u32, |value| value.bits(), |decoded| CreateAllocationFlags::from_bits_retain(decoded);
+    CreateContextFlags => uint32 as u32, |value| value.bits(), |decoded| CreateContextFlags::from_bits_retain(decoded);
+    DestroyAllocationFlags => uint32 as u32, |value| value.bits(), |decoded| DestroyAllocationFlags::from_bits_retain(decoded);
+    EscapeFlags => uint32 as u32, |value| value.bits(), |decoded| EscapeFlags::from_bits_retain(decoded);
+    HwQueueFlags => uint32 as u32, |value| value.bits(), |decoded| HwQueueFlags::from_bits_retain(decoded);
+    KeyedMutexFlags => uint32 as u32, |value| value.bits(), |decoded| KeyedMutexFlags::from_bits_retain(decoded);
+    SignalFlags => uint32 as u32, |value| value.bits(), |decoded| SignalFlags::from_bits_retain(decoded);
+    SyncObjectFlags => uint32 as u32, |value| value.bits(), |decoded| SyncObjectFlags::from_bits_retain(decoded);
+    WaitFromCpuFlags => uint32 as u32, |value| value.bits(), |decoded| WaitFromCpuFlags::from_bits_retain(decoded);
 }
 
 impl Field for EventId {
@@ -331,7 +331,7 @@ impl Field for ShareToken {
 
 /// Packed 32-bit numbers.
 macro_rules! packed {
-    ($($type:ty, |$value:ident| $to:expr, |$given:ident| $from:expr;)+) => {
+    ($($type:ty, |$value:ident| $to:expr, |$decoded:ident| $from:expr;)+) => {
         $(impl Field for Vec<$type> {
             type Tag = u32;
             type Read = Vec<u32>;
@@ -353,15 +353,15 @@ macro_rules! packed {
             }
 
             fn finish(read: Vec<u32>, _: Named) -> Result<Vec<$type>, ConvertError> {
-                Ok(read.into_iter().map(|$given| $from).collect())
+                Ok(read.into_iter().map(|$decoded| $from).collect())
             }
         })+
     };
 }
 
 packed! {
-    u32, |value| *value, |given| given;
-    Handle, |value| value.0, |given| Handle(given);
+    u32, |value| *value, |decoded| decoded;
+    Handle, |value| value.0, |decoded| Handle(decoded);
 }
 
 fn packed_len(tag: u32, count: usize) -> usize {

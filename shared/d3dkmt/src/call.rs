@@ -294,10 +294,10 @@ pub use replies::{Reply, ReplyKind};
 mod replies {
     use alloc::vec::Vec;
 
-    use crate::reply::{Give, NamesHandles};
+    use crate::reply::{HasValue, NamesHandles};
     use crate::{
-        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Given, Gives, Handle, PageFaultState,
-        ResourceInfo, WaitOutcome,
+        AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, ReplyValue,
+        ReplyValueKind, ResourceInfo, WaitOutcome,
     };
 
     replies! {

@@ -46,7 +46,7 @@ impl Visit<Numbers> for EachHandle<'_> {
 #[derive(Default)]
 struct Tokens {
     opened: Option<ShareToken>,
-    made: Option<ShareToken>,
+    created: Option<ShareToken>,
 }
 
 impl Visit<Numbers> for Tokens {
@@ -55,7 +55,7 @@ impl Visit<Numbers> for Tokens {
     }
 
     fn new_token(&mut self, token: &mut ShareToken) {
-        self.made = Some(*token);
+        self.created = Some(*token);
     }
 }
 
@@ -73,7 +73,7 @@ impl Call {
 
     /// The NT handle that the call gives its process, if it succeeds.
     pub fn nt_handle_made(&self) -> Option<ShareToken> {
-        self.tokens().made
+        self.tokens().created
     }
 
     /// Each handle of the call, in the order of its fields; NULL where none is named.
@@ -83,20 +83,20 @@ impl Call {
 
     /// The handles that the call names, repeated ones included. Handles inside private data are not among them.
     pub fn handles(&self) -> Vec<Handle> {
-        named(|each| self.clone().handles_mut(each))
+        non_null_handles(|each| self.clone().handles_mut(each))
     }
 }
 
 impl Reply {
     /// The handles in the reply, without NULL.
     pub fn handles(&self) -> Vec<Handle> {
-        named(|each| self.clone().handles_mut(each))
+        non_null_handles(|each| self.clone().handles_mut(each))
     }
 }
 
-fn named(look: impl FnOnce(&mut dyn FnMut(&mut Handle))) -> Vec<Handle> {
+fn non_null_handles(visit: impl FnOnce(&mut dyn FnMut(&mut Handle))) -> Vec<Handle> {
     let mut handles = Vec::new();
-    look(&mut |handle| handles.push(*handle));
+    visit(&mut |handle| handles.push(*handle));
     handles.retain(|handle| *handle != Handle::NULL);
     handles
 }

@@ -44,7 +44,8 @@ pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType, device_state_type};
 pub use parameters::{GpuSignal, GpuVaOperation, RuntimeBuffer};
 pub use reply::{
-    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Given, Gives, PageFaultState, WaitOutcome,
+    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, PageFaultState, ReplyValue, ReplyValueKind,
+    WaitOutcome,
 };
 pub use status::NtStatus;
 

@@ -8,7 +8,7 @@ use crate::{Handle, Luid, NtStatus, Reply, ResourceInfo};
 
 /// Kind of the value that a reply gives its caller, as a new handle or an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gives {
+pub enum ReplyValueKind {
     Nothing,
     Number,
     Data,
@@ -27,7 +27,7 @@ pub enum Gives {
 
 /// The value that a reply gives its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Given<'a> {
+pub enum ReplyValue<'a> {
     Nothing,
     Number(u64),
     Data(&'a [u8]),
@@ -35,33 +35,33 @@ pub enum Given<'a> {
 }
 
 /// A reply field that is given to the caller; of a list, the first entry.
-pub(crate) trait Give {
-    fn give(&self) -> Given<'_>;
+pub(crate) trait HasValue {
+    fn reply_value(&self) -> ReplyValue<'_>;
 }
 
-macro_rules! give {
-    ($($type:ty: |$value:ident| $given:expr;)+) => {
-        $(impl Give for $type {
-            fn give(&self) -> Given<'_> {
+macro_rules! reply_value {
+    ($($type:ty: |$value:ident| $expression:expr;)+) => {
+        $(impl HasValue for $type {
+            fn reply_value(&self) -> ReplyValue<'_> {
                 let $value = self;
-                $given
+                $expression
             }
         })+
     };
 }
 
-give! {
-    u32: |number| Given::Number((*number).into());
-    u64: |number| Given::Number(*number);
-    i32: |number| Given::Number(i64::from(*number) as u64);
-    FeatureResult: |feature| Given::Number(feature.value().into());
-    PageFaultState: |fault| Given::Number(fault.gpu_address);
-    Vec<u32>: |numbers| numbers.first().map_or(Given::Nothing, |first| Given::Number((*first).into()));
-    Vec<u8>: |data| Given::Data(data);
-    Handle: |handle| Given::Handle(*handle);
-    CreatedSyncObject: |created| Given::Handle(created.object);
-    Vec<Handle>: |handles| Given::Handle(handles.first().copied().unwrap_or_default());
-    Vec<Adapter>: |adapters| Given::Handle(adapters.first().map_or(Handle::NULL, |first| first.handle));
+reply_value! {
+    u32: |number| ReplyValue::Number((*number).into());
+    u64: |number| ReplyValue::Number(*number);
+    i32: |number| ReplyValue::Number(i64::from(*number) as u64);
+    FeatureResult: |feature| ReplyValue::Number(feature.value().into());
+    PageFaultState: |fault| ReplyValue::Number(fault.gpu_address);
+    Vec<u32>: |numbers| numbers.first().map_or(ReplyValue::Nothing, |first| ReplyValue::Number((*first).into()));
+    Vec<u8>: |data| ReplyValue::Data(data);
+    Handle: |handle| ReplyValue::Handle(*handle);
+    CreatedSyncObject: |created| ReplyValue::Handle(created.object);
+    Vec<Handle>: |handles| ReplyValue::Handle(handles.first().copied().unwrap_or_default());
+    Vec<Adapter>: |adapters| ReplyValue::Handle(adapters.first().map_or(Handle::NULL, |first| first.handle));
 }
 
 /// A field of a reply that may contain handles.

@@ -10,7 +10,7 @@
 //!
 //! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of
 //! a list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant. `=> Device 0` names the
-//! field that the reply gives its caller, and its kind ([`Gives`](crate::Gives)).
+//! field that the reply gives its caller, and its kind ([`ReplyValueKind`](crate::ReplyValueKind)).
 //!
 //! The form is how a scenario writes the call:
 //!
@@ -144,21 +144,21 @@ macro_rules! reply_kind {
     };
 }
 
-macro_rules! gives {
+macro_rules! value_kind {
     () => {
-        Gives::Nothing
+        ReplyValueKind::Nothing
     };
-    ($gives:ident) => {
-        Gives::$gives
+    ($value_kind:ident) => {
+        ReplyValueKind::$value_kind
     };
 }
 
-macro_rules! given {
+macro_rules! value {
     () => {
-        Given::Nothing
+        ReplyValue::Nothing
     };
-    ($gives:ident $given:ident) => {
-        Give::give($given)
+    ($value_kind:ident $value:ident) => {
+        HasValue::reply_value($value)
     };
 }
 
@@ -180,7 +180,7 @@ macro_rules! declare_replies {
         $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?
-        $(=> $gives:ident $given:tt)?;)+) => {
+        $(=> $value_kind:ident $value:tt)?;)+) => {
         /// Result of a call, beside its status.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum Reply {
@@ -201,10 +201,10 @@ macro_rules! declare_replies {
 
         impl ReplyKind {
             /// Kind of the value that the reply gives its caller.
-            pub const fn gives(self) -> Gives {
+            pub const fn value_kind(self) -> ReplyValueKind {
                 match self {
-                    ReplyKind::None => Gives::Nothing,
-                    $(ReplyKind::$name => gives!($($gives)?),)+
+                    ReplyKind::None => ReplyValueKind::Nothing,
+                    $(ReplyKind::$name => value_kind!($($value_kind)?),)+
                 }
             }
         }
@@ -214,10 +214,10 @@ macro_rules! declare_replies {
             pub const TAGS: &'static [u32] = &[$($tag),+];
 
             /// The value that the reply gives its caller.
-            pub fn given(&self) -> Given<'_> {
+            pub fn value(&self) -> ReplyValue<'_> {
                 match self {
-                    Reply::None => Given::Nothing,
-                    $(Reply::$name { $($given: given, )? .. } => given!($($gives given)?),)+
+                    Reply::None => ReplyValue::Nothing,
+                    $(Reply::$name { $($value: value, )? .. } => value!($($value_kind value)?),)+
                 }
             }
 

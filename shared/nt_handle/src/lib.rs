@@ -133,26 +133,26 @@ impl NtHandles {
     pub fn closed(&mut self) -> Vec<ShareToken> {
         let mut space = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut events = Reader::new(&self.watch, &mut space);
-        let (mut closed, mut lost) = (Vec::new(), false);
+        let (mut closed, mut overflowed) = (Vec::new(), false);
         loop {
             match events.next() {
                 // The watch is removed right after its inode: one of the two events may be lost and the other seen.
                 Ok(event) if event.events().intersects(ReadFlags::DELETE_SELF | ReadFlags::IGNORED) => {
                     closed.extend(self.live.remove(&event.wd()));
                 }
-                Ok(event) => lost |= event.events().contains(ReadFlags::QUEUE_OVERFLOW),
+                Ok(event) => overflowed |= event.events().contains(ReadFlags::QUEUE_OVERFLOW),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
-        if lost {
-            closed.extend(self.lost());
+        if overflowed {
+            closed.extend(self.take_unwatched());
         }
         closed
     }
 
     /// The handles closed during an overflow of the event queue: every handle that is no longer watched.
-    fn lost(&mut self) -> Vec<ShareToken> {
+    fn take_unwatched(&mut self) -> Vec<ShareToken> {
         // Without fdinfo a handle stays until its VM is gone; nothing worse.
         let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.watch.as_raw_fd()))
         else {
@@ -161,15 +161,15 @@ impl NtHandles {
         let number =
             |line: &str| i32::from_str_radix(line.strip_prefix("inotify wd:")?.split(' ').next()?, 16).ok();
         let watched: BTreeSet<i32> = text.lines().filter_map(number).collect();
-        let mut lost = Vec::new();
+        let mut unwatched = Vec::new();
         self.live.retain(|number, token| {
             let alive = watched.contains(number);
             if !alive {
-                lost.push(*token);
+                unwatched.push(*token);
             }
             alive
         });
-        lost
+        unwatched
     }
 
     /// Number of handles that are open in some process, as far as is known.

@@ -2,7 +2,7 @@
 
 use d3dkmt::isa::{ListFlags, QueueType, ResourceDesc};
 use d3dkmt::list_escape::FenceFlags;
-use d3dkmt::{CallEffect, Gives};
+use d3dkmt::{CallEffect, ReplyValueKind};
 use dxgkrnl::Nanos;
 
 use super::{AdapterNumber, Address, Binding, HandleRef, Kind, NamedCall, Share};
@@ -168,18 +168,18 @@ impl Operation {
 
 /// Returns the kind of a call's result.
 pub(crate) const fn kind_of_call(call: &NamedCall) -> Kind {
-    match call.reply().gives() {
-        Gives::Adapter => Kind::Adapter,
-        Gives::Device => Kind::Device,
-        Gives::Context => Kind::Context,
-        Gives::SyncObject => Kind::Object,
-        Gives::KeyedMutex => Kind::KeyedMutex,
-        Gives::PagingQueue => Kind::PagingQueue,
-        Gives::HwQueue => Kind::HwQueue,
-        Gives::Allocation => Kind::Allocation,
-        Gives::Doorbell => Kind::Doorbell,
-        Gives::Address => Kind::Address,
-        Gives::Nothing | Gives::Number | Gives::Data => match call.effect() {
+    match call.reply().value_kind() {
+        ReplyValueKind::Adapter => Kind::Adapter,
+        ReplyValueKind::Device => Kind::Device,
+        ReplyValueKind::Context => Kind::Context,
+        ReplyValueKind::SyncObject => Kind::Object,
+        ReplyValueKind::KeyedMutex => Kind::KeyedMutex,
+        ReplyValueKind::PagingQueue => Kind::PagingQueue,
+        ReplyValueKind::HwQueue => Kind::HwQueue,
+        ReplyValueKind::Allocation => Kind::Allocation,
+        ReplyValueKind::Doorbell => Kind::Doorbell,
+        ReplyValueKind::Address => Kind::Address,
+        ReplyValueKind::Nothing | ReplyValueKind::Number | ReplyValueKind::Data => match call.effect() {
             CallEffect::MakesNtHandle => Kind::Share,
             CallEffect::None | CallEffect::Destroys => Kind::Call,
         },

@@ -9,7 +9,9 @@ use std::fmt;
 
 use d3dkmt::isa;
 use d3dkmt::list_escape::{self, DebugMessage, FenceFlags};
-use d3dkmt::{AcquireOutcome, Call, CallOf, DeviceExecutionState, Given, Handle, Handles, NtStatus, Reply};
+use d3dkmt::{
+    AcquireOutcome, Call, CallOf, DeviceExecutionState, Handle, Handles, NtStatus, Reply, ReplyValue,
+};
 
 use crate::choose::Choose;
 use crate::program::{
@@ -103,11 +105,11 @@ struct Bound {
 impl Bound {
     /// Stores the results of a reply.
     fn keep(&mut self, operation: &Operation, reply: &Reply) -> Checked {
-        match reply.given() {
-            Given::Nothing => {}
-            Given::Handle(handle) => self.handle = handle,
-            Given::Number(number) => self.number = Some(number),
-            Given::Data(data) => self.keep_data(operation, data),
+        match reply.value() {
+            ReplyValue::Nothing => {}
+            ReplyValue::Handle(handle) => self.handle = handle,
+            ReplyValue::Number(number) => self.number = Some(number),
+            ReplyValue::Data(data) => self.keep_data(operation, data),
         }
         match reply {
             Reply::KeyedMutex { shared_handle, private_data, .. } => {
